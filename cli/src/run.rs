@@ -32,8 +32,9 @@ Examples:
 
 The gateway listens on a free port of this machine for as long as the command runs. Known agents (claude, codex, aider, \
 opencode, hermes) are told of it in their own way, others by OPENAI_BASE_URL and ANTHROPIC_BASE_URL. If one of these is \
-set already, requests go on to the address that it names, unless the configuration names another. What is logged goes \
-to logs/run.log in the home directory.
+set already, requests go on to the address that it names, unless the configuration names another. If the configuration \
+names a key (`upstream.*.api_key_env`), the command gets the gateway's token in place of it. What is logged goes to \
+logs/run.log in the home directory.
 
 Exit code: that of the command, 128 and the signal's number if one ended it; 2 wrong usage or configuration.")]
 pub(crate) struct RunArgs {
@@ -90,7 +91,10 @@ fn run_beside(
         let base = format!("http://{}", gateway.address());
         let mut command = agent.told(&args.command, &base, addresses, &gateway);
         own.say(&own.warnings());
-        own.say(&format!("{}\n", first_line(&gateway, loaded, addresses)));
+        own.say(&format!(
+            "{}\n",
+            first_line(&gateway, loaded, agent, addresses)
+        ));
         let (sender, stopper) = tokio::sync::oneshot::channel();
         let serving = tokio::spawn(gateway.serve(|handle| drop(sender.send(handle))));
         command.stdout(output::stdout().map_or_else(Stdio::inherit, Stdio::from));
@@ -152,7 +156,7 @@ fn code_of(status: ExitStatus) -> u8 {
         .unwrap_or(NOT_RUN)
 }
 
-fn first_line(gateway: &Gateway, loaded: &Loaded, addresses: &Addresses) -> String {
+fn first_line(gateway: &Gateway, loaded: &Loaded, agent: &Agent, addresses: &Addresses) -> String {
     let config = &loaded.config;
     let window = match config.model.context_length {
         Some(tokens) => format!("window {}", counted(tokens, "token")),
@@ -163,7 +167,11 @@ fn first_line(gateway: &Gateway, loaded: &Loaded, addresses: &Addresses) -> Stri
         gateway.address(),
         config.context.engine
     );
-    for told in addresses.told() {
+    for told in addresses
+        .told()
+        .into_iter()
+        .chain(agent.told_of_token(&gateway.pass()))
+    {
         line.push_str("; ");
         line.push_str(&told);
     }

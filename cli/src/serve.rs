@@ -17,7 +17,8 @@ Examples:
   OPENAI_BASE_URL=http://127.0.0.1:8787/v1 my-agent
 
 Requests go on to the provider of their API (`upstream.openai.base_url`, `upstream.anthropic.base_url`) with the \
-client's own credentials. /healthz says that it runs, /metrics what it did. Ctrl-C and SIGTERM let the answers under \
+client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token in gateway.token in the \
+home directory. /healthz says that it runs, /metrics what it did. Ctrl-C and SIGTERM let the answers under \
 way come to their end, a second one does not wait for them; SIGHUP has the configuration read again.
 
 Exit codes: 0 stopped, 2 wrong usage or configuration.")]
@@ -29,6 +30,7 @@ pub(crate) struct ServeArgs {
 
 pub(crate) fn run(args: &ServeArgs, global: &Global) -> Result<u8, CliError> {
     let runtime = runtime()?;
+    contexture_gateway::raise_file_limit();
     runtime.block_on(async {
         let gateway = open(global, args.listen.as_deref()).await?;
         for line in gateway.status() {

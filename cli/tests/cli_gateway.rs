@@ -40,7 +40,9 @@ impl Serving {
     }
 
     fn ask(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(self.1.replace("0.0.0.0", "127.0.0.1")).unwrap();
+        let address = self.1.replace("0.0.0.0", "127.0.0.1");
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let request = request.replace("host: x\r\n", &format!("host: {address}\r\n"));
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -255,10 +257,16 @@ impl Under {
 
 #[cfg(unix)]
 fn ask(base: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(base.trim_start_matches("http://")).unwrap();
+    ask_with(base, path, "corp")
+}
+
+#[cfg(unix)]
+fn ask_with(base: &str, path: &str, key: &str) -> String {
+    let address = base.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).unwrap();
     let body = "{\"model\": \"gpt-4o\", \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer corp\r\ncontent-type: \
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {key}\r\ncontent-type: \
          application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
@@ -345,6 +353,130 @@ fn run_goes_on_to_the_address_of_the_environment_and_keeps_off_the_screen() {
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(2));
+}
+
+/// Whatever the agent is, it sends the gateway's token in its own way, and the provider gets the configured key.
+#[cfg(unix)]
+#[test]
+fn run_gives_its_command_the_token_and_never_the_key() {
+    const SCRIPT: &str = "#!/bin/sh\necho \"$OPENAI_API_KEY|$ANTHROPIC_API_KEY|$CODEX_API_KEY|$OPENCODE_CONFIG_CONTENT|\
+        $CONTEXTURE_GATEWAY_TOKEN|$@|\"\necho \"$ANTHROPIC_CUSTOM_HEADERS\"\n";
+    let provider = StandIn::start();
+    let base = provider.base_url();
+    let upstream = |key: &str| {
+        format!(
+            "upstream: {{openai: {{base_url: \"{base}\"{key}}}, anthropic: {{base_url: \"{base}\"{key}}}}}\n"
+        )
+    };
+    let key = ", api_key_env: T_KEY";
+    let tenants = "gateway: {tokens: {alice: T_TOKEN}}\n";
+    let home = Home::new();
+    let program = |name: &str| {
+        let path = home.put(name, SCRIPT);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+        path
+    };
+    // The configuration, the agent, and which of the variables hold the token.
+    for (config, agent, holds) in [
+        (upstream(""), "agent", "------"),
+        (
+            upstream(key) + "gateway: {open_key: true}\n",
+            "agent",
+            "------",
+        ),
+        (upstream(key), "agent", "oa--th"),
+        (upstream(key), "claude", "o---th"),
+        (upstream(key), "codex", "oac-th"),
+        (upstream(key), "opencode", "oa-jth"),
+        (upstream("") + tenants, "agent", "----th"),
+        (upstream("") + tenants, "claude", "----th"),
+        (upstream("") + tenants, "opencode", "---jth"),
+        (upstream(key) + tenants, "agent", "oa--th"),
+    ] {
+        home.put("home/config.yaml", &config);
+        let mut run = home.command(["run", "--", &program(agent), "-p"]);
+        run.env("T_KEY", "sk-the-real-key").env("T_TOKEN", "alices");
+        run.env("OPENAI_API_KEY", "own")
+            .env("ANTHROPIC_API_KEY", "own");
+        run.env("ANTHROPIC_CUSTOM_HEADERS", "x-corp: 1");
+        let ran = run.output().unwrap();
+        let said = String::from_utf8(ran.stdout).unwrap();
+        let token = home.read("home/gateway.token").trim().to_owned();
+        let (variables, headers) = said.split_once("|\n").unwrap();
+        let variables: Vec<&str> = variables.split('|').collect();
+        let found: String = "oacjt"
+            .chars()
+            .zip(&variables)
+            .map(|(letter, text)| if text.contains(&token) { letter } else { '-' })
+            .chain([if headers.contains(&token) { 'h' } else { '-' }])
+            .collect();
+        assert_eq!(found, holds, "{agent} {config}{said}");
+        assert!(headers.starts_with("x-corp: 1\n"), "{headers}");
+        assert!(
+            !variables[5].contains(&token),
+            "the arguments are public: {said}"
+        );
+        assert!(!said.contains("sk-the-real-key"), "{said}");
+        let stderr = String::from_utf8(ran.stderr).unwrap();
+        assert!(!stderr.contains(&token), "{stderr}");
+        let is_told = stderr.contains("CONTEXTURE_GATEWAY_TOKEN");
+        assert_eq!(is_told, agent == "agent" && holds == "----th", "{stderr}");
+    }
+    // As an SDK sends it.
+    home.put("home/config.yaml", &upstream(key));
+    let script = "echo $ANTHROPIC_BASE_URL; echo $OPENAI_API_KEY; read line; exit 0";
+    let mut run = home.command(["run", "--", "sh", "-c", script]);
+    let pipes = run
+        .env("T_KEY", "sk-the-real-key")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = pipes.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = || {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+        line.trim().to_owned()
+    };
+    provider.answer_with(|_| Answer::text("Yes."));
+    let (base, token) = (line(), line());
+    assert!(ask_with(&base, "/v1/chat/completions", &token).contains("Yes."));
+    let sent = provider.requests().pop().unwrap();
+    assert_eq!(sent.header("authorization"), Some("Bearer sk-the-real-key"));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+/// `serve` says where the token is, and an agent that has none is told the same.
+#[test]
+fn serve_says_where_the_token_is() {
+    let provider = StandIn::start();
+    let base = provider.base_url();
+    let home = Home::new();
+    let config = format!("upstream: {{openai: {{base_url: \"{base}\", api_key_env: T_TOKEN}}}}\n");
+    home.put("home/config.yaml", &config);
+    let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut serving.2, &mut line).unwrap();
+    let path = home.path("home/gateway.token");
+    assert!(
+        line.contains(&path) && line.contains("upstream.openai.api_key_env"),
+        "{line}"
+    );
+    let get = "GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    let refused = serving.ask(&format!("{get}\r\n"));
+    assert!(
+        refused.starts_with("HTTP/1.1 401") && refused.contains(&path),
+        "{refused}"
+    );
+    let token = home.read("home/gateway.token");
+    let token = token.trim();
+    let answer = serving.ask(&format!("{get}authorization: Bearer {token}\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(
+        provider.requests().pop().unwrap().header("authorization"),
+        Some("Bearer secret")
+    );
 }
 
 #[cfg(unix)]

@@ -143,6 +143,7 @@ fn said(role: &str, text: &str) -> Value {
 async fn ask(request: reqwest::RequestBuilder, session: &str, messages: &[Value]) -> Duration {
     let body = json!({"model": "claude-sonnet-4-5", "max_tokens": 100, "stream": true, "messages": messages});
     let request = request
+        .header("content-type", "application/json")
         .header("x-contexture-session", session)
         .body(body.to_string());
     let began = Instant::now();

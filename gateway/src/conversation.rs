@@ -14,9 +14,10 @@ use contexture_engine_api::Decision;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agent_model;
-use crate::api::{Api, Provider};
+use crate::api::Api;
 use crate::diff::Sent;
 use crate::failure::Failure;
+use crate::headers;
 use crate::heal;
 use crate::hidden;
 use crate::lineage::{self, Seen};
@@ -97,7 +98,6 @@ pub(crate) fn as_text(body: &Bytes) -> Result<&str, Failure> {
 #[derive(Debug, Clone)]
 pub(crate) struct Posted {
     pub(crate) api: Api,
-    pub(crate) provider: Provider,
     pub(crate) headers: http::HeaderMap,
     /// The upstream URL.
     pub(crate) url: String,
@@ -112,7 +112,6 @@ pub(crate) struct Posted {
 pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Result<Kind, Failure> {
     let Posted {
         api,
-        provider,
         headers,
         url,
         tenant,
@@ -163,7 +162,7 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
     let engines = shared.host.engines();
     let is_asked = !settings.observe;
     let agent_model = is_asked.then(|| {
-        let headers = settings.headers(*provider, headers);
+        let headers = headers::upstream(&posted.headers, true);
         agent_model::of(
             engines.config(),
             api,

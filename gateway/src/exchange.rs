@@ -16,7 +16,7 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::Shared;
 use crate::answer::{Slot, turn_in};
-use crate::api::{Api, Provider};
+use crate::api::Api;
 use crate::coding;
 use crate::conversation::{self, Asked, Kind, Posted, Turned};
 use crate::endpoint::Route;
@@ -39,6 +39,7 @@ pub(crate) struct Incoming {
     /// With its question mark; empty if there is none.
     pub(crate) query: String,
     pub(crate) route: Route,
+    /// With the gateway's own key in place of the client's, if the client may use it, and without the gateway's tokens.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) tenant: Option<String>,
@@ -113,7 +114,6 @@ fn reading(
     let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
     let posted = Posted {
         api,
-        provider: incoming.route.provider,
         headers: incoming.headers.clone(),
         url: incoming.url(&settings),
         tenant: incoming.tenant.clone(),
@@ -255,7 +255,7 @@ pub(crate) async fn answer(
     }
     let exchange = Exchange {
         url: incoming.url(&settings),
-        headers: settings.headers(incoming.route.provider, &incoming.headers),
+        headers: headers::upstream(&incoming.headers, true),
         accepts: coding::accepted(&incoming.headers),
         api,
         shared,
@@ -486,11 +486,7 @@ async fn through(
     incoming: Incoming,
     body: Option<Bytes>,
 ) -> Response {
-    let provider = incoming.route.provider;
-    let mut passed = headers::upstream(&incoming.headers, false);
-    if let Some(key) = &settings.upstream(provider).key {
-        headers::use_key(&mut passed, key, provider == Provider::Anthropic);
-    }
+    let passed = headers::upstream(&incoming.headers, false);
     let url = incoming.url(settings);
     let body = body.unwrap_or(incoming.body);
     match settings

@@ -3,6 +3,7 @@
 //! It stands on the one way through the host, as any embedder does: each request of a client is a turn of a session,
 //! each answer is fed back, and what the engine's tools are asked is answered here.
 
+mod access;
 mod account;
 mod agent_model;
 mod answer;
@@ -24,11 +25,13 @@ mod metrics;
 mod overflow;
 mod page;
 mod routes;
+mod serving;
 mod session_key;
 mod sessions;
 mod settings;
 mod side_call;
 mod stream;
+mod tokens;
 mod unmanaged;
 mod upstream;
 mod window;
@@ -36,18 +39,18 @@ mod work;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
-use axum::serve::ListenerExt;
-use contexture::{Host, HostError, HostOptions};
+use contexture::{Host, HostError, HostOptions, TokenError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use account::Diffs;
 use answer::Ended;
+use api::Provider;
 use health::Health;
 use identity::Identities;
 use metrics::Metrics;
+pub use serving::raise_file_limit;
 use sessions::Sessions;
 use settings::Settings;
 pub use settings::{BaseUrls, SettingsError};
@@ -65,6 +68,9 @@ pub enum GatewayError {
     /// The configuration cannot be served.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// The gateway's own token, which clients need, cannot be had.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The address cannot be had.
     #[error("cannot listen on {address}: {cause}; is another gateway running there?")]
     Listen {
@@ -112,6 +118,20 @@ pub struct Gateway {
     listener: TcpListener,
 }
 
+/// What a command needs to use a gateway, see [`Gateway::pass`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Pass {
+    /// The token. None if the home directory can hold none.
+    pub token: Option<String>,
+    /// Whether every request needs a token, because `gateway.tokens` are configured.
+    pub is_needed: bool,
+    /// Whether the gateway has a key for OpenAI's API, and adds it to requests with a token.
+    pub openai: bool,
+    /// Whether the gateway has a key for Anthropic's API, and adds it to requests with a token.
+    pub anthropic: bool,
+}
+
 /// Totals since the gateway started.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
@@ -155,7 +175,7 @@ impl Handle {
     pub fn reload(&self) -> Result<(), GatewayError> {
         self.shared.host.reload()?;
         let engines = self.shared.host.engines();
-        let settings = Settings::of(engines.config(), self.shared.address, &self.shared.urls)?;
+        let settings = settings(&self.shared.host, self.shared.address, &self.shared.urls)?;
         let listen = &engines.config().gateway.listen;
         if *listen != self.shared.listen {
             tracing::warn!(
@@ -170,6 +190,26 @@ impl Handle {
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         self.shared.sessions.close_all();
         Ok(())
+    }
+}
+
+/// The settings of the configuration in force. The gateway does without a token of its own if no client needs it, as on a
+/// file system that cannot be written.
+fn settings(host: &Host, address: SocketAddr, urls: &BaseUrls) -> Result<Settings, GatewayError> {
+    let (token, missing) = match host.gateway_token() {
+        Ok(token) => (Some(token), None),
+        Err(error) => (None, Some(error)),
+    };
+    let settings = Settings::of(host.engines().config(), address, urls, token)?;
+    let providers = [Provider::OpenAi, Provider::Anthropic, Provider::ChatGpt];
+    let is_needed = providers.iter().any(|one| settings.key_needs_token(*one));
+    match missing {
+        Some(error) if is_needed => Err(error.into()),
+        Some(error) => {
+            tracing::warn!("the gateway has no token of its own: {error}");
+            Ok(settings)
+        }
+        None => Ok(settings),
     }
 }
 
@@ -205,7 +245,7 @@ impl Gateway {
         let address = addresses.next().ok_or(SettingsError::Address {
             address: wanted.clone(),
         })?;
-        let settings = Settings::of(config, address, &urls)?;
+        let settings = settings(&host, address, &urls)?;
         let listener = TcpListener::bind(address)
             .await
             .map_err(|cause| GatewayError::Listen {
@@ -246,6 +286,18 @@ impl Gateway {
             .to_owned()
     }
 
+    /// What a command needs to use this gateway with the token of the home directory.
+    pub fn pass(&self) -> Pass {
+        let settings = self.shared.settings();
+        let tokens = &settings.tokens;
+        Pass {
+            token: tokens.own.as_ref().map(|own| own.text().to_owned()),
+            is_needed: !tokens.tenants.is_empty(),
+            openai: settings.key_needs_token(Provider::OpenAi),
+            anthropic: settings.key_needs_token(Provider::Anthropic),
+        }
+    }
+
     /// What a person should know at the start, a line each.
     pub fn status(&self) -> Vec<String> {
         let engines = self.shared.host.engines();
@@ -260,7 +312,7 @@ impl Gateway {
             self.address(),
             config.context.engine
         )];
-        lines.extend(settings.caching(&config.prompt_caching));
+        lines.extend(settings.status(&config.prompt_caching));
         lines
     }
 
@@ -269,45 +321,13 @@ impl Gateway {
     /// # Errors
     /// The server failed.
     pub async fn serve(self, handle: impl FnOnce(Handle)) -> Result<(), GatewayError> {
-        let (stop, mut stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
         handle(Handle {
             shared: Arc::clone(&self.shared),
             stop,
         });
         let router = routes::router(Arc::clone(&self.shared));
-        let mut at_stop = stopped.clone();
-        // Otherwise a second small write waits for the client's acknowledgement of the first, which usually takes 40
-        // ms.
-        let listener = self.listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!("a connection keeps its delay: {error}");
-            }
-        });
-        let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
-            // Whoever could stop it is gone: nobody will.
-            if at_stop.wait_for(|stop| *stop).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        });
-        let deadline = async {
-            if stopped.wait_for(|stop| *stop).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-            // Connections that are kept alive without a request end at once.
-            tokio::time::sleep(
-                self.shared
-                    .settings()
-                    .shutdown
-                    .max(Duration::from_millis(1)),
-            )
-            .await;
-        };
-        tokio::select! {
-            served = serving => served.map_err(GatewayError::Serve),
-            () = deadline => {
-                tracing::warn!("answers under way were cut off: gateway.shutdown_ms is over");
-                Ok(())
-            }
-        }
+        serving::serve(self.listener, router, &self.shared, stopped).await;
+        Ok(())
     }
 }

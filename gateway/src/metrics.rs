@@ -62,6 +62,8 @@ const COUNTERS: &[(&str, &str)] = &[
 pub(crate) struct Metrics {
     counters: Mutex<BTreeMap<(&'static str, String), f64>>,
     pub(crate) active: AtomicI64,
+    /// Of `active`, the requests of each tenant.
+    pub(crate) active_of_tenants: Mutex<BTreeMap<String, i64>>,
     pub(crate) open_sessions: AtomicI64,
     /// How much more requests would have cost without the engine, in millionths of a dollar. It may fall.
     pub(crate) saved_microdollars: AtomicI64,

@@ -7,21 +7,29 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
+    ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE, VARY,
+};
 use http::{Method, StatusCode};
+use http_body::Body as _;
+use mime::Mime;
 use tokio::time::timeout;
 
 use crate::Shared;
-use crate::api::Api;
+use crate::access::Refusal;
+use crate::api::{Api, Provider};
 use crate::coding::{self, CodingError};
 use crate::endpoint::{self, Endpoint, Route};
 use crate::exchange::{self, Incoming, refuse};
 use crate::failure::Failure;
 use crate::headers;
-use crate::limits::Counted;
+use crate::limits::{Counted, Full};
 use crate::page;
 use crate::session_key;
-use crate::settings::Settings;
+use crate::settings::{Key, Settings};
+use crate::tokens::{self, Caller};
 use crate::unmanaged::{Status, Why};
 
 /// All that the gateway answers.
@@ -30,10 +38,51 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 }
 
 async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let mut answer = answer(&shared, request).await;
+    let settings = shared.settings();
+    let (uri, headers) = (request.uri(), request.headers());
+    let origin = match settings.access.admit(shared.address, uri, headers) {
+        Ok(origin) => origin,
+        Err(why) => {
+            let api = Route::of(uri.path(), headers).api();
+            let status = (StatusCode::FORBIDDEN, "permission_error");
+            return refused(&shared, api, None, status, why);
+        }
+    };
+    let mut answer = match *request.method() {
+        Method::OPTIONS => preflight(headers),
+        _ => answer(&shared, settings, request).await,
+    };
+    if let Some(origin) = origin {
+        let own = answer.headers_mut();
+        own.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        own.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
+        own.insert(VARY, HeaderValue::from_static("origin"));
+    }
     if !answer.headers().contains_key(headers::STATUS) {
         // The page, the metrics and the health check.
         Why::new(Status::NotManaged, "gateway", "").tell(&mut answer);
+    }
+    answer
+}
+
+/// Answers a browser that asks what a page may send. Which pages may is decided by
+/// [`Access`](crate::access::Access) before.
+fn preflight(asked: &HeaderMap) -> Response {
+    const METHODS: HeaderValue =
+        HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    let own = answer.headers_mut();
+    own.insert(ALLOW, METHODS);
+    if asked.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+        own.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+        if let Some(headers) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            own.insert(ACCESS_CONTROL_ALLOW_HEADERS, headers.clone());
+        }
+        if asked.contains_key("access-control-request-private-network") {
+            let name = "access-control-allow-private-network";
+            own.insert(name, HeaderValue::from_static("true"));
+        }
     }
     answer
 }
@@ -44,7 +93,7 @@ fn refused(
     api: Api,
     session: Option<&str>,
     (status, kind): (StatusCode, &str),
-    (reason, message): (&'static str, String),
+    (reason, message): Refusal,
 ) -> Response {
     let why = Why::new(Status::NotManaged, reason, message.clone());
     shared.unmanaged.note(&shared.metrics, session, &why);
@@ -53,8 +102,7 @@ fn refused(
     answer
 }
 
-async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
-    let settings = shared.settings();
+async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let normal = endpoint::normalised(&path);
     if normal == "/healthz" {
@@ -67,18 +115,16 @@ async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
     }
     let route = Route::of(&path, request.headers());
     let api = route.api();
-    let tenant = match tenant(&settings, request.headers()) {
-        Ok(tenant) => tenant,
-        Err(()) => {
-            let message =
-                "this gateway needs a token: send it as `x-contexture-token` (`gateway.tokens`)";
-            let status = (StatusCode::UNAUTHORIZED, "authentication_error");
-            return refused(shared, api, None, status, ("token", message.to_owned()));
-        }
+    const UNKNOWN: (StatusCode, &str) = (StatusCode::UNAUTHORIZED, "authentication_error");
+    let Some(caller) = settings.tokens.caller(request.headers_mut()) else {
+        let message =
+            "this gateway needs a token: send it as `x-contexture-token` (`gateway.tokens`)";
+        return refused(shared, api, None, UNKNOWN, ("token", message.to_owned()));
     };
     if normal == "/metrics" {
         return text(StatusCode::OK, shared.metrics.page());
     }
+    let tenant = caller.tenant().map(str::to_owned);
     let session = session_key::name_in(request.headers());
     let session = match &tenant {
         Some(tenant) => Some(format!("{tenant}/{}", session.unwrap_or_default())),
@@ -90,12 +136,51 @@ async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
         // There is no WebSocket here: clients fall back to requests.
         return text(StatusCode::UPGRADE_REQUIRED, "use POST\n".to_owned());
     }
-    let Some(counted) = Counted::one_of(settings.max_requests, &shared.metrics) else {
-        let message = "the gateway answers as many requests as it may (`gateway.max_requests`)";
-        let status = (StatusCode::SERVICE_UNAVAILABLE, "overloaded_error");
-        let mut answer = refused(status, ("max_requests", message.to_owned()));
-        headers::set(answer.headers_mut(), "retry-after", "1");
-        return answer;
+    let is_page = page::is_its(&path);
+    let body = match (is_page, settings.key(route.provider, &caller)) {
+        (true, _) => Allowed::Json,
+        (false, Key::None) => Allowed::Any,
+        (false, Key::Added(key)) => {
+            let is_anthropic = route.provider == Provider::Anthropic;
+            headers::use_key(request.headers_mut(), key, is_anthropic);
+            match caller {
+                Caller::Anybody => Allowed::Json,
+                Caller::Owner | Caller::Tenant(_) => Allowed::JsonOrUpload,
+            }
+        }
+        (false, Key::NeedsToken) if tokens::has_credentials(request.headers()) => Allowed::Any,
+        (false, Key::NeedsToken) => {
+            return refused(UNKNOWN, ("token", settings.tokens.way_to_a_key()));
+        }
+    };
+    let is_read = request.method() == Method::POST && route.endpoint != Endpoint::Other;
+    let body = if is_read { Allowed::Json } else { body };
+    if !body.allows(&request) {
+        let message =
+            "what reaches a model has to be JSON: send one header `content-type: application/json`";
+        let status = (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error");
+        return refused(status, ("content_type", message.to_owned()));
+    }
+    let most = (settings.max_requests, settings.tenant_requests);
+    let counted = match Counted::one_of(&shared.metrics, most.0, tenant.as_deref(), most.1) {
+        Ok(counted) => counted,
+        Err(full) => {
+            let (status, reason, message) = match full {
+                Full::Gateway => (
+                    (StatusCode::SERVICE_UNAVAILABLE, "overloaded_error"),
+                    "max_requests",
+                    "the gateway answers as many requests as it may (`gateway.max_requests`)",
+                ),
+                Full::Tenant => (
+                    (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
+                    "tenant_requests",
+                    "this token has as many requests under way as it may (`gateway.tenant_requests`)",
+                ),
+            };
+            let mut answer = refused(status, (reason, message.to_owned()));
+            headers::set(answer.headers_mut(), "retry-after", "1");
+            return answer;
+        }
     };
     let (mut parts, body) = request.into_parts();
     let read = axum::body::to_bytes(body, settings.max_body);
@@ -114,7 +199,6 @@ async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
             return refused(status, ("client_timeout", message.to_owned()));
         }
     };
-    let is_read = parts.method == Method::POST && route.endpoint != Endpoint::Other;
     if is_read && parts.headers.contains_key(CONTENT_ENCODING) {
         body = match expanded(shared, &parts.headers, body, settings.max_body).await {
             Ok(body) => body,
@@ -151,7 +235,7 @@ async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
     };
     let shared = Arc::clone(shared);
     match endpoint {
-        Endpoint::Other if page::is_its(&incoming.path) => page::answer(shared, incoming).await,
+        Endpoint::Other if is_page => page::answer(shared, incoming).await,
         Endpoint::Count if is_read => exchange::count(shared, settings, incoming).await,
         Endpoint::Conversation(api) if is_read => {
             exchange::answer(shared, settings, api, incoming).await
@@ -183,15 +267,37 @@ async fn expanded(
     expanded.map_err(Unexpanded::Coding)
 }
 
-/// Who sends a request; nobody in particular where everybody may.
-fn tenant(settings: &Settings, headers: &HeaderMap) -> Result<Option<String>, ()> {
-    if settings.tenants.is_empty() {
-        return Ok(None);
+/// Which bodies a request may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    /// Any, as the client's own key pays for it.
+    Any,
+    Json,
+    /// JSON, or a form with files.
+    JsonOrUpload,
+}
+
+impl Allowed {
+    /// Whether the content type of a request is one of these. A page of another site can send no JSON without asking
+    /// first. A request to be passed on may have no body.
+    fn allows(self, request: &Request) -> bool {
+        let mut kinds = request.headers().get_all(CONTENT_TYPE).iter();
+        let kind = match (kinds.next(), kinds.next()) {
+            _ if self == Self::Any => return true,
+            (None, _) => return request.body().is_end_stream(),
+            (Some(kind), None) => kind
+                .to_str()
+                .ok()
+                .and_then(|kind| kind.parse::<Mime>().ok()),
+            (Some(_), Some(_)) => None,
+        };
+        kind.is_some_and(|kind| {
+            let is_json = kind.subtype() == mime::JSON || kind.suffix() == Some(mime::JSON);
+            let is_upload = kind.essence_str() == mime::MULTIPART_FORM_DATA.essence_str();
+            (kind.type_() == mime::APPLICATION && is_json)
+                || (self == Self::JsonOrUpload && is_upload)
+        })
     }
-    let token = headers::text(headers, headers::TOKEN).ok_or(())?;
-    let mut tenants = settings.tenants.iter();
-    let tenant = tenants.find(|tenant| tenant.has(token)).ok_or(())?;
-    Ok(Some(tenant.name.clone()))
 }
 
 fn text(status: StatusCode, text: String) -> Response {

@@ -1,16 +1,16 @@
-//! The configuration as the gateway uses it: addresses made up, keys and tokens read from the environment.
+//! The configuration as the gateway uses it: complete addresses, and keys and tokens read from the environment.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use contexture::GatewayToken;
 use contexture::config::{Config, GatewayMode};
 use contexture::prompt_cache::{CacheProvider, decide, provider_at};
 
-use http::HeaderMap;
-
+use crate::access::{Access, is_loopback};
 use crate::api::{Api, Provider};
 use crate::endpoint::Upstream;
-use crate::headers;
+use crate::tokens::{Caller, Tenant, Tokens};
 use crate::upstream::Client;
 
 /// Why a configuration cannot be served.
@@ -42,6 +42,27 @@ pub enum SettingsError {
         /// The name.
         name: String,
     },
+    /// Nobody could tell whose request it is.
+    #[error(
+        "`gateway.tokens.{first}` and `gateway.tokens.{second}` are the same token: give each name one of its own"
+    )]
+    SameToken {
+        /// One of the names.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+    /// An entry that no request can match.
+    #[error(
+        "`{entry}` in `{key}` is not valid: a host is a name or address with or without a port, as gateway.internal:8080, \
+         and an origin has a scheme before it, as https://ui.example"
+    )]
+    Entry {
+        /// The key of the configuration.
+        key: &'static str,
+        /// The entry.
+        entry: String,
+    },
     /// A variable is not set.
     #[error("`{key}` names the environment variable {variable}, which is not set or empty: set it")]
     Variable {
@@ -55,25 +76,6 @@ pub enum SettingsError {
     Client(String),
 }
 
-/// Somebody who may use the gateway.
-#[derive(Clone)]
-pub(crate) struct Tenant {
-    pub(crate) name: String,
-    token: String,
-}
-
-impl Tenant {
-    /// Whether this is the token. Takes the same time wherever the two differ.
-    pub(crate) fn has(&self, token: &str) -> bool {
-        let (own, other) = (self.token.as_bytes(), token.as_bytes());
-        let differ = own
-            .iter()
-            .zip(other)
-            .fold(0, |differ, (a, b)| differ | (a ^ b));
-        own.len() == other.len() && differ == 0
-    }
-}
-
 /// What the gateway runs by; read again on SIGHUP.
 #[derive(Clone)]
 pub(crate) struct Settings {
@@ -84,9 +86,15 @@ pub(crate) struct Settings {
     pub(crate) client_timeout: Duration,
     pub(crate) shutdown: Duration,
     pub(crate) max_requests: i64,
+    /// The most requests of one tenant.
+    pub(crate) tenant_requests: i64,
+    pub(crate) max_connections: usize,
+    pub(crate) header_timeout: Duration,
     pub(crate) open_sessions: usize,
-    /// Empty where everybody who reaches it may use it.
-    pub(crate) tenants: Vec<Tenant>,
+    pub(crate) access: Access,
+    pub(crate) tokens: Tokens,
+    /// Whether requests without a token get the gateway's own key, too.
+    pub(crate) open_key: bool,
     pub(crate) context_length: Option<u64>,
     pub(crate) max_output_tokens: Option<u64>,
     /// What asks the providers, with the timeouts of `upstream`.
@@ -96,6 +104,16 @@ pub(crate) struct Settings {
     chatgpt: Upstream,
     /// The provider that serves Claude through OpenAI's API, if it accepts prompt cache markers.
     claude_by_chat: Option<&'static str>,
+}
+
+/// A provider's key of the gateway's own, for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key<'s> {
+    /// The gateway has none.
+    None,
+    Added(&'s str),
+    /// The gateway has one, and adds it for those who have a token.
+    NeedsToken,
 }
 
 /// Base URLs from the environment. They apply if the configuration names none.
@@ -108,7 +126,7 @@ pub struct BaseUrls {
 }
 
 impl Settings {
-    /// The settings of a configuration, for a gateway that listens on `address`.
+    /// The settings of a configuration, for a gateway that listens on `address` and has this token.
     ///
     /// # Errors
     /// What cannot be served.
@@ -116,6 +134,7 @@ impl Settings {
         config: &Config,
         address: SocketAddr,
         urls: &BaseUrls,
+        token: Option<GatewayToken>,
     ) -> Result<Self, SettingsError> {
         let gateway = &config.gateway;
         let read = |key: String, variable: &str| match std::env::var(variable) {
@@ -137,9 +156,20 @@ impl Settings {
                 })
             })
             .collect::<Result<_, _>>()?;
-        if tenants.is_empty() && !address.ip().is_loopback() {
+        for (number, second) in tenants.iter().enumerate() {
+            let mut before = tenants.iter().take(number);
+            if let Some(first) = before.find(|first| first.token == second.token) {
+                return Err(SettingsError::SameToken {
+                    first: first.name.clone(),
+                    second: second.name.clone(),
+                });
+            }
+        }
+        if tenants.is_empty() && !is_loopback(address) {
             return Err(SettingsError::NoTokens { address });
         }
+        let access = Access::of(gateway);
+        let access = access.map_err(|(key, entry)| SettingsError::Entry { key, entry })?;
         let upstream = |provider: Provider,
                         name: &str,
                         own: &contexture::config::Provider,
@@ -173,11 +203,22 @@ impl Settings {
             client_timeout: ms(gateway.client_timeout_ms),
             shutdown: ms(gateway.shutdown_ms),
             max_requests: gateway.max_requests.into(),
+            tenant_requests: gateway.tenant_requests.map_or_else(
+                || {
+                    let tenants = i64::try_from(tenants.len()).unwrap_or(i64::MAX);
+                    (i64::from(gateway.max_requests) / tenants.max(1)).max(1)
+                },
+                i64::from,
+            ),
+            max_connections: gateway.max_connections as usize,
+            header_timeout: ms(gateway.header_timeout_ms),
             open_sessions: gateway.open_sessions as usize,
-            tenants: match address.ip().is_loopback() {
-                true => Vec::new(),
-                false => tenants,
+            access,
+            tokens: Tokens {
+                own: token,
+                tenants,
             },
+            open_key: gateway.open_key,
             context_length: config.model.context_length,
             max_output_tokens: config.model.max_output_tokens,
             chatgpt: upstream(Provider::ChatGpt, "chatgpt", &own.chatgpt, None)?,
@@ -187,13 +228,42 @@ impl Settings {
         })
     }
 
-    /// The headers with which a client's request goes on, where its answer is read on its way back.
-    pub(crate) fn headers(&self, provider: Provider, headers: &HeaderMap) -> HeaderMap {
-        let mut passed = headers::upstream(headers, true);
-        if let Some(key) = &self.upstream(provider).key {
-            headers::use_key(&mut passed, key, provider == Provider::Anthropic);
+    /// The key that a caller's request to a provider gets in place of its own credentials.
+    pub(crate) fn key(&self, provider: Provider, caller: &Caller) -> Key<'_> {
+        match &self.upstream(provider).key {
+            None => Key::None,
+            Some(_) if *caller == Caller::Anybody && !self.open_key => Key::NeedsToken,
+            Some(key) => Key::Added(key),
         }
-        passed
+    }
+
+    /// Whether requests to a provider get a key of the gateway's own if they present a token.
+    pub(crate) fn key_needs_token(&self, provider: Provider) -> bool {
+        self.upstream(provider).key.is_some() && !self.open_key
+    }
+
+    /// The file of the gateway's own token, and the keys of the configuration that make clients need it. None if no
+    /// client needs it.
+    fn token_line(&self) -> Option<String> {
+        let named = [
+            ("openai", Provider::OpenAi),
+            ("anthropic", Provider::Anthropic),
+            ("chatgpt", Provider::ChatGpt),
+        ];
+        let keys = named
+            .into_iter()
+            .filter(|(_, provider)| self.key_needs_token(*provider));
+        let keys: Vec<String> = keys
+            .map(|(name, _)| format!("upstream.{name}.api_key_env"))
+            .collect();
+        let own = self.tokens.own.as_ref()?;
+        (!keys.is_empty()).then(|| {
+            format!(
+                "clients get the key of {} if they send the token in {} as x-contexture-token or as their API key",
+                keys.join(" and "),
+                own.path().display()
+            )
+        })
     }
 
     pub(crate) fn upstream(&self, provider: Provider) -> &Upstream {
@@ -213,8 +283,15 @@ impl Settings {
         }
     }
 
+    /// The status lines on tokens and on prompt caching.
+    pub(crate) fn status(&self, caching: &contexture::config::PromptCaching) -> Vec<String> {
+        let mut lines: Vec<String> = self.token_line().into_iter().collect();
+        lines.extend(self.caching(caching));
+        lines
+    }
+
     /// The status lines on prompt caching, one for each upstream that may serve Claude, with the configured ones first.
-    pub(crate) fn caching(&self, caching: &contexture::config::PromptCaching) -> Vec<String> {
+    fn caching(&self, caching: &contexture::config::PromptCaching) -> Vec<String> {
         let line = |provider| {
             let enabled = caching.enabled != Some(false);
             decide("claude", Some(provider), None, enabled, caching.cache_ttl).to_string()

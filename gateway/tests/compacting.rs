@@ -275,6 +275,7 @@ async fn tokens_are_counted_of_the_body_that_would_be_sent() {
             .header("x-api-key", "k");
         let request = request
             .header("anthropic-version", "2023-06-01")
+            .header("content-type", "application/json")
             .header("x-contexture-session", "s");
         async move {
             let answer: serde_json::Value = serde_json::from_str(

@@ -241,6 +241,7 @@ async fn what_is_no_conversation_passes() {
         .post(format!("{}/v1/messages", gateway.base))
         .header("x-api-key", "k")
         .header("anthropic-version", "2023-06-01")
+        .header("content-type", "application/json")
         .body("{oh no")
         .send()
         .await
@@ -304,6 +305,7 @@ async fn a_conversation_that_the_provider_compacted_keeps_its_bytes() {
             .post(format!("{}/v1/messages", gateway.base))
             .header("x-api-key", "k")
             .header("anthropic-version", "2023-06-01")
+            .header("content-type", "application/json")
             .header("x-contexture-session", "s");
         let answer = request.body(body.clone()).send().await.unwrap();
         assert_eq!(answer.headers()["x-contexture-status"], "managed");
@@ -319,6 +321,7 @@ async fn a_conversation_that_the_provider_compacted_keeps_its_bytes() {
     let item = json!({"type": "compaction_trigger"});
     let body = json!({"model": "gpt-5", "input": [{"role": "user", "content": "Hello"}, item]});
     let request = http.post(format!("{}/v1/responses", gateway.base));
+    let request = request.header("content-type", "application/json");
     let answer = request.bearer_auth("k").body(body.to_string()).send().await;
     let answer = answer.unwrap();
     assert_eq!(

@@ -56,6 +56,7 @@ async fn post(
     body: Vec<u8>,
 ) -> reqwest::Response {
     let mut request = plain_client().post(format!("{}{path}", gateway.base));
+    request = request.header("content-type", "application/json");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

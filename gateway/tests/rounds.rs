@@ -336,12 +336,12 @@ async fn raw_stream(base: &str, session: &str, headers: &str) -> String {
     let question = json!({"role": "user", "content": "Which port was it?"});
     let body = json!({"model": "claude-sonnet-4-5", "max_tokens": 100, "stream": true, "messages": [question]});
     let body = body.to_string();
+    let address = base.trim_start_matches("http://");
     let request = format!(
-        "POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-contexture-session: {session}\r\n{headers}\
+        "POST /v1/messages HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nx-contexture-session: {session}\r\n{headers}\
          x-api-key: k\r\nanthropic-version: 2023-06-01\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let address = base.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();

@@ -9,6 +9,7 @@ use contexture_engine_api::{MessageId, ToolSpec};
 
 use crate::config::{Config, ConfigError, Loaded};
 use crate::engines::{Engines, NameTaken};
+use crate::gateway_token::{GatewayToken, TokenError};
 use crate::mask_secrets;
 use crate::providers::{
     LentModel, ModelClient, NoModel, ProviderError, Resolved, configured_agent, configured_client,
@@ -155,6 +156,14 @@ impl Host {
                 false
             }
         }
+    }
+
+    /// The token of this home directory's gateway. It is read again each time, and made the first time.
+    ///
+    /// # Errors
+    /// The file cannot be read or made, others may have written it, or it holds no token.
+    pub fn gateway_token(&self) -> Result<GatewayToken, TokenError> {
+        GatewayToken::of(&self.engines().loaded().home)
     }
 
     /// The record of sessions.

@@ -79,6 +79,7 @@ pub mod config;
 mod engine_name;
 pub mod engines;
 pub mod formats;
+mod gateway_token;
 mod host;
 mod hygiene;
 #[cfg(unix)]
@@ -101,6 +102,7 @@ mod trust;
 pub use contexture_contract as contract;
 pub use contexture_digest::mask_secrets;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
+pub use gateway_token::{GatewayToken, TokenError};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
 pub use per_process::PerProcess;
 pub use session::{

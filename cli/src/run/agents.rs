@@ -6,7 +6,7 @@ use std::process::Command;
 
 use contexture::config::Upstream;
 use contexture::prompt_cache::{CacheProvider, provider_at};
-use contexture_gateway::{BaseUrls, Gateway};
+use contexture_gateway::{BaseUrls, Gateway, Pass};
 
 use crate::error::CliError;
 
@@ -66,6 +66,26 @@ const VARIABLES: &[Variable] = &[
     // OpenHands.
     variable("LLM_BASE_URL", Api::OpenAi, Form::Versioned, false),
 ];
+
+/// The variables that hold the key of an API for its SDKs and for most agents.
+const KEYS: [(&str, Api); 2] = [
+    ("OPENAI_API_KEY", Api::OpenAi),
+    ("ANTHROPIC_API_KEY", Api::Anthropic),
+];
+/// Headers for each request of Claude Code and of Anthropic's SDKs, a line each.
+const ANTHROPIC_HEADERS: &str = "ANTHROPIC_CUSTOM_HEADERS";
+/// The header with the gateway's token.
+const TOKEN: &str = "x-contexture-token";
+/// The token, for programs that know of it.
+pub(super) const TOKEN_VARIABLE: &str = "CONTEXTURE_GATEWAY_TOKEN";
+
+/// Whether a gateway has a key for an API.
+fn has_key(pass: &Pass, api: Api) -> bool {
+    match api {
+        Api::OpenAi => pass.openai,
+        Api::Anthropic => pass.anthropic,
+    }
+}
 
 /// An address that the command had been given.
 #[derive(Debug)]
@@ -193,6 +213,13 @@ impl Addresses {
         told
     }
 
+    /// Whether every address of an API is redirected to the gateway. Only then may the gateway's token stand in place of
+    /// the API's key.
+    fn all_are_replaced(&self, api: Api) -> bool {
+        let mut given = self.given.iter().filter(|given| given.api == api);
+        given.all(|given| self.is_replaced(given))
+    }
+
     /// Whether a variable that was set is redirected to the gateway. It is if it names the address that the gateway
     /// sends requests to. A key is never sent to an address that it was not meant for.
     fn is_replaced(&self, given: &Given) -> bool {
@@ -200,6 +227,12 @@ impl Addresses {
         let first = self.first(given.api);
         first.is_some_and(|first| version(&first.url) == version(&given.url))
     }
+}
+
+/// Where Codex has its configuration and its login.
+fn codex_folder(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let folder = env("CODEX_HOME").map(PathBuf::from);
+    folder.or_else(|| Some(PathBuf::from(env("HOME")?).join(".codex")))
 }
 
 /// The `openai_base_url` in a configuration of Codex, which precedes all tables.
@@ -270,12 +303,26 @@ impl Agent {
             told.arg("-c")
                 .arg(format!("openai_base_url=\"{versioned}\""));
         }
+        let pass = gateway.pass();
         if self.name == "opencode" && std::env::var_os("OPENCODE_CONFIG_CONTENT").is_none() {
-            let options = serde_json::json!({"options": {"baseURL": versioned}});
-            let config = serde_json::json!({"provider": {"openai": options, "anthropic": options}});
+            let options = |api| {
+                let mut options = serde_json::json!({"baseURL": versioned});
+                if let Some(token) = pass
+                    .token
+                    .as_deref()
+                    .filter(|_| pass.is_needed || has_key(&pass, api))
+                {
+                    options["headers"] = serde_json::json!({TOKEN: token});
+                }
+                serde_json::json!({"options": options})
+            };
+            let (openai, anthropic) = (options(Api::OpenAi), options(Api::Anthropic));
+            let config =
+                serde_json::json!({"provider": {"openai": openai, "anthropic": anthropic}});
             told.env("OPENCODE_CONFIG_CONTENT", config.to_string());
         }
         told.args(arguments);
+        self.give_token(&mut told, &pass, addresses);
         for variable in VARIABLES {
             let mut given = addresses.given.iter();
             let given = given.find(|given| given.name == variable.name);
@@ -302,15 +349,60 @@ impl Agent {
         told
     }
 
+    /// Has the agent send the gateway's token if it needs it: as a header where the agent can add one, and else in place of
+    /// a key that the gateway has itself. It never stands among the arguments, which other users of the machine can see.
+    fn give_token(&self, told: &mut Command, pass: &Pass, addresses: &Addresses) {
+        let is_needed = pass.is_needed || pass.openai || pass.anthropic;
+        let Some(token) = pass.token.as_deref().filter(|_| is_needed) else {
+            return;
+        };
+        told.env(TOKEN_VARIABLE, token);
+        if (pass.is_needed || pass.anthropic) && addresses.all_are_replaced(Api::Anthropic) {
+            let header = format!("{TOKEN}: {token}");
+            let given = std::env::var(ANTHROPIC_HEADERS).unwrap_or_default();
+            let headers = match given.trim_end() {
+                "" => header,
+                given => format!("{given}\n{header}"),
+            };
+            told.env(ANTHROPIC_HEADERS, headers);
+        }
+        for (name, api) in KEYS {
+            // Claude Code sends the header, and asks its user about each key that is new to it.
+            let is_header = self.name == "claude" && api == Api::Anthropic;
+            if has_key(pass, api) && addresses.all_are_replaced(api) && !is_header {
+                told.env(name, token);
+            }
+        }
+        // A login has precedence, and goes to another address.
+        if self.name == "codex" && pass.openai && !self.codex_has_login() {
+            told.env("CODEX_API_KEY", token);
+        }
+    }
+
+    fn codex_has_login(&self) -> bool {
+        let env = |name: &str| std::env::var(name).ok();
+        codex_folder(&env).is_some_and(|folder| folder.join("auth.json").exists())
+    }
+
+    /// What the user should know if the agent's requests will be refused because it cannot send a token.
+    pub(super) fn told_of_token(&self, pass: &Pass) -> Option<String> {
+        let sends =
+            matches!(self.name.as_str(), "claude" | "opencode") || (pass.openai && pass.anthropic);
+        (pass.is_needed && !sends).then(|| {
+            format!(
+                "`gateway.tokens` are configured, so {} has to send the token in {TOKEN_VARIABLE} as {TOKEN}",
+                self.name
+            )
+        })
+    }
+
     /// The addresses in the agent's own configuration that [`told`](Self::told) overrides, with their keys.
     fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Api, String)> {
         let home = || env("HOME").map(PathBuf::from);
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
         match self.name.as_str() {
             "codex" => {
-                let folder = env("CODEX_HOME").map(PathBuf::from);
-                let folder = folder.or_else(|| Some(home()?.join(".codex")));
-                let text = folder.map(|folder| read(folder.join("config.toml")));
+                let text = codex_folder(env).map(|folder| read(folder.join("config.toml")));
                 let url = text.as_deref().and_then(codex_base_url);
                 let name = "openai_base_url of Codex's config.toml".to_owned();
                 url.map(|url| (name, Api::OpenAi, url))

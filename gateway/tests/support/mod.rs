@@ -81,7 +81,11 @@ impl Stage {
 }
 
 pub async fn start(home: &Path) -> Running {
-    let gateway = Gateway::open(HostOptions::in_home(home), Some("127.0.0.1:0"))
+    start_at(home, "127.0.0.1:0").await
+}
+
+pub async fn start_at(home: &Path, listen: &str) -> Running {
+    let gateway = Gateway::open(HostOptions::in_home(home), Some(listen))
         .await
         .unwrap();
     let base = format!("http://{}", gateway.address());

@@ -351,12 +351,31 @@ pub struct Gateway {
     /// How long a client may take to send its request, or to take a piece of the answer, in ms.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub client_timeout_ms: u64,
+    /// How many connections are open at once; those beyond wait until one is closed.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_connections: u32,
+    /// How long a connection may take to send the head of its next request, in ms; then it is closed. It counts from the
+    /// end of the request before, so that a connection without requests is closed as well.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub header_timeout_ms: u64,
+    /// How many requests of one name of `gateway.tokens` are answered at once; those beyond get the status 429. None for
+    /// an equal share of `max_requests`.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub tenant_requests: Option<u32>,
     /// How long answers under way may take to end when the gateway stops, in ms.
     #[schemars(range(max = 3_600_000))]
     pub shutdown_ms: u64,
-    /// Who may use it from other machines: a name for each, and the environment variable that holds the token which
-    /// is sent as `x-contexture-token`. Each name has sessions of its own.
+    /// Who may use it: a name for each, and the environment variable that holds the token which is sent as
+    /// `x-contexture-token`. Each name has sessions of its own. Without names, everybody who reaches it may use it.
     pub tokens: BTreeMap<String, String>,
+    /// More names that requests may give in their `Host` header, each with or without a port, as of a proxy before the
+    /// gateway. Its own address and this machine's own names are always allowed. On an address that other machines
+    /// reach, every name is, unless names are listed here.
+    pub hosts: Vec<String>,
+    /// The origins whose web pages may use the gateway besides its own page, as `https://ui.example:8443`.
+    pub origins: Vec<String>,
+    /// Whether the keys of `upstream.*.api_key_env` are added to requests without a token, too.
+    pub open_key: bool,
 }
 
 impl Default for Gateway {
@@ -370,8 +389,14 @@ impl Default for Gateway {
             max_requests: 1_024,
             open_sessions: 64,
             client_timeout_ms: 60_000,
+            max_connections: 4_096,
+            header_timeout_ms: 30_000,
+            tenant_requests: None,
             shutdown_ms: 60_000,
             tokens: BTreeMap::new(),
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            open_key: false,
         }
     }
 }
@@ -425,7 +450,8 @@ pub struct Provider {
     /// Anthropic if it does not end with a version.
     #[schemars(url)]
     pub base_url: Option<String>,
-    /// The environment variable that holds the key to send; none to send on what the client sent.
+    /// The environment variable that holds a key. It replaces the client's in requests that present a token of the
+    /// gateway's, or in all of them under `gateway.open_key`. None to send on what the client sent.
     #[schemars(length(min = 1))]
     pub api_key_env: Option<String>,
 }

@@ -1,0 +1,285 @@
+//! Decides which requests are served at all, before anything else looks at them.
+//!
+//! A browser lets every web page send requests to this machine. There are two ways, and [`Access::admit`] closes both. A
+//! page may give a name of its own that leads here, and then reads the answers: such a request has a `Host` that is not
+//! the gateway's. Or it asks the gateway's real address, and cannot read the answer, but the request has its effect: such
+//! a request has an `Origin` or a `Sec-Fetch-Site` that says so. Programs that are not browsers send neither header.
+//!
+//! What a caller may do beyond that is decided by its token, see [`Tokens`](crate::tokens::Tokens).
+
+use std::net::{IpAddr, SocketAddr};
+
+use contexture::config;
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use http::{Uri, uri::Authority};
+
+/// The schemes whose origins are parts of programs on this machine, such as VS Code's webviews. No web page has one.
+const APPS: [&str; 4] = ["app", "tauri", "vscode-file", "vscode-webview"];
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Why a request is refused: a keyword for the metrics, and an explanation.
+pub(crate) type Refusal = (&'static str, String);
+
+/// The names and origins that requests may come with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Access {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl Access {
+    /// Those of a configuration.
+    ///
+    /// # Errors
+    /// The key and the entry that is neither a host name nor an origin.
+    pub(crate) fn of(gateway: &config::Gateway) -> Result<Self, (&'static str, String)> {
+        let is_wrong = |host: &&String| Host::of(host).is_none();
+        if let Some(host) = gateway.hosts.iter().find(is_wrong) {
+            return Err(("gateway.hosts", host.clone()));
+        }
+        let is_wrong = |origin: &&String| {
+            let (scheme, host) = origin.split_once("://").unwrap_or_default();
+            scheme.is_empty() || (scheme != "file" && Host::of(host).is_none())
+        };
+        if let Some(origin) = gateway.origins.iter().find(is_wrong) {
+            return Err(("gateway.origins", origin.clone()));
+        }
+        Ok(Self {
+            hosts: gateway.hosts.clone(),
+            origins: gateway.origins.clone(),
+        })
+    }
+
+    /// Whether a request is served by a gateway that listens on `address`. Returns the origin that may read the answer,
+    /// if it is not the gateway's own.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn admit(
+        &self,
+        address: SocketAddr,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Option<HeaderValue>, Refusal> {
+        let host = self.host(address, uri, headers)?;
+        self.origin(host, headers)
+    }
+
+    /// The host that a request names, once in `Host` and perhaps again in its target.
+    fn host<'r>(
+        &self,
+        address: SocketAddr,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+    ) -> Result<&'r str, Refusal> {
+        let mut named = headers.get_all(HOST).iter();
+        let named = match (named.next(), named.next()) {
+            (Some(host), None) => host.to_str().unwrap_or_default().trim(),
+            _ => "",
+        };
+        let is_checked = is_loopback(address) || !self.hosts.is_empty();
+        let target = uri.authority().map(Authority::as_str);
+        let all = [Some(named), target];
+        let wrong = all
+            .into_iter()
+            .flatten()
+            .find(|host| !self.is_own(host, address));
+        match wrong.filter(|_| is_checked) {
+            None => Ok(target.unwrap_or(named)),
+            Some(wrong) => {
+                let what = match wrong {
+                    "" => "the request has not exactly one Host header".to_owned(),
+                    wrong => format!("the host {} is not this gateway's", shortened(wrong)),
+                };
+                let message = format!(
+                    "{what}: ask http://{address}, or add the name that clients use to `gateway.hosts`"
+                );
+                Err(("host", message))
+            }
+        }
+    }
+
+    fn is_own(&self, host: &str, address: SocketAddr) -> bool {
+        let Some(Host { name, port }) = Host::of(host) else {
+            return false;
+        };
+        let is_named =
+            |own: &String| own.eq_ignore_ascii_case(host) || own.eq_ignore_ascii_case(name);
+        let has_port = port.unwrap_or("80") == address.port().to_string();
+        let ip = name.trim_start_matches('[').trim_end_matches(']');
+        let is_here = match ip.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            // A literal address is nobody's name for another one.
+            Ok(ip) => ip.is_loopback() || ip == address.ip() || address.ip().is_unspecified(),
+            Err(_) => name.eq_ignore_ascii_case("localhost"),
+        };
+        (has_port && is_here) || self.hosts.iter().any(is_named)
+    }
+
+    fn origin(&self, host: &str, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
+        let refused = |what: String| {
+            let message = format!(
+                "{what}, and other sites' pages may not use this gateway: add the origin of a page that may to \
+                 `gateway.origins`"
+            );
+            Err(("origin", message))
+        };
+        let mut origins = headers.get_all(ORIGIN).iter();
+        if let Some(value) = origins.next() {
+            let origin = value.to_str().unwrap_or_default();
+            let is_one = origins.next().is_none();
+            if is_one && self.is_allowed(origin) {
+                return Ok(Some(value.clone()));
+            }
+            let own = origin.strip_prefix("http://");
+            let own = own.or_else(|| origin.strip_prefix("https://"));
+            if !is_one || !own.is_some_and(|own| own.eq_ignore_ascii_case(host)) {
+                return refused(format!("the request is from {}", shortened(origin)));
+            }
+        }
+        // Images, scripts and links have no origin.
+        let mut sites = headers.get_all(FETCH_SITE).iter();
+        match sites.find(|site| !matches!(site.as_bytes(), b"same-origin" | b"none")) {
+            Some(_) => refused("the request is from another site's page".to_owned()),
+            None => Ok(None),
+        }
+    }
+
+    fn is_allowed(&self, origin: &str) -> bool {
+        let scheme = origin.split_once("://").map(|(scheme, _)| scheme);
+        scheme.is_some_and(|scheme| APPS.contains(&scheme))
+            || (self.origins.iter()).any(|own| own.eq_ignore_ascii_case(origin))
+    }
+}
+
+/// Whether only this machine reaches an address.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// The parts of a `Host` header.
+struct Host<'h> {
+    /// An IPv6 address is in brackets.
+    name: &'h str,
+    port: Option<&'h str>,
+}
+
+impl<'h> Host<'h> {
+    /// None if it has another form.
+    fn of(text: &'h str) -> Option<Self> {
+        let end = text.rfind(']').map_or(0, |at| at + 1);
+        let (name, port) = match text.get(end..)?.rfind(':') {
+            Some(at) => (text.get(..end + at)?, Some(text.get(end + at + 1..)?)),
+            None => (text, None),
+        };
+        let is_port =
+            |port: &str| port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok();
+        let is_name = match name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
+            Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
+        };
+        (is_name && !name.is_empty() && port.is_none_or(is_port)).then_some(Self { name, port })
+    }
+}
+
+/// What a stranger wrote, for a message.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 80;
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("`{}…`", &text[..at]),
+        None => format!("`{text}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn admitted(access: &Access, headers: &[(&'static str, &str)]) -> Result<(), &'static str> {
+        let mut all = HeaderMap::new();
+        for (name, value) in headers {
+            all.append(*name, value.parse().unwrap());
+        }
+        let address = "127.0.0.1:8787".parse().unwrap();
+        let admitted = access.admit(address, &"/v1/models".parse().unwrap(), &all);
+        admitted.map(|_| ()).map_err(|(reason, _)| reason)
+    }
+
+    /// Names, ports and what stands around them, of which most are not the gateway's.
+    fn hosts() -> impl Strategy<Value = String> {
+        let name = prop_oneof![
+            Just("localhost".to_owned()),
+            Just("127.0.0.1".to_owned()),
+            Just("[::1]".to_owned()),
+            Just("gw.test".to_owned()),
+            "[a-z0-9.-]{1,12}",
+            any::<std::net::Ipv4Addr>().prop_map(|ip| ip.to_string()),
+            any::<std::net::Ipv6Addr>().prop_map(|ip| format!("[{ip}]")),
+        ];
+        let around = prop_oneof![6 => Just(String::new()), 1 => "[a-z0-9.@:/\\[\\] -]{1,3}"];
+        let port = prop_oneof![
+            4 => Just(":8787".to_owned()),
+            1 => Just(String::new()),
+            1 => "[:+]{1,2}[0-9]{1,6}",
+        ];
+        let casing = any::<bool>();
+        (around.clone(), name, port, around, casing).prop_map(
+            |(before, name, port, after, upper)| {
+                let host = format!("{before}{name}{port}{after}");
+                if upper { host.to_uppercase() } else { host }
+            },
+        )
+    }
+
+    /// What a browser that follows this host reaches is this machine, or it is a configured name.
+    fn is_own(host: &str) -> bool {
+        let host = host.to_lowercase();
+        let Ok(url) = reqwest::Url::parse(&format!("http://{host}/")) else {
+            return false;
+        };
+        let name = url.host_str().unwrap_or_default();
+        let is_plain = url.username().is_empty() && url.path() == "/" && url.query().is_none();
+        let ip = name.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_here = name == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback());
+        is_plain && (name == "gw.test" || (is_here && url.port() == Some(8787)))
+    }
+
+    proptest! {
+        #[test]
+        fn a_host_that_is_served_leads_here(host in hosts()) {
+            let host = host.trim().to_owned();
+            let access = Access { hosts: vec!["gw.test".to_owned()], origins: Vec::new() };
+            let is_served = admitted(&access, &[("host", &host)]).is_ok();
+            prop_assert!(!is_served || is_own(&host), "{host}");
+            // What is spelled as a browser spells it is served.
+            let spelled = reqwest::Url::parse(&format!("http://{host}/"));
+            if is_own(&host) && spelled.is_ok_and(|url| url.as_str() == format!("http://{}/", host.to_lowercase())) {
+                prop_assert!(is_served, "{host}");
+            }
+        }
+
+        #[test]
+        fn an_origin_is_the_own_one_or_a_configured_one(
+            scheme in prop_oneof!["https?", "[a-z-]{1,8}", Just("app".to_owned())],
+            host in hosts(),
+            more in prop_oneof![4 => Just(String::new()), 1 => "[/a-z.:]{1,4}"],
+        ) {
+            let origin = format!("{scheme}://{}{more}", host.trim());
+            let access = Access { hosts: Vec::new(), origins: vec!["https://gw.test".to_owned()] };
+            let served = admitted(&access, &[("host", "localhost:8787"), ("origin", &origin)]);
+            let origin = origin.to_lowercase();
+            let is_own = ["http://localhost:8787", "https://localhost:8787", "https://gw.test"].contains(&&*origin);
+            let expected = if is_own || APPS.contains(&&*scheme) { Ok(()) } else { Err("origin") };
+            prop_assert_eq!(served, expected, "{}", origin);
+        }
+    }
+}
