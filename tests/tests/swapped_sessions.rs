@@ -1,8 +1,14 @@
 //! Engines swapped in the middle of a session by a line of `config.yaml`, with the real command: what was said under
-//! the lossless engine stays, and of what a lossy one let go the host says how much it is.
+//! the lossless engine stays, and of what a lossy one let go the host says how much it is. And clients that swap the
+//! window they send: what was restored stays restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use contexture_tests::{Home, chat};
+use contexture::formats::Format;
+use contexture::session::{AgentWindow, Compact, Record, Session, SessionOptions, TurnOptions};
+use contexture_engine_api::MessageId;
+use contexture_tests::{Home, chat, conversation, engines};
+// Linked in, so that it can be named.
+use contexture_tiered as _;
 use serde_json::{Value, json};
 
 /// Messages between two runs of the command, and those after which another engine takes over.
@@ -112,4 +118,185 @@ fn what_another_engine_keeps_comes_back_with_the_lossless_one() {
     let session = Swapped::play(KEEPS, Client::CarriesOn);
     assert_eq!(session.exported, session.said);
     assert!(!session.told.contains("any more"), "{}", session.told);
+}
+
+/// How a client writes its messages.
+#[derive(Debug, Clone, Copy)]
+enum Wire {
+    Chat,
+    /// Chat messages with lists of parts.
+    Parts,
+    Anthropic,
+    Responses,
+}
+
+impl Wire {
+    const ALL: [Self; 4] = [Self::Chat, Self::Parts, Self::Anthropic, Self::Responses];
+
+    fn format(self) -> Format {
+        match self {
+            Self::Chat | Self::Parts => Format::OpenAiChat,
+            Self::Anthropic => Format::Anthropic,
+            Self::Responses => Format::OpenAiResponses,
+        }
+    }
+
+    fn list(self) -> &'static str {
+        match self {
+            Self::Responses => "input",
+            _ => "messages",
+        }
+    }
+
+    /// A question, a call with long arguments, its long result and an answer: four messages.
+    fn turn(self, turn: usize) -> [Value; 4] {
+        let (id, result) = (format!("c{turn}"), result(turn));
+        let parts = json!([{"type": "text", "text": result}]);
+        let input = json!({"path": "a.md", "content": argument(turn)});
+        let arguments = input.to_string();
+        let chat = json!({"role": "assistant", "content": null, "tool_calls": [
+            {"id": id, "type": "function", "function": {"name": "load", "arguments": arguments}}]});
+        let (call, result) = match self {
+            Self::Chat => (
+                chat,
+                json!({"role": "tool", "tool_call_id": id, "content": result}),
+            ),
+            Self::Parts => (
+                chat,
+                json!({"role": "tool", "tool_call_id": id, "content": parts}),
+            ),
+            Self::Anthropic => (
+                json!({"role": "assistant", "content": [
+                    {"type": "tool_use", "id": id, "name": "load", "input": input}]}),
+                json!({"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": id, "content": parts}]}),
+            ),
+            Self::Responses => (
+                json!({"type": "function_call", "call_id": id, "name": "load", "arguments": arguments}),
+                json!({"type": "function_call_output", "call_id": id, "output": result}),
+            ),
+        };
+        let said = |role: &str, text: String| json!({"role": role, "content": text});
+        [
+            said("user", format!("Question {turn}?")),
+            call,
+            result,
+            said("assistant", format!("Answer {turn}.")),
+        ]
+    }
+}
+
+fn result(turn: usize) -> String {
+    format!("Result {turn}: {}", "what was read; ".repeat(300))
+}
+
+fn argument(turn: usize) -> String {
+    format!("Argument {turn}: {}", "what was written; ".repeat(100))
+}
+
+/// A client whose requests each go to a process of their own.
+struct Restarted {
+    home: Home,
+    wire: Wire,
+    /// Whether it hands a document over, as the command does, or a request.
+    is_document: bool,
+}
+
+impl Restarted {
+    fn record(&self) -> std::sync::Arc<Record> {
+        Record::open(self.home.path()).unwrap()
+    }
+
+    /// The window that is handed out for these messages.
+    fn send(&self, messages: &[Value], compact: Compact, at: &str) -> Vec<Value> {
+        let agent = AgentWindow {
+            model: "gpt-5".into(),
+            context_length: 100_000,
+            max_output_tokens: 10_000,
+        };
+        let (engines, record) = (engines(&self.home), self.record());
+        let options = SessionOptions::default();
+        let mut session = Session::open(&engines, Some(&record), "s", agent, options).unwrap();
+        let body = json!({"model": "gpt-5", self.wire.list(): messages}).to_string();
+        let options = TurnOptions {
+            compact,
+            ..TurnOptions::default()
+        };
+        let handed = match self.is_document {
+            false => {
+                let format = Some(self.wire.format());
+                let turn = session.turn_with(&body, format, &options).unwrap();
+                turn.body.into_owned()
+            }
+            true => {
+                let document = conversation(&body);
+                session.turn_over(&document, &options, &mut |_| {}).unwrap();
+                document.render(&session.render_plan(&document)).unwrap()
+            }
+        };
+        assert_eq!(session.take_warnings(), [""; 0], "{at}");
+        session.end().unwrap();
+        let handed: Value = serde_json::from_str(&handed).unwrap();
+        handed[self.wire.list()].as_array().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_restored_message_stays_restored_whatever_window_the_client_sends() {
+    // All that was said, the window that was Handed out first, or the Last one: every three of them in a row.
+    const ORDER: &str = "AAAHAALAHHAHLALHALLHHHLHLLLAA";
+    for (wire, is_document) in Wire::ALL
+        .into_iter()
+        .flat_map(|wire| [(wire, false), (wire, true)])
+    {
+        let home = Home::new();
+        home.configure("context: {engine: tiered, on_failure: fail}\n");
+        let client = Restarted {
+            home,
+            wire,
+            is_document,
+        };
+        let mut all: Vec<Value> = (1..=7).flat_map(|turn| wire.turn(turn)).collect();
+        all.truncate(all.len() - 3);
+        let mut handed = client.send(&all, Compact::Force, "");
+        let mut last = handed.clone();
+        let restored = [MessageId(3), MessageId(6)];
+        let wished = client.record().wish_restored("s", Some(&restored)).unwrap();
+        assert_eq!(wished, restored);
+        // The other formats differ only in how a message is recognised.
+        let order = match wire {
+            Wire::Chat => ORDER,
+            _ => &ORDER[8..20],
+        };
+        for (step, sends) in order.chars().enumerate() {
+            // Now and then the conversation goes on.
+            if step % 3 == 2 {
+                let [question, ..] = wire.turn(10 + step);
+                let answer = json!({"role": "assistant", "content": format!("Well, {step}.")});
+                for window in [&mut all, &mut handed, &mut last] {
+                    window.extend([answer.clone(), question.clone()]);
+                }
+            }
+            let window = match sends {
+                'A' => &all,
+                'H' => &handed,
+                _ => &last,
+            };
+            let at = format!("{wire:?}, document: {is_document}, {}", &order[..=step]);
+            last = client.send(window, Compact::Auto, &at);
+            let text = serde_json::to_string(&last).unwrap();
+            let shows = |what: String| text.contains(&what);
+            assert_eq!(last.len(), all.len(), "{at}");
+            assert!(shows(result(1)) && shows(argument(2)), "{at}");
+            assert!(!shows(result(2)) && !shows(argument(1)), "{at}");
+        }
+        assert!(!client.record().wish_restored("s", None).unwrap().is_empty());
+        for window in [&handed, &all, &last] {
+            let text = serde_json::to_string(&client.send(window, Compact::Auto, "all")).unwrap();
+            for turn in 1..=6 {
+                let is_whole = text.contains(&result(turn)) && text.contains(&argument(turn));
+                assert!(is_whole, "{wire:?}, document: {is_document}, {turn}");
+            }
+        }
+    }
 }

@@ -290,9 +290,12 @@ impl Session {
     /// Lays a window out: its wire messages.
     fn layout_of(&mut self, request: &Request<'_>, window: &Window) -> Result<Layout, FormatError> {
         let source = self.material(request, window)?;
-        // It is made of the very messages.
         let index = |slot: &Slot| source.index.get(&slot.id()).copied();
-        let entries = window.plan_entries(index, |_| false);
+        // A document may have only the shorter form of a message that was restored. From a request, `material` took
+        // the message itself.
+        let is_document = matches!(request.source, Source::Document(_));
+        let is_short = |at| is_document && self.history.sent.is_short(at);
+        let entries = window.plan_entries(index, is_short);
         let new_window = formats::RenderPlan {
             entries,
             system_note: None,

@@ -165,14 +165,11 @@ impl Slot {
     /// A copy with the message's shorter form as its content. Used if the client has only that form, and it stands here
     /// as if it were the message.
     pub(super) fn as_shortened(&self, counter: &TokenCounter) -> Self {
-        let short = self
-            .message()
-            .filter(|message| self.is_verbatim() && message.kind == MessageKind::Replaced);
-        match short {
+        match self.message().filter(|_| self.is_of_lost_record()) {
             Some(message) => self.clone().with_content(
                 Content::Replaced {
                     text: Some(message.text.clone()),
-                    arguments: Vec::new(),
+                    arguments: self.own_arguments().to_vec(),
                     pruned: false,
                 },
                 counter,

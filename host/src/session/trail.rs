@@ -88,6 +88,12 @@ impl Trail {
         }));
     }
 
+    /// Whether the message at this place is a shorter form, which the host wrote.
+    pub(super) fn is_short(&self, at: usize) -> bool {
+        let unit = self.units.get(at);
+        unit.is_some_and(|unit| matches!(unit.origin, Origin::Shortened(_)))
+    }
+
     /// How many wire messages the two histories begin with in common, byte for byte.
     pub(super) fn common(&self, raw: &[u64]) -> usize {
         self.raw.iter().zip(raw).take_while(|(a, b)| a == b).count()

@@ -131,11 +131,7 @@ impl Session {
         formats::RenderPlan {
             entries: self.window.plan_entries(
                 |slot| index.get(&slot.id()).copied(),
-                |at| {
-                    units
-                        .get(at)
-                        .is_some_and(|unit| matches!(unit.origin, Origin::Shortened(_)))
-                },
+                |at| self.history.sent.is_short(at),
             ),
             system_note: self.window.system_note().filter(|_| self.options.note),
             own_summaries: self.options.own_summaries,
