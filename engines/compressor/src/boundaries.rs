@@ -179,7 +179,10 @@ impl<'m, 'a> Outline<'m, 'a> {
         if let Some(in_flight) = &self.in_flight {
             tail = tail.min(self.cut_before(in_flight.start));
         }
-        let head = self.cut_before(protection.first.min(len)).min(tail);
+        let mut head = self.cut_before(protection.first.min(len)).min(tail);
+        if self.is_led_by_orphans(head) {
+            head = 0;
+        }
 
         let mut anchors: Vec<Range<usize>> = [self.last_user, self.last_answer]
             .into_iter()
@@ -225,6 +228,13 @@ impl<'m, 'a> Outline<'m, 'a> {
             }
         }
         summary_before.unwrap_or(head)
+    }
+
+    /// Whether results without a call stand before the assistant's first words in a head. Without them the window would
+    /// begin with the assistant.
+    fn is_led_by_orphans(&self, head: usize) -> bool {
+        let first = (0..head).find(|at| !self.is_orphan(*at));
+        first.is_some_and(|first| first > 0 && self.messages[first].role() == "assistant")
     }
 
     /// Whether the last message before one index and the first from another on are of one role.

@@ -32,6 +32,7 @@ pub(crate) fn entries(
         )
     });
     let summarised = summary.is_some();
+    let orphans_leave = orphans_leave(outline, plan, summarised);
     for (at, message) in messages.iter().enumerate() {
         if at == plan.split.summary_before {
             entries.extend(summary.take());
@@ -39,7 +40,7 @@ pub(crate) fn entries(
         if summarised && !plan.split.keeps(at) {
             continue;
         }
-        if outline.is_orphan(at) {
+        if orphans_leave && outline.is_orphan(at) {
             entries.push(Entry::dropped(
                 message.id(),
                 format!(
@@ -64,6 +65,21 @@ pub(crate) fn entries(
         }
     }
     entries
+}
+
+/// Whether the results without a call can leave: something else stays, and the window still begins with the user where it
+/// did.
+fn orphans_leave(outline: &Outline<'_, '_>, plan: &Plan, summarised: bool) -> bool {
+    let is_assistant = |at: usize| outline.messages[at].role() == "assistant";
+    let first = (0..outline.messages.len()).find(|at| {
+        let is_summary = summarised && *at == plan.split.summary_before;
+        let stays = !summarised || plan.split.keeps(*at);
+        is_summary || stays && !outline.is_orphan(*at)
+    });
+    first.is_some_and(|first| {
+        let is_summary = summarised && first == plan.split.summary_before;
+        is_summary || !is_assistant(first) || is_assistant(0)
+    })
 }
 
 /// Every message where it is, those outside the protected ones in their shorter form, and how many

@@ -151,7 +151,9 @@ impl Session {
         let end = self.history.end();
         // After a cut inside what was shown at once, an engine has no chain hash for its place.
         let nothing_shown = self.history.after(from).is_empty();
-        let same_place = seen.map(|seen| seen.last) == end.map(|end| end.last);
+        // Of a conversation with nothing to show, an engine rightly says that it has seen nothing.
+        let end_or_nothing = end.unwrap_or(Observed::NOTHING);
+        let same_place = seen.map(|seen| seen.last) == Some(end_or_nothing.last);
         // Messages after it may have been lost everywhere: they cannot be shown.
         let agrees = seen.is_some_and(|seen| self.history.agrees(seen));
         let remembers = seen.is_some() && (seen == end || (nothing_shown && same_place) || agrees);

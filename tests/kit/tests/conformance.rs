@@ -78,7 +78,11 @@ impl ContextEngine for Faulty {
         let tail = safe_cut(messages, messages.len().saturating_sub(12));
         let words = messages.iter().rposition(MessageView::is_real_user);
         let words = words.filter(|at| *at < tail && !self.has(Row::Contract));
-        let (until, from) = words.map_or((tail, tail), |at| (at, at + 1));
+        let (until, from) = words.map_or((tail, tail), |at| {
+            // A result may come after the user's next words.
+            let after = safe_cut_after(messages, at + 1);
+            (safe_cut(messages, at), after.min(tail))
+        });
         let mut entries: Vec<_> = messages
             .iter()
             .map(|message| Entry::Keep(message.id()))

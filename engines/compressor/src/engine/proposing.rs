@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use contexture_cooldown::Sizes;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MISSING_RESULT, MessageId, MessageKind, MessageView,
-    Outcome, grouped,
+    Outcome, SUMMARY_END_MARK, grouped,
 };
 use contexture_summaries::{Noted, Written, body_of, marked, noted, units};
 use serde_json::json;
@@ -18,6 +18,8 @@ use crate::entries::entries;
 use crate::plan::{Limits, Plan};
 use crate::settings::share;
 
+/// The checksum at the end of a summary, in tokens, at most.
+const CHECKSUM_TOKENS: u64 = 10;
 /// What a compaction must save to be proposed unforced, as a share of the prompt.
 const MIN_SAVING: f64 = 0.03;
 
@@ -62,9 +64,9 @@ impl Compressor {
         } = draft;
         let threshold = limits.budgets.threshold_tokens;
         let summary = written.as_ref().map(|written| marked(&written.body));
-        let summary_tokens = summary
-            .as_deref()
-            .map_or(0, |text| self.services.count_tokens(text) + FRAMING_TOKENS);
+        let summary_tokens = summary.as_deref().map_or(0, |text| {
+            self.services.count_tokens(text) + self.seal_tokens()
+        });
         let entries = entries(outline, plan, summary);
         let after = plan.kept_tokens + summary_tokens + self.added_tokens(outline, &entries);
         let saved = before.saturating_sub(after);
@@ -118,8 +120,13 @@ impl Compressor {
         let (kept, redo) = match self.services.model() {
             None => (Vec::new(), None),
             Some(_) => {
+                let stays: HashSet<MessageId> = (entries.iter())
+                    .filter(|entry| matches!(entry, Entry::Keep(_) | Entry::Replace(_)))
+                    .flat_map(Entry::ids)
+                    .copied()
+                    .collect();
                 let kept = (0..outline.messages.len())
-                    .filter(|at| plan.split.keeps(*at) && !outline.is_orphan(*at))
+                    .filter(|at| stays.contains(&outline.messages[*at].id()))
                     .map(|at| (&outline.messages[at], outline.caller(at)))
                     .filter(|(message, _)| message.kind() != MessageKind::Summary);
                 let redo = body.as_ref().filter(|_| degraded).map(|body| Redo {
@@ -156,6 +163,11 @@ impl Compressor {
                 .degraded(degraded)
                 .notes(notes),
         )
+    }
+
+    /// What the host puts around a summary and at its end, in tokens, at most.
+    fn seal_tokens(&self) -> u64 {
+        FRAMING_TOKENS + self.services.count_tokens(SUMMARY_END_MARK) + CHECKSUM_TOKENS
     }
 
     /// What a proposal adds beside its summary, in tokens: answers that are made up, and the note in the

@@ -272,6 +272,33 @@ fn written() -> Vec<Scene> {
     });
     unanswered.is_plain = false;
     scenes.push(unanswered);
+    let alone: [(&str, fn(&mut Chat, usize)); 4] = [
+        ("results alone, whose calls are missing", |chat, at| {
+            chat.result(&format!("lost_{at}"), "shell", filler(at, 900));
+        }),
+        ("the assistant alone", |chat, at| {
+            chat.assistant(filler(at, 900));
+        }),
+        ("calls alone", |chat, at| {
+            chat.calls("", &[("call_0", "shell", "{}"), ("call_0", "shell", "{}")]);
+            chat.assistant(filler(at, 700));
+        }),
+        ("messages without content", |chat, _| {
+            for _ in 0..40 {
+                chat.user("");
+                chat.assistant(" ");
+                chat.result("lost", "shell", "");
+            }
+        }),
+    ];
+    for (name, say) in alone {
+        let mut scene = repeated(name, 40, say);
+        for turn in scene.turns.iter_mut().skip(2).step_by(9) {
+            turn.forces = true;
+        }
+        scene.is_plain = false;
+        scenes.push(scene);
+    }
 
     let mut edited = talk(22);
     edited[15].keeps = Some(87);
@@ -359,6 +386,12 @@ fn generated(seed: u64) -> Scene {
             true => chat.image(words),
             false => chat.user(words),
         };
+        if numbers.one_in(6) {
+            // What it answers was never said, or is long over.
+            let id = format!("call_{}", numbers.below(6));
+            let text = numbers.text();
+            chat.result(&id, "shell", text);
+        }
         for round in 0..numbers.below(4) {
             let calls = 1 + numbers.below(4);
             let again = numbers.one_in(4);
@@ -379,6 +412,11 @@ fn generated(seed: u64) -> Scene {
             for id in &ids[..answered] {
                 let text = numbers.text();
                 chat.result(id, "shell", text).is_error = numbers.one_in(7);
+            }
+            if numbers.one_in(12) {
+                // Once more, as clients that resend do.
+                let text = numbers.text();
+                chat.result(&ids[0], "shell", text);
             }
         }
         if !numbers.one_in(6) {

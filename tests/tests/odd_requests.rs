@@ -1,0 +1,401 @@
+//! Conversations that a format can express and nobody hopes for: tool results without a call, calls without a result, ids
+//! that come twice, `null` and empty content, one role alone, neighbours of one role, and messages that no window can
+//! hold. Every engine holds the contract on them, in every format, and a replay plays them.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use contexture::config::Config;
+use contexture::formats::{self, Conversation, Format};
+use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::replay::{Recording, Stage, play};
+use contexture::session::{AgentWindow, Compact, OutcomeKind, Session, TurnOptions};
+use contexture_engine_api::SHORTENED_MARK;
+use contexture_tests::{Home, compact, conversation, engines, session, under};
+// Linked in, so that they can be named.
+use contexture_tiered as _;
+use contexture_two_layer as _;
+use contexture_virtual_files as _;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use serde_json::{Value, json};
+
+const ENGINES: [&str; 5] = ["compressor", "lcm", "tiered", "two-layer", "virtual-files"];
+
+/// The content of a message or of a tool's result.
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    /// The member is missing.
+    Absent,
+    Null,
+    Empty,
+    Spaces,
+    NoParts,
+    EmptyPart,
+    NullPart,
+    /// So many words as a string.
+    Words(usize),
+    /// So many words as a part.
+    Part(usize),
+}
+
+/// A message of some format's, with ids of calls from a few, so that they come twice, or are never called or answered.
+#[derive(Debug, Clone)]
+enum Said {
+    System(Content),
+    User(Content),
+    Assistant(Content),
+    Calls(Content, Vec<usize>),
+    Result(usize, Content),
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        1 => select(vec![
+            Content::Absent,
+            Content::Null,
+            Content::Empty,
+            Content::Spaces,
+            Content::NoParts,
+            Content::EmptyPart,
+            Content::NullPart,
+        ]),
+        1 => (1..400_usize).prop_map(Content::Words),
+        1 => (1..400_usize).prop_map(Content::Part),
+    ]
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    prop_oneof![
+        1 => content().prop_map(Said::System),
+        3 => content().prop_map(Said::User),
+        3 => content().prop_map(Said::Assistant),
+        3 => (content(), proptest::collection::vec(0..6_usize, 1..4))
+            .prop_map(|(content, ids)| Said::Calls(content, ids)),
+        4 => (0..6_usize, content()).prop_map(|(id, content)| Said::Result(id, content)),
+    ]
+}
+
+/// A conversation in which anything stands beside anything, or which is of one kind alone.
+fn talk() -> impl Strategy<Value = Vec<Said>> {
+    let many = |one: BoxedStrategy<Said>| proptest::collection::vec(one, 1..30);
+    prop_oneof![
+        6 => many(said().boxed()),
+        1 => many((0..6_usize, content()).prop_map(|(id, content)| Said::Result(id, content)).boxed()),
+        1 => many(content().prop_map(Said::System).boxed()),
+        1 => many(content().prop_map(Said::User).boxed()),
+        1 => many(content().prop_map(Said::Assistant).boxed()),
+        1 => many(
+            (content(), 0..6_usize).prop_map(|(content, id)| Said::Calls(content, vec![id])).boxed(),
+        ),
+    ]
+}
+
+/// Puts a content into a message, with parts of this type.
+fn put(message: &mut Value, key: &str, content: Content, part: &str) {
+    let words = |count: usize| "the pump station reported no fault; ".repeat(count / 6 + 1);
+    message[key] = match content {
+        Content::Absent => {
+            if let Some(message) = message.as_object_mut() {
+                message.remove(key);
+            }
+            return;
+        }
+        Content::Null => Value::Null,
+        Content::Empty => json!(""),
+        Content::Spaces => json!(" \n"),
+        Content::NoParts => json!([]),
+        Content::EmptyPart => json!([{"type": part, "text": ""}]),
+        Content::NullPart => json!([{"type": part, "text": null}]),
+        Content::Words(count) => json!(words(count)),
+        Content::Part(count) => json!([{"type": part, "text": words(count)}]),
+    };
+}
+
+fn message(role: &str, content: Content) -> Value {
+    let mut message = json!({"role": role});
+    put(&mut message, "content", content, "text");
+    message
+}
+
+/// A message in the members of OpenAI's chat format.
+fn chat_message(said: &Said) -> Value {
+    match said {
+        Said::System(content) => message("system", *content),
+        Said::User(content) => message("user", *content),
+        Said::Assistant(content) => message("assistant", *content),
+        Said::Calls(content, ids) => {
+            let mut calls = message("assistant", *content);
+            let call = |id: &usize| {
+                let function = json!({"name": "read", "arguments": "{\"path\": \"a\"}"});
+                json!({"id": format!("call_{id}"), "type": "function", "function": function})
+            };
+            calls["tool_calls"] = ids.iter().map(call).collect();
+            calls
+        }
+        Said::Result(id, content) => {
+            let mut result = message("tool", *content);
+            result["tool_call_id"] = json!(format!("call_{id}"));
+            result
+        }
+    }
+}
+
+/// A message of Anthropic's.
+fn anthropic_message(said: &Said) -> Value {
+    match said {
+        Said::Calls(content, ids) => {
+            let mut calls = message("assistant", *content);
+            let mut parts = match calls["content"].take() {
+                Value::Array(parts) => parts,
+                Value::String(text) => vec![json!({"type": "text", "text": text})],
+                _ => Vec::new(),
+            };
+            parts.extend(ids.iter().map(|id| {
+                json!({"type": "tool_use", "id": format!("call_{id}"), "name": "read", "input": {"path": "a"}})
+            }));
+            calls["content"] = json!(parts);
+            calls
+        }
+        Said::Result(id, content) => {
+            let mut result = json!({"type": "tool_result", "tool_use_id": format!("call_{id}")});
+            put(&mut result, "content", *content, "text");
+            json!({"role": "user", "content": [result]})
+        }
+        _ => chat_message(said),
+    }
+}
+
+/// The items of OpenAI's Responses for a message.
+fn items(said: &Said) -> Vec<Value> {
+    let message = |role: &str, content: Content| {
+        let mut item = json!({"type": "message", "role": role});
+        let part = match role {
+            "assistant" => "output_text",
+            _ => "input_text",
+        };
+        put(&mut item, "content", content, part);
+        item
+    };
+    match said {
+        Said::System(content) => vec![message("developer", *content)],
+        Said::User(content) => vec![message("user", *content)],
+        Said::Assistant(content) => vec![message("assistant", *content)],
+        Said::Calls(content, ids) => {
+            let call = |id: &usize| json!({"type": "function_call", "call_id": format!("call_{id}"), "name": "read", "arguments": "{}"});
+            let calls = ids.iter().map(call);
+            [message("assistant", *content)]
+                .into_iter()
+                .chain(calls)
+                .collect()
+        }
+        Said::Result(id, content) => {
+            let mut item = json!({"type": "function_call_output", "call_id": format!("call_{id}")});
+            put(&mut item, "output", *content, "input_text");
+            vec![item]
+        }
+    }
+}
+
+/// The conversation as a document of this format.
+fn document(format: Format, talk: &[Said]) -> String {
+    let chat = || talk.iter().map(chat_message).collect::<Vec<_>>();
+    let lines = |values: Vec<Value>| -> String {
+        values.iter().map(|value| format!("{value}\n")).collect()
+    };
+    match format {
+        Format::OpenAiChat => json!({"model": "gpt-5", "messages": chat()}).to_string(),
+        Format::Anthropic => {
+            let messages: Vec<_> = talk.iter().map(anthropic_message).collect();
+            json!({"model": "claude-opus-4-6", "max_tokens": 400, "system": "Be kind.", "messages": messages})
+                .to_string()
+        }
+        Format::OpenAiResponses => {
+            let input: Vec<_> = talk.iter().flat_map(items).collect();
+            json!({"model": "gpt-5", "input": input}).to_string()
+        }
+        Format::ClaudeCode => lines(
+            (talk.iter().enumerate())
+                .map(|(at, said)| {
+                    let before = at.checked_sub(1).map(|before| format!("u{before}"));
+                    // A log holds no system messages.
+                    let message = match said {
+                        Said::System(content) => anthropic_message(&Said::User(*content)),
+                        said => anthropic_message(said),
+                    };
+                    json!({"type": message["role"], "uuid": format!("u{at}"), "parentUuid": before, "sessionId": "s",
+                        "timestamp": "2026-11-20T10:00:00.000Z", "message": message})
+                })
+                .collect(),
+        ),
+        Format::Codex => {
+            let line = |kind: &str, payload: Value| json!({"timestamp": "2026-11-20T10:00:00.000Z", "type": kind, "payload": payload});
+            let first = line("session_meta", json!({"id": "x", "cwd": "/w"}));
+            let items = talk.iter().flat_map(items).map(|item| line("response_item", item));
+            lines([first].into_iter().chain(items).collect())
+        }
+        Format::SweAgent => json!({"history": chat(), "info": {}}).to_string(),
+        Format::Tau2 => json!({"simulations": [{"id": "1", "messages": chat()}]}).to_string(),
+        Format::MessageLines => lines(chat()),
+    }
+}
+
+fn agent() -> AgentWindow {
+    AgentWindow {
+        model: "gpt-5".to_owned(),
+        context_length: 1_500,
+        max_output_tokens: 100,
+    }
+}
+
+fn stage() -> (Home, Stage) {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let path = home.path().to_owned();
+    let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| path.clone().into());
+    let nobody = Resolved::NoModel(NoModel::Offline);
+    let client = ModelClient::new(nobody, Duration::from_secs(1), |text| text.into());
+    let stage = Stage::new(Config::load(None, &env).unwrap(), client).unwrap();
+    (home, stage)
+}
+
+/// Compactions come when they are due, and no other engine stands in.
+const CONFIG: &str = "compression: {timing: threshold}\ncontext:\n  on_failure: fail\n  engines: {two-layer: {token_threshold: 500}}\n";
+
+/// What is wrong with what an engine makes of a conversation.
+fn played(
+    engines: &Arc<contexture::engines::Engines>,
+    stage: &Stage,
+    engine: &str,
+    conversation: &Arc<Conversation>,
+) -> Result<(), String> {
+    // An engine that keeps sessions knows none of this name.
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("s{}", LAST.fetch_add(1, Ordering::Relaxed));
+    let mut session = Session::open(engines, None, &name, agent(), under(engine))
+        .map_err(|error| format!("open: {error}"))?;
+    for order in [Compact::Auto, Compact::Force] {
+        let options = TurnOptions {
+            compact: order,
+            ..TurnOptions::default()
+        };
+        let turn = session
+            .turn_over(conversation, &options, &mut |_| {})
+            .map_err(|error| format!("{order:?}: {error}"))?;
+        if let Some(report) = &turn.compaction
+            && report.outcome == OutcomeKind::Failed
+        {
+            return Err(format!("{order:?}: {}", report.reason));
+        }
+        let warnings = session.take_warnings();
+        if !warnings.is_empty() || session.engine_failures() > 0 {
+            return Err(format!("{order:?}: {warnings:?}"));
+        }
+        let window = session.render_plan(conversation);
+        let rendered = conversation
+            .render(&window)
+            .map_err(|error| format!("{order:?}: {error}"))?;
+        let back = formats::read(rendered, None)
+            .map_err(|error| format!("{order:?}: what is written is not read: {error}"))?;
+        if back.iter().all(|back| back.messages().is_empty()) && !conversation.messages().is_empty()
+        {
+            return Err(format!("{order:?}: the window is empty"));
+        }
+    }
+    let recording = Recording::new(Conversation::clone(conversation), agent());
+    let replayed = play(&recording, stage, Some(engine), &mut || {})
+        .map_err(|error| format!("replay: {error}"))?;
+    match replayed.work.failures {
+        0 => Ok(()),
+        _ => Err(format!("replay: {:?}", replayed.warnings)),
+    }
+}
+
+#[test]
+fn every_engine_holds_the_contract_on_what_a_format_can_express() {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let engines = engines(&home);
+    let (_home, stage) = stage();
+    let cases = Cases {
+        cases: std::env::var("PROPTEST_CASES")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(200),
+        failure_persistence: None,
+        ..Cases::default()
+    };
+    let mut runner = TestRunner::new(cases);
+    let one = (
+        select(Format::ALL.to_vec()),
+        select(ENGINES.to_vec()),
+        talk(),
+    );
+    let held = runner.run(&one, |(format, engine, talk)| {
+        let document = document(format, &talk);
+        let read = formats::read(document.as_str(), Some(format));
+        let read =
+            read.map_err(|error| TestCaseError::fail(format!("{document}\nis not read: {error}")))?;
+        for conversation in read {
+            played(&engines, &stage, engine, &Arc::new(conversation))
+                .map_err(|why| TestCaseError::fail(format!("{document}\n{engine}: {why}")))?;
+        }
+        Ok(())
+    });
+    if let Err(error) = held {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn what_the_window_cannot_hold_is_kept_as_a_preview() {
+    let giant = "word ".repeat(200_000);
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let assistant = |text: &str| json!({"role": "assistant", "content": text});
+    let call = json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}]});
+    let result = json!({"role": "tool", "tool_call_id": "c", "content": giant});
+    let conversations = [
+        (
+            "an answer",
+            vec![user("hello"), assistant(&giant), user("go on")],
+        ),
+        ("the only message", vec![user(&giant)]),
+        (
+            "the last message",
+            vec![user("hello"), assistant("yes?"), user(&giant)],
+        ),
+        ("a result", vec![user("hello"), call, result]),
+    ];
+    for (what, messages) in conversations {
+        let document = json!({"model": "gpt-5", "messages": messages}).to_string();
+        let conversation = conversation(&document);
+        let home = Home::new();
+        let (mut session, decision) = session(&engines(&home), &conversation, 50_000).unwrap();
+        assert!(decision.is_yes(), "{what}: {decision:?}");
+        let report = compact(&mut session, &conversation, Compact::Auto).unwrap();
+        let report = report.expect("a compaction");
+        assert_eq!(
+            report.outcome,
+            OutcomeKind::Compacted,
+            "{what}: {}",
+            report.reason
+        );
+        assert!(report.tokens_after < 45_000, "{what}: {}", report.reason);
+        assert!(
+            report.notes.iter().any(|note| note.contains("shortened")),
+            "{what}"
+        );
+        let window = session.render_plan(&conversation);
+        let rendered = conversation.render(&window).unwrap();
+        let back = formats::read(rendered, None).unwrap().remove(0);
+        let shortened = back
+            .messages()
+            .iter()
+            .filter(|message| message.text.starts_with(SHORTENED_MARK));
+        assert_eq!(shortened.count(), 1, "{what}");
+    }
+}
