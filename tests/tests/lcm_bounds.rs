@@ -1,13 +1,19 @@
 //! What LCM's tools answer stays within the tokens that were allowed, by the tokenizer of the model that reads
-//! it: for texts of all kinds, in few tokens and in many.
+//! it: for texts of all kinds, in few tokens and in many. And whatever a tool of any engine is asked, it answers soon.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use contexture::engines::{CallError, HealthState};
 use contexture::formats::Conversation;
+use contexture::session::{Session, SessionError};
 use contexture::tokens::TokenCounter;
-use contexture_engine_api::ToolCall;
+use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
 use contexture_tests::{Home, conversation, engines, session, shared_data};
+// Linked in, and registered with that.
+use contexture_tiered as _;
+use contexture_virtual_files as _;
 use serde_json::{Value, json};
 
 /// Texts that cost few tokens for their length, and many.
@@ -104,4 +110,288 @@ fn answers_fit_whatever_the_texts_are() {
 fn answers_over_a_real_session_fit() {
     let log = std::fs::read_to_string(shared_data().join("claude-code/main.jsonl")).unwrap();
     answers_fit(&conversation(&log), &["file", "error", "src", "test"]);
+}
+
+/// A text of this many words.
+fn words(count: usize) -> String {
+    (0..count).map(|n| format!("word{n} ")).collect()
+}
+
+/// Texts that no tool expects.
+fn odd_texts() -> Vec<String> {
+    let mut texts: Vec<String> = [
+        "",
+        " ",
+        "\0",
+        "\u{202e}",
+        "😀",
+        "\"",
+        "'\"",
+        "(",
+        "[a-",
+        "a{60000}b",
+        "(a*)*b",
+        "(?:a|b){0,900}a(?:a|b){900}c",
+        "(?:(?:a{99}){99}){99}",
+        r"(?i)\pL{500}",
+        "x*",
+        "",
+        "m0",
+        "m1",
+        "s1",
+        "f1",
+        "m99999999999999999999",
+        "s4294967296",
+        "f-1",
+        "m",
+        "é1",
+        "../../etc/passwd",
+        "file_0001.txt",
+        "000000.0.0.0m0.0s0",
+        "1.2.3m4.5s6.7s8",
+        "2026-13-45",
+        "9999-12-31",
+        "-1",
+        "1e400",
+        "99999999999999999999",
+        "now",
+    ]
+    .map(str::to_owned)
+    .into();
+    texts.extend([
+        words(100_000),
+        words(100_000).to_uppercase(),
+        "Who said Ana Lima? ".repeat(30_000),
+        "数据库索引重建".repeat(15_000),
+        "a".repeat(600_000),
+        "\"a b\" ".repeat(50_000),
+        "a|".repeat(5_000),
+        (0..10_000).map(|n| format!("w{n}|")).collect(),
+        r"\pL".repeat(3_000),
+        "(".repeat(5_000),
+        "m1,".repeat(100_000),
+    ]);
+    texts
+}
+
+/// Values that no argument of this schema should have, and some that it may have.
+fn odd_values(schema: &Value) -> Vec<Value> {
+    let mut values = vec![
+        json!(null),
+        json!(true),
+        json!({}),
+        json!([]),
+        json!([[[]]]),
+        json!({"a": {"b": 1}}),
+        json!(0),
+        json!(-1),
+        json!(1),
+        json!(7),
+        json!(1.5),
+        json!(1e308),
+        json!(i64::MIN),
+        json!(u64::MAX),
+        json!(u32::MAX),
+        json!(i64::MAX),
+    ];
+    let kind = schema["type"].as_str().unwrap_or("string");
+    if kind == "string" {
+        values.extend(odd_texts().into_iter().map(Value::from));
+        values.extend(schema["enum"].as_array().into_iter().flatten().cloned());
+    }
+    if kind == "array" {
+        let many: Vec<String> = (0..100_000).map(|n| format!("session-{n}")).collect();
+        values.extend([
+            json!(many),
+            json!(vec!["test"; 1_000]),
+            json!(vec![1; 1_000]),
+            json!([words(1_000)]),
+        ]);
+    }
+    values
+}
+
+/// A value that an argument may well have.
+fn fitting(name: &str, schema: &Value) -> Value {
+    match (name, schema["type"].as_str().unwrap_or_default()) {
+        ("id" | "message_id", "string") => json!("m1"),
+        (_, "string") => json!("part"),
+        (_, "array") => json!(["m1"]),
+        (_, "boolean") => json!(true),
+        _ => json!(1),
+    }
+}
+
+/// Every argument with every odd value, the required ones beside it as they should be; and texts that are no arguments.
+fn odd_calls(tool: &ToolSpec) -> Vec<String> {
+    let none = serde_json::Map::new();
+    let properties = tool.parameters["properties"].as_object().unwrap_or(&none);
+    let required = tool.parameters["required"].as_array().into_iter().flatten();
+    let base: serde_json::Map<String, Value> = required
+        .map(|name| name.as_str().unwrap())
+        .map(|name| (name.to_owned(), fitting(name, &properties[name])))
+        .collect();
+    let mut calls: Vec<String> = [
+        "",
+        "{",
+        "[]",
+        "null",
+        "7",
+        "\"x\"",
+        "{}",
+        "{\"no_such\": 1}",
+        "{\"a\":1}{",
+        "\u{feff}{}",
+    ]
+    .map(str::to_owned)
+    .into();
+    calls.extend([
+        "[".repeat(200_000),
+        format!("{{\"a\":{}{}}}", "[".repeat(100), "]".repeat(100)),
+        format!(
+            "{{\"a\":{}1{}}}",
+            "{\"b\":".repeat(100_000),
+            "}".repeat(100_000)
+        ),
+        json!({"no_such": words(100_000)}).to_string(),
+    ]);
+    let mut add = |base: &serde_json::Map<String, Value>, name: &str, value: Value| {
+        let mut arguments = base.clone();
+        arguments.insert(name.to_owned(), value);
+        calls.push(Value::from(arguments).to_string());
+    };
+    for (name, schema) in properties {
+        for value in odd_values(schema) {
+            add(&base, name, value);
+        }
+    }
+    // What a choice does with a text.
+    let choices = properties
+        .iter()
+        .filter_map(|(name, schema)| Some((name, schema["enum"].as_array()?)));
+    for (choice, values) in choices.filter(|(choice, _)| *choice == "mode" || *choice == "sort") {
+        for value in values {
+            let mut base = base.clone();
+            base.insert(choice.clone(), value.clone());
+            for text in odd_texts() {
+                if properties.contains_key("pattern") {
+                    add(&base, "pattern", json!(text));
+                }
+                if properties.contains_key("question") {
+                    add(&base, "question", json!(text));
+                }
+            }
+        }
+    }
+    calls
+}
+
+/// A tool answers, or says what is wrong, and the engine is not to blame. How long it took.
+fn asked(session: &mut Session, tool: &str, arguments: &str) -> (Result<String, String>, Duration) {
+    let began = Instant::now();
+    let answer = session.call_tool(ToolCall::new(tool.to_owned(), arguments.to_owned()));
+    let took = began.elapsed();
+    let answer = answer.map_err(|error| match error {
+        SessionError::Call(CallError::Failed {
+            error: EngineError::InvalidInput(text) | EngineError::Unsupported(text),
+            ..
+        }) => text,
+        error => panic!("{tool} {arguments:.200}: {error}"),
+    });
+    (answer, took)
+}
+
+#[test]
+fn whatever_a_tool_is_asked_it_answers_or_says_what_is_wrong() {
+    // Unoptimised, on a machine that does much else.
+    const SOON: Duration = Duration::from_secs(8);
+    for engine in ["lcm", "tiered", "virtual-files"] {
+        let home = Home::new();
+        home.configure(&format!("context:\n  engine: {engine}\n"));
+        let engines = engines(&home);
+        let chat = contexture_tests::chat(30, 6_000).to_string();
+        let (mut session, _) = session(&engines, &conversation(&chat), 400_000).unwrap();
+        let tools = session.tools().unwrap();
+        assert!(!tools.is_empty(), "{engine}");
+        for tool in &tools {
+            for arguments in odd_calls(tool) {
+                let (answer, took) = asked(&mut session, &tool.name, &arguments);
+                let what = format!("{} {arguments:.200}", tool.name);
+                assert!(took < SOON, "{what}: {took:?}");
+                match answer {
+                    Ok(answer) => assert!(answer.len() < 400_000, "{what}: {} bytes", answer.len()),
+                    Err(error) => assert!(
+                        !error.is_empty() && error.len() < 20_000,
+                        "{what}: {} bytes of error",
+                        error.len()
+                    ),
+                }
+            }
+        }
+        let health = engines.health();
+        let health = health
+            .iter()
+            .find(|health| health.engine == engine)
+            .unwrap();
+        assert_eq!(health.failed, 0, "{engine}: {:?}", health.last_error);
+        assert_eq!(health.state, HealthState::Serving);
+    }
+}
+
+#[test]
+fn a_pattern_that_would_take_long_is_refused_and_the_engine_goes_on_in_every_session() {
+    let home = Home::new();
+    home.configure("context:\n  engine: lcm\n");
+    let engines = engines(&home);
+    let text = "ab".repeat(100_000) + &"a".repeat(400_000);
+    let messages = json!({"model": "gpt-5", "messages": [{"role": "user", "content": text}]});
+    let (mut session, _) =
+        session(&engines, &conversation(&messages.to_string()), 1_000_000).unwrap();
+    for (pattern, word) in [
+        ("a{60000}b", "too large"),
+        ("(?:a{1000}){1000}", "too large"),
+        ("(?:a|b){0,900}a(?:a|b){900}c", "too expensive"),
+    ] {
+        for _ in 0..4 {
+            let arguments = json!({"pattern": pattern, "mode": "regex"}).to_string();
+            let (answer, _) = asked(&mut session, "lcm_grep", &arguments);
+            let error = answer.unwrap_err();
+            assert!(
+                error.contains(word) && error.contains("in place of"),
+                "{error}"
+            );
+        }
+    }
+    let arguments = json!({"pattern": "(ab)+a{40}", "mode": "regex"}).to_string();
+    let answer = asked(&mut session, "lcm_grep", &arguments).0.unwrap();
+    assert!(answer.contains("\"total\":1"), "{answer:.300}");
+    assert_eq!(session.stands_in(), None);
+}
+
+#[test]
+fn a_long_question_is_ranked_by_its_first_words_and_the_answer_says_so() {
+    let home = Home::new();
+    home.configure("context:\n  engine: lcm\n");
+    let engines = engines(&home);
+    let chat = contexture_tests::chat(10, 1_000).to_string();
+    let (mut session, _) = session(&engines, &conversation(&chat), 400_000).unwrap();
+    let question = format!("Which part of src/module_3.rs? {}", words(100_000));
+    for tool in ["lcm_grep", "lcm_expand_query"] {
+        let arguments = json!({"question": question}).to_string();
+        let answer = asked(&mut session, tool, &arguments).0.unwrap();
+        assert!(answer.contains("module_3"), "{answer:.300}");
+        assert!(
+            answer.contains("words were not looked for"),
+            "{answer:.300}"
+        );
+        // Pages go on with the same question.
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        if let Some(cursor) = answer["next_cursor"].as_str() {
+            let arguments = json!({"question": question, "cursor": cursor}).to_string();
+            asked(&mut session, tool, &arguments).0.unwrap();
+        }
+        let arguments = json!({"question": "Which part of src/module_3.rs?"}).to_string();
+        let answer = asked(&mut session, tool, &arguments).0.unwrap();
+        assert!(!answer.contains("not looked for"), "{answer:.300}");
+    }
 }

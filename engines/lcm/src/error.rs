@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use contexture_engine_api::{EngineError, MessageId};
+use contexture_pattern::{PatternError, Stop};
 
 use crate::store::create::with_suffix;
 
@@ -197,6 +198,21 @@ impl From<rusqlite::Error> for StoreError {
                 Self::Damaged(error.to_string())
             }
             _ => Self::Sqlite(error),
+        }
+    }
+}
+
+impl From<PatternError> for StoreError {
+    fn from(error: PatternError) -> Self {
+        Self::Pattern(error.to_string())
+    }
+}
+
+impl From<Stop> for StoreError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Cancelled => Self::Cancelled,
+            stop => Self::Pattern(stop.to_string()),
         }
     }
 }

@@ -4,15 +4,19 @@
 //! quotes, for a phrase; a term keeps the separators inside it (`src/epoch.rs:412`, `needle-5001-alpha`) and
 //! loses the punctuation around it, and a run of Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese matches
 //! anywhere. A **literal** is found anywhere. A **regular expression** has the syntax of the `regex`
-//! crate and runs in linear time. A **question** ranks messages by how well they could answer it.
+//! crate and a bounded cost (`contexture_pattern`). A **question** ranks messages by how well they could answer it.
 //!
 //! A message is searched part by part: its text, each of its calls, its thinking. A match of a term, a
 //! literal or an expression is within one of these parts.
+//!
+//! What is asked has a size (`bounds`): a pattern that is too long, or a regular expression that would cost too much, is
+//! an error that says what to do instead, and of a long question the first words count.
 //!
 //! For a pattern the totals are exact: the index finds every message that could match (see
 //! `store::index::need`), the text of these decides, and messages that are not indexed yet are read one by
 //! one. Nothing is capped.
 
+mod bounds;
 mod candidates;
 mod cursor;
 mod lexicon;
@@ -28,6 +32,7 @@ use contexture_engine_api::MessageId;
 use crate::error::StoreError;
 use crate::store::{Key, PayloadId, SessionId, Store};
 
+pub(crate) use bounds::{MAX_SESSIONS, cut_question};
 #[doc(hidden)]
 pub use question::Weights;
 pub use snippet::Snippet;
@@ -171,6 +176,8 @@ pub struct Answer {
     pub hits: Vec<Hit>,
     /// The cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
+    /// The words of a question that were not looked for, because it is too long.
+    pub words_left_out: u64,
 }
 
 /// How much was searched.
@@ -250,7 +257,8 @@ impl Store {
     /// Searches. `cancelled` is checked every few milliseconds.
     ///
     /// # Errors
-    /// An invalid pattern or cursor, with what is wrong; [`StoreError::Cancelled`]; a store that failed.
+    /// An invalid pattern or cursor, or one that is too large, with what is wrong; [`StoreError::Cancelled`]; a store that
+    /// failed.
     pub fn search(
         &self,
         query: &Query,
@@ -270,6 +278,7 @@ impl Store {
         weights: &Weights,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Answer, StoreError> {
+        let (query, words_left_out) = bounds::bounded(query)?;
         let embedder = self.settings().embedder.as_ref();
         let sense = match &query.ask {
             Ask::Question(text) if weights.alike > 0.0 => {
@@ -277,6 +286,8 @@ impl Store {
             }
             _ => None,
         };
-        run::search(self, query, weights, sense, cancelled)
+        let mut answer = run::search(self, query.as_ref().clone(), weights, sense, cancelled)?;
+        answer.words_left_out += words_left_out;
+        Ok(answer)
     }
 }

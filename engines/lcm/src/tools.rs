@@ -11,7 +11,7 @@ mod read;
 mod recent;
 mod status;
 
-use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
+use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec, printable};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -28,6 +28,9 @@ pub(crate) struct Context<'a> {
     pub(crate) session: &'a mut SessionState,
     pub(crate) settings: &'a Settings,
 }
+
+/// The most characters of a wrong argument that an error shows.
+const SHOWN: usize = 80;
 
 /// The names of the tools.
 const NAMES: [&str; 8] = [
@@ -205,7 +208,8 @@ impl Id {
         };
         id.ok_or_else(|| {
             invalid(format!(
-                "`{text}` is no id; summaries are `s` and a number, messages `m`, files `f`, such as s12, m34, f5"
+                "`{}` is no id; summaries are `s` and a number, messages `m`, files `f`, such as s12, m34, f5",
+                printable(text, SHOWN)
             ))
         })
     }
@@ -225,8 +229,9 @@ impl Context<'_> {
             }
             // The answer does not reveal whether it exists.
             _ => Err(invalid(format!(
-                "the session `{name}` is not open to this one; `context.engines.lcm.searchable_sessions` in the \
-                 configuration lists those that are"
+                "the session `{}` is not open to this one; `context.engines.lcm.searchable_sessions` in the \
+                 configuration lists those that are",
+                printable(name, SHOWN)
             ))),
         }
     }

@@ -897,3 +897,67 @@ fn a_large_text_of_changing_lengths_is_shown_fast() {
     assert_eq!((hits[0].snippet.matches, hits[1].snippet.matches), (2, 100));
     assert_eq!(hits[1].snippet.byte, "ẞ ".len());
 }
+
+/// Patterns and questions of any size: an answer, or an error that says what to do.
+#[test]
+fn what_is_asked_is_bounded() {
+    let (_directory, store, session) =
+        store_of(&texts(&["some words of a text", "word7 and word9"]));
+    let long: String = (0..100_000).map(|n| format!("word{n} ")).collect();
+    let query = |mode, text: &str| Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
+    for mode in [Mode::Regex, Mode::Literal, Mode::FullText] {
+        let error = search(&store, &query(mode, &long)).unwrap_err().to_string();
+        assert!(
+            error.contains("988890 bytes, and may have 10000"),
+            "{error}"
+        );
+    }
+    let many: String = (0..300).map(|n| format!("word{n} ")).collect();
+    let error = search(&store, &query(Mode::FullText, &many))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("300 words, and may have 200"), "{error}");
+    let mut sessions = query(Mode::Literal, "word");
+    sessions.sessions = vec![session; 101];
+    let error = search(&store, &sessions).unwrap_err().to_string();
+    assert!(error.contains("101 sessions"), "{error}");
+    // An alternation is looked up in the index or not: the texts decide.
+    for count in [3, 60, 70, 900] {
+        let words: Vec<String> = (0..count).map(|n| format!("word{n}")).collect();
+        let found = total(&store, session, Mode::Regex, &words.join("|"));
+        assert_eq!(found, u64::from(count > 7), "{count}");
+    }
+    let question =
+        |text: &str| search(&store, &Query::new(session, Ask::Question(text.into()))).unwrap();
+    let answer = question(&format!("word9 {long}"));
+    assert_eq!(ids(&answer)[0], 1);
+    assert_eq!(answer.words_left_out, 100_001 - 200);
+    assert_eq!(question("word9").words_left_out, 0);
+}
+
+/// One text may be long: the search of it ends when it is told to.
+#[test]
+fn a_search_ends_within_a_text() {
+    let text = format!("{}needle", "ab a ".repeat(800_000));
+    let (_directory, store, session) = store_of(&[text]);
+    for (mode, pattern) in [
+        (Mode::Regex, "(a|b)+z"),
+        (Mode::Regex, r"\bb{3}z"),
+        (Mode::FullText, "\"a ab a ab a a\""),
+    ] {
+        let query = Query::new(session, Ask::Pattern(Pattern::new(mode, pattern)));
+        let asked = std::cell::Cell::new(0);
+        let cancelled = || {
+            asked.set(asked.get() + 1);
+            asked.get() > 5
+        };
+        let ended = store.search(&query, &cancelled);
+        assert!(
+            matches!(ended, Err(StoreError::Cancelled)),
+            "{pattern}: {ended:?}"
+        );
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(20);
+        let ended = store.search(&query, &|| std::time::Instant::now() > until);
+        assert!(until.elapsed().as_secs() < 2, "{pattern}: {ended:?}");
+    }
+}

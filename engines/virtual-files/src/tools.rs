@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use contexture_engine_api::{EngineError, Services, ToolCall, ToolSpec, grouped};
-use regex::{Regex, RegexBuilder};
+use contexture_pattern::{Regex, Stop};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -16,9 +16,8 @@ const LISTED: usize = 100;
 const MATCHES: usize = 50;
 /// Of a line that matches, so many characters are shown.
 const LINE_CHARS: usize = 300;
-/// The longest pattern, in bytes, and what it may take when it is compiled.
+/// The longest pattern, in bytes.
 const PATTERN_BYTES: usize = 1_000;
-const COMPILED_BYTES: usize = 1 << 20;
 /// So many lines are searched before it is asked whether anybody still waits.
 const LINES_A_LOOK: usize = 4_096;
 
@@ -318,7 +317,12 @@ impl Answering<'_> {
                 if at % LINES_A_LOOK == 0 && self.services.is_cancelled() {
                     return Err(EngineError::Cancelled);
                 }
-                let Some(hit) = pattern.find(line) else {
+                let hit = pattern.find(line, &|| self.services.is_cancelled());
+                let hit = hit.map_err(|stop| match stop {
+                    Stop::Cancelled => EngineError::Cancelled,
+                    stop => invalid(format!("`pattern`: {stop}")),
+                })?;
+                let Some(hit) = hit else {
                     continue;
                 };
                 passed += 1;
@@ -328,11 +332,7 @@ impl Answering<'_> {
                 if found.len() == MATCHES {
                     break 'files;
                 }
-                found.push(format!(
-                    "{name}:{}: {}\n",
-                    at + 1,
-                    around(line, hit.start())
-                ));
+                found.push(format!("{name}:{}: {}\n", at + 1, around(line, hit.start)));
             }
             searched += 1;
         }
@@ -362,10 +362,7 @@ fn pattern(arguments: &SearchArguments) -> Result<Regex, EngineError> {
             arguments.pattern.len()
         )));
     }
-    RegexBuilder::new(&arguments.pattern)
-        .case_insensitive(arguments.ignore_case)
-        .size_limit(COMPILED_BYTES)
-        .build()
+    Regex::new(&arguments.pattern, arguments.ignore_case)
         .map_err(|error| invalid(format!("`pattern` is no regular expression: {error}")))
 }
 

@@ -11,8 +11,9 @@ use crate::store::index::need::Need;
 use crate::store::index::segment::{Segment, segments};
 use crate::store::{Body, Key, MessageRow, SessionId, row_in};
 
-/// How many texts are read between two checks for cancellation.
+/// How many texts are read between two checks for cancellation, and how many bytes.
 const CANCEL_EVERY: u64 = 64;
+const CANCEL_EVERY_BYTES: u64 = 1 << 21;
 
 /// A run of a session's messages, and how to search it.
 pub(super) enum Stretch {
@@ -61,6 +62,7 @@ impl Search<'_> {
         let mut matched = Vec::new();
         let mut scratch = String::new();
         for stretch in self.stretches(session)? {
+            self.check()?;
             let (candidates, decided) = match stretch {
                 Stretch::Indexed(segment) => match need.ordinals(self.connection, &segment) {
                     Ok(Some(mut candidates)) => {
@@ -86,16 +88,27 @@ impl Search<'_> {
                 matched.extend(candidates);
                 continue;
             }
+            let cancelled = self.cancelled;
             for ordinal in candidates {
                 let is_match = self.with_body(Key::new(session, ordinal), |body| {
-                    matcher.is_match(body, &mut scratch)
+                    matcher.is_match(body, &mut scratch, cancelled)
                 })?;
-                if is_match == Some(true) {
+                if is_match.transpose()? == Some(true) {
                     matched.push(ordinal);
                 }
             }
         }
         Ok(matched)
+    }
+
+    /// # Errors
+    /// [`StoreError::Cancelled`], if nobody waits for the search any more.
+    pub(super) fn check(&mut self) -> Result<(), StoreError> {
+        self.next_check = self.searched.bytes_read + CANCEL_EVERY_BYTES;
+        match (self.cancelled)() {
+            true => Err(StoreError::Cancelled),
+            false => Ok(()),
+        }
     }
 
     /// Reads the searchable body of a message; none if it cannot be read, which is counted.
@@ -104,8 +117,10 @@ impl Search<'_> {
         key: Key,
         look: impl FnOnce(&Body<'_>) -> T,
     ) -> Result<Option<T>, StoreError> {
-        if self.searched.messages_read.is_multiple_of(CANCEL_EVERY) && (self.cancelled)() {
-            return Err(StoreError::Cancelled);
+        if self.searched.messages_read.is_multiple_of(CANCEL_EVERY)
+            || self.searched.bytes_read >= self.next_check
+        {
+            self.check()?;
         }
         match self.blocks.body(self.connection, key) {
             Ok(Some(body)) => {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use contexture_engine_api::printable;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Query;
@@ -40,6 +41,9 @@ impl HitPosition {
         }
     }
 }
+
+/// The most characters of a wrong cursor that are shown.
+const SHOWN: usize = 80;
 
 /// How much of a session belongs to a query: what was stored at its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +108,8 @@ impl Cursor {
         match Self::read(query, text) {
             Some(cursor) => Ok(Some(cursor)),
             None => Err(StoreError::Query(format!(
-                "the cursor `{text}` belongs to another query; repeat the query it came with, or leave it out"
+                "the cursor `{}` belongs to another query; repeat the query it came with, or leave it out",
+                printable(text, SHOWN)
             ))),
         }
     }

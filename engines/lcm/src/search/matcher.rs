@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use contexture_engine_api::printable;
+use contexture_pattern::Regex;
 use memchr::memmem;
 
 use super::term::Term;
@@ -24,7 +26,7 @@ pub(super) enum Matcher {
     /// This, anywhere.
     Literal { needle: String, fold: bool },
     /// A regular expression.
-    Regex(Box<regex::Regex>),
+    Regex(Box<Regex>),
 }
 
 impl Matcher {
@@ -42,8 +44,9 @@ impl Matcher {
             Mode::FullText => {
                 if runs(&fold(text)).next().is_none() {
                     return Err(StoreError::Query(format!(
-                        "the pattern `{text}` has no word in it; to find blanks, punctuation or signs, use mode \
-                         `literal`"
+                        "the pattern `{}` has no word in it; to find blanks, punctuation or signs, use mode \
+                         `literal`",
+                        printable(text, 80)
                     )));
                 }
                 let terms = Term::parse(text, any_case)?;
@@ -66,23 +69,9 @@ impl Matcher {
                 Ok((literal, need))
             }
             Mode::Regex => {
-                let text = &*composed(text);
-                let hir = regex_syntax::ParserBuilder::new()
-                    .case_insensitive(any_case)
-                    .build()
-                    .parse(text)
-                    .map_err(|error| StoreError::Pattern(error.to_string()))?;
-                let regex = regex::RegexBuilder::new(text)
-                    .case_insensitive(any_case)
-                    .build()
-                    .map_err(|error| match error {
-                        regex::Error::CompiledTooBig(_) => StoreError::Pattern(format!(
-                            "the regular expression `{text}` is too large once it is compiled: make its counted \
-                             repetitions and its classes smaller"
-                        )),
-                        other => StoreError::Pattern(other.to_string()),
-                    })?;
-                Ok((Self::Regex(Box::new(regex)), Need::of_regex(&hir)))
+                let regex = Regex::new(&composed(text), any_case)?;
+                let need = Need::of_regex(regex.hir());
+                Ok((Self::Regex(Box::new(regex)), need))
             }
         }
     }
@@ -97,61 +86,92 @@ impl Matcher {
 
     /// Whether `body` matches: each of the terms, the literal or the expression in any one of its parts.
     /// `scratch` is reused from body to body.
-    pub(crate) fn is_match(&self, body: &Body<'_>, scratch: &mut String) -> bool {
-        let mut parts = body.parts().map(|(_, part)| part);
-        match self {
-            Self::Terms { terms, fold } => {
-                let mut missing: Vec<&Term> = terms.iter().collect();
-                parts.any(|part| {
+    ///
+    /// # Errors
+    /// [`StoreError::Cancelled`]; a regular expression that is too expensive for the text.
+    pub(crate) fn is_match(
+        &self,
+        body: &Body<'_>,
+        scratch: &mut String,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool, StoreError> {
+        let mut missing: Vec<&Term> = match self {
+            Self::Terms { terms, .. } => terms.iter().collect(),
+            _ => Vec::new(),
+        };
+        for (_, part) in body.parts() {
+            let is_found = match self {
+                Self::Terms { fold, .. } => {
                     let text = read(part, *fold, fold_into, scratch);
-                    missing.retain(|term| term.find(&text, 0).is_none());
+                    let mut still = Vec::new();
+                    for term in missing {
+                        if term.find(&text, 0, cancelled)?.is_none() {
+                            still.push(term);
+                        }
+                    }
+                    missing = still;
                     missing.is_empty()
-                })
+                }
+                Self::Literal { needle, fold } => {
+                    let text = read(part, *fold, fold_case_into, scratch);
+                    memmem::find(text.as_bytes(), needle.as_bytes()).is_some()
+                }
+                Self::Regex(regex) => regex.is_match(&composed(part), cancelled)?,
+            };
+            if is_found {
+                return Ok(true);
             }
-            Self::Literal { needle, fold } => parts.any(|part| {
-                let text = read(part, *fold, fold_case_into, scratch);
-                memmem::find(text.as_bytes(), needle.as_bytes()).is_some()
-            }),
-            Self::Regex(regex) => parts.any(|part| regex.is_match(&composed(part))),
         }
+        Ok(false)
     }
 
-    /// The places where it matches, in order; at most `limit`.
-    pub(crate) fn places(&self, body: &Body<'_>, limit: usize) -> Vec<Range<usize>> {
+    /// The places where it matches, in order; at most `limit`, and fewer if the matches of a regular expression take
+    /// long to count.
+    ///
+    /// # Errors
+    /// As for [`is_match`](Self::is_match).
+    pub(crate) fn places(
+        &self,
+        body: &Body<'_>,
+        limit: usize,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Vec<Range<usize>>, StoreError> {
         let mut places = Vec::new();
         for (start, part) in body.parts() {
-            let found = self.places_in(part, limit - places.len()).into_iter();
+            let found = self.places_in(part, limit - places.len(), cancelled)?;
+            let found = found.into_iter();
             places.extend(found.map(|place| start + place.start..start + place.end));
             if places.len() == limit {
                 break;
             }
         }
-        places
+        Ok(places)
     }
 
     /// The places in one part, likewise.
-    fn places_in(&self, text: &str, limit: usize) -> Vec<Range<usize>> {
+    fn places_in(
+        &self,
+        text: &str,
+        limit: usize,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Vec<Range<usize>>, StoreError> {
         let mut scratch = String::new();
         let mut places: Vec<Range<usize>> = match self {
-            Self::Regex(regex) => regex
-                .find_iter(&composed(text))
-                .take(limit)
-                .map(|found| found.range())
-                .collect(),
+            Self::Regex(regex) => regex.find_all(&composed(text), limit, cancelled)?,
             Self::Terms { terms, fold } => {
                 let text = &*read(text, *fold, fold_into, &mut scratch);
-                terms
-                    .iter()
-                    .flat_map(|term| {
-                        let mut from = 0;
-                        std::iter::from_fn(move || {
-                            let found = term.find(text, from)?;
-                            from = found.end.max(from + 1);
-                            Some(found)
-                        })
-                        .take(limit)
-                    })
-                    .collect()
+                let mut places = Vec::new();
+                for term in terms {
+                    let (mut from, mut count) = (0, 0);
+                    while count < limit
+                        && let Some(found) = term.find(text, from, cancelled)?
+                    {
+                        from = found.end.max(from + 1);
+                        count += 1;
+                        places.push(found);
+                    }
+                }
+                places
             }
             Self::Literal { needle, fold } => {
                 let text = read(text, *fold, fold_case_into, &mut scratch);
@@ -168,7 +188,7 @@ impl Matcher {
             Self::Literal { fold: true, .. } => in_original_of_case(text, &mut places),
             _ => in_original_of_composed(text, &mut places),
         }
-        places
+        Ok(places)
     }
 }
 
@@ -198,7 +218,8 @@ mod tests {
         let mut pattern = Pattern::new(Mode::Literal, "kelvin");
         pattern.case_sensitive = Some(false);
         let (matcher, _) = Matcher::new(&pattern).unwrap();
-        let places = matcher.places(&Body::of_text(text), 10).into_iter();
+        let places = matcher.places(&Body::of_text(text), 10, &|| false);
+        let places = places.unwrap().into_iter();
         let shown: Vec<&str> = places.map(|place| &text[place]).collect();
         assert_eq!(shown, ["\u{212a}elvin", "\u{212a}ELVIN", "kelvin"]);
     }

@@ -121,12 +121,12 @@ impl Search<'_> {
     ) -> Result<(), StoreError> {
         for ordinal in matched {
             let key = Key::new(session, ordinal);
-            let score = self
-                .with_body(key, |body| {
-                    let matches = matcher.places(body, MAX_COUNTED).len();
-                    density(matches, body.as_str().len())
-                })?
-                .unwrap_or(0.0);
+            let cancelled = self.cancelled;
+            let score = self.with_body(key, |body| {
+                let matches = matcher.places(body, MAX_COUNTED, cancelled)?.len();
+                Ok::<_, StoreError>(density(matches, body.as_str().len()))
+            })?;
+            let score = score.transpose()?.unwrap_or(0.0);
             found.push(Found::message(key, self.order_at(key)?, score));
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Search<'_> {
     pub(super) fn show(
         &mut self,
         page: Vec<Found>,
-        places: impl Fn(Key, &Body<'_>) -> Places,
+        places: impl Fn(Key, &Body<'_>) -> Result<Places, StoreError>,
     ) -> Result<Vec<Hit>, StoreError> {
         let mut current: HashMap<SessionId, CurrentMessages> = HashMap::new();
         let context = self.query.context_lines;
@@ -174,10 +174,10 @@ impl Search<'_> {
                     };
                     let summary = summary_in(self.connection, key)?;
                     let snippet = summary.map(|summary| {
-                        let (places, span) = places(key, &Body::of_text(&summary.text));
-                        (snippet(&summary.text, &places, context), span)
+                        let (places, span) = places(key, &Body::of_text(&summary.text))?;
+                        Ok::<_, StoreError>((snippet(&summary.text, &places, context), span))
                     });
-                    let (snippet, span) = snippet.unwrap_or_default();
+                    let (snippet, span) = snippet.transpose()?.unwrap_or_default();
                     hits.push(Hit {
                         key,
                         kind: HitKind::Summary,
@@ -205,10 +205,10 @@ impl Search<'_> {
                     };
                     let live = current.contains(key);
                     let shown = self.with_body(key, |body| {
-                        let (places, span) = places(key, body);
-                        (snippet(body.as_str(), &places, context), span)
+                        let (places, span) = places(key, body)?;
+                        Ok::<_, StoreError>((snippet(body.as_str(), &places, context), span))
                     })?;
-                    let (snippet, span) = shown.unwrap_or_default();
+                    let (snippet, span) = shown.transpose()?.unwrap_or_default();
                     let in_calls = match row.payload {
                         Some(file) => snippet.byte as i64 > payload_bytes(self.connection, file)?,
                         None => false,

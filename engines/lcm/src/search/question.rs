@@ -47,8 +47,12 @@ pub(super) struct Question<'e> {
     terms: Vec<Term>,
     /// The number of words to find; each is a group of terms.
     groups: usize,
+    /// How many words more there are than are looked for.
+    left_out: usize,
     /// The terms of a stem.
     by_stem: Map<String, Vec<usize>>,
+    /// The terms of a stretch of one or two characters.
+    by_gram: Map<String, usize>,
     /// Words written with a capital letter, folded, and the group of each.
     names: Vec<(String, usize)>,
     wanted: Option<Wanted>,
@@ -79,7 +83,18 @@ enum Form {
     Gram(String),
 }
 
+/// How many words of a question are looked for. Each is looked up in every session, and weighed in every text.
+const MAX_WORDS: usize = 200;
+
+/// How many of its capitalised words may be participants: messages are read to find out.
+const MAX_NAMES: usize = 16;
+
 impl Question<'_> {
+    /// How many words of the question are not looked for.
+    pub(super) fn words_left_out(&self) -> u64 {
+        self.left_out as u64
+    }
+
     /// Messages by score, best first.
     pub(super) fn rank(&mut self, search: &mut Search<'_>) -> Result<Vec<(Key, f64)>, StoreError> {
         let sessions = self.look_up(search)?;

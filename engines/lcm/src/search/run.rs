@@ -23,12 +23,11 @@ use crate::tools::is_own;
 
 pub(super) fn search(
     store: &Store,
-    query: &Query,
+    mut query: Query,
     weights: &Weights,
     sense: Option<Sense<'_>>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Answer, StoreError> {
-    let mut query = query.clone();
     let mut seen = BTreeSet::new();
     query.sessions.retain(|session| seen.insert(*session));
     let cursor = Cursor::of(&query)?;
@@ -44,6 +43,7 @@ pub(super) fn search(
             query: &query,
             cancelled,
             searched: Searched::default(),
+            next_check: 0,
             unreadable: BTreeSet::new(),
             extents,
             blocks: Blocks::new(connection)?,
@@ -77,6 +77,8 @@ pub(super) struct Search<'c> {
     pub(super) query: &'c Query,
     pub(super) cancelled: &'c dyn Fn() -> bool,
     pub(super) searched: Searched,
+    /// At so many bytes that were read it is looked again whether the search is cancelled.
+    pub(super) next_check: u64,
     /// Messages that could not be read.
     pub(super) unreadable: BTreeSet<Key>,
     pub(super) extents: Vec<Extent>,
@@ -109,7 +111,11 @@ impl Search<'_> {
                 found.extend(summaries);
             }
         }
-        let places = |_, body: &Body<'_>| (matcher.places(body, MAX_COUNTED), None);
+        let cancelled = self.cancelled;
+        let places = |_, body: &Body<'_>| {
+            let places = matcher.places(body, MAX_COUNTED, cancelled)?;
+            Ok((places, None))
+        };
         self.answer(total, true, found, cursor, places)
     }
 
@@ -138,6 +144,9 @@ impl Search<'_> {
                 self.searched.summaries += count_summaries(self.connection, session)?;
                 let all = 0..self.extent(session).summaries;
                 let unreadable = for_each_summary(self.connection, session, &all, |summary| {
+                    if (self.cancelled)() {
+                        return Err(StoreError::Cancelled);
+                    }
                     let score = question.score_text(&summary.text);
                     if score > 0.0 && self.lets_summary_through(&summary.times) {
                         found.push(Found::summary(summary.key, summary.times, score));
@@ -149,10 +158,12 @@ impl Search<'_> {
         }
         found.retain(|found| self.is_within(found));
         let total = found.len() as u64;
-        self.answer(total, false, found, cursor, |key, body| {
+        let mut answer = self.answer(total, false, found, cursor, |key, body| {
             let (places, span) = question.places(key, body.as_str());
-            (places, Some(span))
-        })
+            Ok((places, Some(span)))
+        })?;
+        answer.words_left_out = question.words_left_out();
+        Ok(answer)
     }
 
     fn answer(
@@ -161,7 +172,7 @@ impl Search<'_> {
         total_is_exact: bool,
         found: Vec<Found>,
         cursor: Option<&Cursor>,
-        places: impl Fn(Key, &Body<'_>) -> Places,
+        places: impl Fn(Key, &Body<'_>) -> Result<Places, StoreError>,
     ) -> Result<Answer, StoreError> {
         // An unreadable message might match.
         let all_read = self.unreadable.is_empty() && self.searched.summaries_unreadable == 0;
@@ -172,6 +183,7 @@ impl Search<'_> {
             total,
             total_is_exact: total_is_exact && all_read,
             searched: self.searched,
+            words_left_out: 0,
             next_cursor: hits.last().filter(|_| more).map(|hit| hit.cursor.clone()),
             hits,
         })
@@ -221,11 +233,14 @@ impl Search<'_> {
         let mut read = |numbers: Range<u32>| -> Result<(), StoreError> {
             unreadable += for_each_summary(self.connection, session, &numbers, |summary| {
                 let body = Body::of_text(&summary.text);
+                if (self.cancelled)() {
+                    return Err(StoreError::Cancelled);
+                }
                 if self.lets_summary_through(&summary.times)
-                    && matcher.is_match(&body, &mut scratch)
+                    && matcher.is_match(&body, &mut scratch, self.cancelled)?
                 {
                     let places = match by_relevance {
-                        true => matcher.places(&body, MAX_COUNTED).len(),
+                        true => matcher.places(&body, MAX_COUNTED, self.cancelled)?.len(),
                         false => 0,
                     };
                     let score = density(places, summary.text.len());

@@ -17,15 +17,24 @@ use split::split;
 pub(super) struct Term {
     /// Separated by whitespace of any kind and length.
     parts: Vec<String>,
+    /// Finds the first of them.
+    first: memmem::Finder<'static>,
 }
+
+/// Every word of a full-text pattern is looked for in every text, so a pattern has so many at most.
+pub(super) const MAX_WORDS: usize = 200;
+
+/// How many places of a text are looked at between two looks whether the search is cancelled.
+const PLACES_A_LOOK: usize = 1_000;
 
 impl Term {
     /// The words and "phrases" of a query. With `fold_case`, case and accents are ignored.
     ///
     /// # Errors
-    /// A double quote is not closed.
+    /// A double quote is not closed; or there are more than [`MAX_WORDS`].
     pub(super) fn parse(query: &str, fold_case: bool) -> Result<Vec<Self>, StoreError> {
         let mut terms = Vec::new();
+        let mut words = 0;
         for text in split(query)? {
             let parts: Vec<String> = text
                 .split_whitespace()
@@ -36,11 +45,19 @@ impl Term {
                 // A punctuation mark alone cannot be searched for.
                 .filter(|part| !part.is_empty())
                 .collect();
-            if !parts.is_empty() {
-                terms.push(Self { parts });
+            words += parts.len();
+            if let Some(first) = parts.first() {
+                let first = memmem::Finder::new(first.as_bytes()).into_owned();
+                terms.push(Self { parts, first });
             }
         }
-        Ok(terms)
+        match words <= MAX_WORDS {
+            true => Ok(terms),
+            false => Err(StoreError::Query(format!(
+                "the pattern has {words} words, and may have {MAX_WORDS}, for a message has to hold all of them: search \
+                 for the most telling ones, use mode `literal` to find a text as it is, or ask a `question`"
+            ))),
+        }
     }
 
     /// What a text must hold to contain this term.
@@ -66,18 +83,43 @@ impl Term {
     }
 
     /// Its first occurrence in a text at or after `from`.
-    pub(super) fn find(&self, text: &str, from: usize) -> Option<Range<usize>> {
-        let (first, others) = self.parts.split_first()?;
+    ///
+    /// # Errors
+    /// [`StoreError::Cancelled`].
+    pub(super) fn find(
+        &self,
+        text: &str,
+        from: usize,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Option<Range<usize>>, StoreError> {
+        let Some((first, others)) = self.parts.split_first() else {
+            return Ok(None);
+        };
+        // One that begins with a letter can only begin where a word does.
+        let begins_word = first.chars().next().is_some_and(is_word);
         let mut from = from;
-        loop {
-            let start = from + memmem::find(text.as_bytes().get(from..)?, first.as_bytes())?;
+        for place in 1_usize.. {
+            let found = text.as_bytes().get(from..);
+            let Some(found) = found.and_then(|rest| self.first.find(rest)) else {
+                break;
+            };
+            let start = from + found;
             if let Some(end) = follow(text, start + first.len(), others)
                 && is_whole(text, start..end)
             {
-                return Some(start..end);
+                return Ok(Some(start..end));
             }
-            from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+            if place.is_multiple_of(PLACES_A_LOOK) && cancelled() {
+                return Err(StoreError::Cancelled);
+            }
+            let mut rest = text[start..].char_indices();
+            let next = match begins_word {
+                true => rest.find(|(_, c)| !is_word(*c)),
+                false => rest.nth(1),
+            };
+            from = start + next.map_or(text.len() - start, |(at, _)| at);
         }
+        Ok(None)
     }
 }
 
@@ -94,9 +136,13 @@ fn follow(text: &str, mut at: usize, parts: &[String]) -> Option<usize> {
     Some(at)
 }
 
+fn is_word(c: char) -> bool {
+    class(c) == Class::Word
+}
+
 /// Whether no word is cut at either end of the range.
 fn is_whole(text: &str, range: Range<usize>) -> bool {
-    let is_word = |c: Option<char>| c.is_some_and(|c| class(c) == Class::Word);
+    let is_word = |c: Option<char>| c.is_some_and(is_word);
     let inside = &text[range.clone()];
     let cut_before =
         is_word(inside.chars().next()) && is_word(text[..range.start].chars().next_back());

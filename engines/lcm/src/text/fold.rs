@@ -82,7 +82,7 @@ fn single(c: char, mut mapped: impl ExactSizeIterator<Item = char>) -> char {
 pub(crate) fn composed(text: &str) -> Cow<'_, str> {
     match is_composed(text) {
         true => Cow::Borrowed(text),
-        false => Cow::Owned(pieces(text).map(|(_, piece)| piece).collect()),
+        false => Cow::Owned(pieces(text).map(|(_, piece)| piece).collect::<String>()),
     }
 }
 
@@ -98,21 +98,26 @@ fn is_composed(text: &str) -> bool {
 }
 
 /// The pieces of a text that compose independently, with their ranges in it.
-fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, String)> {
-    let begins = |c: &char| {
-        canonical_combining_class(*c) == 0
-            && is_nfc_quick(std::iter::once(*c)) != IsNormalized::Maybe
-    };
+fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, Cow<'_, str>)> {
+    let quick = |c: &char| is_nfc_quick(std::iter::once(*c));
+    let begins =
+        move |c: &char| canonical_combining_class(*c) == 0 && quick(c) != IsNormalized::Maybe;
     let mut start = 0;
     std::iter::from_fn(move || {
         let mut rest = text.get(start..)?.char_indices();
-        rest.next()?;
+        let (_, first) = rest.next()?;
         let end = rest
             .find(|(_, c)| begins(c))
             .map_or(text.len(), |(at, _)| start + at);
         let place = start..end;
         start = end;
-        let piece = text[place.clone()].nfc().collect();
+        let piece = &text[place.clone()];
+        // Most pieces are a character that stays as it is.
+        let stays = piece.len() == first.len_utf8() && quick(&first) == IsNormalized::Yes;
+        let piece = match stays {
+            true => Cow::Borrowed(piece),
+            false => Cow::Owned(piece.nfc().collect()),
+        };
         Some((place, piece))
     })
 }

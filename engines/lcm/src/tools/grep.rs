@@ -113,6 +113,9 @@ fn frame_of(
     if !lean || !answer.total_is_exact {
         framed["total_is_exact"] = json!(answer.total_is_exact);
     }
+    if let Some(note) = note_of(answer) {
+        framed["note"] = json!(note);
+    }
     framed["searched"] = searched;
     if !lean {
         framed["groups"] = json!(groups);
@@ -120,6 +123,16 @@ fn frame_of(
     framed["hits"] = json!(hits);
     framed["next_cursor"] = json!(cursor);
     framed
+}
+
+/// What the reader of a ranking has to know of its question.
+pub(super) fn note_of(answer: &Answer) -> Option<String> {
+    let left_out = answer.words_left_out;
+    (left_out > 0).then(|| {
+        format!(
+            "the question is long: its last {left_out} words were not looked for; ask a shorter one"
+        )
+    })
 }
 
 /// Searches; ends soon after the host cancels the call.

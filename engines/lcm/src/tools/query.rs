@@ -9,11 +9,12 @@ use contexture_engine_api::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::grep::note_of;
 use super::page::{DEFAULT_TOKENS, Page, is_lean, longest, within};
 use super::{Context, cursor_schema, max_tokens_schema, object};
 use crate::dates::rfc3339;
 use crate::error::StoreError;
-use crate::search::{Answer, Ask, Hit, HitKind, Query, Scope};
+use crate::search::{Answer, Ask, Hit, HitKind, Query, Scope, cut_question};
 use crate::transcript::{fit, transcript};
 
 /// Messages that are read for an answer.
@@ -67,6 +68,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         )
     };
     let found = super::grep::search(context, &query)?;
+    let (question, _) = cut_question(&arguments.question);
     let passages = passages(context, &found)?;
     let services = &context.session.services;
     let max_tokens = arguments.max_tokens.unwrap_or(DEFAULT_TOKENS);
@@ -77,7 +79,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         None => "no model is configured: these are the best passages".to_owned(),
         Some(model) => {
             let room = (model.context_length as f64 * MATERIAL_SHARE) as u64;
-            let request = request(&arguments.question, &passages, room, max_tokens, services);
+            let request = request(question, &passages, room, max_tokens, services);
             match services.complete(&request) {
                 Ok(answer) => {
                     return answered(&arguments, &passages, &answer.text, &found, services);
@@ -114,6 +116,9 @@ fn answered(
                 // A further page holds the messages that match the question less well.
                 answer["next_cursor"] = json!(found.next_cursor);
             }
+            if let Some(note) = note_of(found) {
+                answer["note"] = json!(note);
+            }
             answer
         };
         Ok(answer(longest(text, 0, room, meter, answer)))
@@ -138,6 +143,9 @@ fn best(
                 let used = items.iter().map(|item| item["id"].clone());
                 answer["used"] = used.collect();
                 answer["reason"] = json!(reason);
+            }
+            if let Some(note) = note_of(found) {
+                answer["note"] = json!(note);
             }
             answer["passages"] = json!(items);
             answer["next_cursor"] = json!(cursor);

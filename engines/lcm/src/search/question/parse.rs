@@ -4,7 +4,7 @@ use super::alike::{Alike, Sense};
 use super::answer::{Wanted, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
-use super::{Form, Map, Question, Term, Weights};
+use super::{Form, MAX_NAMES, MAX_WORDS, Map, Question, Term, Weights};
 use crate::error::StoreError;
 use crate::search::lexicon::lexicon;
 use crate::text::fold::{fold, in_original};
@@ -22,15 +22,14 @@ impl<'e> Question<'e> {
     ) -> Result<Self, StoreError> {
         let folded = fold(text);
         let mut plain: Vec<(&str, bool)> = Vec::new();
+        let mut places = Vec::new();
         let mut grams: Vec<&str> = Vec::new();
         for run in runs(&folded) {
             let part = &folded[run.range.clone()];
             match run.class {
                 Class::Word => {
-                    let mut place = [run.range];
-                    in_original(text, &mut place);
-                    let capital = text[place[0].start..].starts_with(char::is_uppercase);
-                    plain.push((part, capital));
+                    plain.push((part, false));
+                    places.push(run.range);
                 }
                 _ if part.chars().nth(1).is_none() => grams.push(part),
                 _ => for_each_gram(part, |gram, is_pair| {
@@ -39,6 +38,10 @@ impl<'e> Question<'e> {
                     }
                 }),
             }
+        }
+        in_original(text, &mut places);
+        for ((_, capital), place) in plain.iter_mut().zip(&places) {
+            *capital = text[place.start..].starts_with(char::is_uppercase);
         }
         let mut before = "";
         let mut telling: Vec<(&str, bool)> = Vec::new();
@@ -52,7 +55,7 @@ impl<'e> Question<'e> {
             before = word;
         }
         // "Who am I?" has only stop words: then they are used.
-        let asked = if telling.is_empty() && grams.is_empty() {
+        let mut asked = if telling.is_empty() && grams.is_empty() {
             plain.clone()
         } else {
             telling
@@ -63,13 +66,18 @@ impl<'e> Question<'e> {
                     .into(),
             ));
         }
+        let count = asked.len() + grams.len();
+        asked.truncate(MAX_WORDS);
+        grams.truncate(MAX_WORDS - asked.len());
         let words: Vec<&str> = plain.iter().map(|(word, _)| *word).collect();
         let mut question = Self {
             weights: *weights,
             text: String::new(),
             terms: Vec::new(),
             groups: 0,
+            left_out: count - asked.len() - grams.len(),
             by_stem: Map::default(),
+            by_gram: Map::default(),
             names: Vec::new(),
             wanted: Wanted::of(&words, &folded),
             period: Period::of(&words),
@@ -100,7 +108,7 @@ impl<'e> Question<'e> {
                     stems.len() - 1
                 }
             };
-            if *capital {
+            if *capital && self.names.len() < MAX_NAMES {
                 self.names.push(((*word).to_owned(), group));
             }
         }
@@ -145,8 +153,9 @@ impl<'e> Question<'e> {
     }
 
     fn add_grams(&mut self, grams: &[&str]) {
-        for (at, gram) in grams.iter().enumerate() {
-            if !grams[..at].contains(gram) {
+        for gram in grams {
+            if !self.by_gram.contains_key(*gram) {
+                self.by_gram.insert((*gram).to_owned(), self.terms.len());
                 self.push(
                     Form::Gram((*gram).to_owned()),
                     self.groups,

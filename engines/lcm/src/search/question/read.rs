@@ -6,7 +6,7 @@ use std::ops::Range;
 use rustc_hash::FxBuildHasher;
 
 use super::speaker::speaker_of;
-use super::{Form, Map, Question};
+use super::{Map, Question};
 use crate::error::StoreError;
 use crate::search::lexicon::lexicon;
 use crate::search::run::Search;
@@ -85,16 +85,6 @@ impl Question<'_> {
     fn terms_of(&self, word: &str) -> Vec<usize> {
         let found = self.by_stem.get(&lexicon().stem(word));
         found.cloned().unwrap_or_default()
-    }
-
-    fn grams(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.terms
-            .iter()
-            .enumerate()
-            .filter_map(|(at, term)| match &term.form {
-                Form::Gram(gram) => Some((at, gram.as_str())),
-                Form::Stem { .. } => None,
-            })
     }
 
     /// The positions of the terms in a text, first those of the passage by which it is ranked, the densest
@@ -225,9 +215,18 @@ impl Reader<'_> {
             for (at, _) in part.char_indices() {
                 words += 1;
                 let start = run.range.start + at;
-                for (term, gram) in question.grams() {
-                    if part[at..].starts_with(gram) {
-                        add(term, words, start..start + gram.len());
+                let rest = &part[at..];
+                let mut ends = rest.char_indices().skip(1).map(|(end, _)| end);
+                let ends = [ends.next(), ends.next()];
+                // The last characters have none after them.
+                let ends = match ends {
+                    [Some(one), Some(two)] => [Some(one), Some(two)],
+                    [Some(one), None] => [Some(one), Some(rest.len())],
+                    _ => [Some(rest.len()), None],
+                };
+                for end in ends.into_iter().flatten() {
+                    if let Some(term) = question.by_gram.get(&rest[..end]) {
+                        add(*term, words, start..start + end);
                     }
                 }
             }

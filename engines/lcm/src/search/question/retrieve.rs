@@ -222,6 +222,9 @@ fn look_up(
 ) -> Result<(), StoreError> {
     let mut vocabulary = Vocabulary::read(search.connection, segment)?;
     for (at, (term, out)) in terms.iter().zip(lists).enumerate() {
+        if (search.cancelled)() {
+            return Err(StoreError::Cancelled);
+        }
         let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
         match &term.form {
             Form::Gram(gram) => vocabulary.for_each_like(gram, |word| word == gram, add)?,

@@ -36,6 +36,9 @@ pub(crate) enum Need {
     Any(Vec<Need>),
 }
 
+/// How many parts of a pattern are looked up in the index at most. The texts decide in any case.
+const LOOKED_UP: usize = 64;
+
 /// With this few candidates left, reading them is cheaper than narrowing further.
 const FEW: usize = 16;
 
@@ -45,6 +48,9 @@ impl Need {
     pub(crate) fn of_literal(folded: &str, starts: bool, ends: bool) -> Self {
         let mut needs = Vec::new();
         for run in runs(folded) {
+            if needs.len() == LOOKED_UP {
+                break;
+            }
             let text = &folded[run.range.clone()];
             if run.class == Class::Gram {
                 needs.push(Self::Stretch(text.to_owned()));
@@ -97,7 +103,17 @@ impl Need {
             }
         }
         flush(&mut literal, starts, edge, &mut needs);
+        needs.truncate(LOOKED_UP);
         Self::all(needs)
+    }
+
+    /// How many look-ups it takes.
+    fn look_ups(&self) -> usize {
+        match self {
+            Self::Anything => 0,
+            Self::Word { .. } | Self::Stretch(_) => 1,
+            Self::All(needs) | Self::Any(needs) => needs.iter().map(Self::look_ups).sum(),
+        }
     }
 
     /// All of these, simplified.
@@ -433,7 +449,8 @@ fn flatten(hir: &Hir, pieces: &mut Vec<RegexPart>) {
         HirKind::Concat(parts) => parts.iter().for_each(|part| flatten(part, pieces)),
         HirKind::Alternation(branches) => {
             let needs: Vec<Need> = branches.iter().map(Need::of_regex).collect();
-            pieces.push(if needs.contains(&Need::Anything) {
+            let look_ups: usize = needs.iter().map(Need::look_ups).sum();
+            pieces.push(if look_ups > LOOKED_UP || needs.contains(&Need::Anything) {
                 RegexPart::Gap
             } else {
                 RegexPart::Need(Need::Any(needs))

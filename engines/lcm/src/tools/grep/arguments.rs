@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use contexture_engine_api::EngineError;
+use contexture_engine_api::{EngineError, printable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::dates::parse;
-use crate::search::{Ask, Mode, Pattern, Query, Scope, Sort};
-use crate::tools::{Context, cursor_schema, invalid, max_tokens_schema, object};
+use crate::search::{Ask, MAX_SESSIONS, Mode, Pattern, Query, Scope, Sort};
+use crate::tools::{Context, SHOWN, cursor_schema, invalid, max_tokens_schema, object};
 
 const DEFAULT_LIMIT: usize = 20;
 const MAX_LIMIT: usize = 200;
@@ -144,8 +144,8 @@ pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Quer
             .map_or_else(|| value.to_string(), str::to_owned);
         let time = parse(&text).ok_or_else(|| {
             invalid(format!(
-                "`{key}` is {value}; a time is 2026-01-31, 2026-01-31T09:30+02:00, 2026-01-31T23:59:59Z, or Unix \
-                 seconds"
+                "`{key}` is {}; a time is 2026-01-31, 2026-01-31T09:30+02:00, 2026-01-31T23:59:59Z, or Unix seconds",
+                printable(&value.to_string(), SHOWN)
             ))
         });
         time.map(Some)
@@ -161,6 +161,12 @@ pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Quer
     }
     let sessions = match arguments.sessions.as_deref() {
         None | Some([]) => vec![context.session.id],
+        Some(names) if names.len() > MAX_SESSIONS => {
+            return Err(invalid(format!(
+                "`sessions` names {}, and may name {MAX_SESSIONS}: search some of them at a time",
+                names.len()
+            )));
+        }
         Some(names) => {
             let ids = names.iter().map(|name| context.scope(Some(name)));
             ids.collect::<Result<_, _>>()?
