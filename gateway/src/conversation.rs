@@ -418,7 +418,11 @@ impl Asked {
         self.note_health(shared, held.session, held.failures);
         let prompt_tokens = held.session.state().best_prompt_tokens();
         let fallback = held.session.stands_in();
-        let fallback = fallback.map(|why| Why::new(Status::Fallback, "fallback", why));
+        let reason = match held.session.engine().quarantine() {
+            Some(_) => "quarantine",
+            None => "fallback",
+        };
+        let fallback = fallback.map(|why| Why::new(Status::Fallback, reason, why));
         Ok(Turned {
             body,
             session: self.opening.id.clone(),
@@ -439,7 +443,10 @@ impl Asked {
         let (id, engines) = (&self.opening.id, shared.host.engines());
         let (wanted, failures) = (&engines.config().context.engine, session.engine_failures());
         let failed = |part, why: &str| shared.health.failed(&shared.metrics, id, part, why);
-        if failures > std::mem::replace(told, failures) {
+        let has_failed = failures > std::mem::replace(told, failures);
+        if let Some(why) = session.stands_in() {
+            failed("engine", &why);
+        } else if has_failed {
             failed("engine", &format!("`{wanted}` failed; see the log"));
         } else if session.engine().name() != wanted {
             let runs = session.engine().name();

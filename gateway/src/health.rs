@@ -1,7 +1,10 @@
 //! Tracks whether engines and stores work. Requests continue without them, so a failure would otherwise go unnoticed.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use contexture::engines::{EngineHealth, HealthState};
 
 use crate::metrics::Metrics;
 
@@ -27,14 +30,39 @@ impl Health {
         self.all().remove(session);
     }
 
-    /// A few lines on what is wrong; `None` if nothing is.
-    pub(crate) fn report(&self) -> Option<String> {
+    /// A few lines on what is wrong, also with these engines; `None` if nothing is.
+    pub(crate) fn report(&self, engines: &[EngineHealth]) -> Option<String> {
+        let mut report = String::new();
         let all = self.all();
-        let (session, why) = all.iter().next()?;
-        let count = all.len();
-        Some(format!(
-            "degraded: the last request of {count} sessions was handled without its engine or store\n{session}: {why}\n"
-        ))
+        // A String takes everything.
+        if let Some((session, why)) = all.iter().next() {
+            let count = all.len();
+            let _ = writeln!(
+                report,
+                "degraded: the last request of {count} sessions was handled without its engine or store\n{session}: {why}"
+            );
+        }
+        for EngineHealth {
+            engine,
+            state,
+            sessions_in_quarantine: sessions,
+            ..
+        } in engines
+        {
+            if let HealthState::Quarantined { remaining_ms } = state {
+                let left = remaining_ms / 1_000 + 1;
+                let _ = writeln!(
+                    report,
+                    "degraded: engine `{engine}` is in quarantine for all sessions, and tried again in {left} s"
+                );
+            } else if *sessions > 0 {
+                let _ = writeln!(
+                    report,
+                    "degraded: engine `{engine}` is in quarantine for {sessions} sessions"
+                );
+            }
+        }
+        (!report.is_empty()).then_some(report)
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, String>> {

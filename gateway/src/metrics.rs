@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use contexture::engines::{EngineHealth, HealthState};
+
 use crate::Totals;
 
 /// The counters, and what they count. A figure that is not listed is not kept.
@@ -108,8 +110,8 @@ impl Metrics {
         }
     }
 
-    /// The page.
-    pub(crate) fn page(&self) -> String {
+    /// The page, with the health of these engines.
+    pub(crate) fn page(&self, engines: &[EngineHealth]) -> String {
         let mut page = String::new();
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, help) in COUNTERS {
@@ -139,6 +141,29 @@ impl Metrics {
                 page,
                 "# HELP contexture_{name} {help}\n# TYPE contexture_{name} gauge\ncontexture_{name} {value}"
             );
+        }
+        type Gauge = (&'static str, &'static str, fn(&EngineHealth) -> u64);
+        const GAUGES: [Gauge; 2] = [
+            (
+                "engine_in_quarantine",
+                "Whether an engine that kept failing is not called for now, by any session.",
+                |health| u64::from(health.state != HealthState::Serving),
+            ),
+            (
+                "sessions_in_quarantine",
+                "Sessions in which an engine kept failing and is not called for now, by engine.",
+                |health| u64::from(health.sessions_in_quarantine),
+            ),
+        ];
+        for (name, help, value) in GAUGES {
+            let _ = writeln!(
+                page,
+                "# HELP contexture_{name} {help}\n# TYPE contexture_{name} gauge"
+            );
+            for health in engines {
+                let (engine, value) = (&health.engine, value(health));
+                let _ = writeln!(page, "contexture_{name}{{engine=\"{engine}\"}} {value}");
+            }
         }
         page
     }

@@ -107,7 +107,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let normal = endpoint::normalised(&path);
     if normal == "/healthz" {
         // The status stays 200, because restarting an unhealthy gateway would make it worse.
-        let report = shared.health.report();
+        let report = shared.health.report(&shared.host.engines().health());
         return text(StatusCode::OK, report.unwrap_or_else(|| "ok\n".to_owned()));
     }
     if normal.is_empty() && request.method() == Method::GET {
@@ -122,7 +122,10 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         return refused(shared, api, None, UNKNOWN, ("token", message.to_owned()));
     };
     if normal == "/metrics" {
-        return text(StatusCode::OK, shared.metrics.page());
+        return text(
+            StatusCode::OK,
+            shared.metrics.page(&shared.host.engines().health()),
+        );
     }
     let tenant = caller.tenant().map(str::to_owned);
     let session = session_key::name_in(request.headers());

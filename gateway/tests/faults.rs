@@ -217,6 +217,61 @@ async fn whatever_an_engine_does_the_client_is_answered() {
     }
 }
 
+/// What keeps failing in one session is the affair of that session. Its requests say so as long as it lasts.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_fails_in_one_session_is_in_quarantine_there_alone() {
+    let (provider, home) = (StandIn::start(), Home::new());
+    let limits = "  supervision: {failures_before_quarantine: 1, quarantine_ms: 3000}\n";
+    home.misbehave("error:observe", limits);
+    let config = std::fs::read_to_string(home.config()).unwrap();
+    let config = format!("{config}      session: bad\n      times: 1\n");
+    before(&provider, &home, &config, "");
+    provider.answer_with(|_| Answer::text("Yes."));
+    let serving = Serving::start(&home);
+    let page = async |path: &str| {
+        let page = reqwest::get(format!("{}{path}", serving.base)).await;
+        page.unwrap().text().await.unwrap()
+    };
+    let mut good = Agent::new(Api::Messages, &serving.base, "good");
+    let mut bad = Agent::new(Api::Messages, &serving.base, "bad");
+    bad.user("Hello");
+    let said = bad.go_on().await;
+    assert_eq!(said.text, "Yes.");
+    assert_eq!(said.header("x-contexture-status"), "fallback");
+    let reason = said.header("x-contexture-reason");
+    assert!(
+        reason.starts_with("quarantine: engine `misbehaving` is in quarantine"),
+        "{reason}"
+    );
+    good.user("Hello");
+    assert_eq!(good.go_on().await.header("x-contexture-status"), "managed");
+    let health = page("/healthz").await;
+    assert!(
+        health.contains("`misbehaving` is in quarantine for 1 sessions"),
+        "{health}"
+    );
+    let metrics = page("/metrics").await;
+    for figure in [
+        "contexture_engine_in_quarantine{engine=\"misbehaving\"} 0",
+        "contexture_sessions_in_quarantine{engine=\"misbehaving\"} 1",
+        "contexture_not_managed_total{reason=\"quarantine\"} 1",
+    ] {
+        assert!(metrics.contains(figure), "{figure}: {metrics}");
+    }
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        bad.user("And now?");
+        match bad.go_on().await.header("x-contexture-status") {
+            "managed" => break,
+            status => assert_eq!(status, "fallback"),
+        }
+        assert!(std::time::Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(page("/healthz").await, "ok\n");
+    nothing_was_refused(&provider, "quarantine");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_killed_in_a_stream_loses_nothing() {
     for api in APIS {

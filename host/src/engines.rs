@@ -308,11 +308,18 @@ impl Opened {
         self.source == Source::Builtin
     }
 
-    /// Why this is not the engine that should run: it was opened in place of another one, or it is
-    /// [closed](Self::is_closed).
-    pub fn stands_in(&self) -> Option<&str> {
-        let closed = self.is_closed().then(|| self.supervised.closed());
-        self.stands_in.as_deref().or(closed)
+    /// Why this is not the engine that should run: it was opened in place of another one, it is
+    /// [closed](Self::is_closed), or it is in [quarantine](Self::quarantine).
+    pub fn stands_in(&self) -> Option<String> {
+        let closed = || (self.is_closed()).then(|| self.supervised.closed().to_owned());
+        (self.stands_in.clone())
+            .or_else(closed)
+            .or_else(|| self.quarantine())
+    }
+
+    /// Why it is not called for now: it kept failing, in this session or in several. It is called again once its time is up.
+    pub fn quarantine(&self) -> Option<String> {
+        self.supervised.quarantine()
     }
 
     /// Whether the engine is no longer called because it panicked.
@@ -376,7 +383,7 @@ impl Opened {
             code(engine)
         });
         self.busy += began.elapsed();
-        self.failures += u64::from(answer.is_err());
+        self.failures += u64::from(answer.as_ref().is_err_and(CallError::is_fault));
         answer
     }
 }
@@ -497,8 +504,10 @@ impl Engines {
         warnings: &mut Vec<String>,
     ) -> Result<Opened, OpenError> {
         let mut resolution = resolve(&self.catalog, self.config(), named)?;
+        let falls_back = self.config().context.on_failure == crate::config::OnFailure::Fallback;
+        let may_wait = named.is_none() && falls_back;
         loop {
-            match self.open_choice(&resolution, occasion) {
+            match self.open_choice(&resolution, occasion, may_wait) {
                 Ok(mut opened) => {
                     for note in &resolution.notes {
                         tracing::info!("{note}");
@@ -507,6 +516,11 @@ impl Engines {
                         opened.stands_in = resolution.warnings.last().cloned();
                     }
                     warnings.append(&mut resolution.warnings);
+                    if let Some(reason) = opened.quarantine() {
+                        warnings.push(format!(
+                            "the built-in {BUILT_IN} stands in for now: {reason}"
+                        ));
+                    }
                     return Ok(opened);
                 }
                 Err(Failure::Load(reason)) => {
@@ -514,12 +528,10 @@ impl Engines {
                 }
                 // Failing to open counts as failing at the first call.
                 Err(Failure::Open(OpenError::Call(error)))
-                    if named.is_none()
-                        && resolution.engine != Choice::BuiltIn
-                        && self.config().context.on_failure
-                            == crate::config::OnFailure::Fallback =>
+                    if may_wait && resolution.engine != Choice::BuiltIn =>
                 {
-                    warnings.push(format!("the built-in {BUILT_IN} runs instead: {error}"));
+                    let warning = format!("the built-in {BUILT_IN} runs instead: {error}");
+                    resolution.warnings.push(warning);
                     resolution.engine = Choice::BuiltIn;
                 }
                 Err(Failure::Open(error)) => return Err(error),
@@ -561,16 +573,18 @@ impl Engines {
     /// # Errors
     /// Its data directory cannot be made, or its settings are invalid.
     pub(crate) fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
-        self.open_made(self.built_in(), occasion)
+        self.open_made(self.built_in(), occasion, false)
     }
 
     fn open_choice(
         &self,
         resolution: &Resolution,
         occasion: &Occasion<'_>,
+        may_wait: bool,
     ) -> Result<Opened, Failure> {
         let found = self.find(&resolution.engine)?;
-        Ok(self.open_made(found, occasion)?)
+        let may_wait = may_wait && found.source != Source::Builtin;
+        Ok(self.open_made(found, occasion, may_wait)?)
     }
 
     /// The chosen engine, with its library loaded.
@@ -681,30 +695,51 @@ impl Engines {
         })
     }
 
-    fn open_made(&self, found: ChosenEngine, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
+    /// Opens an engine for a session. If it `may_wait`, one in quarantine is not opened yet, and something else stands in
+    /// for it until it is.
+    fn open_made(
+        &self,
+        found: ChosenEngine,
+        occasion: &Occasion<'_>,
+        may_wait: bool,
+    ) -> Result<Opened, OpenError> {
         let name = found.name.as_str();
         let data_dir = self.make_data_dir(name)?;
         let settings = found.settings;
         let state = Arc::new(CallState::of(found.isolated));
         occasion.asking.add_caller(&state);
         let key = (found.source, name.to_owned());
-        let factory = self.factory(key, &settings, &data_dir, found.create)?;
-        let services = SessionServices::lend(
-            name,
-            Arc::clone(occasion.asking),
-            occasion.counter,
-            Arc::clone(&state),
-            Arc::clone(occasion.model_calls),
-        );
-        let session = occasion.session.to_owned();
-        let window = occasion.window.clone();
-        let compaction = occasion.compaction.cloned();
-        let supervised = self.supervisor.open(name, state, move || {
-            factory.open(
-                &OpenRequest::new(&session, &settings, &data_dir, services, &window)
-                    .compaction(compaction.as_ref()),
-            )
-        })?;
+        let open = || {
+            let factory = self.factory(key, &settings, &data_dir, found.create)?;
+            let services = SessionServices::lend(
+                name,
+                Arc::clone(occasion.asking),
+                occasion.counter,
+                Arc::clone(&state),
+                Arc::clone(occasion.model_calls),
+            );
+            let (settings, data_dir) = (settings.clone(), data_dir.clone());
+            let session = occasion.session.to_owned();
+            let window = occasion.window.clone();
+            let compaction = occasion.compaction.cloned();
+            let state = Arc::clone(&state);
+            let opened = self
+                .supervisor
+                .open(name, occasion.session, state, move || {
+                    factory.open(
+                        &OpenRequest::new(&session, &settings, &data_dir, services, &window)
+                            .compaction(compaction.as_ref()),
+                    )
+                })?;
+            Ok(opened)
+        };
+        let supervised = match open() {
+            Err(OpenError::Call(error @ CallError::Quarantined { .. })) if may_wait => {
+                let reason = error.to_string();
+                (self.supervisor).absent(name, occasion.session, Arc::clone(&state), reason)
+            }
+            opened => opened?,
+        };
         Ok(Opened {
             source: found.source,
             origin: found.origin,
@@ -786,7 +821,7 @@ impl Drop for Engines {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         for ((_, name), factory) in factories.drain() {
-            self.supervisor.let_go(&name, factory);
+            self.supervisor.let_go(&name, "", factory);
         }
     }
 }

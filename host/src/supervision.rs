@@ -1,5 +1,6 @@
 //! Keeps engines honest: every call runs on one of the host's threads, with a deadline, behind a panic
-//! guard, and an engine that keeps failing is put in quarantine.
+//! guard, and an engine that keeps failing is put in quarantine, for the session in which it fails or, if it fails in
+//! several, for all ([`health`]).
 //!
 //! Deadlines are on progress: they grow with the messages that a call is given, and a call that waits for a
 //! model, which has a time limit of its own, begins anew after it. Calls by which an engine follows the
@@ -26,7 +27,7 @@ use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_tex
 pub use health::{EngineHealth, HealthState};
 
 use crate::isolation::Isolated;
-use health::HealthBook;
+use health::{HealthBook, Verdict};
 use worker::Workers;
 
 /// How long engines may take and how often they may fail.
@@ -38,11 +39,12 @@ pub(crate) struct Policy {
     pub(crate) short_deadline: Duration,
     /// The time between setting the cancel flag and abandoning the call.
     pub(crate) grace: Duration,
-    /// The number of consecutive failures, over all sessions, that puts an engine in quarantine.
+    /// The number of consecutive failures of a session that puts the engine in quarantine for it, and the number of
+    /// sessions in a row in which it fails that does so for all.
     pub(crate) failure_limit: u32,
-    /// How long a quarantine lasts.
+    /// How long a quarantine lasts; one that follows soon after another is twice as long.
     pub(crate) quarantine: Duration,
-    /// The number of abandoned threads that puts an engine in quarantine until the process ends.
+    /// The number of sessions with abandoned threads that puts the engine in quarantine for all.
     pub(crate) abandoned_limit: u32,
 }
 
@@ -67,6 +69,9 @@ pub(crate) enum Pace {
     /// A call by which the engine follows the conversation. To be late is not to fail: what it was told would be
     /// lost to it, so it is waited for [`PATIENCE`] times as long.
     Patient,
+    /// The call of a tool. What a model asks may take too long, so if it stops at its deadline, that is an error of the
+    /// call and not held against the engine.
+    Tool,
     /// Any other call.
     Short,
     /// The end of an engine, for which nobody waits longer than [`TEARDOWN`]: its work is done.
@@ -187,6 +192,19 @@ pub enum CallError {
         /// The deadline, in milliseconds.
         deadline_ms: u64,
     },
+    /// The engine was told at its deadline to stop, and stopped. The session goes on with it.
+    #[error(
+        "engine `{engine}` was stopped in {method} after {deadline_ms} ms: what it was asked takes too long; ask for less, \
+         or raise the deadlines in `context.supervision`"
+    )]
+    Stopped {
+        /// The engine.
+        engine: String,
+        /// The method.
+        method: &'static str,
+        /// The deadline, in milliseconds.
+        deadline_ms: u64,
+    },
     /// The session no longer calls this engine, after an earlier failure.
     #[error("this session is closed to engine `{engine}`: {reason}")]
     Closed {
@@ -213,12 +231,39 @@ pub enum CallError {
     },
 }
 
+impl CallError {
+    /// Whether the engine did wrong. It did not if it refused what a model asked of a tool, stopped a tool when it was told
+    /// to, or was not called at all.
+    pub(crate) fn is_fault(&self) -> bool {
+        match self {
+            Self::Failed { error, .. } => !matches!(
+                error,
+                EngineError::InvalidInput(_) | EngineError::Unsupported(_)
+            ),
+            Self::Stopped { method, .. } => *method != "call_tool",
+            Self::Quarantined { .. } => false,
+            _ => true,
+        }
+    }
+}
+
 /// The supervision that all engines of a process share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Supervisor {
     policy: Policy,
-    health: HealthBook,
+    health: Arc<HealthBook>,
     workers: Workers,
+}
+
+/// The session of what belongs to no session.
+const NO_SESSION: &str = "";
+
+/// Whether somebody still waits for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Awaited,
+    Returned,
+    Abandoned,
 }
 
 type EngineCell = Arc<Mutex<Box<dyn ContextEngine>>>;
@@ -226,9 +271,12 @@ type EngineCell = Arc<Mutex<Box<dyn ContextEngine>>>;
 /// The engine of one session, under supervision.
 pub(crate) struct Supervised {
     engine: String,
+    session: String,
     supervisor: Arc<Supervisor>,
     cell: Option<EngineCell>,
     closed: String,
+    /// Whether it was in quarantine when it was to be opened.
+    is_absent: bool,
     /// Where it was closed because a call was given up.
     given_up: Option<GivenUp>,
     /// The engine's own process, by its number, where it has one; none where that ended in a call.
@@ -247,7 +295,7 @@ struct GivenUp {
 impl Drop for Supervised {
     fn drop(&mut self) {
         if let Some(cell) = self.cell.take() {
-            self.supervisor.let_go(&self.engine, cell);
+            self.supervisor.let_go(&self.engine, &self.session, cell);
         }
     }
 }
@@ -265,8 +313,9 @@ impl Supervisor {
     /// Supervision under this policy.
     pub(crate) fn new(policy: Policy) -> Arc<Self> {
         Arc::new(Self {
+            health: Arc::new(HealthBook::new(policy.clone())),
+            workers: Workers::default(),
             policy,
-            ..Self::default()
         })
     }
 
@@ -284,6 +333,7 @@ impl Supervisor {
         engine: &str,
         create: impl FnOnce() -> Result<Box<dyn EngineFactory>, EngineError> + Send + 'static,
     ) -> Result<Box<dyn EngineFactory>, CallError> {
+        let engine = (engine, NO_SESSION);
         self.run(engine, "create", Pace::Short, &Arc::default(), create)
     }
 
@@ -296,14 +346,16 @@ impl Supervisor {
         engine: &str,
         load: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallError> {
+        let engine = (engine, NO_SESSION);
         self.run(engine, "load", Pace::Short, &Arc::default(), || Ok(load()))
     }
 
-    /// Drops an object of an engine as any call of it is made, for its destructor is the engine's code. One that
+    /// Drops an object of an engine, of a session's or of none, as any call of it is made, for its destructor is the engine's code. One that
     /// cannot be dropped in time is left.
-    pub(crate) fn let_go<T: Send + 'static>(&self, engine: &str, object: T) {
+    pub(crate) fn let_go<T: Send + 'static>(&self, engine: &str, session: &str, object: T) {
         // Where no thread runs it, it is not to be dropped on this one.
         let object = ManuallyDrop::new(object);
+        let engine = (engine, session);
         let dropped = self.run(engine, "drop", Pace::Teardown, &Arc::default(), move || {
             drop(ManuallyDrop::into_inner(object));
             Ok(())
@@ -341,67 +393,102 @@ impl Supervisor {
     pub(crate) fn open(
         self: &Arc<Self>,
         engine: &str,
+        session: &str,
         state: Arc<CallState>,
         open: impl FnOnce() -> Result<Box<dyn ContextEngine>, EngineError> + Send + 'static,
     ) -> Result<Supervised, CallError> {
-        let cell = self.run(engine, "open", Pace::Short, &state, open)?;
+        let cell = self.run((engine, session), "open", Pace::Short, &state, open)?;
         let process = state
             .isolated
             .as_ref()
             .and_then(|isolated| isolated.current());
         Ok(Supervised {
             engine: engine.to_owned(),
+            session: session.to_owned(),
             supervisor: Arc::clone(self),
             cell: Some(Arc::new(Mutex::new(cell))),
             closed: String::new(),
+            is_absent: false,
             given_up: None,
             process,
             state,
         })
     }
 
-    /// Runs one piece of an engine's code on a worker and waits for it.
+    /// The engine of a session that is in quarantine, so that it is not opened yet. It is as one whose call was given up:
+    /// the session's next turn tries to open it.
+    pub(crate) fn absent(
+        self: &Arc<Self>,
+        engine: &str,
+        session: &str,
+        state: Arc<CallState>,
+        reason: String,
+    ) -> Supervised {
+        Supervised {
+            engine: engine.to_owned(),
+            session: session.to_owned(),
+            supervisor: Arc::clone(self),
+            cell: None,
+            closed: reason,
+            is_absent: true,
+            given_up: None,
+            process: None,
+            state,
+        }
+    }
+
+    /// Runs one piece of the code of an engine, in a session, on a worker and waits for it.
     fn run<T: Send + 'static>(
         &self,
-        engine: &str,
+        (engine, session): (&str, &str),
         method: &'static str,
         allowance: impl Into<Allowance>,
         state: &Arc<CallState>,
         code: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
-        self.health.admit(engine)?;
+        self.health.admit(engine, session)?;
         state.cancel.store(false, Ordering::Relaxed);
         let (answer_to, answer) = sync_channel(1);
-        let abandoned = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&abandoned);
+        let fate = Arc::new(Mutex::new(Fate::Awaited));
+        let own_fate = Arc::clone(&fate);
+        let (health, names) = (
+            Arc::clone(&self.health),
+            (engine.to_owned(), session.to_owned()),
+        );
         let job = Box::new(move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code));
-            // The caller has abandoned this call. Its result is leaked, not dropped: its destructor could
-            // hang as the call did.
-            if flag.load(Ordering::Acquire) {
+            let mut fate = lock(&own_fate);
+            if *fate == Fate::Abandoned {
+                // Its result is leaked, not dropped: its destructor could hang as the call did.
                 std::mem::forget(result);
-            } else if let Err(unheard) = answer_to.send(result) {
+                health.came_back(&names.0, &names.1);
+                return;
+            }
+            *fate = Fate::Returned;
+            if let Err(unheard) = answer_to.send(result) {
                 std::mem::forget(unheard);
             }
         });
-        let ticket = self
-            .workers
-            .start(engine, job)
-            .map_err(|error| CallError::NoThread {
+        let ticket = self.workers.start(engine, job).map_err(|error| {
+            self.health.ended(engine, session, Verdict::Nothing, None);
+            CallError::NoThread {
                 engine: engine.to_owned(),
                 cause: error.to_string(),
-            })?;
+            }
+        })?;
         let Allowance { pace, work } = allowance.into();
         let deadline = match pace {
             Pace::Long => work.saturating_add(self.policy.long_deadline),
             Pace::Patient => {
                 (work.saturating_add(self.policy.short_deadline)).saturating_mul(PATIENCE)
             }
-            Pace::Short => work.saturating_add(self.policy.short_deadline),
+            Pace::Short | Pace::Tool => work.saturating_add(self.policy.short_deadline),
             Pace::Teardown => self.policy.short_deadline.min(TEARDOWN),
         };
+        let mut is_late = false;
         let received = match wait(&answer, deadline, state, engine, method) {
             Err(RecvTimeoutError::Timeout) => {
+                is_late = true;
                 state.cancel.store(true, Ordering::Release);
                 match (answer.recv_timeout(self.policy.grace), &state.isolated) {
                     (Err(RecvTimeoutError::Timeout), Some(isolated)) => {
@@ -413,49 +500,57 @@ impl Supervisor {
             }
             received => received,
         };
-        let error = match received {
-            Ok(answer) => {
-                self.workers.finish(engine, ticket);
-                match answer.unwrap_or_else(|panic| Err(thrown(panic))) {
-                    Ok(value) => {
-                        self.health.succeeded(engine);
-                        return Ok(value);
-                    }
-                    Err(EngineError::Panicked(message)) => panicked(engine, method, message),
-                    Err(error) => CallError::Failed {
-                        engine: engine.to_owned(),
-                        method,
-                        error: shown(error),
-                    },
-                }
+        let received = received.or_else(|_| {
+            let mut fate = lock(&fate);
+            if *fate == Fate::Returned {
+                // Just now.
+                return answer.try_recv().map_err(|_| ());
             }
-            Err(_) => {
-                abandoned.store(true, Ordering::Release);
-                self.workers.abandon(ticket);
-                self.health
-                    .abandoned_a_thread(engine, self.policy.abandoned_limit);
-                CallError::TimedOut {
-                    engine: engine.to_owned(),
-                    method,
-                    deadline_ms: deadline.as_millis() as u64,
-                }
-            }
+            *fate = Fate::Abandoned;
+            Err(())
+        });
+        let Ok(answer) = received else {
+            self.workers.abandon(ticket);
+            let error = CallError::TimedOut {
+                engine: engine.to_owned(),
+                method,
+                deadline_ms: deadline.as_millis() as u64,
+            };
+            self.health
+                .ended(engine, session, Verdict::Stuck, Some(&error));
+            return Err(error);
         };
-        // Wrong arguments of a model's tool call and a missing tool are not the engine's fault.
-        if !matches!(
-            &error,
-            CallError::Failed {
-                error: EngineError::InvalidInput(_) | EngineError::Unsupported(_),
-                ..
+        self.workers.finish(engine, ticket);
+        let error = match answer.unwrap_or_else(|panic| Err(thrown(panic))) {
+            Ok(value) => {
+                self.health.ended(engine, session, Verdict::Works, None);
+                return Ok(value);
             }
-        ) {
-            self.health.failed(
-                engine,
-                &error,
-                self.policy.failure_limit,
-                self.policy.quarantine,
-            );
-        }
+            Err(error) => error,
+        };
+        let verdict = match &error {
+            // Wrong arguments of a model's tool call and a missing tool are not the engine's fault.
+            EngineError::InvalidInput(_) | EngineError::Unsupported(_) => Verdict::Works,
+            EngineError::Panicked(_) => Verdict::Failed,
+            _ if is_late && pace == Pace::Tool => Verdict::Nothing,
+            _ if is_late => Verdict::Slow,
+            EngineError::Cancelled if state.cancel.load(Ordering::Acquire) => Verdict::Nothing,
+            _ => Verdict::Failed,
+        };
+        let error = match error {
+            EngineError::Panicked(message) => panicked(engine, method, message),
+            EngineError::Cancelled if is_late => CallError::Stopped {
+                engine: engine.to_owned(),
+                method,
+                deadline_ms: deadline.as_millis() as u64,
+            },
+            error => CallError::Failed {
+                engine: engine.to_owned(),
+                method,
+                error: shown(error),
+            },
+        };
+        self.health.ended(engine, session, verdict, Some(&error));
         Err(error)
     }
 }
@@ -562,12 +657,24 @@ impl Supervised {
         &self.closed
     }
 
-    /// Whether a call was given up or the engine's process ended, so that the session is closed to the engine.
+    /// Why the engine is not called for now, though it is not closed.
+    pub(crate) fn quarantine(&self) -> Option<String> {
+        let refusal = self.supervisor.health.refusal(&self.engine, &self.session);
+        let refusal = refusal.map(|reason| CallError::Quarantined {
+            engine: self.engine.clone(),
+            reason,
+        });
+        let absent = self.is_absent.then(|| self.closed.clone());
+        refusal.map(|error| error.to_string()).or(absent)
+    }
+
+    /// Whether a call was given up, the engine's process ended, or it is in quarantine and was not opened, so that the
+    /// session is closed to the engine.
     pub(crate) fn is_stalled(&self) -> bool {
         let isolated = self.state.isolated.as_ref();
         let has_ended =
             |isolated: &Arc<Isolated>| self.process.is_none() || isolated.current() != self.process;
-        self.given_up.is_some() || isolated.is_some_and(has_ended)
+        self.given_up.is_some() || self.is_absent || isolated.is_some_and(has_ended)
     }
 
     /// Opens the session to its engine again where the [`Patient`](Pace::Patient) call that was given up has
@@ -580,7 +687,6 @@ impl Supervised {
         };
         self.cell = Some(ManuallyDrop::into_inner(call.cell));
         self.closed.clear();
-        self.supervisor.health.came_back(&self.engine);
         true
     }
 
@@ -604,9 +710,10 @@ impl Supervised {
         let allowance = allowance.into();
         let returned = Arc::new(AtomicBool::new(false));
         let returns = Arc::clone(&returned);
+        let names = (self.engine.as_str(), self.session.as_str());
         let result = self
             .supervisor
-            .run(&self.engine, method, allowance, &self.state, move || {
+            .run(names, method, allowance, &self.state, move || {
                 // The guard would poison the lock, but a panicked engine is never locked again.
                 let mut engine = lock(&cell);
                 let result = code(engine.as_mut());

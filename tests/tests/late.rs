@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use contexture::engines::{Engines, register_context_engine};
+use contexture::engines::{Engines, HealthState, register_context_engine};
 use contexture::session::{AgentWindow, Session, SessionOptions};
 use contexture_engine_api::{
     CompressRequest, ContextEngine, Decision, Delivery, EngineError, MessageView, Observed,
@@ -110,12 +110,16 @@ fn home(script: &Script) -> (Home, Arc<Engines>) {
 }
 
 fn open(engines: &Arc<Engines>) -> Session {
+    open_as(engines, "late")
+}
+
+fn open_as(engines: &Arc<Engines>, id: &str) -> Session {
     let agent = AgentWindow {
         model: "gpt-4o".into(),
         context_length: 100_000,
         max_output_tokens: 4_096,
     };
-    Session::open(engines, None, "late", agent, SessionOptions::default()).unwrap()
+    Session::open(engines, None, id, agent, SessionOptions::default()).unwrap()
 }
 
 fn said(count: usize) -> Vec<String> {
@@ -171,7 +175,7 @@ fn what_an_engine_saw_after_it_was_given_up_is_not_shown_again() {
         session.turn(&body(7)).unwrap();
         assert_eq!(session.take_warnings(), Vec::<String>::new());
         assert_eq!(script.seen(), [said(7)], "{}", script.name);
-        assert_eq!(engines.health()[0].abandoned_threads, 0);
+        wait_until(|| engines.health()[0].abandoned_threads == 0);
     }
 }
 
@@ -198,4 +202,64 @@ fn an_engine_that_is_still_stuck_is_opened_anew_and_shown_everything() {
     assert_eq!(session.take_warnings(), Vec::<String>::new());
     wait_until(|| script.seen()[0].len() == 3);
     assert_eq!(script.seen(), [said(3), said(5)]);
+}
+
+/// Two sessions in which it hangs are a quarantine for all. It ends by itself, and a session that was opened meanwhile gets
+/// its engine then.
+#[test]
+fn an_engine_that_hangs_in_several_sessions_is_left_alone_for_a_while() {
+    let home = Home::new();
+    home.misbehave(
+        "hang:observe",
+        "  supervision: {call_deadline_ms: 300, grace_ms: 50, abandoned_threads: 2, quarantine_ms: 3000}\n",
+    );
+    let config = std::fs::read_to_string(home.config()).unwrap();
+    home.configure(&format!("{config}      session: bad\n"));
+    let engines = engines(&home);
+    let state = || {
+        engines
+            .health()
+            .into_iter()
+            .find(|one| one.engine == "misbehaving")
+            .unwrap()
+            .state
+    };
+    let mut other = open_as(&engines, "other");
+    other.turn(&body(3)).unwrap();
+    let mut bad = open_as(&engines, "bad-1");
+    bad.turn(&body(3)).unwrap();
+    assert_eq!(state(), HealthState::Serving);
+    other.turn(&body(5)).unwrap();
+    assert_eq!(
+        (other.stands_in(), other.take_warnings()),
+        (None, Vec::new())
+    );
+    open_as(&engines, "bad-2").turn(&body(3)).unwrap();
+    assert!(
+        matches!(state(), HealthState::Quarantined { .. }),
+        "{:?}",
+        state()
+    );
+
+    let mut opened_meanwhile = open_as(&engines, "new");
+    for session in [&mut opened_meanwhile, &mut other] {
+        session.turn(&body(7)).unwrap();
+        let why = session.stands_in().unwrap_or_default();
+        assert!(
+            why.contains("in quarantine: threads of 2 sessions do not return"),
+            "{why}"
+        );
+        let told = session.take_warnings().join("\n");
+        assert!(told.contains("in quarantine"), "{told}");
+        assert_eq!(session.engine().name(), "misbehaving");
+    }
+    wait_until(|| state() == HealthState::Quarantined { remaining_ms: 0 });
+    for session in [&mut opened_meanwhile, &mut other] {
+        session.turn(&body(9)).unwrap();
+        assert_eq!(
+            (session.stands_in(), session.take_warnings()),
+            (None, Vec::new())
+        );
+    }
+    assert_eq!(state(), HealthState::Serving);
 }

@@ -137,13 +137,14 @@ pub struct Supervision {
     /// How long a call may go on after it was told to stop, in ms, before it is abandoned.
     #[schemars(range(max = 60_000))]
     pub grace_ms: u64,
-    /// The number of abandoned calls that are still running at which the engine is quarantined.
+    /// The number of sessions with abandoned calls that still run at which the engine is quarantined for all sessions.
     #[schemars(range(min = 1, max = 64))]
     pub abandoned_threads: u32,
-    /// The number of failures in a row at which the engine is quarantined.
+    /// The number of failures in a row of one session at which the engine is quarantined for it, and of sessions in a row
+    /// in which it fails at which it is quarantined for all (two at least).
     #[schemars(range(min = 1))]
     pub failures_before_quarantine: u32,
-    /// How long a quarantined engine is left alone, in ms.
+    /// How long a quarantined engine is left alone, in ms. A quarantine that follows soon after another is twice as long.
     pub quarantine_ms: u64,
     /// The most address space of an engine's own process, in MB (2^20 bytes); 0 for any.
     #[schemars(range(max = 1_048_576))]

@@ -61,6 +61,10 @@ impl Session {
                 tracing::info!("engine `{name}` is opened again for session `{}`", self.id);
                 self.engine.replace(engine);
             }
+            // What stands in for it says so.
+            Err(OpenError::Call(error @ CallError::Quarantined { .. })) => {
+                tracing::debug!("engine `{name}` is not opened yet: {error}");
+            }
             Err(error) => tracing::warn!("engine `{name}` cannot be opened again: {error}"),
         }
     }
@@ -168,7 +172,7 @@ impl Session {
     /// The engine failed, or refused the arguments; or no request offered the tool.
     pub fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
         let call = self.own_call(call)?;
-        let answer = self.engine.call("call_tool", Pace::Short, move |engine| {
+        let answer = self.engine.call("call_tool", Pace::Tool, move |engine| {
             engine.call_tool(&call)
         });
         // The model sees the error but cannot fix it. If it closes the session, it is logged as well.
@@ -178,9 +182,10 @@ impl Session {
         Ok(answer?)
     }
 
-    /// Why the session does not run under the engine that it should: another one was opened in its place, or its engine
-    /// panicked and is no longer called. `None` if it runs under the right engine.
-    pub fn stands_in(&self) -> Option<&str> {
+    /// Why the session does not run under the engine that it should: another one was opened in its place, its engine
+    /// panicked and is no longer called, or it is in [quarantine](Opened::quarantine) and not called for now. `None` if it
+    /// runs under the right engine.
+    pub fn stands_in(&self) -> Option<String> {
         self.engine.stands_in()
     }
 

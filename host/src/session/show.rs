@@ -93,8 +93,10 @@ impl Session {
         }
         let mut answer = self.show_from(request, start, expected, progress)?;
         // A call that was given up long ago may have come to its end meanwhile, and shown it more.
-        if matches!(answer, Err(CallError::Failed { .. }))
-            && let Ok(seen) = self.observed_through()
+        if matches!(
+            answer,
+            Err(CallError::Failed { .. } | CallError::Stopped { .. })
+        ) && let Ok(seen) = self.observed_through()
             && seen.map(|seen| seen.last) > believed_last
         {
             answer = Ok(Followed::Disagrees(seen));

@@ -38,7 +38,47 @@ fn policy() -> Policy {
 }
 
 fn open(supervisor: &Arc<Supervisor>, cancel: &Arc<CallState>) -> Result<Supervised, CallError> {
-    supervisor.open("plain", Arc::clone(cancel), || Ok(Box::new(Plain)))
+    open_in(supervisor, "s", cancel)
+}
+
+fn open_in(
+    supervisor: &Arc<Supervisor>,
+    session: &str,
+    cancel: &Arc<CallState>,
+) -> Result<Supervised, CallError> {
+    supervisor.open("plain", session, Arc::clone(cancel), || Ok(Box::new(Plain)))
+}
+
+/// Fails once.
+fn fail(session: &mut Supervised) -> CallError {
+    let failed = session.call::<()>("compress", Pace::Long, |_| {
+        Err(EngineError::Storage("full".into()))
+    });
+    failed.unwrap_err()
+}
+
+/// Leaves a thread that returns when the flag is set.
+fn get_stuck(session: &mut Supervised, end: &Arc<AtomicBool>) {
+    let end = Arc::clone(end);
+    let error = session.call("compress", Pace::Short, move |_| {
+        while !end.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    assert!(
+        matches!(error, Err(CallError::TimedOut { .. })),
+        "{error:?}"
+    );
+}
+
+/// Waits until something holds.
+fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !what() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 #[test]
@@ -81,8 +121,8 @@ fn a_call_that_hears_the_cancel_flag_is_no_lost_thread() {
     assert!(
         matches!(
             error,
-            CallError::Failed {
-                error: EngineError::Cancelled,
+            CallError::Stopped {
+                deadline_ms: 200,
                 ..
             }
         ),
@@ -171,34 +211,131 @@ fn a_patient_call_may_be_late_and_one_that_returns_after_all_is_gone_on_with() {
     while !session.take_back() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(supervisor.health()[0].abandoned_threads, 0);
+    until(|| supervisor.health()[0].abandoned_threads == 0);
     assert_eq!(session.call("status", Pace::Short, |_| Ok(7)), Ok(7));
 }
 
 #[test]
-fn failing_again_and_again_is_quarantine_for_a_while() {
+fn a_session_that_keeps_failing_is_in_quarantine_for_a_while_and_no_other_is() {
     let supervisor = Supervisor::new(policy());
-    let mut session = open(&supervisor, &Arc::default()).unwrap();
+    let mut session = open_in(&supervisor, "bad", &Arc::default()).unwrap();
+    let mut other = open_in(&supervisor, "good", &Arc::default()).unwrap();
     for _ in 0..3 {
-        let error = session
-            .call::<()>("compress", Pace::Long, |_| {
-                Err(EngineError::Storage("full".into()))
-            })
-            .unwrap_err();
+        let error = fail(&mut session);
         assert!(matches!(error, CallError::Failed { .. }), "{error}");
     }
     let refused = session.call("status", Pace::Short, |_| Ok(())).unwrap_err();
     assert!(
-        matches!(&refused, CallError::Quarantined { reason, .. } if reason.contains("full")),
+        matches!(&refused, CallError::Quarantined { reason, .. } if reason.contains("full") && reason.contains("in this session")),
         "{refused}"
     );
+    assert_eq!(session.quarantine(), Some(refused.to_string()));
+    // It cannot be had by opening it anew, and is nobody else's concern.
+    assert!(open_in(&supervisor, "bad", &Arc::default()).is_err());
+    other.call("status", Pace::Short, |_| Ok(())).unwrap();
+    assert_eq!(other.quarantine(), None);
+    let health = &supervisor.health()[0];
+    assert_eq!(health.state, HealthState::Serving);
+    assert_eq!(health.sessions_in_quarantine, 1);
+    std::thread::sleep(Duration::from_millis(350));
+    session.call("status", Pace::Short, |_| Ok(())).unwrap();
+    assert_eq!(session.quarantine(), None);
+    assert_eq!(supervisor.health()[0].sessions_in_quarantine, 0);
+}
+
+#[test]
+fn failing_in_several_sessions_is_quarantine_for_all_until_one_call_succeeds() {
+    let supervisor = Supervisor::new(policy());
+    let mut sessions: Vec<_> = ["a", "b", "c", "d"]
+        .map(|name| open_in(&supervisor, name, &Arc::default()).unwrap())
+        .into();
+    for session in &mut sessions[..2] {
+        fail(session);
+    }
+    sessions[3].call("status", Pace::Short, |_| Ok(())).unwrap();
+    // What succeeds in between counts.
+    for session in &mut sessions[..2] {
+        fail(session);
+    }
+    assert_eq!(supervisor.health()[0].state, HealthState::Serving);
+    fail(&mut sessions[2]);
     assert!(matches!(
         supervisor.health()[0].state,
         HealthState::Quarantined { .. }
     ));
-    std::thread::sleep(Duration::from_millis(350));
-    session.call("status", Pace::Short, |_| Ok(())).unwrap();
+    let refused = sessions[3].call("status", Pace::Short, |_| Ok(()));
+    assert!(
+        matches!(&refused, Err(CallError::Quarantined { reason, .. }) if reason.contains("in 3 sessions")),
+        "{refused:?}"
+    );
+    // The call that is let through fails: twice as long.
+    std::thread::sleep(Duration::from_millis(320));
+    fail(&mut sessions[3]);
+    std::thread::sleep(Duration::from_millis(320));
+    let refused = sessions[3].call("status", Pace::Short, |_| Ok(()));
+    assert!(
+        matches!(refused, Err(CallError::Quarantined { .. })),
+        "{refused:?}"
+    );
+    // One call at a time shows whether it works.
+    std::thread::sleep(Duration::from_millis(320));
+    let mut probe = sessions.pop().unwrap();
+    let mut other = sessions.pop().unwrap();
+    std::thread::scope(|scope| {
+        let (begin, begun) = sync_channel(1);
+        let probing = scope.spawn(move || {
+            probe.call("status", Pace::Short, move |_| {
+                begin.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+                Ok(())
+            })
+        });
+        begun.recv().unwrap();
+        let refused = other.call("status", Pace::Short, |_| Ok(()));
+        assert!(
+            matches!(&refused, Err(CallError::Quarantined { reason, .. }) if reason.contains("being tried")),
+            "{refused:?}"
+        );
+        probing.join().unwrap().unwrap();
+        other.call("status", Pace::Short, |_| Ok(())).unwrap();
+    });
     assert_eq!(supervisor.health()[0].state, HealthState::Serving);
+}
+
+#[test]
+fn a_tool_call_that_is_stopped_is_not_held_against_the_engine_and_another_call_only_in_its_session()
+{
+    let supervisor = Supervisor::new(policy());
+    let state = Arc::new(CallState::default());
+    let mut session = open_in(&supervisor, "slow", &state).unwrap();
+    let stopped = |session: &mut Supervised, pace| {
+        let flag = Arc::clone(&state);
+        session.call::<()>("call", pace, move |_| {
+            while !flag.cancel.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(EngineError::Cancelled)
+        })
+    };
+    for _ in 0..5 {
+        let error = stopped(&mut session, Pace::Tool).unwrap_err();
+        assert!(matches!(error, CallError::Stopped { .. }), "{error}");
+        assert!(error.to_string().contains("ask for less"), "{error}");
+    }
+    session.call("status", Pace::Short, |_| Ok(())).unwrap();
+    assert_eq!(supervisor.health()[0].failed, 0);
+    // Three sessions that are slow are not an engine that fails.
+    for name in ["slow", "slower", "slowest"] {
+        let mut session = open_in(&supervisor, name, &state).unwrap();
+        for _ in 0..3 {
+            stopped(&mut session, Pace::Short).unwrap_err();
+        }
+        assert!(session.quarantine().is_some());
+    }
+    let health = &supervisor.health()[0];
+    assert_eq!(health.state, HealthState::Serving);
+    assert!(health.sessions_in_quarantine >= 1);
+    open_in(&supervisor, "other", &Arc::default()).unwrap();
 }
 
 #[test]
@@ -215,26 +352,58 @@ fn wrong_arguments_of_a_tool_call_are_not_held_against_the_engine() {
 }
 
 #[test]
-fn threads_that_never_come_back_bar_the_engine() {
+fn threads_of_one_session_that_do_not_return_are_its_own_affair_and_end_with_them() {
     let supervisor = Supervisor::new(policy());
+    let end = Arc::new(AtomicBool::new(false));
     for _ in 0..2 {
-        let mut session = open(&supervisor, &Arc::default()).unwrap();
-        let error = session.call("observe", Pace::Short, |_| {
-            std::thread::sleep(Duration::from_secs(30));
-            Ok(())
-        });
-        assert!(matches!(error, Err(CallError::TimedOut { .. })));
+        get_stuck(&mut open(&supervisor, &Arc::default()).unwrap(), &end);
     }
     let refused = open(&supervisor, &Arc::default()).unwrap_err();
-    assert!(refused.to_string().contains("never came back"), "{refused}");
-    assert_eq!(supervisor.health()[0].state, HealthState::Barred);
+    assert!(
+        refused.to_string().contains("2 of its threads"),
+        "{refused}"
+    );
+    open_in(&supervisor, "other", &Arc::default()).unwrap();
+    assert_eq!(supervisor.health()[0].state, HealthState::Serving);
+    // They count as long as they run.
+    end.store(true, Ordering::Release);
+    until(|| supervisor.health()[0].abandoned_threads == 0);
+    open(&supervisor, &Arc::default()).unwrap();
+}
+
+#[test]
+fn threads_of_several_sessions_that_do_not_return_are_quarantine_for_all_which_ends() {
+    let supervisor = Supervisor::new(policy());
+    let end = Arc::new(AtomicBool::new(false));
+    for name in ["a", "b"] {
+        get_stuck(
+            &mut open_in(&supervisor, name, &Arc::default()).unwrap(),
+            &end,
+        );
+    }
+    let refused = open_in(&supervisor, "c", &Arc::default()).unwrap_err();
+    assert!(refused.to_string().contains("do not return"), "{refused}");
+    assert!(matches!(
+        supervisor.health()[0].state,
+        HealthState::Quarantined { .. }
+    ));
+    std::thread::sleep(Duration::from_millis(320));
+    // The threads are still there, and do not count a second time.
+    open_in(&supervisor, "c", &Arc::default()).unwrap();
+    assert_eq!(supervisor.health()[0].abandoned_threads, 2);
+    get_stuck(
+        &mut open_in(&supervisor, "c", &Arc::default()).unwrap(),
+        &end,
+    );
+    assert_eq!(supervisor.health()[0].state, HealthState::Serving);
+    end.store(true, Ordering::Release);
 }
 
 #[test]
 fn an_engine_that_fails_to_open_says_so() {
     let supervisor = Supervisor::new(policy());
     let error = supervisor
-        .open("broken", Arc::default(), || {
+        .open("broken", "s", Arc::default(), || {
             Err(EngineError::Settings("missing field `path`".into()))
         })
         .unwrap_err();

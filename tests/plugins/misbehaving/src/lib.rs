@@ -1,6 +1,7 @@
 //! An engine that does, on purpose, the wrong thing that its setting `fault` names, and is otherwise a
 //! plain one: it keeps the first and the last messages and puts one line in place of the middle.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use contexture_engine_api::*;
@@ -13,10 +14,17 @@ struct Settings {
     /// faults of `Misbehaving::spoil`. `METHOD` may be `drop`.
     #[serde(default)]
     fault: String,
+    /// Only in sessions whose name begins so.
+    #[serde(default)]
+    session: String,
+    /// Only so often in each session; always if it is missing.
+    times: Option<u64>,
 }
 
 struct Misbehaving {
     fault: String,
+    /// How often it still does it.
+    left: AtomicU64,
     data_dir: std::path::PathBuf,
 }
 
@@ -71,6 +79,14 @@ const ESCAPES: &str = "\x1b]0;owned\x07\x1b[2J\u{9b}31m\r\x08";
 impl Misbehaving {
     /// Panics, hangs or fails if that is the fault of this method.
     fn enter(&self, method: &str) -> Result<(), EngineError> {
+        let is_fault = |(_, at): (&str, &str)| at == method;
+        if self.fault.split_once(':').is_some_and(is_fault) {
+            let less = |left: u64| left.checked_sub(1);
+            let left = (self.left).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            if left.is_err() {
+                return Ok(());
+            }
+        }
         match self.fault.split_once(':') {
             Some(("panic", at)) if at == method => panic!("misbehaving on purpose in {method}"),
             Some(("hang", at)) if at == method => {
@@ -216,8 +232,14 @@ impl StandaloneEngine for Misbehaving {
 
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let settings: Settings = request.settings()?;
+        let is_meant = request.session.starts_with(&settings.session);
         let engine = Self {
-            fault: settings.fault,
+            fault: if is_meant {
+                settings.fault
+            } else {
+                String::new()
+            },
+            left: AtomicU64::new(settings.times.unwrap_or(u64::MAX)),
             data_dir: request.data_dir.to_owned(),
         };
         engine.enter("open")?;
