@@ -19,6 +19,8 @@ use crate::Shared;
 /// How long the last bytes of an answer may take to leave, after the gateway was told to stop and nothing else is being
 /// answered. What is still open after that has sent half of a request's head.
 const QUIET: Duration = Duration::from_secs(1);
+/// How often the log says that connections wait.
+const WARNED_EVERY: Duration = Duration::from_secs(60);
 /// The files besides connections that a process has open: stores, logs, plugins.
 const OTHER_FILES: u64 = 128;
 /// The limit of open files that [`raise_file_limit`] asks for.
@@ -42,8 +44,11 @@ pub(crate) async fn serve(
     let free = Arc::new(Semaphore::new(most.max(1)));
     let connections = GracefulShutdown::new();
     let accepting = async {
+        let mut warned: Option<Instant> = None;
         loop {
-            if free.available_permits() == 0 {
+            let is_due = warned.is_none_or(|at| at.elapsed() > WARNED_EVERY);
+            if free.available_permits() == 0 && is_due {
+                warned = Some(Instant::now());
                 tracing::warn!(
                     "{most} connections are open: others wait (`gateway.max_connections`)"
                 );
