@@ -180,6 +180,12 @@ pub(crate) enum CliError {
     ReaderGone,
 }
 
+impl From<RecordError> for CliError {
+    fn from(error: RecordError) -> Self {
+        Self::Sessions(error)
+    }
+}
+
 /// A cause that is only text.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

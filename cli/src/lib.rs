@@ -182,7 +182,12 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     // A gateway is observed only through its log. The log of `run` goes to a file.
     let least = u8::from(matches!(cli.command, Command::Serve(_) | Command::Run(_)));
     terminal::log_to_stderr(cli.global.verbose.max(least));
-    let code = match dispatch(&cli) {
+    let ended = match dispatch(&cli) {
+        // Nothing was done yet: the record is read before anything is written.
+        Err(CliError::Sessions(damage)) if setup::leave_the_record_aside(&damage) => dispatch(&cli),
+        ended => ended,
+    };
+    let code = match ended {
         Ok(code) => code,
         Err(CliError::ReaderGone) => OK,
         Err(error) => {

@@ -18,11 +18,12 @@ use crate::figures::{age, counted, grouped, size};
 use crate::interrupt::Interrupt;
 use crate::kept::{self, Kept};
 use crate::terminal::{self, Progress, Table, one_line};
+use crate::tool::older_store;
 use crate::{Global, NEGATIVE, OK, output, setup};
 use contexture::engines::CallError;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats;
-use contexture::session::{Placed, Record, SessionOptions};
+use contexture::session::{Delivered, Placed, Record, SessionOptions};
 
 /// Messages of an export that are held at a time.
 const PAGE: usize = 256;
@@ -30,10 +31,14 @@ const PAGE: usize = 256;
 const LOOK: Duration = Duration::from_millis(50);
 
 const PUT_BACK: &str = "\
-To put a backup back, let no session be open, and copy it over the file that `contexture sessions list` calls
-`store` (of lcm: $CONTEXTURE_HOME/engines/lcm/lcm.sqlite3); remove what lies beside that file under the same
-name with -wal and -shm at its end. What came after the backup is delivered again with the next turn of each
-session, or with `contexture import`.";
+The folder is laid out as a home directory: sessions.sqlite3 is the record of sessions, engines/ is what engines
+keep, such as engines/lcm/lcm.sqlite3. To put a backup back, let no session be open, and copy what is in the folder
+into $CONTEXTURE_HOME, which has no sessions.sqlite3 and no engines/ then (set those that are there aside, with
+sessions.sqlite3-wal and sessions.sqlite3-shm). Plugins and config.yaml are no part of it. What came after the
+backup is delivered again with the next turn of each session, or with `contexture import`.
+
+With --engine the copy is one file with what this engine keeps, and takes the place of the file that `contexture
+sessions list --engine NAME` calls `store`; remove what lies beside that one with -wal and -shm at its end.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
@@ -128,10 +133,11 @@ Examples:
         #[command(flatten)]
         of: Of,
     },
-    /// Copy everything that is kept into a new file
+    /// Copy everything that is kept, whichever engine keeps it, into a new folder; sessions may be in use. With --engine,
+    /// copy what one engine keeps into a new file
     #[command(after_help = PUT_BACK)]
     Backup {
-        /// The file
+        /// The folder
         to: PathBuf,
         #[command(flatten)]
         of: Of,
@@ -179,8 +185,20 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         SessionsCommand::Delete { yes: true, .. } | SessionsCommand::Restore { .. }
     );
     let store = match writes {
-        true => setup::open_store(&engines)?,
-        false => setup::open_store_to_read(&engines)?,
+        true => setup::open_store(&engines),
+        false => setup::open_store_to_read(&engines),
+    };
+    let is_about_the_record = matches!(
+        command,
+        SessionsCommand::Verify(_) | SessionsCommand::Repair { .. }
+    );
+    let store = match store {
+        // It is what is checked, or mended.
+        Err(CliError::Sessions(damage)) if is_about_the_record && damage.is_damage() => {
+            let home = &engines.loaded().home;
+            Record::standing_in(home, &damage.to_string()).map_err(CliError::Sessions)?
+        }
+        store => store?,
     };
     let (of, id) = command.about();
     let own = match id {
@@ -196,7 +214,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     match command {
         SessionsCommand::List { all, json, .. } => {
             let mut answer = keeper.ask(StoreCommand::List)?;
-            lost(&store, &keeper.engine, &answer)?;
+            lost(&engines, &store, &keeper.engine, &answer)?;
             let elsewhere = match &of.engine {
                 Some(_) => Vec::new(),
                 None => sessions_of_others(&store, &keeper.engine, &answer)?,
@@ -306,11 +324,25 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         SessionsCommand::Repair { yes, .. } => {
             let command = StoreCommand::Repair { dry_run: !yes };
             let mut answer = keeper.ask_long("reading", command)?;
+            let home = &engines.loaded().home;
+            let damage = Record::verify(home).map_err(CliError::Sessions)?;
             if !yes {
+                if !damage.is_empty() {
+                    answer["record"] = json!({"problems": damage});
+                }
                 output::print_json(&answer)?;
                 terminal::say("nothing was mended; add --yes to do it, with no session open\n");
                 return Ok(OK);
             }
+            if !damage.is_empty() {
+                let mended = Record::repair(home).map_err(CliError::Sessions)?;
+                answer["record"] = json!(mended);
+            }
+            let store = setup::open_store_to_read(&engines)?;
+            let keeper = Keeper {
+                store: &store,
+                ..keeper
+            };
             let (found, ok) = verify(&keeper)?;
             if !ok {
                 answer["remains"] = found;
@@ -330,7 +362,11 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             if let Some(folder) = to.parent() {
                 check_folder(folder, &to)?;
             }
-            output::print_json(&keeper.ask_long("copying", StoreCommand::Backup { to })?)?;
+            let answer = match of.engine {
+                Some(_) => keeper.ask_long("copying", StoreCommand::Backup { to })?,
+                None => back_up(&engines, &to)?,
+            };
+            output::print_json(&answer)?;
             Ok(OK)
         }
         SessionsCommand::Gc { yes, .. } => {
@@ -424,6 +460,71 @@ fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
     }
 }
 
+/// Copies everything that is kept into a new folder, which is whole once it is there.
+fn back_up(engines: &Engines, to: &Path) -> Result<Value, CliError> {
+    let home = &engines.loaded().home;
+    if to.symlink_metadata().is_ok() {
+        return Err(CliError::usage(
+            format!("{} exists, and a backup overwrites nothing", to.display()),
+            "name another folder",
+        ));
+    }
+    let cannot_write = |source| CliError::Write {
+        path: to.to_owned(),
+        source,
+    };
+    let beside = to.parent().unwrap_or(Path::new("."));
+    let made = tempfile::Builder::new()
+        .prefix(".contexture-backup-")
+        .tempdir_in(beside)
+        .map_err(cannot_write)?;
+    let copy = made.path().join("copy");
+    // An engine copies its own store, if it can, so that it is checked, and can be stopped.
+    let mut take = |from: &Path, to: &Path| {
+        let below = from.strip_prefix(home.join("engines")).unwrap_or(from);
+        let Some(engine) = below.iter().next().and_then(|name| name.to_str()) else {
+            return Ok(false);
+        };
+        let ask = |command| {
+            engines
+                .manage(Some(engine), &command)
+                .map_err(CliError::of_keeper)
+        };
+        let Ok(Some(list)) = kept::list(engines, engine) else {
+            return Ok(false);
+        };
+        if list["store"].as_str().map(Path::new) != Some(from) {
+            return Ok(false);
+        }
+        let to = to.to_owned();
+        match ask_long(&ask, "copying", StoreCommand::Backup { to }) {
+            // A store that it cannot read is copied as it is.
+            Err(CliError::EngineFailed { .. }) => Ok(false),
+            copied => copied.map(|_| true),
+        }
+    };
+    let damaged = Record::back_up(home, &copy, &mut take)?;
+    for what in &damaged {
+        let what = format!("copied as it is, for it is damaged: {what}");
+        terminal::say(&format!("{}\n", terminal::warning(&what)));
+    }
+    std::fs::rename(&copy, to).map_err(cannot_write)?;
+    Ok(json!({"backup": to, "bytes": bytes_in(to).map_err(cannot_write)?, "damaged": damaged}))
+}
+
+fn bytes_in(folder: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let file = entry.metadata()?;
+        bytes += match file.is_dir() {
+            true => bytes_in(&entry.path())?,
+            false => file.len(),
+        };
+    }
+    Ok(bytes)
+}
+
 fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
     let behind = match whole {
         true => BTreeSet::new(),
@@ -433,7 +534,7 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
     let shown = keeper.ask(StoreCommand::Show { session })?;
     let count = shown.get("in_conversation").and_then(Value::as_u64);
     let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
-    let (mut after, mut lost) = (None, 0);
+    let (mut after, mut lost, mut last) = (None, 0, None);
     loop {
         let command = StoreCommand::Export {
             session: id.to_owned(),
@@ -447,6 +548,7 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
             progress.step();
             let ids = message.get("ids").and_then(Value::as_array);
             let mut ids = ids.into_iter().flatten().filter_map(Value::as_u64);
+            last = ids.clone().max().max(last);
             let is_behind = !behind.is_empty() && ids.all(|id| behind.contains(&MessageId(id)));
             match message.get("message").and_then(Value::as_str) {
                 // Codex continues with its summary as an item of the conversation.
@@ -467,6 +569,16 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
         }
     }
     drop(progress);
+    // The end of it may be lost with a log that was cut.
+    let delivered = keeper.store.delivered(id).map_err(CliError::Sessions)?;
+    let delivered = delivered.filter(|delivered| delivered.engine == keeper.engine);
+    if let Some(delivered) = delivered
+        && last < delivered.last.map(|last| last.0)
+    {
+        let what = older_store(&delivered);
+        terminal::say(&format!("{}\n", terminal::warning(&what)));
+        return Ok(NEGATIVE);
+    }
     if lost > 0 {
         let what = format!(
             "{} cannot be read: run `contexture sessions verify`",
@@ -664,30 +776,52 @@ fn is_refusal(error: &OpenError) -> bool {
 
 /// What a check finds, and whether all is well. What was delivered to the engine and is not there is not well.
 fn verify(keeper: &Keeper<'_>) -> Result<(Value, bool), CliError> {
+    let damage = Record::verify(&keeper.engines.loaded().home).map_err(CliError::Sessions)?;
+    for what in &damage {
+        terminal::say(&format!("{}\n", terminal::warning(what)));
+    }
     let mut answer = keeper.ask_long("checking", StoreCommand::Verify)?;
-    let lost = lost(keeper.store, &keeper.engine, &answer)?;
-    let ok = lost.is_empty() && answer.get("ok").and_then(Value::as_bool) == Some(true);
+    let lost = match lost(keeper.engines, keeper.store, &keeper.engine, &answer) {
+        // It is among what was found.
+        Err(CliError::Sessions(error)) if error.is_damage() => Vec::new(),
+        lost => lost?,
+    };
+    let ok = lost.is_empty()
+        && damage.is_empty()
+        && answer.get("ok").and_then(Value::as_bool) == Some(true);
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("ok".to_owned(), ok.into());
         let problems = answer
             .entry("problems")
             .or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(problems) = problems {
-            problems.extend(lost.into_iter().map(Value::from));
+            problems.extend(damage.into_iter().chain(lost).map(Value::from));
         }
     }
     Ok((answer, ok))
 }
 
 /// Says which sessions were delivered to the engine and are not among those that it answers with.
-fn lost(store: &Record, engine: &str, answer: &Value) -> Result<Vec<String>, CliError> {
+fn lost(
+    engines: &Engines,
+    store: &Record,
+    engine: &str,
+    answer: &Value,
+) -> Result<Vec<String>, CliError> {
     let kept = answer.get("sessions").and_then(Value::as_array);
     let kept: HashSet<&str> = (kept.into_iter().flatten())
         .filter_map(|session| session.get("session")?.as_str())
         .collect();
+    // It may have begun, or been deleted, since the engine answered.
+    let is_still_missing = |one: &Delivered| -> Result<bool, CliError> {
+        let has_it = Kept::by(engines, engine, &one.session)? == Kept::This;
+        let now = store.delivered(&one.session).map_err(CliError::Sessions)?;
+        Ok(!has_it && now.is_some_and(|now| now.messages > 0))
+    };
     let mut all = Vec::new();
     for one in store.delivered_to(engine).map_err(CliError::Sessions)? {
-        if one.messages > 0 && !kept.contains(one.session.as_str()) {
+        let is_missing = one.messages > 0 && !kept.contains(one.session.as_str());
+        if is_missing && is_still_missing(&one)? {
             let lost = CliError::lost(one);
             let way_out = lost
                 .help()

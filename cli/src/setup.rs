@@ -1,6 +1,7 @@
 //! What most commands begin with: the configuration, the model provider, the engines.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::CliError;
@@ -10,7 +11,7 @@ use contexture::engines::Engines;
 use contexture::providers::{
     ModelClient, ProviderError, Resolved, configured_agent, configured_client, resolve_configured,
 };
-use contexture::session::Record;
+use contexture::session::{Record, RecordError};
 
 /// The deadline of an engine's call where none is configured: who waits at a terminal would rather wait than have
 /// another engine.
@@ -83,14 +84,42 @@ pub(super) fn model_client(
     Ok(configured_client(config, resolved))
 }
 
+/// The damage of the record, once a command goes on without it.
+static DAMAGE: Mutex<Option<String>> = Mutex::new(None);
+
+/// Has what follows go on without a damaged record, and says so. False where it does already, or the record is not
+/// damaged.
+pub(crate) fn leave_the_record_aside(error: &RecordError) -> bool {
+    let mut damage = DAMAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    if damage.is_some() || !error.is_damage() {
+        return false;
+    }
+    let said = format!("the record of sessions is left aside: {error}");
+    terminal::say(&format!("{}\n", terminal::warning(&said)));
+    *damage = Some(error.to_string());
+    true
+}
+
 /// The store of the sessions of the home directory.
 pub(crate) fn open_store(engines: &Engines) -> Result<Arc<Record>, CliError> {
-    Record::open(&engines.loaded().home).map_err(CliError::Sessions)
+    store(&engines.loaded().home, Record::open)
 }
 
 /// The same to read from, where it may not be written or is not there.
 pub(crate) fn open_store_to_read(engines: &Engines) -> Result<Arc<Record>, CliError> {
-    Record::open_to_read(&engines.loaded().home).map_err(CliError::Sessions)
+    store(&engines.loaded().home, Record::open_to_read)
+}
+
+fn store(
+    home: &Path,
+    open: fn(&Path) -> Result<Arc<Record>, RecordError>,
+) -> Result<Arc<Record>, CliError> {
+    let damage = DAMAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let store = match &*damage {
+        Some(damage) => Record::standing_in(home, damage),
+        None => open(home),
+    };
+    store.map_err(CliError::Sessions)
 }
 
 /// The engine that a session was kept by; none where it is not known.

@@ -205,7 +205,7 @@ fn is_of_storage(error: &SessionError) -> bool {
     )
 }
 
-fn older_store(delivered: &Delivered) -> String {
+pub(crate) fn older_store(delivered: &Delivered) -> String {
     let Delivered {
         session,
         engine,

@@ -140,7 +140,7 @@ fn what_is_made_is_its_owners_alone_whatever_the_umask() {
                 "--session",
                 "s",
             ],
-            &["sessions", "backup", "backup.sqlite3"],
+            &["sessions", "backup", "--engine", "lcm", "backup.sqlite3"],
             &["sessions", "repair", "--yes"],
             &["sessions", "verify"],
         ] {
@@ -405,6 +405,48 @@ fn a_full_disk_is_read_and_whoever_would_write_is_told() {
             assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
         }
     }
+    // A copy is whole or not there.
+    let copy = home.path("home/copy");
+    for engine in [&[][..], &["--engine", "lcm"]] {
+        let ran = home.run([&["sessions", "backup", &copy][..], engine].concat());
+        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+        assert!(!Path::new(&copy).exists(), "{}", ran.stderr);
+        let left = std::fs::read_dir(home.path("home")).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert!(
+            !left
+                .iter()
+                .any(|name| name.to_string_lossy().starts_with(".contexture-")),
+            "{left:?}"
+        );
+    }
+    // A turn is answered, and says that it is not kept.
+    let ran = home.run([
+        "compress",
+        "longer.json",
+        "--session",
+        "s",
+        "--engine",
+        "lcm",
+    ]);
+    let is_told = ran.stderr.contains("disk is full") || ran.stderr.contains("No space left");
+    assert!(is_told, "{}: {}", ran.code, ran.stderr);
+    // A repair that has no room leaves the damaged file as it is.
+    let record = home.path("home/sessions.sqlite3");
+    let mut damaged = std::fs::read(&record).unwrap();
+    damaged[..16].fill(0);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&record)
+        .unwrap();
+    file.write_all(&damaged[..16]).unwrap();
+    drop(file);
+    let ran = home.run(["sessions", "repair", "--yes"]);
+    assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    assert!(std::fs::read(&record).unwrap() == damaged, "{}", ran.stderr);
+    std::fs::remove_file(home.path("home/filler")).unwrap();
+    done(&home.run(["sessions", "repair", "--yes"]));
+    disk.fill();
     std::fs::remove_file(home.path("home/filler")).unwrap();
     done(&home.run(["import", "longer.json", "--session", "s"]));
     done(&home.run(["sessions", "verify"]));
@@ -535,7 +577,13 @@ fn a_backup_into_a_folder_that_is_not_there_names_it_and_the_way_out() {
     let home = Home::new();
     home.put("chat.json", &chat(6));
     done(&home.run(["import", "chat.json", "--session", "s"]));
-    let ran = home.run(["sessions", "backup", "nowhere/deep/copy.sqlite3"]);
+    let ran = home.run([
+        "sessions",
+        "backup",
+        "--engine",
+        "lcm",
+        "nowhere/deep/copy.sqlite3",
+    ]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     let folder = home.path("nowhere/deep");
     assert!(
@@ -549,11 +597,339 @@ fn a_backup_into_a_folder_that_is_not_there_names_it_and_the_way_out() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    let ran = home.run(["sessions", "backup", "/proc/copy.sqlite3"]);
+    let ran = home.run([
+        "sessions",
+        "backup",
+        "--engine",
+        "lcm",
+        "/proc/copy.sqlite3",
+    ]);
     assert!(
         ran.stderr.contains("cannot write /proc/copy.sqlite3"),
         "{}",
         ran.stderr
     );
     assert!(!ran.stderr.contains("engine failed"), "{}", ran.stderr);
+}
+
+/// Ways to damage the record of sessions: what is damaged, and the bytes of the file after it.
+fn damages(whole: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let with = |at: usize, new: &[u8]| {
+        let mut bytes = whole.to_vec();
+        bytes[at..at + new.len()].copy_from_slice(new);
+        bytes
+    };
+    let mut all = vec![
+        ("its header".to_owned(), with(0, &[0; 16])),
+        ("its first page".to_owned(), with(0, &[7; 4096])),
+        ("all of it".to_owned(), b"not a database ".repeat(900)),
+        ("its end".to_owned(), whole[..whole.len() / 2].to_vec()),
+    ];
+    for page in 1..whole.len() / 4096 {
+        all.push((format!("page {page}"), with(page * 4096, &[0xa5; 600])));
+        all.push((
+            format!("the end of page {page}"),
+            with(page * 4096 + 3_400, &[0xa5; 600]),
+        ));
+    }
+    all
+}
+
+/// The commands work while the record is damaged: arguments, and what the answer says.
+const WITHOUT_RECORD: [(&[&str], &str); 6] = [
+    (&["sessions", "list"], "lcm"),
+    (&["sessions", "show", "s"], "\"in_conversation\": 60"),
+    (&["sessions", "export", "s"], "number_58"),
+    (
+        &[
+            "tool",
+            "lcm_grep",
+            r#"{"pattern": "number_58"}"#,
+            "--session",
+            "s",
+        ],
+        "number_58",
+    ),
+    (
+        &[
+            "compress",
+            "chat.json",
+            "--session",
+            "s",
+            "--dry-run",
+            "--force",
+        ],
+        "60 messages",
+    ),
+    (&["import", "chat.json", "--session", "s"], "\"session\""),
+];
+
+#[test]
+fn a_damaged_record_is_seen_and_mended_and_commands_do_without_it_meanwhile() {
+    let home = Home::new();
+    home.put("chat.json", &chat(60));
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    done(&home.run([
+        "compress",
+        "chat.json",
+        "--session",
+        "s",
+        "--force",
+        "-o",
+        "out.json",
+    ]));
+    done(&home.run(["import", "chat.json", "--session", "t"]));
+    let record = home.path("home/sessions.sqlite3");
+    let export = |id: &str| home.run(["sessions", "export", id]);
+    let whole = std::fs::read(&record).unwrap();
+    let exported = (export("s").stdout, export("t").stdout);
+    let engine = home.path("home/engines/lcm/lcm.sqlite3");
+    let store = std::fs::read(&engine).unwrap();
+    let (mut tried, mut seen) = (0, 0);
+    for (what, bytes) in damages(&whole) {
+        for suffix in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{record}{suffix}"));
+            let _ = std::fs::remove_file(format!("{engine}{suffix}"));
+        }
+        std::fs::write(&record, &bytes).unwrap();
+        std::fs::write(&engine, &store).unwrap();
+        tried += 1;
+        let verified = home.run(["sessions", "verify"]);
+        // What is damaged may be a page that nothing is in.
+        if verified.code == 0 {
+            continue;
+        }
+        seen += 1;
+        assert_eq!(
+            verified.code, 1,
+            "{what}: {}{}",
+            verified.stdout, verified.stderr
+        );
+        assert!(
+            verified.stdout.contains("sessions.sqlite3"),
+            "{what}: {}",
+            verified.stdout
+        );
+        for (args, says) in WITHOUT_RECORD {
+            let ran = home.run(args.iter().copied());
+            assert_eq!(
+                ran.code, 0,
+                "{what}, {args:?}: {}{}",
+                ran.stdout, ran.stderr
+            );
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(said.contains(says), "{what}, {args:?}: {said}");
+            assert!(!said.contains("move "), "{what}, {args:?}: {said}");
+        }
+        let looked = home.run(["sessions", "repair"]);
+        assert!(
+            looked.stdout.contains("\"record\""),
+            "{what}: {}{}",
+            looked.stdout,
+            looked.stderr
+        );
+        let mended = home.run(["sessions", "repair", "--yes"]);
+        assert_eq!(mended.code, 0, "{what}: {}{}", mended.stdout, mended.stderr);
+        done(&home.run(["sessions", "verify"]));
+        let again = home.run(["import", "chat.json", "--session", "s"]);
+        done(&again);
+        let again = json(&again.stdout);
+        assert_eq!(again["new"], 0, "{what}: {again}");
+        done(&home.run([
+            "compress",
+            "chat.json",
+            "--engine",
+            "lcm",
+            "--session",
+            "t",
+            "--force",
+            "-o",
+            "out.json",
+        ]));
+        let now = (export("s").stdout, export("t").stdout);
+        assert!(
+            now == exported,
+            "{what}: the sessions are others after the repair"
+        );
+    }
+    println!("damaged records: {tried} tried, {seen} seen and mended");
+    assert!(seen * 2 > tried, "{seen} of {tried} were seen");
+}
+
+/// A conversation with results of tools that every engine shortens.
+fn with_results(turns: usize) -> String {
+    let turns = (0..turns).flat_map(|turn| {
+        let id = format!("call_{turn}");
+        let call = serde_json::json!({"id": id, "type": "function",
+            "function": {"name": "bash", "arguments": "{\"command\": \"ls\"}"}});
+        [
+            serde_json::json!({"role": "user", "content": format!("Look into part {turn}.")}),
+            serde_json::json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+            serde_json::json!({"role": "tool", "tool_call_id": id,
+                "content": format!("needle_{turn} is in the log of the pump station\n").repeat(60 + turn)}),
+            serde_json::json!({"role": "assistant", "content": format!("Part {turn} is done.")}),
+        ]
+    });
+    let mut messages: Vec<_> = turns.collect();
+    messages.push(serde_json::json!({"role": "user", "content": "Go on."}));
+    serde_json::json!({"model": "gpt-5", "messages": messages}).to_string()
+}
+
+/// A session of each engine, by the engine's name.
+fn sessions_of_all_engines(home: &Home) {
+    home.put("results.json", &with_results(24));
+    for engine in ENGINES {
+        let ran = home.run([
+            "compress",
+            "results.json",
+            "--session",
+            engine,
+            "--engine",
+            engine,
+            "--context-length",
+            "20000",
+            "--force",
+            "-o",
+            &format!("{engine}.json"),
+        ]);
+        done(&ran);
+    }
+}
+
+const ENGINES: [&str; 5] = ["compressor", "lcm", "tiered", "two-layer", "virtual-files"];
+
+/// What a home says of the sessions of all engines, and what their tools answer.
+fn what_is_kept(home: &Home) -> Vec<String> {
+    let mut said = Vec::new();
+    for engine in ENGINES {
+        let exported = home.run(["sessions", "export", engine]);
+        said.push(format!("{engine}: {} {}", exported.code, exported.stdout));
+        let again = home.run([
+            "compress",
+            "results.json",
+            "--session",
+            engine,
+            "--context-length",
+            "20000",
+            "--dry-run",
+        ]);
+        said.push(format!("{engine}: {}", again.code));
+    }
+    for (engine, tool, arguments) in [
+        (
+            "lcm",
+            "lcm_grep",
+            r#"{"pattern": "needle_3 ", "scope": "messages"}"#,
+        ),
+        ("virtual-files", "file_list", "{}"),
+        ("virtual-files", "file_regex", r#"{"pattern": "needle_5 "}"#),
+    ] {
+        let ran = home.run(["tool", tool, arguments, "--session", engine]);
+        done(&ran);
+        assert!(!ran.stdout.trim().is_empty(), "{tool}");
+        said.push(ran.stdout);
+    }
+    let restored = home.run(["sessions", "restore", "tiered"]);
+    done(&restored);
+    said.push(restored.stdout);
+    said
+}
+
+/// Copies what a backup holds into a home of its own.
+fn put_back(backup: &str) -> Home {
+    let home = Home::new();
+    let copied = Command::new("cp")
+        .args(["-r", &format!("{backup}/."), &home.path("home")])
+        .status();
+    assert!(copied.unwrap().success());
+    home
+}
+
+#[test]
+fn a_backup_holds_what_every_engine_keeps() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path("home")).unwrap();
+    sessions_of_all_engines(&home);
+    let copy = home.path("copy");
+    let ran = home.run(["sessions", "backup", &copy]);
+    done(&ran);
+    assert!(
+        json(&ran.stdout)["bytes"].as_u64() > Some(50_000),
+        "{}",
+        ran.stdout
+    );
+    assert_ne!(
+        home.run(["sessions", "backup", &copy]).code,
+        0,
+        "a backup overwrites nothing"
+    );
+    for path in all_under(Path::new(&copy)) {
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+    }
+    let other = put_back(&copy);
+    other.put("results.json", &with_results(24));
+    assert_eq!(what_is_kept(&other), what_is_kept(&home));
+    done(&other.run(["sessions", "verify"]));
+}
+
+#[test]
+fn a_backup_beside_sessions_that_are_written_is_whole() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path("home")).unwrap();
+    sessions_of_all_engines(&home);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let mut copies = Vec::new();
+    std::thread::scope(|scope| {
+        let (home, is_over) = (&home, &is_over);
+        scope.spawn(move || {
+            for turns in 25.. {
+                let file = format!("more-{turns}.json");
+                home.put(&file, &with_results(turns));
+                for engine in ["lcm", "virtual-files", "tiered"] {
+                    if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        return;
+                    }
+                    done(&home.run([
+                        "compress",
+                        &file,
+                        "--session",
+                        engine,
+                        "--context-length",
+                        "20000",
+                        "-o",
+                        "more.json",
+                    ]));
+                }
+                done(&home.run([
+                    "import",
+                    "results.json",
+                    "--session",
+                    &format!("new-{turns}"),
+                    "--engine",
+                    "lcm",
+                ]));
+                done(&home.run([
+                    "sessions",
+                    "delete",
+                    &format!("new-{turns}"),
+                    "--engine",
+                    "lcm",
+                    "--yes",
+                ]));
+            }
+        });
+        for at in 0..4 {
+            let copy = home.path(&format!("copy-{at}"));
+            let ran = home.run(["sessions", "backup", &copy]);
+            copies.push((copy, ran));
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    for (copy, ran) in copies {
+        done(&ran);
+        let other = put_back(&copy);
+        other.put("results.json", &with_results(24));
+        done(&other.run(["sessions", "verify"]));
+        what_is_kept(&other);
+    }
 }

@@ -158,7 +158,12 @@ fn an_interrupted_backup_is_whole_or_not_there() {
     let (mut stopped, mut whole) = (0, 0);
     for attempt in 0..TRIES {
         let delay = 20 * (attempt % 50);
-        let (end, stderr) = interrupted(&home, &["sessions", "backup", "copy"], delay, false);
+        let (end, stderr) = interrupted(
+            &home,
+            &["sessions", "backup", "--engine", "lcm", "copy"],
+            delay,
+            false,
+        );
         match end {
             End::Code(0) => {
                 whole += 1;

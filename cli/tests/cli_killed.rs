@@ -101,7 +101,7 @@ fn commands_that_are_killed_lose_nothing() {
         &["sessions", "delete", "victim", "--yes"],
         &compress,
         &["sessions", "repair", "--yes"],
-        &["sessions", "backup", "copy.sqlite3"],
+        &["sessions", "backup", "--engine", "lcm", "copy.sqlite3"],
         &[
             "tool",
             "lcm_grep",

@@ -593,7 +593,9 @@ fn what_is_damaged_or_odd_is_kept_to_the_byte_or_refused() {
             .map(|value| value.parse::<u64>().unwrap())
     };
     let one = number("CONTEXTURE_MUTATION");
-    let first = one.unwrap_or(0);
+    // Another seed tries other documents.
+    let seed = number("CONTEXTURE_ATTACK_SEED").unwrap_or(0);
+    let first = one.unwrap_or(seed << 16);
     let last = first + one.map_or(number("CONTEXTURE_MUTATIONS").unwrap_or(18), |_| 1);
     let seeds = seeds();
     for (format, text) in &seeds {
@@ -628,7 +630,7 @@ fn what_is_damaged_or_odd_is_kept_to_the_byte_or_refused() {
     });
     let found = found.into_inner().unwrap();
     println!(
-        "{} documents, {} of them read",
+        "{} documents, {} of them read, the others refused",
         last - first,
         read.into_inner()
     );

@@ -154,7 +154,7 @@ fn a_backup_in_a_fresh_home_is_found_by_the_tools() {
     let home = Home::new();
     home.put("log.jsonl", &lines(40));
     done(home.run(["import", "log.jsonl", "--session", "s"]));
-    done(home.run(["sessions", "backup", "copy.sqlite3"]));
+    done(home.run(["sessions", "backup", "--engine", "lcm", "copy.sqlite3"]));
     let other = Home::new();
     let store = other.path("home/engines/lcm/lcm.sqlite3");
     std::fs::create_dir_all(other.path("home/engines/lcm")).unwrap();
@@ -192,7 +192,7 @@ fn a_store_that_is_gone_or_older_is_no_empty_answer() {
     };
     home.put("older.jsonl", &lines(100));
     done(home.run(["import", "older.jsonl", "--session", "s"]));
-    done(home.run(["sessions", "backup", "older.sqlite3"]));
+    done(home.run(["sessions", "backup", "--engine", "lcm", "older.sqlite3"]));
     done(home.run(["import", "log.jsonl", "--session", "s"]));
     let whole = grep();
     assert!(!whole.stderr.contains("warning"), "{}", whole.stderr);
@@ -213,6 +213,13 @@ fn a_store_that_is_gone_or_older_is_no_empty_answer() {
     std::fs::copy(home.path("older.sqlite3"), older).unwrap();
     let behind = grep();
     assert!(behind.stderr.contains("400 messages"), "{}", behind.stderr);
+    let exported = home.run(["sessions", "export", "s"]);
+    assert_eq!(exported.code, 1, "{}", exported.stderr);
+    assert!(
+        exported.stderr.contains("400 messages"),
+        "{}",
+        exported.stderr
+    );
     assert_eq!(done(behind)["total"], 100);
 
     assert_eq!(
@@ -332,7 +339,7 @@ fn a_backup_onto_a_file_is_refused_as_wrong_usage() {
     home.put("log.jsonl", &lines(4));
     done(home.run(["import", "log.jsonl", "--session", "s"]));
     home.put("there.txt", "mine");
-    let ran = home.run(["sessions", "backup", "there.txt"]);
+    let ran = home.run(["sessions", "backup", "--engine", "lcm", "there.txt"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("there.txt"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("the engine failed"), "{}", ran.stderr);

@@ -85,7 +85,8 @@ impl Host {
     /// Opens the host of the user's configuration. Keys come from the environment.
     ///
     /// # Errors
-    /// What is wrong with the configuration or the home directory.
+    /// What is wrong with the configuration or the home directory. A damaged record of sessions is only a warning:
+    /// sessions go on without it ([`Record::stands_in`]).
     pub fn open(options: &HostOptions) -> Result<Self, HostError> {
         let loaded = read(options)?;
         let options = HostOptions {
@@ -95,7 +96,13 @@ impl Host {
             offline: options.offline,
             model: options.model.clone(),
         };
-        let record = Record::open(&loaded.home)?;
+        let record = match Record::open(&loaded.home) {
+            Err(damage) if damage.is_damage() => {
+                tracing::warn!("sessions go on without their record: {damage}");
+                Record::standing_in(&loaded.home, &damage.to_string())?
+            }
+            record => record?,
+        };
         Ok(Self {
             engines: Mutex::new(engines_of(loaded, &options)?),
             options,

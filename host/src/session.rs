@@ -57,7 +57,7 @@ pub use hold::Hold;
 pub use options::{
     AgentWindow, BodyMessage, Compact, Comparison, Revision, SessionOptions, TurnOptions, Unrelated,
 };
-pub use record::{Delivered, Placed, Record, RecordError};
+pub use record::{Delivered, Placed, Record, RecordError, RecordRepair};
 pub use report::{CompactionReport, OutcomeKind};
 pub use turn::Turn;
 pub use window::Window;

@@ -732,7 +732,8 @@ fn a_damaged_or_newer_store_is_refused_with_the_way_out() {
     )
     .unwrap();
     let error = Record::open(home.path()).unwrap_err().to_string();
-    assert!(error.contains("move the file away"), "{error}");
+    assert!(error.contains("contexture sessions repair"), "{error}");
+    assert!(!error.contains("move"), "{error}");
     fs::remove_file(&file).unwrap();
     drop(Record::open(home.path()).unwrap());
     rusqlite::Connection::open(&file)

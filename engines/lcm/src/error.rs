@@ -49,7 +49,8 @@ pub enum StoreError {
     /// A repair found nothing to recover.
     #[error(
         "nothing of the store's tables can be found, so that no repair helps; put a backup back \
-         (`contexture sessions backup --help`), or move the file away to begin anew"
+         (`contexture sessions backup --help`), or set CONTEXTURE_HOME to another directory to begin anew; the file \
+         stays as it is"
     )]
     NothingLeft,
     /// The file was written by a newer version.

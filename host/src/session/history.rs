@@ -616,7 +616,7 @@ pub(super) fn without_record(error: &RecordError) -> String {
 }
 
 /// The chain hash `chain`, continued over a message.
-fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
+pub(super) fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
     let mut hash = Xxh3::with_seed(chain);
     hash.update(&id.0.to_le_bytes());
     hash.update(&identity.to_le_bytes());

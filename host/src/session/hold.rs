@@ -14,6 +14,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::record::RecordError;
 use crate::private::narrow;
 
+/// The folder of the locks, in the home directory.
+const FOLDER: &str = "sessions.locks";
+
 /// How long one waits for the other.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -87,6 +90,36 @@ impl Hold {
         }
     }
 
+    /// Locks all sessions that were ever open, for what is done to the record as a whole.
+    ///
+    /// # Errors
+    /// One of them is open, or the locks cannot be read.
+    pub(super) fn take_all(home: &Path) -> Result<Vec<File>, RecordError> {
+        let folder = home.join(FOLDER);
+        let fail = |cause| RecordError::Lock {
+            path: folder.clone(),
+            cause,
+        };
+        let entries = match std::fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(fail)?,
+        };
+        let mut held = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(fail)?.path();
+            let file = File::options().read(true).write(true).open(&path);
+            let file = file.map_err(fail)?;
+            match file.try_lock() {
+                Ok(()) => held.push(file),
+                Err(TryLockError::Error(source)) => return Err(fail(source)),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(RecordError::Open { by: holder(&path) });
+                }
+            }
+        }
+        Ok(held)
+    }
+
     /// Lets go of it, and leaves word, which stands until somebody else takes it.
     pub(super) fn let_go(mut self) -> Option<Token> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -138,7 +171,7 @@ fn write_over(file: &mut File, text: &str) -> std::io::Result<()> {
 /// A name says anything, its hash is a file's name everywhere.
 fn file_of(home: &Path, session: &str) -> PathBuf {
     let name = format!("{:032x}", xxh3_128(session.as_bytes()));
-    home.join("sessions.locks").join(name)
+    home.join(FOLDER).join(name)
 }
 
 fn holder(path: &Path) -> String {

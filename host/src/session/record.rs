@@ -3,7 +3,9 @@
 //!
 //! One small SQLite file for all sessions of a home directory, `sessions.sqlite3`, in WAL mode.
 
+mod backup;
 mod checkpoint;
+mod damage;
 mod kept;
 mod load;
 mod placed;
@@ -25,6 +27,7 @@ use super::window::SavedWindow;
 use crate::private::narrow;
 use crate::prompt_cache::Pauses;
 use checkpoint::Checkpoints;
+pub use damage::RecordRepair;
 pub(super) use load::Saved;
 use load::{read_pauses, read_session};
 pub use placed::Placed;
@@ -78,6 +81,12 @@ pub enum RecordError {
         /// How long it was waited.
         waited: Duration,
     },
+    /// A session is open, and none may be.
+    #[error("{by} has a session open, and none may be: let that end first")]
+    Open {
+        /// Who has it open.
+        by: String,
+    },
     /// The file that says who has a session open cannot be had.
     #[error("{}: {cause}; check that the file and its directory can be written", path.display())]
     Lock {
@@ -103,8 +112,16 @@ pub enum RecordError {
         /// The file.
         path: PathBuf,
     },
+    /// A file could not be written.
+    #[error("{}: {cause}; {}", path.display(), way_to_write(cause))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
     /// What is stored makes no sense.
-    #[error("{}: {what}; move the file away, it holds only hashes and ids", path.display())]
+    #[error("{}: {what}; {MEND}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -113,15 +130,25 @@ pub enum RecordError {
     },
 }
 
+/// The way out of damage. The file may hold what is nowhere else, such as the state that an engine keeps with messages.
+const MEND: &str =
+    "`contexture sessions repair` keeps a copy of the file and saves what can be read of it";
+
+fn way_to_write(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    match error.kind() {
+        StorageFull | QuotaExceeded => "the disk is full: make room on it",
+        _ => "check that the file and its directory can be written",
+    }
+}
+
 fn way_out(error: &rusqlite::Error) -> &'static str {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another process holds it, end that one"
         }
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            "it is damaged: move the file away, it holds only hashes and ids"
-        }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => MEND,
         Some(ErrorCode::DiskFull) => "the disk is full: make room on it",
         // The log's index could not be given its size.
         Some(ErrorCode::SystemIoFailure) if is_shm_size(error) => {
@@ -173,6 +200,8 @@ pub struct Record {
     checkpoints: Checkpoints,
     /// Whether it is known to have the table of what embedders keep.
     has_kept: AtomicBool,
+    /// What is wrong with the file, where this is one in memory that stands in for it.
+    stands_in: Option<String>,
 }
 
 /// What was delivered of a session to its engine.
@@ -235,12 +264,17 @@ impl Record {
     }
 
     fn over(path: PathBuf, connection: Connection) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::of(path, connection))
+    }
+
+    fn of(path: PathBuf, connection: Connection) -> Self {
+        Self {
             path,
             connection: Mutex::new(connection),
             checkpoints: Checkpoints::default(),
             has_kept: AtomicBool::new(false),
-        })
+            stands_in: None,
+        }
     }
 
     /// Opens the store in the home directory `home` where that may not be written: what is written fails then.
@@ -295,6 +329,7 @@ impl Record {
 
     /// The session of this id; a new one where there is none.
     pub(super) fn load(self: &Arc<Self>, id: &str) -> Result<(StoredSession, Saved), RecordError> {
+        self.is_itself()?;
         let mut connection = self.lock();
         let (key, saved) = read_session(&mut connection, id).map_err(|error| self.error(error))?;
         drop(connection);
@@ -375,6 +410,7 @@ impl Record {
     /// # Errors
     /// The file cannot be written.
     pub fn forget(&self, id: &str) -> Result<(), RecordError> {
+        self.is_itself()?;
         self.lock()
             .execute("DELETE FROM sessions WHERE id = ?1", [id])
             .map_err(|error| self.error(error.into()))?;
@@ -473,6 +509,6 @@ mod tests {
         assert!(unreadable.contains("Input/output error"), "{unreadable}");
         assert!(!unreadable.contains("move"), "{unreadable}");
         let damaged = RecordError::of(Path::new("/proc/self/maps"), corrupt()).to_string();
-        assert!(damaged.contains("move the file away"), "{damaged}");
+        assert!(damaged.contains("sessions repair"), "{damaged}");
     }
 }

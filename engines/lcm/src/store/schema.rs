@@ -239,7 +239,7 @@ fn nothing_left(path: &Path) -> StoreError {
         Err(_) => "is gone, and its log is there".to_owned(),
     };
     StoreError::Damaged(format!(
-        "{0} {what}; move it away, with {0}-wal, to begin anew without what that log may hold",
+        "{0} {what}; {0}-wal may hold more, so keep both",
         path.display()
     ))
 }

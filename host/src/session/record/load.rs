@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use contexture_engine_api::{MessageId, Observed};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
+use super::damage::broken_link;
 use super::units::{UNIT_BYTES, decode};
 use super::{Form, InForce, Logged, ReadError, message_id};
 use crate::formats::Format;
@@ -50,6 +51,27 @@ pub(super) fn read_session(
          ON CONFLICT DO NOTHING",
         params![id, now_ms()],
     )?;
+    let known = read_known(&transaction, id)?;
+    transaction.commit()?;
+    Ok(known)
+}
+
+/// What is wrong with what is recorded of a session; none where nothing is.
+pub(super) fn check_session(
+    connection: &Connection,
+    id: &str,
+) -> Result<Option<String>, ReadError> {
+    let (key, saved) = read_known(connection, id)?;
+    let last = saved.log.last().map(|last| last.id);
+    if last.is_some_and(|last| last.0 >= saved.next_id) {
+        return Ok(Some("a message has an id that is not given yet".to_owned()));
+    }
+    let broken = broken_link(connection, key)?;
+    Ok(broken
+        .map(|id| format!("what is recorded of {id} does not follow from the message before it")))
+}
+
+fn read_known(transaction: &Connection, id: &str) -> Result<(i64, Saved), ReadError> {
     let (key, mut saved) = transaction.query_row(
         "SELECT key, next_id, engine, shown_last, shown_chain, remembers, compactions, format, lacking,
                 recovered, pauses_more, pauses_saved, usage
@@ -91,9 +113,9 @@ pub(super) fn read_session(
             })
         })?
         .collect::<Result<_, _>>()?;
-    saved.sent = read_trail(&transaction, key, Form::Sent)?;
-    saved.handed = read_trail(&transaction, key, Form::Handed)?;
-    saved.written = read_written(&transaction, key, id)?;
+    saved.sent = read_trail(transaction, key, Form::Sent)?;
+    saved.handed = read_trail(transaction, key, Form::Handed)?;
+    saved.written = read_written(transaction, key, id)?;
     let compaction = transaction
         .query_row(
             "SELECT number, engine, entries FROM compactions WHERE session = ?1",
@@ -114,7 +136,6 @@ pub(super) fn read_session(
         })?;
         saved.compaction = Some(in_force);
     }
-    transaction.commit()?;
     Ok((key, saved))
 }
 
@@ -132,8 +153,8 @@ pub(super) fn read_pauses(connection: &Connection) -> rusqlite::Result<Pauses> {
     )
 }
 
-fn read_written(
-    transaction: &Transaction<'_>,
+pub(super) fn read_written(
+    transaction: &Connection,
     key: i64,
     id: &str,
 ) -> Result<Vec<WrittenText>, ReadError> {
@@ -156,10 +177,14 @@ fn read_written(
     Ok(written)
 }
 
-fn read_trail(transaction: &Transaction<'_>, key: i64, form: Form) -> Result<Trail, ReadError> {
+pub(super) fn read_trail(
+    transaction: &Connection,
+    key: i64,
+    form: Form,
+) -> Result<Trail, ReadError> {
     let mut trail = Trail::default();
     let mut statement = transaction.prepare(
-        "SELECT raw, messages FROM wire WHERE session = ?1 AND form = ?2 ORDER BY place",
+        "SELECT raw, messages, place FROM wire WHERE session = ?1 AND form = ?2 ORDER BY place",
     )?;
     let mut rows = statement.query(params![key, form as i64])?;
     while let Some(row) = rows.next()? {
@@ -168,6 +193,10 @@ fn read_trail(transaction: &Transaction<'_>, key: i64, form: Form) -> Result<Tra
         let (records, rest) = blob.as_chunks::<UNIT_BYTES>();
         if !rest.is_empty() {
             let what = "a wire message's list of messages is cut off".to_owned();
+            return Err(ReadError::Damaged(what));
+        }
+        if row.get::<_, i64>(2)? != trail.raw.len() as i64 {
+            let what = "a wire message is missing".to_owned();
             return Err(ReadError::Damaged(what));
         }
         trail.push(&[raw], records.iter().map(decode));
