@@ -272,7 +272,8 @@ fn written() -> Vec<Scene> {
     });
     unanswered.is_plain = false;
     scenes.push(unanswered);
-    let alone: [(&str, fn(&mut Chat, usize)); 4] = [
+    type Say = fn(&mut Chat, usize);
+    let alone: [(&str, Say); 4] = [
         ("results alone, whose calls are missing", |chat, at| {
             chat.result(&format!("lost_{at}"), "shell", filler(at, 900));
         }),
