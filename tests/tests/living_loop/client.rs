@@ -651,7 +651,8 @@ impl Client {
         // Nobody counts alike, to the token.
         if size > usable + usable / 20 && excuses.is_empty() {
             return Err(wrong("fits")(format!(
-                "{size} tokens for {usable}, and no word of it: {outcome:?}"
+                "{size} tokens for {usable}, and no word of it ({}): {}",
+                outcome.decision, outcome.body
             )));
         }
         let own: HashSet<String> = rules::broken(self.wire, request).into_iter().collect();

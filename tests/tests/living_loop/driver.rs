@@ -31,6 +31,8 @@ pub(crate) struct Outcome {
     /// Why a body may be larger than the window: the reports and warnings.
     pub(crate) excuses: Vec<String>,
     pub(crate) warnings: Vec<String>,
+    /// Why a compaction was due or not, and the figures.
+    pub(crate) decision: String,
 }
 
 /// A process that has the store and the engines open.
@@ -142,7 +144,13 @@ impl Driver {
             Some(turn.decision.reason().to_owned())
                 .filter(|why| why.contains("could not get") || why.contains("which stay")),
         );
+        let decision = turn.decision.reason().to_owned();
         let body = turn.body.into_owned();
+        let state = session.state();
+        let decision = format!(
+            "{decision}; the prompt has {} tokens, or {:?} after the last report",
+            state.prompt_tokens, state.reported_tokens
+        );
         let warnings = session.take_warnings();
         if let Some(warning) = (warnings.iter()).find(|text| text.contains("could not be applied"))
         {
@@ -156,6 +164,7 @@ impl Driver {
             stood_in,
             excuses,
             warnings,
+            decision,
         })
     }
 

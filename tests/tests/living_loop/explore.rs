@@ -19,8 +19,8 @@ const SHORT: Duration = Duration::from_secs(10);
 /// The most acts of a session, in such a run and in a long one.
 const FEW_ACTS: usize = 40;
 const MANY_ACTS: usize = 200;
-/// How long a session that went wrong is made shorter.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// For how many seconds a session that went wrong is made shorter.
+const PATIENCE: u64 = 60;
 
 /// Whether somebody asked for a long run.
 pub(crate) fn is_long() -> bool {
@@ -129,16 +129,18 @@ fn play_many(mix: Mix) -> Explored {
 /// one, and what is left is made plain.
 fn shorten(mut shortest: Script, mut wrong: Wrong) -> (Wrong, Script) {
     let began = Instant::now();
+    let patience = Duration::from_secs(number("CONTEXTURE_ORACLE_PATIENCE").unwrap_or(PATIENCE));
+    let says = std::env::var("CONTEXTURE_ORACLE_SAYS").unwrap_or_default();
     let try_acts = |shortest: &mut Script, wrong: &mut Wrong, acts: Vec<Act>| {
         let script = Script {
             acts,
             ..shortest.clone()
         };
-        let same = began.elapsed() < PATIENCE && !script.acts.is_empty();
+        let same = began.elapsed() < patience && !script.acts.is_empty();
         let same = same
             .then(|| play(&script).1.err())
             .flatten()
-            .filter(|same| same.check == wrong.check);
+            .filter(|same| same.check == wrong.check && same.what.contains(&says));
         let is_same = same.is_some();
         if let Some(same) = same {
             (*shortest, *wrong) = (script, same);

@@ -3,8 +3,10 @@
 //!
 //! A session is a list of acts. One that goes wrong is made as short as it can be, and printed; what it was
 //! belongs among the regressions. A few hundred turns are played each time; with `CONTEXTURE_ORACLE_TURNS=10000`
-//! so many, in sessions of up to 200. `CONTEXTURE_ORACLE_SEED=7` begins with the session 7 and
-//! `CONTEXTURE_ORACLE_WIRE=Chat` keeps to one format. Figures are printed with `--nocapture`.
+//! so many, in sessions of up to 200. `CONTEXTURE_ORACLE_SEED=7` begins with the session 7, with
+//! `CONTEXTURE_ORACLE_TURNS=1` it is the only one, and `CONTEXTURE_ORACLE_WIRE=Chat` keeps to one format. A session
+//! that goes wrong is made shorter for a minute, or for `CONTEXTURE_ORACLE_PATIENCE` seconds, as long as what is wrong with
+//! it contains `CONTEXTURE_ORACLE_SAYS`: one check finds several faults. Figures are printed with `--nocapture`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod act;
