@@ -370,24 +370,19 @@ impl History {
         self.lacking.retain(|id| !messages.contains(id));
     }
 
-    /// Where messages that the engine lacks were edited, and it has seen them up to `last` in earlier forms: what
-    /// comes before these, which it has to forget.
-    pub(super) fn before_outdated_forms(
-        &mut self,
-        last: Option<MessageId>,
-    ) -> Option<Option<MessageId>> {
+    /// Marks the earlier forms of messages that the engine lacks as lacking too: the words in them are not part of the
+    /// conversation any more, and nothing would replace them. Returns the first form that was not marked before.
+    pub(super) fn lacks_earlier_forms(&mut self) -> Option<MessageId> {
         if self.lacking.is_empty() {
             return None;
         }
         let current = self.branch.iter().map(|known| known.id);
         let edited = current.filter(|id| self.lacking.contains(id));
         let forms = edited.flat_map(|id| self.earlier_forms(id));
-        let outdated: Ids = forms
-            .filter(|form| Some(*form) <= last && !self.lacking.contains(form))
-            .collect();
+        let outdated: Ids = forms.filter(|form| !self.lacking.contains(form)).collect();
         let first = outdated.iter().min().copied()?;
         self.lacks(outdated);
-        Some(self.before(first))
+        Some(first)
     }
 
     /// The messages after `last` that the engine can be shown, in the order of arrival: an earlier form of one that it

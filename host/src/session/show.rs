@@ -185,12 +185,18 @@ impl Session {
         progress: &mut dyn FnMut(usize),
     ) -> Result<Result<Followed, CallError>, SessionError> {
         let mut messages = self.messages_after(request, start.after, start.cut.is_some())?;
-        if let Some(before) = self.history.before_outdated_forms(start.after) {
-            start = Start {
-                after: before,
-                cut: Some(before),
-            };
-            messages = self.messages_after(request, before, true)?;
+        if let Some(first) = self.history.lacks_earlier_forms() {
+            if Some(first) <= start.after {
+                // The engine has seen it, and has to forget it.
+                let before = self.history.before(first);
+                start = Start {
+                    after: before,
+                    cut: Some(before),
+                };
+                messages = self.messages_after(request, before, true)?;
+            }
+            let shown: Ids = self.history.ids_to_show(start.after).into_iter().collect();
+            messages.retain(|slot| shown.contains(&slot.id()));
         }
         self.renumber_after(start.after, &mut messages);
         let revisions = self.revisions_in(&messages, start.after);
