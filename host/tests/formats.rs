@@ -525,12 +525,13 @@ fn a_summary_joins_parts_calls_and_pictures() {
     // Parts stay parts; before calls alone it joins the user's message instead.
     let parts = r#"{"role":"assistant","content":[ {"type":"text","text":"x","k":1} , {"type":"text","text":"y"} ],"z":0}"#;
     let calls = r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"n","arguments":"{}"}}]}"#;
-    for (case, order) in [
-        (parts, ["user", "assistant", "assistant"]),
-        (calls, ["user", "user", "assistant"]),
+    for (case, order, said) in [
+        (parts, ["user", "assistant", "assistant"], "a"),
+        (calls, ["user", "user", "assistant"], "a"),
+        (calls, ["user", "user", "assistant"], ""),
     ] {
         let text = format!(
-            r#"{{"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{case}]}}"#
+            r#"{{"messages":[{{"role":"user","content":"{said}"}},{{"role":"assistant","content":"b"}},{case}]}}"#
         );
         let document = one(&text);
         let places = vec![
@@ -601,8 +602,13 @@ fn a_summary_joins_parts_calls_and_pictures() {
 #[test]
 fn a_summary_joins_a_turn_of_items() {
     // Before a message item it stands in it; before calls alone it joins the user's message.
-    for (drop, kept, summary_of) in [("", "I look.", "assistant"), ("message", "", "user")] {
-        let lines: Vec<_> = RESPONSES
+    for (drop, kept, summary_of, said) in [
+        ("", "I look.", "assistant", "list the files"),
+        ("message", "", "user", "list the files"),
+        ("message", "", "user", ""),
+    ] {
+        let document = RESPONSES.replace("list the files", said);
+        let lines: Vec<_> = document
             .lines()
             .filter(|line| drop.is_empty() || !line.contains("I look."))
             .collect();

@@ -83,6 +83,7 @@ pub(super) fn splice(
         after: kept.after.iter().map(|text| sealed_summary(text)).collect(),
         part_type: part_type(format, &head.role),
         is_led_by_parts: results_are_users(format) && kept.before.len() > 1,
+        has_empty_parts: !results_are_users(format),
     };
     // Words that share their text with a summary in front of them share it with the one that takes its place.
     let first = (kept.parts.first())
@@ -317,6 +318,8 @@ struct Insert {
     part_type: &'static str,
     /// Whether each of several summaries before a text is a part of its own, which Anthropic caches apart.
     is_led_by_parts: bool,
+    /// Whether the format has empty parts, which Anthropic refuses.
+    has_empty_parts: bool,
 }
 
 impl Insert {
@@ -406,11 +409,13 @@ fn edit_content(
             )
         }
         (Some(insert), Some(string)) => {
+            // A client that sends this back sends the message too, even if it is empty.
+            let stays = insert.has_empty_parts || string != "\"\"";
             let parts: Vec<_> = insert
                 .before
                 .iter()
                 .map(|text| insert.part(text))
-                .chain((string != "\"\"").then(|| text_part(insert.part_type, &string)))
+                .chain(stays.then(|| text_part(insert.part_type, &string)))
                 .chain(insert.after.iter().map(|text| insert.part(text)))
                 .collect();
             format!("[{}]", parts.join(","))
