@@ -2338,3 +2338,349 @@ fn what_one_engine_lacks_another_has_in_the_copy_that_is_put_back() {
         ],
     );
 }
+
+#[test]
+fn the_words_before_an_edit_do_not_stand_for_those_that_are_lost() {
+    check(
+        Wire::Anthropic,
+        4000,
+        &[
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(Originals, Plain(4), SHORT),
+            Act::BackUp,
+            turn(
+                Originals,
+                Plain(54),
+                Reply {
+                    words: Plain(43),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(30),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(743), Reply { calls: 1, ..SHORT }),
+            Act::Edit(Place(13954), Plain(106)),
+            turn(
+                Originals,
+                Plain(47),
+                Reply {
+                    words: Plain(79),
+                    thinks: true,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            Act::LoseRecord,
+            turn(
+                Originals,
+                Plain(89),
+                Reply {
+                    words: Plain(343),
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            Act::Edit(Place(7095), Plain(56)),
+            Act::PutBack,
+            turn(Originals, Plain(93), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn text_counts_in_full_after_reports_that_count_calls_for_less() {
+    check(
+        Wire::Anthropic,
+        8000,
+        &[
+            turn(
+                Originals,
+                Plain(68),
+                Reply {
+                    words: Plain(73),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(90), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(116),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(36),
+                    thinks: true,
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(63),
+                Reply {
+                    words: Plain(115),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(84),
+                Reply {
+                    words: Plain(87),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(113),
+                    ..SHORT
+                },
+            ),
+            Act::Window {
+                tokens: 4000,
+                at_once: true,
+            },
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(58),
+                    calls: 3,
+                    told: false,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(96),
+                holds: Originals,
+                dialect: Dialect::Spaced,
+                tries: 1,
+                reply: Reply { calls: 3, ..SHORT },
+            },
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseRecord,
+            Act::LoseAnswer,
+            turn(
+                Handed,
+                Plain(4),
+                Reply {
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(92),
+                    told: false,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(54),
+                Reply {
+                    calls: 1,
+                    told: false,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(69),
+                Reply {
+                    words: Plain(61),
+                    thinks: true,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(832),
+                Reply {
+                    words: Plain(843),
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(101),
+                Reply {
+                    words: Plain(558),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(487), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn an_empty_message_is_still_there_beside_a_summary() {
+    check(
+        Wire::Responses,
+        8000,
+        &[
+            turn(
+                Originals,
+                Empty,
+                Reply {
+                    words: Plain(437),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(97),
+                Reply {
+                    thinks: true,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(61),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(117),
+                Reply {
+                    words: Plain(20),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(546),
+                Reply {
+                    words: Plain(40),
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: Plain(809),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(72),
+                Reply {
+                    words: Plain(110),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(54),
+                Reply {
+                    words: SummaryMark,
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(589), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(376), SHORT),
+            Act::SendAgain(Reply {
+                words: Plain(26),
+                with_usage: true,
+                ..SHORT
+            }),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(98), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Rewind(Place(27106)),
+            turn(
+                Originals,
+                Plain(117),
+                Reply {
+                    words: Plain(41),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: GoOn,
+                    thinks: true,
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(10),
+                Reply {
+                    words: Plain(755),
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            turn(Originals, GoOn, SHORT),
+            Act::Turn {
+                words: Plain(4),
+                holds: Originals,
+                dialect: Dialect::Reordered,
+                tries: 1,
+                reply: SHORT,
+            },
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
