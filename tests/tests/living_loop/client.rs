@@ -103,9 +103,9 @@ impl Held {
             {
                 entry.bytes = bytes;
             }
-            let both = entries
-                .last()
-                .filter(|last| is_hosts(last) || is_hosts(&entry));
+            let both = entries.last().filter(|last| {
+                (is_hosts(last) || is_hosts(&entry)) && !would_join_users(last, &entry)
+            });
             match both.and_then(|last| together(&last.bytes, &entry.bytes, joiner)) {
                 Some(bytes) => {
                     let holds = entries.pop().map_or_else(Vec::new, |last| last.holds);
@@ -130,6 +130,22 @@ fn flat(bytes: &str, joiner: &str) -> Option<String> {
     let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
     message["content"] = json!(texts?.join(joiner));
     Some(message.to_string())
+}
+
+/// Whether words of the user's would meet if the two were joined, with nothing of the host's between them.
+fn would_join_users(one: &Entry, next: &Entry) -> bool {
+    let text = |entry: &Entry, is_last: bool| {
+        let carries = carried(&entry.bytes).unwrap_or_default();
+        let parts = parts_of(&carries);
+        let part = if is_last { parts.last() } else { parts.first() };
+        part.and_then(|part| part["text"].as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    !one.holds.is_empty()
+        && !next.holds.is_empty()
+        && !ends_with_seal(&text(one, true))
+        && !begins_with_mark(&text(next, false))
 }
 
 /// Joins two user messages; `None` for any others.
@@ -1075,26 +1091,30 @@ fn holds(part: &Value, other: &Value) -> bool {
     let (Some(text), Some(own)) = (part["text"].as_str(), other["text"].as_str()) else {
         return part == other;
     };
-    let ends_with_seal = |text: &str| {
-        let text = text.trim_end();
-        text.is_empty()
-            || text
-                .rsplit_once("[END OF CONTEXT COMPACTION] #")
-                .is_some_and(|(_, sum)| sum.len() == 8)
-    };
-    let begins_with_mark = |text: &str| {
-        let text = text.trim_start();
-        text.is_empty() || text.starts_with("[CONTEXT COMPACTION]")
-    };
     if own.is_empty() {
         // An empty text joined to a summary.
-        return part == other || (text.ends_with("\n\n") && ends_with_seal(text));
+        let is_host_before = text.trim().is_empty() || ends_with_seal(text);
+        return part == other || (text.ends_with("\n\n") && is_host_before);
     }
     part == other
         || text.match_indices(own).any(|(at, _)| {
             let (before, behind) = (&text[..at], &text[at + own.len()..]);
-            text != own && ends_with_seal(before) && begins_with_mark(behind)
+            text != own
+                && (before.trim().is_empty() || ends_with_seal(before))
+                && (behind.trim().is_empty() || begins_with_mark(behind))
         })
+}
+
+/// Whether a summary ends here.
+fn ends_with_seal(text: &str) -> bool {
+    text.trim_end()
+        .rsplit_once("[END OF CONTEXT COMPACTION] #")
+        .is_some_and(|(_, sum)| sum.len() == 8)
+}
+
+/// Whether a summary begins here.
+fn begins_with_mark(text: &str) -> bool {
+    text.trim_start().starts_with("[CONTEXT COMPACTION]")
 }
 
 /// The JSON values of a wire message: several where it is made of several items.
