@@ -60,7 +60,7 @@ impl Session {
             .collect();
         let mut wires: Vec<Vec<ReadMessage>> = Vec::new();
         for piece in ids.chunks(PIECE) {
-            let mut recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
+            let mut recalled = recall(&mut self.engine, piece.to_vec(), &self.history);
             for read in piece.iter().filter_map(|id| recalled.remove(id)) {
                 match wires.last_mut() {
                     Some(wire) if wire.iter().any(|one| one.shares_wire(&read)) => wire.push(read),

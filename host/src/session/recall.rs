@@ -78,7 +78,7 @@ impl Session {
                 .map(MessageId)
                 .filter(|id| marks.contains_key(id) || was_cut_off(id))
                 .collect();
-            let recalled = recall(&mut self.engine, ids.clone(), self.history.format());
+            let recalled = recall(&mut self.engine, ids.clone(), &self.history);
             for id in ids {
                 let message = recalled.get(&id).and_then(ReadMessage::message);
                 let mark = marks.get(&id);
@@ -262,7 +262,7 @@ fn recall_slots(
     ids.sort_unstable();
     let mut slots = IdMap::default();
     for piece in ids.chunks(PIECE) {
-        for (id, read) in recall(engine, piece.to_vec(), history.format()) {
+        for (id, read) in recall(engine, piece.to_vec(), history) {
             let identity = read.message().map(|message| message.identity);
             if identity != history.identity(id) {
                 continue;
@@ -277,7 +277,7 @@ fn recall_slots(
 pub(super) fn recall(
     engine: &mut Opened,
     ids: Vec<MessageId>,
-    format: Option<Format>,
+    history: &History,
 ) -> IdMap<ReadMessage> {
     let asked = ids.clone();
     let answer = engine.call("recall", Pace::Long, move |engine| engine.recall(&asked));
@@ -301,15 +301,30 @@ pub(super) fn recall(
         let Some((_, text)) = run.first() else {
             continue;
         };
-        let mut ids = run.iter().map(|(id, _)| *id).peekable();
-        // Equal wire messages may follow each other.
-        while ids.peek().is_some() {
-            let read = read_back(text, format, &mut names);
-            let before = messages.len();
-            messages.extend(read.zip(ids.by_ref()).map(|(read, id)| (id, read)));
-            if messages.len() == before {
-                break;
+        let mut read =
+            || -> Vec<ReadMessage> { read_back(text, history.format(), &mut names).collect() };
+        let mut views = read();
+        let is_whole = run.len().is_multiple_of(views.len().max(1));
+        let mut next = 0;
+        for (id, _) in run {
+            // If some of its views were edited or not asked for, their order alone does not tell which these are.
+            let known = history.identity(*id).filter(|_| !is_whole);
+            let place = known.and_then(|identity| {
+                let is_it = |at: &usize| {
+                    let message = views.get(*at).and_then(ReadMessage::message);
+                    message.is_some_and(|message| message.identity == identity)
+                };
+                (next..views.len()).chain(0..next).find(is_it)
+            });
+            // Equal wire messages may follow each other.
+            if place.map_or(next == views.len(), |place| place < next) {
+                views = read();
+                next = 0;
             }
+            next = place.unwrap_or(next);
+            let Some(view) = views.get(next) else { break };
+            messages.insert(*id, view.clone());
+            next += 1;
         }
     }
     messages
