@@ -49,8 +49,8 @@ impl Session {
             let slots = self.window_in_force(request, &in_force, changes, read)?;
             // A rewind may make a message the user's last that a summary covers; it has to be there in full.
             let hides_the_user = changes.cut
-                && !slots.iter().any(Slot::is_real_user)
-                && self.history.sent.units.iter().all(Unit::is_said);
+                && self.history.sent.units.iter().all(Unit::is_said)
+                && self.hides_last_user(request, read, &slots)?;
             let note = in_force.window.system_note().map(str::to_owned);
             applied = (!hides_the_user).then_some((slots, note, Some(in_force)));
         }
@@ -75,6 +75,31 @@ impl Session {
         self.window = std::sync::Arc::new(window);
         self.history.set_in_force(in_force);
         Ok(())
+    }
+
+    /// Whether the user's last message of a request has no place among these.
+    fn hides_last_user(
+        &mut self,
+        request: &Request<'_>,
+        read: &IdMap<Slot>,
+        slots: &[Slot],
+    ) -> Result<bool, SessionError> {
+        let placed: IdMap<&Slot> = slots.iter().map(|slot| (slot.id(), slot)).collect();
+        let units = self.history.sent.units.iter().rev();
+        let ids: Vec<MessageId> = units.map(|unit| unit.origin.id()).collect();
+        for id in ids {
+            if let Some(slot) = placed.get(&id) {
+                if slot.is_real_user() {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let hidden = self.slots_of(request, read, |other| other == id)?;
+            if hidden.values().any(Slot::is_real_user) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a summary in force tells of messages that are cut off or read otherwise now.
