@@ -707,8 +707,22 @@ impl Client {
         let carried: Vec<Value> = (messages.iter())
             .map(|bytes| carried(bytes).map_err(wrong("body")))
             .collect::<Result<_, _>>()?;
+        // What stands before the first summary is told from the beginning: the same may have been said again later,
+        // where the summary hides it.
+        let is_summary = |bytes: &String| bytes.contains("[END OF CONTEXT COMPACTION] #");
+        let first = messages.iter().position(is_summary).unwrap_or(0);
+        let both = self.truth.branch.iter().zip(&carried).take(first);
+        let head = both.take_while(|(said, carries)| said.carries == **carries);
+        let head = head.count();
         for (number, bytes) in messages.iter().enumerate().rev() {
             let carries = &carried[number];
+            if let Some(said) = self.truth.branch.get(number).filter(|_| number < head) {
+                entries.push(Entry {
+                    bytes: bytes.clone(),
+                    ..Entry::of(said)
+                });
+                continue;
+            }
             let earlier = &self.truth.branch[..end];
             // What stands before it in the body and was said only later shows that it is not that message, but
             // the host's own words: a tool may have said the like.
@@ -826,10 +840,23 @@ impl Client {
             } else {
                 entry.holds.iter().min()
             };
+            // Of a message of which a part was summarised the words at its end are left.
+            let edge = |entry: &Entry| {
+                let carries = carried(&entry.bytes).unwrap_or_default();
+                let parts = parts_of(&carries);
+                let part = if is_behind {
+                    parts.last()
+                } else {
+                    parts.first()
+                };
+                part.and_then(|part| part["text"].as_str().map(str::to_owned))
+            };
             held.entries.windows(2).any(|pair| {
                 let own = if is_behind { &pair[0] } else { &pair[1] };
-                serial.is_some_and(|serial| own.holds.contains(serial))
-                    && role(&pair[0]) == role(&pair[1])
+                let is_left = entry.whole.is_none() && edge(entry).is_some();
+                let is_own = serial.is_some_and(|serial| own.holds.contains(serial))
+                    || (is_left && edge(entry) == edge(own));
+                is_own && role(&pair[0]) == role(&pair[1])
             })
         };
         for pair in entries.windows(2) {

@@ -2684,3 +2684,406 @@ fn an_empty_message_is_still_there_beside_a_summary() {
         ],
     );
 }
+
+#[test]
+fn some_of_the_results_in_a_message_are_told_apart() {
+    check_with(
+        "lcm",
+        Wire::Anthropic,
+        3000,
+        &[
+            turn(
+                Originals,
+                Plain(64),
+                Reply {
+                    words: Plain(100),
+                    thinks: true,
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Chinese, SHORT),
+            Act::SendAgain(Reply {
+                words: Plain(15),
+                thinks: true,
+                calls: 1,
+                told: false,
+                with_usage: true,
+                ..SHORT
+            }),
+            turn(
+                Originals,
+                Plain(18),
+                Reply {
+                    words: ClosedSummary,
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: ShortenedMark,
+                    thinks: true,
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(52),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(112), Reply { calls: 1, ..SHORT }),
+            Act::Edit(Place(24892), Plain(66)),
+            turn(Originals, Plain(4), SHORT),
+            Act::ChangeEngine,
+            Act::SendAgain(Reply {
+                words: Plain(5),
+                thinks: true,
+                calls: 1,
+                with_usage: true,
+                ..SHORT
+            }),
+            turn(Originals, Plain(85), SHORT),
+            Act::LoseAnswer,
+            turn(Originals, Plain(32), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn what_stands_before_a_summary_is_told_from_the_beginning() {
+    check_with(
+        "lcm",
+        Wire::Anthropic,
+        8000,
+        &[
+            turn(Originals, Plain(83), SHORT),
+            Act::SendAgain(Reply {
+                words: Empty,
+                told: false,
+                with_usage: true,
+                ..SHORT
+            }),
+            turn(
+                Originals,
+                Plain(854),
+                Reply {
+                    words: Plain(83),
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            Act::BackUp,
+            turn(
+                Originals,
+                Plain(486),
+                Reply {
+                    words: GoOn,
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                Plain(111),
+                Reply {
+                    words: Plain(53),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(106),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(89), Reply { calls: 1, ..SHORT }),
+            Act::Insert(Place(48086), Plain(76), true),
+            Act::PutBack,
+            Act::Turn {
+                words: Plain(6),
+                holds: Originals,
+                dialect: Dialect::Spaced,
+                tries: 1,
+                reply: SHORT,
+            },
+            turn(Originals, Image, SHORT),
+            Act::LoseAnswer,
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(45),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(54), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn a_rewind_to_what_a_summary_covers_shows_the_users_last_words() {
+    check_with(
+        "lcm",
+        Wire::Responses,
+        3000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Image, SHORT),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(82),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(804),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(481), SHORT),
+            turn(
+                Originals,
+                Plain(112),
+                Reply {
+                    words: Plain(53),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 3, ..SHORT }),
+            turn(
+                Originals,
+                Plain(22),
+                Reply {
+                    words: Plain(103),
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseRecord,
+            Act::SendAgain(Reply {
+                words: GoOn,
+                ..SHORT
+            }),
+            Act::Insert(Place(51824), GoOn, true),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(78),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(61), SHORT),
+            turn(Originals, Plain(16), SHORT),
+            Act::Rewind(Place(46354)),
+            turn(Originals, Empty, SHORT),
+        ],
+    );
+}
+
+#[test]
+fn words_beside_summarised_results_keep_their_neighbour() {
+    check_with(
+        "virtual-files",
+        Wire::Anthropic,
+        2000,
+        &[
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: GoOn,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(19),
+                Reply {
+                    words: Plain(109),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(74),
+                Reply {
+                    words: GoOn,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(10),
+                Reply {
+                    words: GoOn,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(60),
+                    calls: 2,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(88),
+                Reply {
+                    words: Plain(38),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: Plain(87),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Chinese,
+                Reply {
+                    words: Plain(64),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(61),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Chinese,
+                Reply {
+                    words: GoOn,
+                    calls: 1,
+                    told: false,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: GoOn,
+                holds: Originals,
+                dialect: Dialect::AsIs,
+                tries: 3,
+                reply: Reply {
+                    words: Plain(79),
+                    ..SHORT
+                },
+            },
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: Plain(55),
+                    thinks: true,
+                    calls: 2,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: Plain(85),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Empty,
+                Reply {
+                    words: Plain(36),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Chinese,
+                Reply {
+                    words: Plain(66),
+                    thinks: true,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Chinese,
+                Reply {
+                    words: Plain(611),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(33), SHORT),
+            Act::LoseAnswer,
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(59),
+                    calls: 2,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, GoOn, SHORT),
+            Act::Restart { in_order: false },
+            Act::LoseAnswer,
+            turn(
+                Originals,
+                Plain(813),
+                Reply {
+                    words: Plain(29),
+                    thinks: true,
+                    calls: 2,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
