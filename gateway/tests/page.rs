@@ -3,7 +3,9 @@
 
 mod support;
 
-use contexture_stand_in::Coder;
+use contexture_stand_in::{Coder, Request};
+// Linked in, so that it can be named.
+use contexture_tiered as _;
 use serde_json::{Value, json};
 use support::agent::{Agent, Api};
 use support::{Running, Stage};
@@ -14,8 +16,13 @@ const CONFIG: &str =
 /// What somebody says who would like the page to do something else.
 const HOSTILE: &str = "</script><script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">";
 
-/// A session that is compacted. Answers the prompt tokens of all its answers.
-async fn long_session(stage: &Stage, gateway: &Running, session: &str) -> u64 {
+/// What every call gives.
+fn report() -> String {
+    "a line of the report; ".repeat(250)
+}
+
+/// A session that is compacted, and the prompt tokens of all its answers.
+async fn long_session(stage: &Stage, gateway: &Running, session: &str) -> (Agent, u64) {
     stage.provider.set(|options| options.window = Some(24_000));
     let coder = Coder {
         rounds: 16,
@@ -34,9 +41,9 @@ async fn long_session(stage: &Stage, gateway: &Running, session: &str) -> u64 {
             + usage("cache_read_input_tokens")
             + usage("cache_creation_input_tokens");
         if said.calls.is_empty() {
-            return prompts;
+            return (agent, prompts);
         }
-        agent.results(&said, &"a line of the report; ".repeat(250));
+        agent.results(&said, &report());
     }
 }
 
@@ -115,7 +122,7 @@ async fn sessions_turns_costs_and_compactions_are_told() {
     let gateway = stage.gateway().await;
     let (_, told) = get(&format!("{}/contexture/sessions", gateway.base)).await;
     assert_eq!(told["sessions"], json!([]));
-    let prompts = long_session(&stage, &gateway, "a/b c").await;
+    let (_, prompts) = long_session(&stage, &gateway, "a/b c").await;
     let requests = stage.provider.requests().len() as u64;
     let told = session(&gateway.base, "a%2Fb%20c", requests).await;
     let totals = &told["totals"];
@@ -218,4 +225,42 @@ async fn the_engines_tools_search_and_lead_to_the_messages() {
             .iter()
             .all(|request| !request.path.contains("contexture"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compacted_message_is_restored_from_the_page() {
+    let stage = Stage::new(
+        "context: {engine: tiered, engines: {tiered: {thresholds: {summarizationTrigger: 1.0, keepRecentCount: 4}}}}\n\
+         model: {context_length: 24000}\n",
+    );
+    let gateway = stage.gateway().await;
+    let (mut agent, _) = long_session(&stage, &gateway, "s").await;
+    let base = &gateway.base;
+    let sent = stage.provider.requests();
+    let told = session(base, "s", sent.len() as u64).await;
+    let placed = told["placed"].as_array().unwrap().iter();
+    let compacted: Vec<&Value> = placed
+        .filter(|one| one["content"].to_string().contains("[COMPACTED: "))
+        .collect();
+    // By its id, and by what stands in its place.
+    let id = |one: &Value| format!("m{}", one["id"]);
+    let shown = compacted[1]["content"].as_str().unwrap().to_owned();
+    for (one, wanted) in [(compacted[0], id(compacted[0])), (compacted[1], shown)] {
+        let (status, told) = call(base, "s", "restore", json!({"message": wanted})).await;
+        assert_eq!(status, 200, "{told}");
+        let answer: Value = serde_json::from_str(told["answer"].as_str().unwrap()).unwrap();
+        assert_eq!(answer["id"], id(one));
+        assert_eq!(answer["content"], report());
+    }
+    for unknown in ["m99999", "nothing of this"] {
+        let (status, told) = call(base, "s", "restore", json!({"message": unknown})).await;
+        let error = told["error"].as_str().unwrap();
+        assert!(status == 400 && error.contains(unknown), "{status} {told}");
+    }
+    // Both stand in the next request again, and no other does.
+    agent.ask("And now?", "").await;
+    let shown = |request: &Request| request.json.to_string().matches(&report()).count();
+    let next = stage.provider.requests().pop().unwrap();
+    assert_eq!(shown(&next), shown(sent.last().unwrap()) + 2);
+    stage.nothing_was_refused();
 }
