@@ -67,16 +67,12 @@ impl Api {
         }
     }
 
-    /// An error in the middle of a stream, as an event.
-    pub(crate) fn error_event(self, message: &str) -> String {
-        let error = self.error("api_error", message);
-        match self {
-            Self::Messages => format!("event: error\ndata: {error}\n\n"),
-            Self::Chat => format!("data: {error}\n\n"),
-            Self::Responses => {
-                let event = json!({"type": "error", "code": "server_error", "message": message, "param": null});
-                format!("event: error\ndata: {event}\n\n")
-            }
-        }
+    /// What ends a stream that the gateway cannot go on with.
+    pub(crate) fn stream_error(self, message: &str) -> Value {
+        let kind = match self {
+            Self::Responses => "server_error",
+            Self::Chat | Self::Messages => "api_error",
+        };
+        self.error(kind, message)
     }
 }

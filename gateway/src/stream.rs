@@ -101,10 +101,13 @@ pub(crate) trait Reader: Send {
     /// Ends an answer that the client is still told to wait for: the engine's tools were called too often.
     fn give_up(&mut self, out: &mut Vec<u8>);
 
-    /// The last event of a stream that broke off, for an API whose streams always have one. `None` if the client can
-    /// tell by the connection.
-    fn broken_off(&mut self, _message: &str) -> Option<Vec<u8>> {
-        None
+    /// The last event of a stream that failed. `error` is in the words of the API.
+    fn failed(&mut self, error: &Value, out: &mut Vec<u8>);
+
+    /// Whether a stream that broke off ends with such an event, too: those of the API always have a last event. Where
+    /// they do not, the client can tell by the connection.
+    fn always_ends(&self) -> bool {
+        false
     }
 }
 

@@ -13,7 +13,7 @@ use contexture_engine_api::{
 use contexture_stand_in::{Answer, Usage};
 use serde_json::{Value, json};
 use support::Stage;
-use support::agent::{APIS, Agent, Api};
+use support::agent::{self, APIS, Agent, Api, Said};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -287,6 +287,98 @@ async fn usage_is_that_of_the_last_round_and_the_sum_of_what_was_written() {
                     .await,
                 2200.0
             );
+        }
+    }
+}
+
+/// What the model says `LENGTH` times beside a call.
+const AT_LENGTH: &str = "I look it up, and say why. ";
+const LENGTH: usize = 250;
+
+/// The answer to a question that fits the provider's window, where a hidden round is needed that does not; and that
+/// window.
+async fn overflows_in_a_hidden_round(stage: &Stage, agent: &mut Agent) -> (Said, u64) {
+    stage.provider.script([Answer::text("Hello.")]);
+    agent.ask("Hello", "").await;
+    let before = stage.provider.requests().pop().unwrap();
+    let window = before.prompt_tokens() + 200;
+    stage.provider.set(|options| options.window = Some(window));
+    let looks =
+        Answer::text(AT_LENGTH.repeat(LENGTH)).and_call("lcm_grep", json!({"pattern": "4711"}));
+    stage.provider.script([looks, Answer::text("It is 4711.")]);
+    agent.user("Which port was it? 4711?");
+    (agent.send().await, window)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_round_that_does_not_fit_is_sent_again_smaller() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = stage("");
+            let gateway = stage.gateway().await;
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            stage.provider.answer_with(|_| Answer::text("Yes."));
+            for number in 0..12 {
+                let words = "words of a long story ".repeat(100);
+                agent.ask(&format!("{number} {words}"), "").await;
+            }
+            let (said, window) = overflows_in_a_hidden_round(&stage, &mut agent).await;
+            let at = format!("{api:?} {stream}: {}", said.raw);
+            assert!(said.ended && said.text.ends_with("It is 4711."), "{at}");
+            let overflows = stage.provider.overflows().len();
+            assert!(overflows > 0, "{at}");
+            let resent = gateway.metric("contexture_resent_total").await;
+            assert_eq!(resent, overflows as f64, "{at}");
+            assert_eq!(gateway.metric("contexture_hidden_rounds_total").await, 1.0);
+            // What is asked and looked up is there, and what the model said at length as well.
+            let last = stage.provider.requests().pop().unwrap();
+            assert!(last.prompt_tokens() <= window, "{at}");
+            assert!(last.last_text().contains("4711"), "{}", last.last_text());
+            assert!(last.json.to_string().contains("Which port was it?"), "{at}");
+            assert_eq!(count_of(&last.json, AT_LENGTH.trim()), LENGTH);
+            agent.history.extend(said.items);
+            assert_eq!(agent.ask("Thanks.", "").await[0].text, "Yes.");
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+/// What clients know by the provider's own words (Claude Code) or code (Codex) to compact or to stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_round_that_cannot_fit_ends_in_the_providers_words() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = stage("");
+            let gateway = stage.gateway().await;
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            let (said, _) = overflows_in_a_hidden_round(&stage, &mut agent).await;
+            let at = format!("{api:?} {stream}: {}", said.raw);
+            let error = match stream {
+                true => agent::events(&said.raw).pop().unwrap(),
+                false => serde_json::from_str(&said.raw).unwrap(),
+            };
+            let error = match (api, stream) {
+                (Api::Responses, true) => {
+                    assert_eq!(error["type"], "response.failed", "{at}");
+                    &error["response"]["error"]
+                }
+                _ => &error["error"],
+            };
+            assert_eq!(said.status, if stream { 200 } else { 400 }, "{at}");
+            match api {
+                Api::Messages => {
+                    assert_eq!(error["type"], "invalid_request_error", "{at}");
+                    let message = error["message"].as_str().unwrap();
+                    assert!(message.starts_with("prompt is too long: "), "{at}");
+                }
+                _ => assert_eq!(error["code"], "context_length_exceeded", "{at}"),
+            }
+            // The client asks once more, and the provider has more room.
+            stage.provider.set(|options| options.window = None);
+            assert_eq!(agent.go_on().await.text, "It is 4711.");
+            stage.nothing_was_refused();
         }
     }
 }

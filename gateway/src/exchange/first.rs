@@ -50,7 +50,7 @@ pub(super) async fn managed(
     let answer = match answer {
         Answer::Refused(refused) if refused.is_of_the_body() && turned.body != asked.body => {
             // The turn's version of the request may be faulty although the client's is not.
-            return as_it_came(exchange, asked, counted, &refused.body).await;
+            return as_it_came(exchange, asked, counted, &refused.error).await;
         }
         Answer::Refused(refused) => refused.into_response(),
         Answer::Begun(_, response) if !response.status().is_success() => back(response, counted),
@@ -93,7 +93,10 @@ pub(super) struct Beginning {
 pub(super) struct Refused {
     pub(super) status: StatusCode,
     headers: HeaderMap,
-    pub(super) body: Vec<u8>,
+    /// The error: the whole body, or what the first event of a stream says.
+    pub(super) error: Vec<u8>,
+    /// The stream that began with the error and holds nothing else.
+    stream: Option<Vec<u8>>,
     is_overflow: bool,
 }
 
@@ -104,7 +107,8 @@ impl Refused {
     }
 
     pub(super) fn into_response(self) -> Response {
-        whole(self.status, &self.headers, Bytes::from(self.body), false)
+        let body = self.stream.unwrap_or(self.error);
+        whole(self.status, &self.headers, Bytes::from(body), false)
     }
 }
 
@@ -142,13 +146,13 @@ pub(super) async fn send_fitting(
                 }
             }
         };
-        let body = error.unwrap_or_default();
+        let error = error.unwrap_or_default();
         let code = if status.is_success() {
             400
         } else {
             status.as_u16()
         };
-        let found = overflow(code, &body);
+        let found = overflow(code, &error);
         if let Some(found) = found
             && let Some(share) = shares.next()
             && let Some(again) = smaller(exchange, slot, asked, &turned, found, *share).await
@@ -160,11 +164,8 @@ pub(super) async fn send_fitting(
         let refused = Refused {
             status,
             headers,
-            // A stream that began with an error holds nothing else.
-            body: match begun.bytes.is_empty() {
-                true => body,
-                false => begun.bytes,
-            },
+            error,
+            stream: Some(begun.bytes).filter(|begun| !begun.is_empty()),
             is_overflow: found.is_some(),
         };
         let answer = Answer::Refused(refused);

@@ -180,6 +180,8 @@ enum Broken {
     ClientGone,
     /// The client is to be told this.
     Told(String),
+    /// The provider refused a round: its status and its error.
+    Refused(StatusCode, Vec<u8>),
     /// The provider has told the client itself.
     ByProvider,
     /// The provider's stream ended before the answer was complete.
@@ -200,25 +202,40 @@ async fn relay(
     sender: Sender,
 ) {
     let broken = relay_rounds(&exchange, &slot, rounds, &mut *reader, response, &sender).await;
+    let api = exchange.api;
+    let failed = |reader: &mut dyn Reader, error: &Value| {
+        let mut event = Vec::new();
+        reader.failed(error, &mut event);
+        Some(Ok(Frame::data(Bytes::from(event))))
+    };
     let (message, last) = match broken {
         Ok(()) | Err(Broken::ClientGone | Broken::ByProvider) => return,
         Err(Broken::Told(message)) => {
-            let event = Bytes::from(exchange.api.error_event(&message));
-            (message, Some(Ok(Frame::data(event))))
+            let last = failed(&mut *reader, &api.stream_error(&message));
+            (message, last)
+        }
+        Err(Broken::Refused(status, said)) => {
+            let text = String::from_utf8_lossy(&said);
+            let message = format!("the provider answered {status}: {text}");
+            // Clients tell by the provider's own words what to do about it.
+            let error = serde_json::from_slice(&said).ok();
+            let error = error.filter(|error: &Value| !error["error"].is_null());
+            let error = error.unwrap_or_else(|| api.stream_error(&message));
+            (message, failed(&mut *reader, &error))
         }
         Err(Broken::Cut { is_clean, message }) => {
-            let last = match reader.broken_off(&message) {
-                Some(event) => Some(Ok(Frame::data(Bytes::from(event)))),
+            let last = match reader.always_ends() {
+                true => failed(&mut *reader, &api.stream_error(&message)),
                 // An untouched answer ends as the provider ended it. Any other answer is broken off, because with a
                 // proper end it would look complete.
-                None if is_clean && reader.progress().is_untouched() => None,
-                None => Some(Err(BrokenOff)),
+                false if is_clean && reader.progress().is_untouched() => None,
+                false => Some(Err(BrokenOff)),
             };
             (message, last)
         }
     };
     exchange.shared.metrics.add("cut_streams_total", "", 1.0);
-    tracing::warn!(endpoint = exchange.api.name(), "{message}");
+    tracing::warn!(endpoint = api.name(), "{message}");
     if let Some(last) = last {
         let _ = sender.send(last).await;
     }
@@ -282,18 +299,15 @@ async fn relay_rounds(
         };
         let sent = sent.map_err(|error| Broken::Told(error.to_string()))?;
         rounds.sent(sent.turned);
-        let (status, body) = match sent.answer {
+        let (status, error) = match sent.answer {
             Answer::Begun(read, next) if next.status().is_success() => {
                 (begun, response) = (read, next);
                 continue;
             }
             Answer::Begun(_, refused) => (refused.status(), read_all(refused, LONGEST_ERROR).await),
-            Answer::Refused(refused) => (refused.status, refused.body),
+            Answer::Refused(refused) => (refused.status, refused.error),
         };
-        let said = String::from_utf8_lossy(&body).into_owned();
-        return Err(Broken::Told(format!(
-            "the provider answered {status}: {said}"
-        )));
+        return Err(Broken::Refused(status, error));
     }
 }
 

@@ -340,6 +340,10 @@ impl Reader for Chat {
             .then(|| vec![with_calls(&self.shown, self.shown_calls.clone()).to_string()])
     }
 
+    fn failed(&mut self, error: &Value, out: &mut Vec<u8>) {
+        write_event(None, error, out);
+    }
+
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.finish = json!("stop");
         // This round is now the last one, so it no longer counts as an earlier one.

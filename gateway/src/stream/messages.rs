@@ -248,6 +248,10 @@ impl Reader for Messages {
             })
     }
 
+    fn failed(&mut self, error: &Value, out: &mut Vec<u8>) {
+        write_event(Some("error"), error, out);
+    }
+
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.stop = json!({"stop_reason": "end_turn", "stop_sequence": null});
         // This round is now the last one, so it no longer counts as an earlier one.

@@ -268,15 +268,18 @@ impl Reader for Responses {
         write_event(Some("response.completed"), &data, out);
     }
 
-    fn broken_off(&mut self, message: &str) -> Option<Vec<u8>> {
+    fn failed(&mut self, error: &Value, out: &mut Vec<u8>) {
         let mut response = self.first.clone();
         response["status"] = json!("failed");
-        response["error"] = json!({"code": "server_error", "message": message});
+        let error = &error["error"];
+        response["error"] = json!({"code": error["code"], "message": error["message"]});
         let data = json!({
             "type": "response.failed", "sequence_number": self.sequence, "response": response
         });
-        let mut out = Vec::new();
-        write_event(Some("response.failed"), &data, &mut out);
-        Some(out)
+        write_event(Some("response.failed"), &data, out);
+    }
+
+    fn always_ends(&self) -> bool {
+        true
     }
 }
