@@ -50,9 +50,14 @@ impl Serving {
     }
 
     fn post(&self, text: &str, header: &str) -> String {
-        let body = format!(
-            "{{\"model\": \"gpt-4o\", \"messages\": [{{\"role\": \"user\", \"content\": \"{text}\"}}]}}"
-        );
+        self.send(
+            &format!("{{\"role\": \"user\", \"content\": \"{text}\"}}"),
+            header,
+        )
+    }
+
+    fn send(&self, messages: &str, header: &str) -> String {
+        let body = format!("{{\"model\": \"gpt-4o\", \"messages\": [{messages}]}}");
         self.ask(&format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer k\r\n{header}\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -111,6 +116,55 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
         log.contains("127.0.0.1:9 now") && log.contains("needs a restart"),
         "{log}"
     );
+}
+
+/// The engine's own figures, or those of the safety net if it overruled the engine.
+#[cfg(unix)]
+#[test]
+fn the_log_of_a_compaction_shows_the_figures_that_triggered_it() {
+    let late = "tiered, engines: {tiered: {thresholds: {compactionTrigger: 0.94}}}";
+    let due = "a compaction is due from 10,000, in a window of 20,000";
+    let hygiene = "hygiene fires at 17,000, 85 % of a window of 20,000";
+    for (engine, least, figures) in [
+        ("compressor", 10_000, due),
+        ("lcm", 10_000, due),
+        (late, 17_000, hygiene),
+    ] {
+        let provider = StandIn::start();
+        provider.answer_with(|_| Answer::text("Yes."));
+        let config = format!(
+            "model: {{context_length: 20000}}\ncompression: {{threshold: 0.5, timing: threshold}}\n\
+             context: {{engine: {engine}}}\n"
+        );
+        let home = home(&provider, &config);
+        let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
+        let mut said = Vec::new();
+        for turn in 0..16 {
+            let words = "word ".repeat(900);
+            said.push(format!(
+                r#"{{"role": "user", "content": "{turn} {words}"}}"#
+            ));
+            let answer = serving.send(&said.join(","), "x-contexture-session: s\r\n");
+            assert!(answer.contains("200 OK"), "{answer}");
+            said.push(r#"{"role": "assistant", "content": "Yes."}"#.to_owned());
+        }
+        serving.signal(rustix::process::Signal::TERM);
+        serving.0.wait().unwrap();
+        let mut log = String::new();
+        serving.2.read_to_string(&mut log).unwrap();
+        let mut lines = log.lines();
+        let made = "outcome=\"compacted\" before=";
+        let line = lines.find(|line| line.contains("session=s") && line.contains(made));
+        let line = line.unwrap_or_else(|| panic!("{engine}: {log}"));
+        assert!(
+            line.contains(figures) && line.contains("window=20000"),
+            "{line}"
+        );
+        let (_, prompt) = line.split_once("the prompt has ").unwrap();
+        let (prompt, _) = prompt.split_once(" tokens").unwrap();
+        let prompt: u64 = prompt.replace(',', "").parse().unwrap();
+        assert!((least..20_000).contains(&prompt), "{line}");
+    }
 }
 
 #[test]
@@ -197,24 +251,74 @@ fn run_tells_a_command_where_the_gateway_is() {
     assert!(words[0].starts_with("http://127.0.0.1:"), "{stdout}");
     assert_eq!(words[1], format!("{}/v1", words[0]));
     assert_eq!(words[2..], ["--flag", "x"]);
-    let codex = home.put("codex", "#!/bin/sh\necho \"$@\"\n");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&codex, mode).unwrap();
-    let ran = home
-        .command(["run", "--", &codex, "exec", "go"])
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8(ran.stdout).unwrap();
-    assert!(
-        stdout.starts_with("-c openai_base_url=\"http://127.0.0.1:")
-            && stdout.ends_with("exec go\n"),
-        "{stdout}"
-    );
     let missing = home
         .command(["run", "--", "/no/such/program"])
         .output()
         .unwrap();
     assert_eq!(missing.status.code(), Some(2));
+}
+
+/// From version 0.169 on, a Codex that is logged in uses a base URL only if its provider has a name of its own.
+#[cfg(unix)]
+#[test]
+fn run_gives_codex_a_provider_of_its_own_if_it_is_logged_in() {
+    let provider = StandIn::start();
+    let home = home(&provider, "");
+    let codex = home.put(
+        "codex",
+        "#!/bin/sh\nfor it in \"$@\"; do echo \"$it\"; done\n",
+    );
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&codex, mode).unwrap();
+    let run = |folder: &str, arguments: &[&str]| {
+        let all = [&["run", "--", codex.as_str()], arguments].concat();
+        let mut command = home.command(all);
+        command.env("CODEX_HOME", home.path(folder));
+        let ran = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let given: Vec<String> = text(ran.stdout).lines().map(str::to_owned).collect();
+        (given, text(ran.stderr))
+    };
+    home.put(
+        "key/auth.json",
+        r#"{"auth_mode": "apikey", "OPENAI_API_KEY": "x"}"#,
+    );
+    for folder in ["nothing", "key"] {
+        let (given, _) = run(folder, &["exec", "go"]);
+        assert!(
+            given[1].starts_with("openai_base_url=\"http://127.0.0.1:"),
+            "{given:?}"
+        );
+        assert_eq!([&given[..1], &given[2..]].concat(), ["-c", "exec", "go"]);
+    }
+    let login =
+        r#"{"auth_mode": "chatgpt", "OPENAI_API_KEY": null, "tokens": {"access_token": "x"}}"#;
+    home.put("login/auth.json", login);
+    let (given, _) = run("login", &["exec", "go"]);
+    assert_eq!(
+        [&given[..3], &given[4..]].concat(),
+        ["-c", "model_provider=\"contexture\"", "-c", "exec", "go"]
+    );
+    let (base, settings) = given[3].split_once("/backend-api/codex\"").unwrap();
+    let before = "model_providers.contexture={name=\"contexture\",base_url=\"http://127.0.0.1:";
+    assert!(base.starts_with(before), "{given:?}");
+    assert_eq!(
+        settings,
+        ",requires_openai_auth=true,wire_api=\"responses\"}"
+    );
+    // Another provider that the user chose stays, and the command says so.
+    home.put("other/auth.json", login);
+    home.put("other/config.toml", "model_provider = \"corp\"\n");
+    let chosen = ["-c", "model_provider=corp", "exec", "go"];
+    for (folder, arguments) in [("other", &chosen[2..]), ("login", &chosen[..])] {
+        let (given, said) = run(folder, arguments);
+        assert_eq!(given, arguments);
+        let first = said.lines().next().unwrap();
+        assert!(
+            first.contains("its provider `corp`") && first.contains("not managed"),
+            "{said}"
+        );
+    }
 }
 
 /// A command that runs under `contexture run` until it is told to end. The variables that it was given are read first.

@@ -104,6 +104,94 @@ pub(super) struct Addresses {
     /// The address that the configuration names.
     openai: Option<String>,
     anthropic: Option<String>,
+    codex: Codex,
+}
+
+/// How Codex finds its model, if it is the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Codex {
+    /// Through its built-in provider, with an API key.
+    Key,
+    /// Through its built-in provider, with a ChatGPT login. From version 0.169 on it then uses the address that the
+    /// account names, whatever base URL is set. Only a provider of another name uses its own base URL.
+    Login,
+    /// Through another provider, which has its own address.
+    Other(String),
+}
+
+impl Codex {
+    /// The provider that it is given for a login. docs/gateway.md recommends the same name for `contexture serve`.
+    const PROVIDER: &str = "contexture";
+
+    /// As its command line or else its configuration says. `read` returns a file of its home folder, and an empty text if
+    /// there is none.
+    fn of(arguments: &[String], read: &dyn Fn(&str) -> String, has_key: bool) -> Self {
+        if arguments.iter().any(|argument| argument == "--oss") {
+            return Self::Other("--oss".to_owned());
+        }
+        let config = read("config.toml");
+        let overrides = options(arguments, "-c", "--config").join("\n");
+        let in_profile = || {
+            let chosen = options(arguments, "-p", "--profile")
+                .pop()
+                .map(str::to_owned);
+            let name = chosen.or_else(|| toml_text(&config, "", "profile"))?;
+            let own = read(&format!("{name}.config.toml"));
+            toml_text(&own, "", KEY)
+                .or_else(|| toml_text(&config, &format!("profiles.{name}"), KEY))
+        };
+        const KEY: &str = "model_provider";
+        let provider = toml_text(&overrides, "", KEY)
+            .or_else(in_profile)
+            .or_else(|| toml_text(&config, "", KEY));
+        let is_login = !has_key && is_login(&read("auth.json"));
+        match provider.as_deref() {
+            None | Some("openai" | Self::PROVIDER) if is_login => Self::Login,
+            None | Some("openai") => Self::Key,
+            Some(provider) => Self::Other(provider.to_owned()),
+        }
+    }
+
+    /// The settings that make it use the gateway at `base`.
+    fn settings(&self, base: &str) -> Vec<String> {
+        match self {
+            Self::Key => vec![format!("openai_base_url=\"{base}/v1\"")],
+            Self::Login => {
+                let name = Self::PROVIDER;
+                vec![
+                    format!("model_provider=\"{name}\""),
+                    format!(
+                        "model_providers.{name}={{name=\"{name}\",base_url=\"{base}/backend-api/codex\",\
+                         requires_openai_auth=true,wire_api=\"responses\"}}"
+                    ),
+                ]
+            }
+            Self::Other(_) => Vec::new(),
+        }
+    }
+}
+
+/// The values of an option, in any of the forms `-c x`, `-cx`, `--config x` and `--config=x`.
+fn options<'a>(arguments: &'a [String], short: &str, long: &str) -> Vec<&'a str> {
+    let values = arguments.iter().enumerate().filter_map(|(at, argument)| {
+        if argument == short || argument == long {
+            return arguments.get(at + 1).map(String::as_str);
+        }
+        match argument.strip_prefix(long) {
+            Some(value) => value.strip_prefix('='),
+            None => argument.strip_prefix(short),
+        }
+    });
+    values.collect()
+}
+
+/// Whether an `auth.json` of Codex is that of a ChatGPT login.
+fn is_login(auth: &str) -> bool {
+    let auth: serde_json::Value = serde_json::from_str(auth).unwrap_or_default();
+    match auth["auth_mode"].as_str() {
+        Some(mode) => mode.eq_ignore_ascii_case("chatgpt"),
+        None => auth["tokens"].is_object() && auth["OPENAI_API_KEY"].is_null(),
+    }
 }
 
 /// An address without insignificant parts.
@@ -152,6 +240,7 @@ impl Addresses {
             given,
             openai: config.openai.base_url.clone(),
             anthropic: config.anthropic.base_url.clone(),
+            codex: agent.codex(env),
         })
     }
 
@@ -210,6 +299,11 @@ impl Addresses {
                 given.name, given.url
             )
         }));
+        if let Codex::Other(provider) = &self.codex {
+            told.push(format!(
+                "Codex uses its provider `{provider}`, which has its own address: what goes there is not managed"
+            ));
+        }
         told
     }
 
@@ -235,21 +329,30 @@ fn codex_folder(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     folder.or_else(|| Some(PathBuf::from(env("HOME")?).join(".codex")))
 }
 
-/// The `openai_base_url` in a configuration of Codex, which precedes all tables.
-fn codex_base_url(toml: &str) -> Option<String> {
-    let top = toml
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.starts_with('['));
-    let values = top.filter_map(|line| {
-        let (key, value) = line.split_once('=')?;
+/// The text under a key of a table in a TOML document, or of none if `table` is empty.
+fn toml_text(toml: &str, table: &str, key: &str) -> Option<String> {
+    let mut current = String::new();
+    let values = toml.lines().map(str::trim).filter_map(|line| {
+        if let Some(name) = line.strip_prefix('[') {
+            current = name
+                .split(']')
+                .next()
+                .unwrap_or_default()
+                .replace(['"', '\'', ' '], "");
+            return None;
+        }
+        let (own, value) = line.split_once('=')?;
+        if current != table || own.trim().trim_matches('"') != key {
+            return None;
+        }
         let value = value.trim();
-        let quote = value
-            .chars()
-            .next()
-            .filter(|quote| matches!(quote, '"' | '\''))?;
-        let (url, _) = value.get(1..)?.split_once(quote)?;
-        (key.trim().trim_matches('"') == "openai_base_url").then(|| url.to_owned())
+        let quoted = |quote| value.strip_prefix(quote)?.split_once(quote);
+        // Codex takes a text without quotes on its command line.
+        let text = quoted('"')
+            .or_else(|| quoted('\''))
+            .or_else(|| value.split_once('#'));
+        let text = text.map_or(value, |(text, _)| text);
+        Some(text.trim().to_owned())
     });
     values.last()
 }
@@ -271,17 +374,28 @@ fn opencode_base_urls(json: &str) -> Vec<(String, Api, String)> {
         .collect()
 }
 
+/// A file of Codex's; empty if there is none.
+fn read_of_codex(env: &dyn Fn(&str) -> Option<String>, name: &str) -> String {
+    let text = codex_folder(env).map(|folder| std::fs::read_to_string(folder.join(name)));
+    text.and_then(Result::ok).unwrap_or_default()
+}
+
 /// The program that a command runs.
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) name: String,
+    arguments: Vec<String>,
 }
 
 impl Agent {
     pub(super) fn of(command: &[OsString]) -> Self {
         let program = command.first().map(Path::new).and_then(Path::file_stem);
+        let arguments = command.iter().skip(1);
         Self {
             name: program.unwrap_or_default().to_string_lossy().into_owned(),
+            arguments: arguments
+                .map(|argument| argument.to_string_lossy().into_owned())
+                .collect(),
         }
     }
 
@@ -300,8 +414,9 @@ impl Agent {
         let versioned = format!("{base}/v1");
         let mut told = Command::new(program);
         if self.name == "codex" {
-            told.arg("-c")
-                .arg(format!("openai_base_url=\"{versioned}\""));
+            for setting in addresses.codex.settings(base) {
+                told.arg("-c").arg(setting);
+            }
         }
         let pass = gateway.pass();
         if self.name == "opencode" && std::env::var_os("OPENCODE_CONFIG_CONTENT").is_none() {
@@ -396,14 +511,23 @@ impl Agent {
         })
     }
 
+    /// How Codex finds its model.
+    fn codex(&self, env: &dyn Fn(&str) -> Option<String>) -> Codex {
+        if self.name != "codex" {
+            return Codex::Key;
+        }
+        let has_key = env("CODEX_API_KEY").is_some_and(|key| !key.trim().is_empty());
+        Codex::of(&self.arguments, &|name| read_of_codex(env, name), has_key)
+    }
+
     /// The addresses in the agent's own configuration that [`told`](Self::told) overrides, with their keys.
     fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Api, String)> {
         let home = || env("HOME").map(PathBuf::from);
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
         match self.name.as_str() {
             "codex" => {
-                let text = codex_folder(env).map(|folder| read(folder.join("config.toml")));
-                let url = text.as_deref().and_then(codex_base_url);
+                let config = read_of_codex(env, "config.toml");
+                let url = toml_text(&config, "", "openai_base_url");
                 let name = "openai_base_url of Codex's config.toml".to_owned();
                 url.map(|url| (name, Api::OpenAi, url))
                     .into_iter()
@@ -427,8 +551,8 @@ impl Agent {
                          Vertex: take it out there, and name it as `upstream.anthropic.base_url`"
                 .to_owned(),
             "codex" => format!(
-                "a custom `model_provider` in Codex's config.toml has its own address: run `contexture serve`, \
-                 set its base_url to {base}/v1, and name the old one as `upstream.openai.base_url`"
+                "a `model_provider` of Codex's own has its own address: run `contexture serve`, set its base_url to \
+                 {base}/v1, and name the old one as `upstream.openai.base_url`"
             ),
             "opencode" => format!(
                 "a custom provider in opencode.json has its own address: run `contexture serve`, and set its \
@@ -541,6 +665,77 @@ mod tests {
             of("claude").urls().openai.as_deref(),
             Some("https://env.example/v1")
         );
+    }
+
+    #[test]
+    fn codex_uses_the_provider_that_it_is_told_to_use() {
+        let login = r#"{"auth_mode": "chatgpt", "OPENAI_API_KEY": null, "tokens": {}}"#;
+        let earlier = r#"{"OPENAI_API_KEY": null, "tokens": {"access_token": "x"}}"#;
+        let key = r#"{"auth_mode": "apikey", "OPENAI_API_KEY": "x", "tokens": {}}"#;
+        let of = |arguments: &str, config: &str, auth: &str, has_key| {
+            let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+            let read = |name: &str| match name {
+                "config.toml" => config.to_owned(),
+                "auth.json" => auth.to_owned(),
+                "corp.config.toml" => "model_provider = \"gw\"\n".to_owned(),
+                _ => String::new(),
+            };
+            Codex::of(&arguments, &read, has_key)
+        };
+        for auth in [login, earlier] {
+            assert_eq!(of("exec go", "", auth, false), Codex::Login);
+            assert_eq!(of("exec go", "", auth, true), Codex::Key);
+        }
+        for auth in [
+            key,
+            "",
+            "{}",
+            "not JSON",
+            r#"{"OPENAI_API_KEY": "x", "tokens": {}}"#,
+        ] {
+            assert_eq!(of("exec go", "", auth, false), Codex::Key, "{auth}");
+        }
+        let profiles =
+            "profile = \"a\"\n[profiles.a]\nmodel_provider = \"gw\"\n[profiles.b]\nmodel = \"x\"\n";
+        for (arguments, config) in [
+            ("", "model_provider = \"gw\" # ours\n"),
+            ("", "model_provider='gw'\n"),
+            ("", profiles),
+            ("-p corp", ""),
+            ("-p a", "[profiles.\"a\"]\nmodel_provider = \"gw\"\n"),
+            ("--profile=a", "[profiles.a]\nmodel_provider = \"gw\"\n"),
+            ("-c model_provider=gw exec go", ""),
+            ("-cmodel_provider='gw'", ""),
+            ("exec --config model_provider=\"gw\" go", ""),
+            (
+                "exec --config=model_provider=gw go",
+                "model_provider = \"other\"\n",
+            ),
+        ] {
+            let found = of(arguments, config, login, false);
+            assert_eq!(
+                found,
+                Codex::Other("gw".to_owned()),
+                "{arguments}: {config}"
+            );
+        }
+        assert_eq!(
+            of("--oss", "", login, false),
+            Codex::Other("--oss".to_owned())
+        );
+        for (arguments, config) in [
+            ("", "model_provider = \"openai\"\n"),
+            ("", "model_provider = \"contexture\"\n"),
+            ("-p b", profiles),
+            ("-c model_provider=openai", "model_provider = \"gw\"\n"),
+            ("-c model=gw", "[other]\nmodel_provider = \"gw\"\n"),
+        ] {
+            assert_eq!(
+                of(arguments, config, login, false),
+                Codex::Login,
+                "{arguments}: {config}"
+            );
+        }
     }
 
     #[test]
