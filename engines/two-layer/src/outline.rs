@@ -90,10 +90,11 @@ impl<'m, 'a> Outline<'m, 'a> {
         self.units.partition_point(|unit| unit.end <= at)
     }
 
-    /// Whether this message has to be left as it is or leave: thinking, what of the model's it leads to, and calls in
-    /// flight.
+    /// Whether this message has to be left as it is or leave: thinking about the question, what of the model's a message
+    /// of nothing but thinking leads to, and calls in flight.
     pub(crate) fn is_untouchable(&self, at: usize) -> bool {
-        self.messages[at].has_thinking()
+        let is_current = self.question.is_none_or(|question| at > question);
+        is_current && self.messages[at].has_thinking()
             || thinking_leads_to(self.messages, at)
             || at >= self.waits_from
     }

@@ -266,8 +266,19 @@ fn long_texts_are_cut_but_never_the_current_question() {
 }
 
 #[test]
-fn calls_in_flight_and_thinking_are_not_touched() {
-    let mut chat = searches(5, 500);
+fn calls_in_flight_and_current_thinking_are_not_touched() {
+    let mut chat = searches(2, 500);
+    // About an earlier question, what stands beside thinking is cut, but not what a message of nothing but thinking
+    // leads to.
+    let early = chat.messages.len();
+    let written = serde_json::json!({"content": filler(2, 900)}).to_string();
+    let called = chat.calls(&filler(1, 900), &[("w0", "write", &written)]);
+    called.has_thinking = true;
+    chat.result("w0", "write", "done");
+    chat.assistant("").has_thinking = true;
+    chat.assistant(filler(8, 900));
+    chat.user("And now?");
+    chat.tool("search", "{}", filler(9, 500));
     chat.assistant(filler(4, 900)).has_thinking = true;
     chat.assistant(filler(5, 900));
     let long = serde_json::json!({"command": filler(3, 900)}).to_string();
@@ -281,6 +292,9 @@ fn calls_in_flight_and_thinking_are_not_touched() {
     assert_eq!(after.messages[last - 2..], chat.messages[last - 2..]);
     assert_eq!(after.messages[last - 4], chat.messages[last - 4]);
     assert!(after.messages[last - 3].text.starts_with("[truncated: "));
+    let cut = &after.messages[early];
+    assert!(cut.text.starts_with("[truncated: ") && cut.calls[0].arguments.len() <= 200);
+    assert_eq!(after.messages[early + 3], chat.messages[early + 3]);
 }
 
 // Layer 2.
