@@ -268,7 +268,7 @@ fn a_restored_message_stays_restored_whatever_window_the_client_sends() {
             Wire::Chat => ORDER,
             _ => &ORDER[8..20],
         };
-        for (step, sends) in order.chars().enumerate() {
+        for (step, sends) in order.char_indices() {
             // Now and then the conversation goes on.
             if step % 3 == 2 {
                 let [question, ..] = wire.turn(10 + step);
