@@ -246,6 +246,7 @@ methods! {
         Log = "log",
         IsCancelled = "is_cancelled",
         NowMs = "now_ms",
+        MayReadSession = "may_read_session",
     }
 }
 

@@ -46,6 +46,12 @@ pub trait HostServices: Send + Sync {
     fn is_cancelled(&self) -> bool;
     /// The time, in milliseconds since the Unix epoch.
     fn now_ms(&self) -> i64;
+    /// Whether what is kept of another session may be shown in this one. Several people may share a store: an engine whose
+    /// tools look into other sessions asks before each look, whatever its settings allow. By default all may be shown.
+    fn may_read_session(&self, session: &str) -> bool {
+        let _ = session;
+        true
+    }
 }
 
 /// The services of the host, cheap to clone and usable from any thread for as long as the session lasts.

@@ -145,6 +145,16 @@ impl Rounds {
         let usage = self.usage;
         let session = self.turned.session.clone();
         let is_whole = visible.is_none();
+        // The next request may come as soon as the client has the end, and be for another gateway.
+        let (own, asked) = (Arc::clone(shared), Arc::clone(&self.asked));
+        let answer = visible.clone().unwrap_or_else(|| round.items.clone());
+        let noting = shared.work.done(move || asked.note_answer(&own, &answer));
+        if tokio::time::timeout(settings.max_hold, noting)
+            .await
+            .is_err()
+        {
+            tracing::warn!(session, "an answer was not noted yet");
+        }
         slot.leave(Ended {
             rounds: self,
             round,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use contexture::formats;
 use contexture::providers::ModelClient;
 use contexture::session::{
-    AgentWindow, CompactionReport, OutcomeKind, Session, SessionError, SessionOptions,
+    AgentWindow, CompactionReport, OutcomeKind, RecordError, Session, SessionError, SessionOptions,
 };
 use contexture::{Compact, TurnOptions};
 use contexture_engine_api::Decision;
@@ -20,8 +20,9 @@ use crate::failure::Failure;
 use crate::headers;
 use crate::heal;
 use crate::hidden;
+use crate::identity::Said;
 use crate::lineage::{self, Seen};
-use crate::session_key::{self, Key};
+use crate::session_key::{self, Key, Scope};
 use crate::sessions::{Held, Limit, Opening, Place};
 use crate::side_call;
 use crate::stream::Tools;
@@ -32,8 +33,17 @@ use crate::{Shared, settings::Settings, window};
 pub(crate) enum Kind {
     /// A turn of a conversation.
     Turn(Arc<Asked>),
-    /// The request is passed on unchanged. Holds the reason, and the client's name for its session.
-    Untouched(Why, Option<String>),
+    /// The request is passed on unchanged.
+    Untouched(Untouched),
+}
+
+/// A request that is passed on unchanged.
+pub(crate) struct Untouched {
+    pub(crate) why: Why,
+    /// The client's name for its session.
+    pub(crate) session: Option<String>,
+    /// Where to remember the answer, if it sums a session up.
+    pub(crate) sums_up: Option<lineage::Place>,
 }
 
 /// A turn that is asked for.
@@ -102,7 +112,22 @@ pub(crate) struct Posted {
     /// The upstream URL.
     pub(crate) url: String,
     pub(crate) tenant: Option<String>,
+    pub(crate) is_owner: bool,
     pub(crate) body: Bytes,
+}
+
+impl Posted {
+    /// Whose sessions it may have anything to do with.
+    fn scope(&self) -> Scope<'_> {
+        Scope {
+            tenant: self.tenant.as_deref(),
+        }
+    }
+
+    /// Whether it came with a token, so that a session's name is enough to go on with it.
+    fn is_trusted(&self) -> bool {
+        self.is_owner || self.tenant.is_some()
+    }
 }
 
 /// Finds out what a request is.
@@ -114,10 +139,10 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
         api,
         headers,
         url,
-        tenant,
         body,
+        ..
     } = posted;
-    let (api, tenant) = (*api, tenant.as_deref());
+    let api = *api;
     let text = as_text(body)?;
     let format = api.format();
     let wire = formats::split(text, Some(format)).map_err(|error| Failure::new("format", error))?;
@@ -130,8 +155,15 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
     } else {
         None
     };
+    let key = session_key::key(headers, &wire);
+    let system = system_hash(&wire);
     if let Some(why) = why {
-        return Ok(Kind::Untouched(why, session_key::key(headers, &wire).name));
+        let sums_up = sums_up(shared, posted, &wire, &key, system, &why);
+        return Ok(Kind::Untouched(Untouched {
+            sums_up: sums_up.map_err(|error| Failure::new("record", error))?,
+            session: key.name,
+            why,
+        }));
     }
     let model = wire.model.as_deref().unwrap_or_default();
     let Some(agent) = window::of(settings, headers, &wire, model) else {
@@ -140,21 +172,23 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
             format!("the window of the model `{model}` is not known: set `model.context_length`"),
         ));
     };
-    let said = shared.identities.of(format, &wire.messages);
-    let system = system_hash(&wire);
-    let key = session_key::key(headers, &wire);
-    let name = name_of(&key, tenant, system, &said);
-    let is_answer = |raw: &&str| raw.contains("\"assistant\"") || raw.contains("\"function_call\"");
-    let answer = wire.messages.iter().rposition(is_answer);
+    let said = shared.identities.said(format, &wire.messages);
+    let name = name_of(&key, system, &said);
     let seen = Seen {
+        format,
         system,
-        messages: &said,
-        answer: answer.and_then(|at| said.get(at)).copied(),
+        messages: &wire.messages,
+        said: &said,
+        compacted: &wire.compacted,
+        said_before: &shared.identities.said(format, &wire.compacted),
         is_continued: session_key::is_continued(&wire) || !wire.compacted.is_empty(),
         is_exact: key.is_exact,
+        is_trusted: posted.is_trusted(),
     };
-    let found = lineage::find(shared.host.record(), &name, &seen)
+    let (record, scope) = (shared.host.record(), posted.scope());
+    let found = lineage::find(record, &shared.sessions, &scope, &name, &seen)
         .map_err(|error| Failure::new("record", error))?;
+    let said: Vec<u64> = said.iter().map(|said| said.identity).collect();
     let without_tools = matches!(
         wire.member("tool_choice"),
         Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
@@ -177,6 +211,7 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
         api,
         opening: Opening {
             id: found.session.clone(),
+            tenant: posted.tenant.clone(),
             agent,
             provider: settings.cache_provider(api),
             offer_tools: !settings.observe,
@@ -199,17 +234,47 @@ fn trigger(decision: &Decision, report: &CompactionReport) -> String {
     safety_net.map_or_else(|| decision.reason().to_owned(), Clone::clone)
 }
 
-fn name_of(key: &Key, tenant: Option<&str>, system: u64, said: &[u64]) -> String {
-    let name = match &key.name {
+/// Where the answer of a side call is to be remembered: of the session that the call shows to belong to, if it asks for a
+/// summary of that. An agent that begins anew with the summary shows then where it comes from.
+fn sums_up(
+    shared: &Shared,
+    posted: &Posted,
+    wire: &formats::WireBody<'_>,
+    key: &Key,
+    system: u64,
+    why: &Why,
+) -> Result<Option<lineage::Place>, RecordError> {
+    let is_summary = why.detail == "summary" || why.reason == "compaction_trigger";
+    // The last message asks for the summary.
+    let Some((_, messages)) = wire.messages.split_last().filter(|_| is_summary) else {
+        return Ok(None);
+    };
+    let format = posted.api.format();
+    let said = shared.identities.said(format, messages);
+    let seen = Seen {
+        format,
+        system,
+        messages,
+        said: &said,
+        compacted: &wire.compacted,
+        said_before: &shared.identities.said(format, &wire.compacted),
+        is_continued: false,
+        // Whatever was changed for the summary, it is one of this conversation.
+        is_exact: true,
+        is_trusted: posted.is_trusted(),
+    };
+    let name = name_of(key, system, &said);
+    lineage::find_known(shared.host.record(), &posted.scope(), &name, &seen)
+}
+
+/// What the conversations of a request go by: the client's name for its session, or how it begins.
+fn name_of(key: &Key, system: u64, said: &[Said]) -> String {
+    match &key.name {
         Some(name) => name.clone(),
         None => {
-            let first = said.first().copied().unwrap_or_default();
+            let first = said.first().map_or(0, |said| said.identity);
             format!("h-{:016x}", system.rotate_left(1) ^ first)
         }
-    };
-    match tenant {
-        Some(tenant) => format!("{tenant}/{name}"),
-        None => name,
     }
 }
 
@@ -233,6 +298,11 @@ impl Asked {
     /// Why it has to leave as it came.
     pub(crate) fn turn(&self, shared: &Shared, place: &mut Place) -> Result<Turned, Failure> {
         let mut held = place.hold(&shared.host, &self.opening)?;
+        let holds = self.found.still_holds(shared.host.record());
+        if !holds.map_err(|error| Failure::new("record", error))? {
+            let detail = "another request went on with the session at the same time";
+            return Err(Failure::new("overtaken", detail));
+        }
         held.stays = true;
         if let Some(model) = &self.agent_model {
             held.session.lend_model(model);
@@ -272,9 +342,26 @@ impl Asked {
 
     /// Notes that its conversation had it. A failure is logged.
     pub(crate) fn note(&self, shared: &Shared) {
-        if let Err(error) = self.found.note(shared.host.record()) {
+        self.noted(self.found.note(shared.host.record()));
+    }
+
+    /// Notes what the client is answered, which shows later that it goes on with the session. A failure is logged.
+    pub(crate) fn note_answer(&self, shared: &Shared, answer: &[String]) {
+        let said = shared.identities.said(self.api.format(), answer);
+        if let Some(mark) = lineage::mark_of_answer(&said) {
+            self.noted(self.found.note_answer(shared.host.record(), mark));
+        }
+    }
+
+    fn noted(&self, noted: Result<(), RecordError>) {
+        if let Err(error) = noted {
             tracing::warn!("session `{}`: {error}", self.opening.id);
         }
+    }
+
+    /// The session that it may go on with, although nothing shows that it does.
+    pub(crate) fn follows(&self) -> Option<&str> {
+        self.found.follows.as_deref()
     }
 
     /// The body that would be sent for this one, with nothing taken in; none where it goes on with no session.

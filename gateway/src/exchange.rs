@@ -3,6 +3,7 @@
 mod first;
 mod replies;
 mod rounds;
+mod summary;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -18,7 +19,7 @@ use crate::Shared;
 use crate::answer::{Slot, turn_in};
 use crate::api::Api;
 use crate::coding;
-use crate::conversation::{self, Asked, Kind, Posted, Turned};
+use crate::conversation::{self, Asked, Kind, Posted, Turned, Untouched};
 use crate::endpoint::Route;
 use crate::failure::Failure;
 use crate::headers;
@@ -43,6 +44,8 @@ pub(crate) struct Incoming {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) tenant: Option<String>,
+    /// Whether it came with the token of the home directory.
+    pub(crate) is_owner: bool,
     pub(crate) counted: Counted,
 }
 
@@ -56,10 +59,7 @@ impl Incoming {
     /// The session's name with the tenant's name before it, if the client names a session.
     fn session(&self, named: Option<String>) -> Option<String> {
         let name = named.or_else(|| session_key::name_in(&self.headers));
-        match &self.tenant {
-            Some(tenant) => Some(format!("{tenant}/{}", name.unwrap_or_default())),
-            None => name,
-        }
+        session_key::row(self.tenant.as_deref(), name)
     }
 }
 
@@ -117,6 +117,7 @@ fn reading(
         headers: incoming.headers.clone(),
         url: incoming.url(&settings),
         tenant: incoming.tenant.clone(),
+        is_owner: incoming.is_owner,
         body: incoming.body.clone(),
     };
     move || conversation::read(&shared, &settings, &posted)
@@ -217,10 +218,14 @@ pub(crate) async fn answer(
     let (asked, turned) = match begun {
         Begun::Turned(asked, turned) => (asked, Some(turned)),
         Begun::Read(Ok(Kind::Turn(asked))) => (asked, None),
-        Begun::Read(Ok(Kind::Untouched(why, session))) => {
-            let session = incoming.session(session);
-            let passed = Passed::of(why, session);
-            return pass(&shared, &settings, api, incoming, passed).await;
+        Begun::Read(Ok(Kind::Untouched(untouched))) => {
+            let session = incoming.session(untouched.session);
+            let passed = Passed::of(untouched.why, session);
+            let answer = pass(&shared, &settings, api, incoming, passed).await;
+            return match untouched.sums_up {
+                Some(place) => summary::remembered(shared, &settings, api, place, answer),
+                None => answer,
+            };
         }
         Begun::Read(Err(failure)) => {
             return fail_open(&shared, &settings, api, incoming, None, failure).await;
@@ -250,6 +255,14 @@ pub(crate) async fn answer(
         .add("requests_total", &labels(api, "managed"), 1.0);
     let session = asked.opening.id.clone();
     let fallback = turned.fallback.clone();
+    if let Some(follows) = asked.follows() {
+        shared.metrics.add("unproven_total", "", 1.0);
+        tracing::info!(
+            session,
+            follows,
+            "a session of its own: nothing in the request shows that it goes on with the other one"
+        );
+    }
     if let Some(why) = &fallback {
         shared.unmanaged.note(&shared.metrics, Some(&session), why);
     }
@@ -261,8 +274,13 @@ pub(crate) async fn answer(
         shared,
         settings,
     };
+    let follows = asked.follows().map(str::to_owned);
     let answer = managed(exchange, slot, asked, (turned, held), incoming.counted).await;
-    said(answer, &session, fallback.as_ref())
+    let mut answer = said(answer, &session, fallback.as_ref());
+    if let Some(follows) = follows {
+        headers::set(answer.headers_mut(), headers::FOLLOWS, &follows);
+    }
+    answer
 }
 
 /// Adds headers that say what became of the request. Also used for the gateway's own errors.
@@ -339,7 +357,7 @@ async fn observed(
         let shared = Arc::clone(&shared);
         async move { shared.work.done(reading).await.and_then(|read| read) }
     });
-    let named = incoming.session(None);
+    let (tenant, named) = (incoming.tenant.clone(), incoming.session(None));
     let mut response = through(&settings, api, incoming, None).await;
     let read = match timeout(settings.max_hold, read).await {
         Ok(Ok(read)) => read,
@@ -355,7 +373,10 @@ async fn observed(
             let why = Why::new(Status::Observed, "observed", detail);
             (why, Some(session))
         }
-        Ok(Kind::Untouched(why, session)) => (why, session.or(named)),
+        Ok(Kind::Untouched(Untouched { why, session, .. })) => {
+            let session = session.map(|name| session_key::row(tenant.as_deref(), Some(name)));
+            (why, session.unwrap_or(named))
+        }
         Err(failure) => {
             let label = format!("reason=\"{}\"", failure.reason);
             shared.metrics.add("failed_open_total", &label, 1.0);

@@ -12,6 +12,8 @@ pub(crate) const OWN: &str = "x-contexture-";
 pub(crate) const TOKEN: &str = "x-contexture-token";
 /// The session that a client asks for, and the one that an answer belongs to.
 pub(crate) const SESSION: &str = "x-contexture-session";
+/// The session that a new one may go on with, although its request does not show that it does.
+pub(crate) const FOLLOWS: &str = "x-contexture-follows";
 /// What the gateway did with a request: the name of a [`Status`](crate::unmanaged::Status).
 pub(crate) const STATUS: &str = "x-contexture-status";
 /// Why a request was not managed.

@@ -24,6 +24,7 @@ mod lineage;
 mod metrics;
 mod overflow;
 mod page;
+mod proof;
 mod routes;
 mod serving;
 mod session_key;

@@ -26,6 +26,10 @@ const COUNTERS: &[(&str, &str)] = &[
          reason.",
     ),
     (
+        "unproven_total",
+        "Sessions that began because a request did not show that it goes on with one that is there.",
+    ),
+    (
         "engine_failures_total",
         "Requests whose engine or store did not do its part, whatever became of them, by the part.",
     ),

@@ -1,7 +1,7 @@
 //! The page at `/` and what it asks for: sessions, their turns and compactions, and the tools of their engines.
 //!
 //! The page itself holds nothing, and needs no token. What it shows has the rule of all requests: a tenant's own sessions,
-//! and all of them if there are no tenants.
+//! and those of nobody in particular if there are no tenants. The owner of the home directory sees all of them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::exchange::Incoming;
-use crate::{Shared, account, headers};
+use crate::{Shared, account, headers, lineage};
 
 const PAGE: &str = include_str!("page/page.html");
 
@@ -106,12 +106,17 @@ struct Asked {
 fn tell(shared: &Shared, incoming: &Incoming) -> Result<Value, Refused> {
     let query = incoming.query.trim_start_matches('?');
     let tenant = incoming.tenant.as_deref();
-    let may_see = |id: &str| match tenant {
+    let record = shared.host.record();
+    // A session's id is no proof of whose it is: anybody may call one `alice/work`.
+    let tenants = record.tenants().map_err(failed)?;
+    // Whoever can read the token of the home directory can read the sessions in it.
+    let may_see = |id: &str| incoming.is_owner || tenants.get(id).map(String::as_str) == tenant;
+    // Requests that were not managed have no session, but a row in the scope of whoever sent them.
+    let may_see_row = |row: &str| match tenant {
+        Some(tenant) => row
+            .strip_prefix(tenant)
+            .is_some_and(|rest| rest.starts_with('/')),
         None => true,
-        Some(tenant) => {
-            let own = id.strip_prefix(tenant);
-            own.is_some_and(|rest| rest.starts_with('/'))
-        }
     };
     let id = || {
         let id = query.strip_prefix("id=").map(decoded).unwrap_or_default();
@@ -125,7 +130,7 @@ fn tell(shared: &Shared, incoming: &Incoming) -> Result<Value, Refused> {
         incoming.path.strip_prefix(PATH).unwrap_or_default(),
     ) {
         (&Method::GET, "sessions") => sessions(&shared.host, may_see),
-        (&Method::GET, "not-managed") => Ok(json!({"rows": shared.unmanaged.rows(may_see)})),
+        (&Method::GET, "not-managed") => Ok(json!({"rows": shared.unmanaged.rows(may_see_row)})),
         (&Method::GET, "session") => session(shared, &id()?),
         (&Method::GET, "tools") => {
             let mut session = beside(&shared.host, &id()?)?;
@@ -163,6 +168,7 @@ fn sessions(host: &Host, may_see: impl Fn(&str) -> bool) -> Result<Value, Refuse
         (record.kept_as(account::TOTALS, None).map_err(failed)?)
             .into_iter()
             .collect();
+    let follows = lineage::follows(record, None).map_err(failed)?;
     let all = record.all_delivered().map_err(failed)?;
     let mut all: Vec<Value> = (all.into_iter())
         .filter(|one| may_see(&one.session))
@@ -174,6 +180,9 @@ fn sessions(host: &Host, may_see: impl Fn(&str) -> bool) -> Result<Value, Refuse
             told["id"] = json!(one.session);
             told["engine"] = json!(one.engine);
             told["messages"] = json!(one.messages);
+            if let Some(other) = follows.get(&one.session) {
+                told["follows"] = json!(other);
+            }
             told
         })
         .collect();
@@ -197,6 +206,7 @@ fn session(shared: &Shared, id: &str) -> Result<Value, Refused> {
         "id": id,
         "engine": delivered.engine,
         "messages": delivered.messages,
+        "follows": lineage::follows(record, Some(id)).map_err(failed)?.get(id),
         "totals": totals,
         "turns": turns,
         "placed": placed,

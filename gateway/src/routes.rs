@@ -129,10 +129,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     }
     let tenant = caller.tenant().map(str::to_owned);
     let session = session_key::name_in(request.headers());
-    let session = match &tenant {
-        Some(tenant) => Some(format!("{tenant}/{}", session.unwrap_or_default())),
-        None => session,
-    };
+    let session = session_key::row(tenant.as_deref(), session);
     let refused = |status, why| refused(shared, api, session.as_deref(), status, why);
     let is_responses = route.endpoint == Endpoint::Conversation(Api::Responses);
     if is_responses && request.method() == Method::GET && request.headers().contains_key(UPGRADE) {
@@ -234,6 +231,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         headers: parts.headers,
         body,
         tenant,
+        is_owner: caller == Caller::Owner,
         counted,
     };
     let shared = Arc::clone(shared);

@@ -18,6 +18,51 @@ pub(crate) struct Key {
     pub(crate) is_exact: bool,
 }
 
+/// Whose sessions a request may have anything to do with: its tenant's, or those of nobody in particular.
+///
+/// A session's id begins with its tenant's name, so that a person can tell. What decides is what the record has of the
+/// session ([`Record::tenant`](contexture::session::Record::tenant)), because anybody may name a session `alice/work`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scope<'t> {
+    pub(crate) tenant: Option<&'t str>,
+}
+
+impl Scope<'_> {
+    /// The id of the session that a client calls so, and what the status page calls it.
+    pub(crate) fn id(&self, name: &str) -> String {
+        match self.tenant {
+            Some(tenant) => format!("{tenant}/{name}"),
+            None => name.to_owned(),
+        }
+    }
+
+    /// What conversations of this name are kept under. No name of a client's has a control character in it, and no
+    /// tenant's has a `/`.
+    pub(crate) fn owner(&self, name: &str) -> String {
+        self.owners() + name
+    }
+
+    /// Whether conversations that are kept under this are in the scope.
+    pub(crate) fn owns(&self, owner: &str) -> bool {
+        owner.starts_with(&self.owners())
+    }
+
+    fn owners(&self) -> String {
+        match self.tenant {
+            Some(tenant) => format!("gateway\u{1}{tenant}/"),
+            None => "gateway\u{1}/".to_owned(),
+        }
+    }
+}
+
+/// What the status page calls the session of a request that is not managed: in the tenant's scope, also if it has no name.
+pub(crate) fn row(tenant: Option<&str>, name: Option<String>) -> Option<String> {
+    match tenant {
+        Some(_) => Some(Scope { tenant }.id(&name.unwrap_or_default())),
+        None => name,
+    }
+}
+
 /// The headers that name a session. `FIRST` takes precedence over Anthropic's `metadata`, and `THEN` comes after it.
 const FIRST: [&str; 2] = [SESSION, "x-claude-code-session-id"];
 const THEN: [&str; 4] = [

@@ -1,7 +1,7 @@
 //! The sessions in memory. Between its turns a session is let go, so that another gateway on the same store may go on
 //! with it; what is in memory only makes going on cheap.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -155,6 +155,8 @@ impl Drop for Held<'_> {
 #[derive(Debug, Clone)]
 pub(crate) struct Opening {
     pub(crate) id: String,
+    /// Whose session it is.
+    pub(crate) tenant: Option<String>,
     pub(crate) agent: AgentWindow,
     pub(crate) provider: &'static str,
     pub(crate) offer_tools: bool,
@@ -169,6 +171,10 @@ impl Opening {
             .max_output_tokens(self.agent.max_output_tokens)
             .provider(self.provider)
             .wait(self.wait);
+        let builder = match &self.tenant {
+            Some(tenant) => builder.tenant(tenant),
+            None => builder,
+        };
         match self.offer_tools {
             true => builder.offer_tools(),
             false => builder,
@@ -299,6 +305,22 @@ impl Place {
 pub(crate) struct Sessions<L> {
     slots: Mutex<HashMap<String, (Slot<L>, u64)>>,
     clock: AtomicU64,
+    /// The ids of sessions that begin, which the record does not know yet.
+    reserved: Arc<Mutex<HashSet<String>>>,
+}
+
+/// The id of a session that begins: nobody else's until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    id: String,
+    all: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.id);
+    }
 }
 
 impl<L: Send + 'static> Sessions<L> {
@@ -306,7 +328,23 @@ impl<L: Send + 'static> Sessions<L> {
         Self {
             slots: Mutex::new(HashMap::new()),
             clock: AtomicU64::new(0),
+            reserved: Arc::default(),
         }
+    }
+
+    /// Whether the first request of a session is still being answered here.
+    pub(crate) fn is_reserved(&self, id: &str) -> bool {
+        let all = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        all.contains(id)
+    }
+
+    /// Reserves an id; none if somebody else's session begins by it.
+    pub(crate) fn reserve(&self, id: &str) -> Option<Reserved> {
+        let mut all = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(id.to_owned()).then(|| Reserved {
+            id: id.to_owned(),
+            all: Arc::clone(&self.reserved),
+        })
     }
 
     /// The place of a session. Beyond `most` the one that was not used for the longest leaves memory.

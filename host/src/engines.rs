@@ -24,7 +24,7 @@ use crate::private::{narrow, narrow_folder};
 use crate::prompt_cache::Pauses;
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
-use crate::session::Asking;
+use crate::session::{Asking, Peers};
 use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock, thrown};
 use crate::tokens::TokenCounter;
 
@@ -411,6 +411,8 @@ pub(crate) struct Occasion<'a> {
     pub(crate) asking: &'a Arc<Asking>,
     /// The counter of the session's model calls.
     pub(crate) model_calls: &'a Arc<AtomicU64>,
+    /// Which other sessions its tools may look into; all of them if there is nothing that says.
+    pub(crate) peers: Option<&'a Peers>,
     /// The session's current compaction, if any.
     pub(crate) compaction: Option<&'a CurrentCompaction>,
 }
@@ -717,6 +719,7 @@ impl Engines {
                 occasion.counter,
                 Arc::clone(&state),
                 Arc::clone(occasion.model_calls),
+                occasion.peers.cloned(),
             );
             let (settings, data_dir) = (settings.clone(), data_dir.clone());
             let session = occasion.session.to_owned();

@@ -17,7 +17,7 @@ use crate::providers::{
 };
 use crate::replay::{Stage, StageError};
 use crate::session::{
-    AgentWindow, BackgroundBy, Record, RecordError, Session, SessionError, SessionOptions,
+    AgentWindow, BackgroundBy, Peers, Record, RecordError, Session, SessionError, SessionOptions,
     Unrelated,
 };
 use crate::supervision::lock;
@@ -201,7 +201,11 @@ impl Host {
                 context_length: 0,
                 max_output_tokens: 0,
             },
-            options: SessionOptions::default(),
+            options: SessionOptions {
+                peers: Some(Peers::of(&self.record, id)),
+                ..SessionOptions::default()
+            },
+            tenant: None,
         }
     }
 
@@ -223,6 +227,7 @@ impl Host {
         let options = SessionOptions {
             engine: Some(delivered.engine),
             compaction,
+            peers: Some(Peers::of(&self.record, id)),
             ..SessionOptions::default()
         };
         Ok(Some(Session::open(
@@ -274,6 +279,7 @@ pub struct SessionBuilder<'h> {
     id: String,
     agent: AgentWindow,
     options: SessionOptions,
+    tenant: Option<String>,
 }
 
 impl SessionBuilder<'_> {
@@ -343,12 +349,22 @@ impl SessionBuilder<'_> {
         self
     }
 
+    /// Says whose session it is, if several people share the home directory. Engines whose tools look into other sessions
+    /// look into those of the same tenant alone. A session that was somebody's before stays so.
+    pub fn tenant(mut self, name: &str) -> Self {
+        self.tenant = Some(name.to_owned());
+        self
+    }
+
     /// Opens the session.
     ///
     /// # Errors
     /// As [`Session::open`].
     pub fn open(mut self) -> Result<Session, SessionError> {
         self.host.look_at_plugins();
+        if let Some(tenant) = &self.tenant {
+            self.host.record.set_tenant(&self.id, tenant)?;
+        }
         let (engines, record) = (self.host.engines(), &self.host.record);
         if self.options.engine.is_none() {
             // Of a record that cannot be read the session's warnings tell.

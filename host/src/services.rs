@@ -9,7 +9,7 @@ use contexture_engine_api::{
     Services,
 };
 
-use crate::session::Asking;
+use crate::session::{Asking, Peers};
 use crate::supervision::CallState;
 use crate::tokens::{TokenCounter, known_window};
 
@@ -25,16 +25,19 @@ pub(crate) struct SessionServices {
     counter: TokenCounter,
     call: Arc<CallState>,
     model_calls: Arc<AtomicU64>,
+    peers: Option<Peers>,
 }
 
 impl SessionServices {
-    /// The services for `engine`. `call` is what supervision shares with them; `model_calls` is the counter.
+    /// The services for `engine`. `call` is what supervision shares with them; `model_calls` is the counter; `peers` says
+    /// which other sessions the engine may look into.
     pub(crate) fn lend(
         engine: &str,
         asking: Arc<Asking>,
         counter: TokenCounter,
         call: Arc<CallState>,
         model_calls: Arc<AtomicU64>,
+        peers: Option<Peers>,
     ) -> Services {
         Services::new(Arc::new(Self {
             engine: engine.to_owned(),
@@ -42,6 +45,7 @@ impl SessionServices {
             counter,
             call,
             model_calls,
+            peers,
         }))
     }
 }
@@ -100,6 +104,10 @@ impl HostServices for SessionServices {
 
     fn now_ms(&self) -> i64 {
         now_ms()
+    }
+
+    fn may_read_session(&self, session: &str) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.has(session))
     }
 }
 

@@ -55,7 +55,8 @@ pub(crate) use counting::{fixed_tokens, message_tokens};
 pub use error::SessionError;
 pub use hold::Hold;
 pub use options::{
-    AgentWindow, BodyMessage, Compact, Comparison, Revision, SessionOptions, TurnOptions, Unrelated,
+    AgentWindow, BodyMessage, Compact, Comparison, Peers, Revision, SessionOptions, TurnOptions,
+    Unrelated,
 };
 pub use record::{Delivered, Placed, Record, RecordError, RecordRepair};
 pub use report::{CompactionReport, OutcomeKind};
@@ -203,6 +204,7 @@ impl Session {
             counter,
             asking: &asking,
             model_calls: &model_calls,
+            peers: options.peers.as_ref(),
             compaction: compaction.as_ref(),
         };
         let engine = engines.open(options.engine.as_deref(), &occasion, &mut warnings)?;

@@ -138,4 +138,14 @@ impl<C: Carrier + Send + Sync> HostServices for LentServices<C> {
     fn now_ms(&self) -> i64 {
         self.ask(ServiceMethod::NowMs, &()).unwrap_or(0)
     }
+
+    fn may_read_session(&self, session: &str) -> bool {
+        // A host that has no such service keeps the sessions of one person.
+        match self.supports("may_read_session") {
+            true => self
+                .ask(ServiceMethod::MayReadSession, session)
+                .unwrap_or(false),
+            false => true,
+        }
+    }
 }

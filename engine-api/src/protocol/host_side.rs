@@ -217,5 +217,8 @@ pub fn serve_services(
         }
         ServiceMethod::IsCancelled => write(&services.is_cancelled()),
         ServiceMethod::NowMs => write(&services.now_ms()),
+        ServiceMethod::MayReadSession => {
+            write(&services.may_read_session(&read::<String>(argument)?))
+        }
     }
 }

@@ -30,7 +30,7 @@ pub struct Settings {
     /// A message of more tokens is shown as a preview once the model has seen it
     #[schemars(range(min = 1))]
     pub large_message_tokens: u64,
-    /// The other sessions that a session may search, by id, or * for all
+    /// The other sessions of the same tenant that a session may search, by id, or * for all of them
     pub searchable_sessions: Vec<String>,
     /// The folder of a sentence encoder, by which questions also find what shares no word with them; empty is none
     pub embedder: PathBuf,

@@ -222,11 +222,11 @@ impl Context<'_> {
             return Ok(self.session.id);
         };
         let found = self.session.store.find_session(name)?;
+        let may_search =
+            || self.settings.may_search(name) && self.session.services.may_read_session(name);
         match found {
-            Some(id) if id == self.session.id || self.settings.may_search(name) => Ok(id),
-            None if self.settings.may_search(name) => {
-                Err(StoreError::UnknownSession(name.to_owned()).into())
-            }
+            Some(id) if id == self.session.id || may_search() => Ok(id),
+            None if may_search() => Err(StoreError::UnknownSession(name.to_owned()).into()),
             // The answer does not reveal whether it exists.
             _ => Err(invalid(format!(
                 "the session `{}` is not open to this one; `context.engines.lcm.searchable_sessions` in the \

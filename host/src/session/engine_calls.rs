@@ -54,6 +54,7 @@ impl Session {
             counter: self.counter,
             asking: &self.asking,
             model_calls: &self.model_calls,
+            peers: self.options.peers.as_ref(),
             compaction: compaction.as_ref(),
         };
         match self.engines.open(Some(&name), &occasion, &mut Vec::new()) {
@@ -120,6 +121,7 @@ impl Session {
                 counter: self.counter,
                 asking: &self.asking,
                 model_calls: &self.model_calls,
+                peers: self.options.peers.as_ref(),
                 compaction: compaction.as_ref(),
             };
             self.fallback = Some(self.engines.open_builtin(&occasion)?);

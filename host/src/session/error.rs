@@ -32,6 +32,9 @@ pub enum SessionError {
     /// The session is open elsewhere.
     #[error(transparent)]
     InUse(RecordError),
+    /// Whose session it is cannot be kept.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The request is of another conversation than the session.
     #[error(
         "the conversation has nothing in common with the session `{session}`, no message and no summary; nothing \

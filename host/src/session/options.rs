@@ -1,8 +1,11 @@
 //! What a caller says about a session and about one turn.
 
+use std::sync::Arc;
+
 use contexture_engine_api::{CurrentCompaction, MessageId};
 
 use super::background::BackgroundBy;
+use super::record::Record;
 
 /// The agent's model, as a session needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub struct SessionOptions {
     pub offer_tools: bool,
     /// How long to wait for a session that is open elsewhere.
     pub wait: std::time::Duration,
+    /// Who else's sessions there are, for an engine whose tools look into other sessions. None if it may look into all.
+    pub peers: Option<Peers>,
     /// The compaction in force that the engine is told of, for a session that is opened without its record beside the
     /// session that holds it. See [`Record::current_compaction`](super::Record::current_compaction).
     pub compaction: Option<CurrentCompaction>,
@@ -67,8 +72,34 @@ impl Default for SessionOptions {
             provider: None,
             offer_tools: false,
             wait: super::hold::PATIENCE,
+            peers: None,
             compaction: None,
         }
+    }
+}
+
+/// Decides which other sessions the engine of a session may look into: those of the same tenant, by what the record says
+/// ([`Record::tenant`]).
+#[derive(Debug, Clone)]
+pub struct Peers {
+    record: Arc<Record>,
+    session: String,
+}
+
+impl Peers {
+    /// Those of this session.
+    pub fn of(record: &Arc<Record>, session: &str) -> Self {
+        Self {
+            record: Arc::clone(record),
+            session: session.to_owned(),
+        }
+    }
+
+    /// Whether the other session is one of them. A record that cannot be read says of none that it is.
+    pub fn has(&self, other: &str) -> bool {
+        let own = self.record.tenant(&self.session);
+        let other = self.record.tenant(other);
+        matches!((own, other), (Ok(own), Ok(other)) if own == other)
     }
 }
 

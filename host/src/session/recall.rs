@@ -229,6 +229,7 @@ impl Session {
             counter: self.counter,
             asking: &self.asking,
             model_calls: &self.model_calls,
+            peers: self.options.peers.as_ref(),
             compaction: None,
         };
         let mut engine = match self.engines.open(Some(&name), &occasion, &mut Vec::new()) {

@@ -4,8 +4,9 @@
 
 use contexture::HostOptions;
 use contexture_gateway::Gateway;
-use contexture_real::{Agent, long_session, official_clients};
-use contexture_stand_in::{Options, StandIn};
+use contexture_real::{Agent, Place, long_session, official_clients};
+use contexture_stand_in::{Answer, Coder, Options, StandIn};
+use serde_json::Value;
 
 /// The window that the gateway keeps to, in tokens; the sessions hold more than three times as much.
 const WINDOW: u64 = 32_000;
@@ -116,4 +117,91 @@ fn opencode_is_kept_in_a_small_window() {
 #[cfg_attr(not(installed_hermes), ignore = "needs `tests/real/install hermes`")]
 fn hermes_is_kept_in_a_small_window() {
     through_the_gateway(Agent::Hermes, "lcm");
+}
+
+/// Has an agent work, and go on in other runs, by these questions and options. All of it is one session.
+fn is_one_session(agent: Agent, runs: &[(&str, &[&str])]) {
+    let provider = StandIn::with(Options {
+        window: Some(1_000_000),
+        ..Options::default()
+    });
+    let coder = Coder {
+        rounds: 3,
+        ..Coder::default()
+    };
+    let line = |number: u32| {
+        format!(
+            "{number}. The module {} has {} tests, which pass.",
+            number * 7919,
+            number * 31
+        )
+    };
+    let summary: Vec<String> = (1..20).map(line).collect();
+    let summary = format!("<summary>\n{}\n</summary>", summary.join("\n"));
+    provider.answer_with(move |request| {
+        let text = request.last_text();
+        let asks =
+            text.contains("create a detailed summary") || text.contains("CONTEXT CHECKPOINT");
+        match asks {
+            true => Answer::text(summary.clone()),
+            false => coder.answer(request),
+        }
+    });
+    let place = Place::new();
+    before(&provider, "lcm", |gateway| {
+        for (prompt, more) in runs {
+            let ran = agent.ask(&place, gateway, prompt, more);
+            assert!(ran.status.success(), "{prompt}: {ran:#?}");
+        }
+        let told = reqwest::blocking::get(format!("{gateway}/contexture/sessions")).unwrap();
+        let told: Value = serde_json::from_str(&told.text().unwrap()).unwrap();
+        let sessions = told["sessions"].as_array().unwrap();
+        assert_eq!(sessions.len(), 1, "{told:#}");
+        let turns = sessions[0]["turns"].as_u64().unwrap();
+        assert!(turns > runs.len() as u64, "{told:#}");
+    });
+}
+
+#[test]
+#[cfg_attr(not(installed_claude), ignore = "needs `tests/real/install claude`")]
+fn claude_code_goes_on_in_its_session_after_its_own_compaction_too() {
+    let on: &[&str] = &["--continue"];
+    is_one_session(
+        Agent::ClaudeSonnet,
+        &[
+            ("Check all modules.", &[]),
+            ("Check them again.", on),
+            ("/compact", on),
+            ("Check the rest.", on),
+        ],
+    );
+}
+
+#[test]
+#[cfg_attr(not(installed_codex), ignore = "needs `tests/real/install codex`")]
+fn codex_goes_on_in_its_session() {
+    // The options of `exec` stand before what is the name of a command here.
+    is_one_session(
+        Agent::Codex,
+        &[
+            ("Check all modules.", &[]),
+            ("resume", &["--last", "Check them again."]),
+            ("resume", &["--last", "Check the rest."]),
+        ],
+    );
+}
+
+#[test]
+#[cfg_attr(
+    not(installed_opencode),
+    ignore = "needs `tests/real/install opencode`"
+)]
+fn opencode_goes_on_in_its_session() {
+    is_one_session(
+        Agent::Opencode,
+        &[
+            ("Check all modules.", &[]),
+            ("Check them again.", &["--continue"]),
+        ],
+    );
 }

@@ -1,11 +1,15 @@
 //! What an embedder keeps with a session: texts by name, as durable as the session and gone with it.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::tables::KEPT;
 use super::{Record, RecordError};
+
+/// The name under which it is kept whose a session is.
+const TENANT: &str = "tenant";
 
 impl Record {
     /// Keeps texts with a session, in place of what was kept by their names: all of them or none. The session need not
@@ -77,6 +81,34 @@ impl Record {
             rows.collect()
         };
         read().map_err(|error: rusqlite::Error| self.error(error.into()))
+    }
+
+    /// Whose session it is; none if it is nobody's in particular, or there is no such session.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn tenant(&self, session: &str) -> Result<Option<String>, RecordError> {
+        let kept = self.kept_as(TENANT, Some(session))?;
+        Ok(kept.into_iter().next().map(|(_, tenant)| tenant))
+    }
+
+    /// The sessions that are somebody's, and whose.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn tenants(&self) -> Result<HashMap<String, String>, RecordError> {
+        Ok(self.kept_as(TENANT, None)?.into_iter().collect())
+    }
+
+    /// Says whose session it is, unless the record says so or knows the session.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn set_tenant(&self, session: &str, tenant: &str) -> Result<(), RecordError> {
+        if self.tenant(session)?.is_some() || self.delivered(session)?.is_some() {
+            return Ok(());
+        }
+        self.keep(session, &[(TENANT, tenant)])
     }
 
     pub(super) fn keep_nothing(&self, session: &str) -> Result<(), RecordError> {
