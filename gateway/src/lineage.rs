@@ -582,7 +582,14 @@ impl Found {
         let lineage = kept
             .first()
             .and_then(|(_, text)| serde_json::from_str::<Lineage>(text).ok());
-        Ok(lineage.is_some_and(|lineage| lineage.number == expected))
+        // The same request may have been noted late, if it failed and is sent again.
+        let is_again = |lineage: &Lineage| {
+            let last = lineage.turns.last();
+            last.is_some_and(|last| (last.count, last.hash) == (self.turn.count, self.turn.hash))
+                && lineage.is_plain
+                && !lineage.is_answered
+        };
+        Ok(lineage.is_some_and(|lineage| lineage.number == expected || is_again(&lineage)))
     }
 
     /// Notes that the conversation had this request.
