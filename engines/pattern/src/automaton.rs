@@ -1,32 +1,35 @@
-//! The deterministic form of a program, built state by state while a text is read, and cached.
-//!
-//! A state is the list of nodes at which the program may go on, the preferred ones first, together with what a look-around
-//! may ask of the character before. Branches and look-arounds are followed when the next symbol is known, so that both
-//! sides are. A match is therefore noticed one symbol after its end, and at the end of a text by the symbol of its edge.
+//! The lazy DFA of an expression, and the meter of what its searches cost.
 
-use std::sync::Arc;
+use std::ops::Range;
 
-use regex_syntax::hir::Look;
-use rustc_hash::FxHashMap;
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{NFA, State, WhichCaptures};
+use regex_automata::util::primitives::StateID;
+use regex_automata::util::start;
+use regex_automata::{Anchored, MatchKind};
+use regex_syntax::hir::Hir;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::Stop;
-use crate::alphabet::{Lettered, Symbol, kind};
-use crate::compile::{Node, NodeId};
+use crate::{PatternError, Stop};
 
 /// How many bytes are read between two looks whether the search is cancelled.
-pub(crate) const LOOK_BYTES: usize = 1 << 16;
+const LOOK_BYTES: usize = 1 << 16;
 
 /// How much work is done between two looks.
 const LOOK_WORK: u64 = 50_000;
 
-/// The work that any search may do, and how much more for each byte of text. A piece of work is a node that is visited,
-/// which takes some nanoseconds.
-const WORK: u64 = 3_000_000;
-const WORK_A_BYTE: u64 = 6;
+/// The work that any search may do, and how much more for each byte of text. A piece of work is a state of the NFA that is
+/// visited to compute a transition of the DFA, which takes some nanoseconds.
+const WORK: u64 = 4_000_000;
+const WORK_A_BYTE: u64 = 20;
 
-/// What a cache holds at most: entries of its table, and nodes in its states.
-const CACHE_ENTRIES: usize = 1 << 21;
-const CACHE_NODES: usize = 1 << 21;
+/// The work of a transition, whatever the size of its state.
+const STEP_WORK: usize = 32;
+
+/// The largest NFA, and the largest cache of a DFA, in bytes.
+const NFA_BYTES: usize = 1 << 23;
+const CACHE_BYTES: usize = 1 << 23;
 
 /// Which way a text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +70,7 @@ impl Meter {
     }
 
     /// Looks whether the search goes on.
-    pub(crate) fn look(&mut self, cancelled: &dyn Fn() -> bool) -> Result<(), Stop> {
+    fn look(&mut self, cancelled: &dyn Fn() -> bool) -> Result<(), Stop> {
         self.next_look = self.work + LOOK_WORK;
         match cancelled() {
             true => Err(Stop::Cancelled),
@@ -87,295 +90,237 @@ impl Meter {
     }
 }
 
-type StateId = u32;
-
-/// The state without nodes.
-const DEAD: StateId = 0;
-/// A bit of a table entry: the expression matches before the symbol.
-const MATCH: u32 = 1 << 31;
-/// A table entry that was not computed.
-const UNKNOWN: u32 = u32::MAX;
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct State {
-    nodes: Box<[NodeId]>,
-    /// What a look-around may ask of the character before.
-    before: u8,
-}
-
-/// A program and the states that were built of it.
-#[derive(Debug)]
+/// An expression as a DFA that is built while a text is read.
+///
+/// Most of the time it reads a byte by one look into a table. To compute an entry of the table takes a walk through the NFA,
+/// and that is what the [`Meter`] counts.
 pub(crate) struct Automaton {
-    program: Lettered,
-    direction: Direction,
-    kinds: Arc<[u8]>,
-    states: Vec<State>,
-    /// For each state, where each symbol leads.
-    table: Vec<u32>,
-    known: FxHashMap<State, StateId>,
-    /// How many nodes all states have.
-    nodes: usize,
-    visited: Marks,
-    added: Marks,
-    stack: Vec<NodeId>,
-    next: Vec<NodeId>,
-}
-
-/// Which nodes were seen in the current round.
-#[derive(Debug)]
-struct Marks {
-    rounds: Vec<u32>,
-    round: u32,
-}
-
-impl Marks {
-    fn new(count: usize) -> Self {
-        Self {
-            rounds: vec![0; count],
-            round: 0,
-        }
-    }
-
-    fn begin(&mut self) {
-        self.round = self.round.wrapping_add(1);
-        if self.round == 0 {
-            self.rounds.fill(0);
-            self.round = 1;
-        }
-    }
-
-    /// Whether a node is seen for the first time.
-    #[inline]
-    fn is_new(&mut self, node: NodeId) -> bool {
-        let mark = &mut self.rounds[node as usize];
-        std::mem::replace(mark, self.round) != self.round
-    }
-}
-
-/// A run of an automaton over a text.
-pub(crate) struct Run<'a> {
-    automaton: &'a mut Automaton,
-    state: StateId,
-}
-
-/// What a symbol led to.
-pub(crate) struct Step {
-    /// Whether the expression matches before the symbol.
-    pub(crate) is_match: bool,
-    /// Whether nothing can match after it.
-    pub(crate) is_dead: bool,
+    dfa: DFA,
+    cache: Cache,
+    /// The size of each state: a byte or two for each state of the NFA in it.
+    sizes: FxHashMap<LazyStateID, usize>,
+    /// Which transitions were computed of those that the cache does not tell about: the ones from a state with a tag, and
+    /// those at the end of a text.
+    computed: FxHashSet<(LazyStateID, Option<u8>)>,
+    /// The steps through the NFA that lead to no new place in a text: see [`detours`].
+    detours: usize,
+    /// The most of them after one byte that is read.
+    detours_at_once: usize,
 }
 
 impl Automaton {
-    pub(crate) fn new(program: Lettered, direction: Direction, kinds: Arc<[u8]>) -> Self {
-        let count = program.nodes.len();
-        let mut automaton = Self {
-            program,
-            direction,
-            kinds,
-            states: Vec::new(),
-            table: Vec::new(),
-            known: FxHashMap::default(),
-            nodes: 0,
-            visited: Marks::new(count),
-            added: Marks::new(count),
-            stack: Vec::new(),
-            next: Vec::new(),
+    /// # Errors
+    /// It is too large.
+    pub(crate) fn new(hir: &Hir, direction: Direction) -> Result<Self, PatternError> {
+        let (is_reverse, matches) = match direction {
+            Direction::Forward => (false, MatchKind::LeftmostFirst),
+            Direction::Backward => (true, MatchKind::All),
         };
-        automaton.clear();
-        automaton
+        let nfa = NFA::config()
+            .reverse(is_reverse)
+            .nfa_size_limit(Some(NFA_BYTES))
+            .which_captures(WhichCaptures::None);
+        let nfa = NFA::compiler().configure(nfa).build_from_hir(hir);
+        let nfa = nfa.map_err(|_| PatternError::TooLarge)?;
+        let (detours, detours_at_once) = detours(&nfa);
+        let dfa = DFA::config()
+            .match_kind(matches)
+            .cache_capacity(CACHE_BYTES)
+            .skip_cache_capacity_check(true);
+        let dfa = DFA::builder().configure(dfa).build_from_nfa(nfa);
+        let dfa = dfa.map_err(|_| PatternError::TooLarge)?;
+        Ok(Self {
+            cache: dfa.create_cache(),
+            dfa,
+            sizes: FxHashMap::default(),
+            computed: FxHashSet::default(),
+            detours,
+            detours_at_once,
+        })
     }
 
-    /// Begins to read at a place beside which such a character is.
-    pub(crate) fn run(&mut self, before: u8) -> Run<'_> {
-        let state = State {
-            nodes: [self.program.start].into(),
-            before: before & self.program.asked,
-        };
-        let state = self.intern(state);
-        Run {
-            automaton: self,
-            state,
+    /// The end of the first match after `at`; any match's if `earliest`.
+    pub(crate) fn end(
+        &mut self,
+        text: &[u8],
+        at: usize,
+        earliest: bool,
+        meter: &mut Meter,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Option<usize>, Stop> {
+        let from = at;
+        let mut state = self.start(at.checked_sub(1).map(|before| text[before]))?;
+        let mut last = None;
+        let mut at = at;
+        while at < text.len() {
+            meter.look(cancelled)?;
+            let until = text.len().min(at + LOOK_BYTES);
+            for (at, byte) in (at..).zip(&text[at..until]) {
+                state = self.step(state, *byte, meter, cancelled)?;
+                // A match is noticed one byte after its end.
+                if state.is_match() {
+                    last = Some(at);
+                }
+                if state.is_dead() || earliest && last.is_some() {
+                    meter.read += (at - from) as u64;
+                    return Ok(last);
+                }
+            }
+            at = until;
         }
+        meter.read += (at - from) as u64;
+        let state = self.compute(state, None, meter, cancelled)?;
+        Ok(if state.is_match() { Some(at) } else { last })
     }
 
-    fn clear(&mut self) {
-        self.states.clear();
-        self.table.clear();
-        self.known.clear();
-        self.nodes = 0;
-        self.intern(State {
-            nodes: Box::default(),
-            before: 0,
-        });
-    }
-
-    fn intern(&mut self, state: State) -> StateId {
-        if let Some(known) = self.known.get(&state) {
-            return *known;
+    /// The start of the longest match that ends where `range` does, and is in it.
+    pub(crate) fn begin(
+        &mut self,
+        text: &[u8],
+        range: Range<usize>,
+        meter: &mut Meter,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<usize, Stop> {
+        let mut state = self.start(text.get(range.end).copied())?;
+        let mut first = range.end;
+        let mut at = range.end;
+        loop {
+            if (range.end - at).is_multiple_of(LOOK_BYTES) {
+                meter.look(cancelled)?;
+            }
+            state = match at.checked_sub(1) {
+                Some(before) => self.step(state, text[before], meter, cancelled)?,
+                None => self.compute(state, None, meter, cancelled)?,
+            };
+            if state.is_match() {
+                first = at;
+            }
+            if state.is_dead() || at <= range.start {
+                break;
+            }
+            at -= 1;
         }
-        let stride = self.kinds.len();
-        let is_full = self.table.len() + stride > CACHE_ENTRIES
-            || self.nodes + state.nodes.len() > CACHE_NODES;
-        if is_full && self.states.len() > 1 {
-            self.clear();
-        }
-        let id = self.states.len() as StateId;
-        self.nodes += state.nodes.len();
-        let fill = if state.nodes.is_empty() {
-            DEAD
-        } else {
-            UNKNOWN
-        };
-        self.table.resize(self.table.len() + stride, fill);
-        self.states.push(state.clone());
-        self.known.insert(state, id);
-        id
+        meter.read += (range.end - at) as u64;
+        Ok(first)
     }
 
-    /// Computes where a symbol leads from a state, and keeps it.
-    #[cold]
+    /// The state to begin with next to this byte.
+    fn start(&mut self, beside: Option<u8>) -> Result<LazyStateID, Stop> {
+        let start = start::Config::new()
+            .anchored(Anchored::Yes)
+            .look_behind(beside);
+        self.grow(|dfa, cache| dfa.start_state(cache, &start).ok())
+    }
+
+    /// Lets the cache grow by a state, and keeps its size.
+    fn grow(
+        &mut self,
+        next: impl FnOnce(&DFA, &mut Cache) -> Option<LazyStateID>,
+    ) -> Result<LazyStateID, Stop> {
+        let Self { dfa, cache, .. } = self;
+        let (used, clears) = (cache.memory_usage(), cache.clear_count());
+        // There is no error, for the cache is cleared as often as it is full.
+        let state = next(dfa, cache).ok_or(Stop::TooCostly)?;
+        if cache.clear_count() != clears {
+            // The numbers of the states now mean others.
+            self.sizes.clear();
+            self.computed.clear();
+        }
+        let row = size_of::<LazyStateID>() << dfa.byte_classes().stride2();
+        let grown = cache.memory_usage().saturating_sub(used);
+        if grown > row {
+            self.sizes.insert(state, grown - row);
+        }
+        Ok(state)
+    }
+
+    #[inline(always)]
+    fn step(
+        &mut self,
+        state: LazyStateID,
+        byte: u8,
+        meter: &mut Meter,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<LazyStateID, Stop> {
+        if !state.is_tagged() {
+            let next = self.dfa.next_state_untagged(&self.cache, state, byte);
+            if !next.is_unknown() {
+                return Ok(next);
+            }
+        }
+        self.compute(state, Some(byte), meter, cancelled)
+    }
+
+    /// Where a byte leads, or the end of the text.
     #[inline(never)]
     fn compute(
         &mut self,
-        from: StateId,
-        symbol: Symbol,
+        state: LazyStateID,
+        byte: Option<u8>,
         meter: &mut Meter,
         cancelled: &dyn Fn() -> bool,
-    ) -> Result<u32, Stop> {
-        let Self {
-            program,
-            direction,
-            kinds,
-            states,
-            visited,
-            added,
-            stack,
-            next,
-            ..
-        } = self;
-        let state = &states[from as usize];
-        let after = kinds[usize::from(symbol)];
-        let (left, right) = match direction {
-            Direction::Forward => (state.before, after),
-            Direction::Backward => (after, state.before),
-        };
-        visited.begin();
-        added.begin();
-        next.clear();
-        let mut is_match = false;
-        let mut work = state.nodes.len();
-        'nodes: for node in &state.nodes {
-            stack.push(*node);
-            while let Some(node) = stack.pop() {
-                work += 1;
-                if !visited.is_new(node) {
-                    continue;
-                }
-                match &program.nodes[node as usize] {
-                    Node::Read { class, next: to } => {
-                        if program.classes[*class as usize].has(symbol) && added.is_new(*to) {
-                            next.push(*to);
-                        }
-                    }
-                    Node::Branch(branches) => stack.extend(branches.iter().rev()),
-                    Node::Look { look, next } => {
-                        if holds(*look, left, right) {
-                            stack.push(*next);
-                        }
-                    }
-                    Node::Match => {
-                        is_match = true;
-                        if *direction == Direction::Forward {
-                            // What is less preferred does not count any more.
-                            stack.clear();
-                            break 'nodes;
-                        }
-                    }
-                }
-            }
+    ) -> Result<LazyStateID, Stop> {
+        let class = byte.map(|byte| self.dfa.byte_classes().get(byte));
+        let is_told = !state.is_tagged() && byte.is_some();
+        let is_new = is_told || self.computed.insert((state, class));
+        let size = self.size(state);
+        let next = self.grow(|dfa, cache| match byte {
+            Some(byte) => dfa.next_state(cache, state, byte).ok(),
+            None => dfa.next_eoi_state(cache, state).ok(),
+        })?;
+        if is_new {
+            let detours = size.saturating_mul(self.detours_at_once);
+            let work = STEP_WORK + size + self.size(next) + self.detours.min(detours);
+            meter.spend(work, cancelled)?;
         }
-        // A new state is hashed, copied, and has a row in the table.
-        work += 16 + 2 * next.len() + kinds.len() / 8;
-        if *direction == Direction::Backward {
-            // The order means nothing, and without it there are fewer states.
-            next.sort_unstable();
-        }
-        meter.spend(work, cancelled)?;
-        let next = match next.is_empty() || after & kind::EDGE != 0 {
-            true => DEAD,
-            false => {
-                let state = State {
-                    nodes: next.as_slice().into(),
-                    before: after & program.asked,
-                };
-                let states = self.states.len();
-                let id = self.intern(state);
-                if self.states.len() < states {
-                    // The cache was cleared, and `from` with it.
-                    return Ok(id | if is_match { MATCH } else { 0 });
-                }
-                id
-            }
-        };
-        let entry = next | if is_match { MATCH } else { 0 };
-        self.table[from as usize * self.kinds.len() + usize::from(symbol)] = entry;
-        Ok(entry)
+        Ok(next)
+    }
+
+    fn size(&self, state: LazyStateID) -> usize {
+        self.sizes.get(&state).copied().unwrap_or_default()
     }
 }
 
-impl Run<'_> {
-    /// Reads a symbol.
-    #[inline(always)]
-    pub(crate) fn step(
-        &mut self,
-        symbol: Symbol,
-        meter: &mut Meter,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<Step, Stop> {
-        let stride = self.automaton.kinds.len();
-        let mut entry = self.automaton.table[self.state as usize * stride + usize::from(symbol)];
-        if entry == UNKNOWN {
-            entry = self
-                .automaton
-                .compute(self.state, symbol, meter, cancelled)?;
-        }
-        self.state = entry & !MATCH;
-        Ok(Step {
-            is_match: entry & MATCH != 0,
-            is_dead: self.state == DEAD,
-        })
-    }
+/// The states to go on at without reading.
+fn branches(state: &State) -> impl Iterator<Item = StateID> {
+    let (many, two): (&[StateID], _) = match state {
+        State::Union { alternates } => (alternates, None),
+        State::BinaryUnion { alt1, alt2 } => (&[], Some([*alt1, *alt2])),
+        State::Look { next, .. } => (&[], Some([*next, *next])),
+        _ => (&[], None),
+    };
+    many.iter().copied().chain(two.into_iter().flatten())
 }
 
-/// Whether a look-around holds between two characters.
-fn holds(look: Look, before: u8, after: u8) -> bool {
-    use kind::{ASCII_WORD, CARRIAGE_RETURN, EDGE, LINE_FEED, WORD};
-    let is = |side: u8, kinds: u8| side & kinds != 0;
-    let boundary = |word: u8| (is(before, word), is(after, word));
-    match look {
-        Look::Start => is(before, EDGE),
-        Look::End => is(after, EDGE),
-        Look::StartLF => is(before, EDGE | LINE_FEED),
-        Look::EndLF => is(after, EDGE | LINE_FEED),
-        Look::StartCRLF => {
-            is(before, EDGE | LINE_FEED) || is(before, CARRIAGE_RETURN) && !is(after, LINE_FEED)
+/// The branches of an NFA that do not lead to a state of their own that reads, in all and after any one byte; the others
+/// are as many as the states that they lead to. Without bound if they are more than 100 after one byte.
+fn detours(nfa: &NFA) -> (usize, usize) {
+    let states = nfa.states();
+    let reads = |state: StateID| branches(nfa.state(state)).next().is_none();
+    let mut is_seen = vec![false; states.len()];
+    let mut is_detour = |to: &StateID| {
+        let is_new = !std::mem::replace(&mut is_seen[to.as_usize()], true);
+        !(is_new && reads(*to))
+    };
+    let all = states.iter().flat_map(branches);
+    let all = all.filter(|to| is_detour(to)).count();
+    let mut most = 0;
+    let mut seen_from = vec![usize::MAX; states.len()];
+    let mut stack = Vec::new();
+    for from in 0..states.len() {
+        let mut count = 0;
+        stack.extend(branches(&states[from]));
+        while let Some(to) = stack.pop() {
+            let is_new = std::mem::replace(&mut seen_from[to.as_usize()], from) != from;
+            count += usize::from(!(is_new && reads(to)));
+            if count > 100 {
+                return (all, usize::MAX);
+            }
+            if is_new {
+                stack.extend(branches(nfa.state(to)));
+            }
         }
-        Look::EndCRLF => {
-            is(after, EDGE | CARRIAGE_RETURN)
-                || is(after, LINE_FEED) && !is(before, CARRIAGE_RETURN)
-        }
-        Look::WordAscii => matches!(boundary(ASCII_WORD), (true, false) | (false, true)),
-        Look::WordAsciiNegate => matches!(boundary(ASCII_WORD), (true, true) | (false, false)),
-        Look::WordStartAscii => boundary(ASCII_WORD) == (false, true),
-        Look::WordEndAscii => boundary(ASCII_WORD) == (true, false),
-        Look::WordStartHalfAscii => !is(before, ASCII_WORD),
-        Look::WordEndHalfAscii => !is(after, ASCII_WORD),
-        Look::WordUnicode => matches!(boundary(WORD), (true, false) | (false, true)),
-        Look::WordUnicodeNegate => matches!(boundary(WORD), (true, true) | (false, false)),
-        Look::WordStartUnicode => boundary(WORD) == (false, true),
-        Look::WordEndUnicode => boundary(WORD) == (true, false),
-        Look::WordStartHalfUnicode => !is(before, WORD),
-        Look::WordEndHalfUnicode => !is(after, WORD),
+        most = most.max(count);
     }
+    (all, most)
 }

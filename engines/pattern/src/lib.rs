@@ -7,28 +7,25 @@
 //!   counts steps and not time, so the same search has the same result on every machine.
 //! - **A search can be cancelled** inside a text: every method takes a function that is asked every millisecond or so.
 //!
-//! An expression is compiled to an automaton over characters, whose deterministic form is built while a text is read and
-//! cached ([`Regex`]). Characters that the expression does not tell apart are one symbol, which keeps the automaton small,
-//! also for Unicode classes, and makes word boundaries exact in every script.
+//! An expression is compiled to the lazy DFAs of `regex-automata`, which are stepped here (`automaton.rs`). For Unicode word
+//! boundaries, which a DFA cannot see, expression and text are rewritten (`marks.rs`).
 
-mod alphabet;
 mod automaton;
-mod compile;
+mod marks;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 
 use regex_syntax::ParserBuilder;
-use regex_syntax::hir::{Hir, Look};
+use regex_syntax::hir::{Hir, HirKind, Look, Repetition};
 
-use alphabet::Alphabet;
 use automaton::{Automaton, Direction, Meter};
-use compile::Program;
 
 /// The longest expression, in bytes.
 pub const MAX_BYTES: usize = 10_000;
 
-/// The most steps of an expression: about one for each character and each branch, counted repetitions written out.
+/// The most steps of an expression: one for each character, class and branch, counted repetitions written out.
 pub const MAX_STEPS: usize = 10_000;
 
 /// The most classes of an expression, and the most that are made to match without regard to case: for that, the parser
@@ -52,12 +49,18 @@ pub enum PatternError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// Compiled, it has more than [`MAX_STEPS`] steps.
+    /// It has more than [`MAX_STEPS`] steps, or takes too much memory when it is compiled.
     #[error(
-        "the regular expression is too large: written out, it has more than {MAX_STEPS} characters and branches. Make its \
-         counted repetitions smaller (`a+` in place of `a{{60000}}`), or search for fewer alternatives at a time"
+        "the regular expression is too large: written out, it has more than {MAX_STEPS} characters and branches, or many \
+         classes of many characters. Make its counted repetitions smaller (`a+` in place of `a{{60000}}`), write `.` or \
+         `[a-z]` in place of `\\w`, or search for fewer alternatives at a time"
     )]
     TooLarge,
+    /// It has word boundaries of both kinds.
+    #[error(
+        "the regular expression has Unicode and ASCII word boundaries: write `\\b` in place of `(?-u:\\b)`, or the other way"
+    )]
+    MixedBoundaries,
     /// It has too many character classes.
     #[error(
         "the regular expression has more than {most} character classes: search for a part of it, or write `.` in place of \
@@ -100,7 +103,8 @@ pub enum Stop {
 /// ```
 pub struct Regex {
     hir: Hir,
-    alphabet: Alphabet,
+    /// Whether it is searched for in marked texts.
+    is_marked: bool,
     running: RefCell<Running>,
 }
 
@@ -138,27 +142,41 @@ impl Regex {
                 return Err(PatternError::TooManyClasses { most });
             }
         }
-        let hir = ParserBuilder::new()
-            .case_insensitive(any_case)
-            .build()
-            .parse(pattern)
-            .map_err(|error| PatternError::Syntax(error.to_string()))?;
-        let is_anchored = hir.properties().look_set_prefix().contains(Look::Start);
-        let forward = Program::new(&hir, Direction::Forward, !is_anchored)?;
-        let backward = Program::new(&hir, Direction::Backward, false)?;
-        // Both are made of the same classes in the same order or not, so each brings its own.
-        let (alphabet, [forward, backward]) = Alphabet::of([forward, backward])?;
-        let symbols = alphabet.kinds();
+        let hir = parse(pattern, any_case)?;
+        if steps(&hir) > MAX_STEPS {
+            return Err(PatternError::TooLarge);
+        }
+        let properties = hir.properties();
+        let is_marked = properties.look_set().contains_word_unicode();
+        // Not the DFA's own, which would go to bytes inside a character.
+        let anywhere = match properties.look_set_prefix().contains(Look::Start) {
+            true => Hir::empty(),
+            false => parse("(?s:.)*?", false)?,
+        };
+        let mut forward = Hir::concat(vec![anywhere, hir.clone()]);
+        let mut backward = hir.clone();
+        if is_marked {
+            forward = marks::mark_expression(&forward)?;
+            backward = marks::mark_expression(&backward)?;
+        }
         let running = Running {
-            forward: Automaton::new(forward, Direction::Forward, symbols.clone()),
-            backward: Automaton::new(backward, Direction::Backward, symbols),
+            forward: Automaton::new(&forward, Direction::Forward)?,
+            backward: Automaton::new(&backward, Direction::Backward)?,
             meter: Meter::default(),
         };
         Ok(Self {
             hir,
-            alphabet,
+            is_marked,
             running: RefCell::new(running),
         })
+    }
+
+    /// The text as the automata read it.
+    fn read<'t>(&self, text: &'t str) -> Cow<'t, [u8]> {
+        match self.is_marked {
+            true => marks::mark_text(text),
+            false => Cow::Borrowed(text.as_bytes()),
+        }
     }
 
     /// The parsed expression.
@@ -171,10 +189,10 @@ impl Regex {
     /// # Errors
     /// [`Stop`]: cancelled, or too expensive.
     pub fn is_match(&self, text: &str, cancelled: &dyn Fn() -> bool) -> Result<bool, Stop> {
-        let running = &mut *self.running.borrow_mut();
-        running.meter.allow(text.len());
-        let found = running.end(&self.alphabet, text, 0, true, cancelled)?;
-        Ok(found.is_some())
+        let text = &*self.read(text);
+        let Running { forward, meter, .. } = &mut *self.running.borrow_mut();
+        meter.allow(text.len());
+        Ok(forward.end(text, 0, true, meter, cancelled)?.is_some())
     }
 
     /// The first match in `text`, leftmost as that of the `regex` crate.
@@ -202,103 +220,61 @@ impl Regex {
     ) -> Result<Vec<Range<usize>>, Stop> {
         /// How often a text may be read in all.
         const READINGS: u64 = 16;
-        let running = &mut *self.running.borrow_mut();
-        running.meter.allow(text.len());
-        let last_byte = running.meter.read + READINGS * (text.len() as u64 + 1_000);
+        let read = &*self.read(text);
+        let Running {
+            forward,
+            backward,
+            meter,
+        } = &mut *self.running.borrow_mut();
+        meter.allow(read.len());
+        let last_byte = meter.read + READINGS * (read.len() as u64 + 1_000);
         let mut found: Vec<Range<usize>> = Vec::new();
         let mut at = 0;
-        while found.len() < limit && (found.is_empty() || running.meter.read < last_byte) {
-            let Some(end) = running.end(&self.alphabet, text, at, false, cancelled)? else {
+        while found.len() < limit && (found.is_empty() || meter.read < last_byte) {
+            let Some(end) = forward.end(read, at, false, meter, cancelled)? else {
                 break;
             };
-            let start = running.start(&self.alphabet, text, at..end, cancelled)?;
+            let start = backward.begin(read, at..end, meter, cancelled)?;
             let is_repeated = found
                 .last()
                 .is_some_and(|last| start == end && last.end == end);
             if is_repeated {
                 // An empty match at the end of the one before does not count.
-                let Some(next) = text[at..].chars().next() else {
+                let Some(length) = marks::char_len(&read[at..], self.is_marked) else {
                     break;
                 };
-                at += next.len_utf8();
+                at += length;
                 continue;
             }
             found.push(start..end);
             at = end;
         }
+        if self.is_marked {
+            marks::unmark(text, &mut found);
+        }
         Ok(found)
     }
 }
 
-impl Running {
-    /// The end of the leftmost match from `at` on; any match's if `earliest`.
-    fn end(
-        &mut self,
-        alphabet: &Alphabet,
-        text: &str,
-        at: usize,
-        earliest: bool,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<Option<usize>, Stop> {
-        let Self { forward, meter, .. } = self;
-        let mut run = forward.run(alphabet.before(text, at));
-        let mut last = None;
-        let mut at = at;
-        while at < text.len() {
-            meter.look(cancelled)?;
-            let until = text.ceil_char_boundary(at.saturating_add(automaton::LOOK_BYTES));
-            meter.read += (until - at) as u64;
-            while at < until {
-                let (symbol, length) = alphabet.at(text.as_bytes(), text, at);
-                let step = run.step(symbol, meter, cancelled)?;
-                if step.is_match {
-                    last = Some(at);
-                    if earliest {
-                        return Ok(last);
-                    }
-                }
-                if step.is_dead {
-                    return Ok(last);
-                }
-                at += length;
-            }
-        }
-        let step = run.step(alphabet.edge(), meter, cancelled)?;
-        Ok(if step.is_match { Some(at) } else { last })
-    }
+fn parse(pattern: &str, any_case: bool) -> Result<Hir, PatternError> {
+    let mut parser = ParserBuilder::new().case_insensitive(any_case).build();
+    let parsed = parser.parse(pattern);
+    parsed.map_err(|error| PatternError::Syntax(error.to_string()))
+}
 
-    /// The start of the match that ends where `range` does: the first one in it.
-    fn start(
-        &mut self,
-        alphabet: &Alphabet,
-        text: &str,
-        range: Range<usize>,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<usize, Stop> {
-        let Self {
-            backward, meter, ..
-        } = self;
-        let mut run = backward.run(alphabet.after(text, range.end));
-        let mut at = range.end;
-        let mut first = range.end;
-        let mut next_look = at;
-        loop {
-            if at <= next_look {
-                meter.look(cancelled)?;
-                next_look = at.saturating_sub(automaton::LOOK_BYTES);
-            }
-            let (symbol, length) = alphabet.symbol_before(text, at);
-            let step = run.step(symbol, meter, cancelled)?;
-            if step.is_match {
-                first = at;
-            }
-            if step.is_dead || at <= range.start {
-                break;
-            }
-            at -= length;
+/// How many steps an expression has when its counted repetitions are written out.
+fn steps(hir: &Hir) -> usize {
+    match hir.kind() {
+        HirKind::Literal(literal) => literal.0.len(),
+        HirKind::Empty | HirKind::Class(_) | HirKind::Look(_) => 1,
+        HirKind::Repetition(Repetition { min, max, sub, .. }) => {
+            let times = max.unwrap_or(*min).max(1) as usize;
+            steps(sub).saturating_mul(times)
         }
-        meter.read += (range.end - at) as u64;
-        Ok(first)
+        HirKind::Capture(capture) => steps(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(steps).fold(0, usize::saturating_add)
+        }
     }
 }
 
