@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use contexture_digest::mask_secrets;
-use corpus::{leak, look_alikes, placements, secrets};
+use corpus::{Random, assigned, keys, leak, look_alikes, notations, placements, secrets, seven};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// Conversations beside the checkout; none where they are not there.
@@ -131,6 +131,17 @@ fn growth(_: &mut Criterion) {
         "'",
         "$(",
         "(",
+        "name=\"token\" value=\"",
+        "{\"name\":\"token\",\"value\":\"",
+        "password: |\n a\n",
+        "a,password\nb,c\n",
+        "adafruit_key=a1B2c3D4e5F6g7H8 ",
+        "the password is ",
+        "mysql -p",
+        "\u{1b}[1m",
+        "&quot;",
+        "\"\n\"",
+        "kind: secret\n",
     ] {
         let of = |bytes: usize| unit.repeat(bytes / unit.len());
         let (small, large) = (took(&of(100_000)), took(&of(1_000_000)));
@@ -169,7 +180,29 @@ fn recall_and_precision(_: &mut Criterion) {
             }
         }
     }
-    let others = look_alikes(12, 200);
+    let random = &mut Random(13);
+    for (what, cases) in [
+        ("keys", keys(random)),
+        ("providers", assigned(random)),
+        ("notations", notations(random)),
+    ] {
+        let masked =
+            |text: &str, case| leak(&mask_secrets(text), std::slice::from_ref(case)).is_none();
+        let places: Vec<_> = cases
+            .iter()
+            .flat_map(|case| seven(case).into_iter().map(move |(_, text)| (case, text)))
+            .collect();
+        let found = places
+            .iter()
+            .filter(|(case, text)| masked(text, case))
+            .count();
+        println!(
+            "{what}: {} kinds, {found} of {} places",
+            cases.len(),
+            places.len()
+        );
+    }
+    let others = look_alikes(12, 20);
     let lost = others
         .iter()
         .filter(|(_, text)| mask_secrets(text) != *text)

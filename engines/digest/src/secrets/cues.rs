@@ -12,21 +12,18 @@ const HASH_BITS: u32 = 14;
 /// Makes small letters of capital ones. Other bytes it may make alike are told apart by the whole cue.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
-/// A byte names each group of cues.
-const _: () = assert!(RULES.len() < 256);
-
 static CUES: LazyLock<Cues> = LazyLock::new(Cues::new);
 
 struct Cues {
-    /// For the hash of each beginning, which of `groups` has it; 0 for none.
+    /// For the hash of each beginning, which of `groups` has it; 0 for none. There may be more beginnings than
+    /// groups: a cue is compared as a whole.
     beginnings: [u8; 1 << HASH_BITS],
-    /// The cues whose beginnings have one hash, the longest first, by their places in the table of rules.
+    /// Cues, the longest first, with their places in the table of rules.
     groups: Vec<Vec<(&'static [u8], usize)>>,
 }
 
-/// The first cue in a text at byte `from` or later: its place in the table of rules, and its bytes. Of
-/// several at one place it is the longest.
-pub(super) fn find(text: &str, from: usize) -> Option<(usize, Range<usize>)> {
+/// The first place at byte `from` or later where a cue begins.
+pub(super) fn find(text: &str, from: usize) -> Option<usize> {
     let cues = &*CUES;
     let bytes = text.as_bytes();
     let mut at = from;
@@ -36,14 +33,19 @@ pub(super) fn find(text: &str, from: usize) -> Option<(usize, Range<usize>)> {
         let begins = |step: usize| cues.beginnings[hash((eight >> (8 * step)) as u32)];
         let any = begins(0) | begins(1) | begins(2) | begins(3) | begins(4) | begins(5);
         if any != 0 {
-            let found = (at..at + 6).find_map(|at| cues.at(bytes, at));
+            let found = (at..at + 6).find(|at| cues.at(bytes, *at).next().is_some());
             if found.is_some() {
                 return found;
             }
         }
         at += 6;
     }
-    (at..bytes.len().saturating_sub(BEGINNING - 1)).find_map(|at| cues.at(bytes, at))
+    (at..bytes.len().saturating_sub(BEGINNING - 1)).find(|at| cues.at(bytes, *at).next().is_some())
+}
+
+/// The cues at a place, the longest first: their places in the table of rules, and their bytes.
+pub(super) fn at(text: &str, place: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    CUES.at(text.as_bytes(), place)
 }
 
 impl Cues {
@@ -54,8 +56,13 @@ impl Cues {
             let cue = rule.cue.as_bytes();
             let group = &mut beginnings[hash(folded(cue))];
             if *group == 0 {
-                *group = groups.len() as u8;
-                groups.push(Vec::new());
+                *group = match u8::try_from(groups.len()) {
+                    Ok(next) => {
+                        groups.push(Vec::new());
+                        next
+                    }
+                    Err(_) => (which % 255) as u8 + 1,
+                };
             }
             groups[usize::from(*group)].push((cue, which));
         }
@@ -65,15 +72,13 @@ impl Cues {
         Self { beginnings, groups }
     }
 
-    /// The longest cue at a place.
-    fn at(&self, bytes: &[u8], at: usize) -> Option<(usize, Range<usize>)> {
+    fn at(&self, bytes: &[u8], at: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         let group = usize::from(self.beginnings[hash(folded(&bytes[at..]))]);
-        let is_here = |cue: &[u8]| {
-            let here = bytes.get(at..at + cue.len());
-            here.is_some_and(|here| here.eq_ignore_ascii_case(cue))
-        };
-        let (cue, which) = self.groups[group].iter().find(|(cue, _)| is_here(cue))?;
-        Some((*which, at..at + cue.len()))
+        self.groups[group].iter().filter_map(move |(cue, which)| {
+            let here = bytes.get(at..at + cue.len())?;
+            here.eq_ignore_ascii_case(cue)
+                .then(|| (*which, at..at + cue.len()))
+        })
     }
 }
 

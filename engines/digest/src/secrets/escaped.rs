@@ -5,9 +5,13 @@ use std::ops::Range;
 
 use crate::arguments::unicode_escape;
 
+/// How a text becomes another: `behind` is told of the end of each change, in the result and in the original.
+type Way = fn(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String;
+
 /// A text whose escapes are resolved.
 pub(super) struct Decoded {
     pub(super) text: String,
+    way: Way,
     /// Behind each escape: the byte in `text`, and the byte in the original. Few texts hold a secret, so it
     /// is made when the first place is asked for.
     behind: OnceCell<Vec<(usize, usize)>>,
@@ -18,7 +22,23 @@ impl Decoded {
     pub(super) fn of(original: &str) -> Option<Self> {
         memchr::memchr(b'\\', original.as_bytes())?;
         Some(Self {
-            text: decode(original, |_, _| {}),
+            text: decode(original, &mut |_, _| {}),
+            way: decode,
+            behind: OnceCell::new(),
+        })
+    }
+
+    /// The text without what a reader does not see: the colours of a terminal, characters without a width, the
+    /// escapes of HTML, the marks of a quotation, what joins two strings of code. None if there is nothing of it.
+    pub(super) fn visible(original: &str) -> Option<Self> {
+        if !may_hide(original.as_bytes()) {
+            return None;
+        }
+        let mut changes = 0;
+        let text = without_invisible(original, &mut |_, _| changes += 1);
+        (changes > 0).then(|| Self {
+            text,
+            way: without_invisible,
             behind: OnceCell::new(),
         })
     }
@@ -27,7 +47,7 @@ impl Decoded {
     pub(super) fn original(&self, original: &str, decoded: &Range<usize>) -> Range<usize> {
         let behind = self.behind.get_or_init(|| {
             let mut behind = Vec::new();
-            decode(original, |decoded, original| {
+            (self.way)(original, &mut |decoded, original| {
                 behind.push((decoded, original))
             });
             behind
@@ -43,8 +63,101 @@ impl Decoded {
     }
 }
 
+/// Whether the digits of an escape and what follows begin a colour: of `\x1b[` or `\033[`.
+fn is_escape(digits: &[u8]) -> bool {
+    matches!(digits, [b'1', b'b' | b'B', b'['] | [b'3', b'3', b'['])
+}
+
+/// Characters without a width.
+fn is_without_width(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+}
+
+/// The escapes of HTML that may stand around a value.
+const ENTITIES: [(&str, char); 7] = [
+    ("&quot;", '"'),
+    ("&#34;", '"'),
+    ("&#39;", '\''),
+    ("&apos;", '\''),
+    ("&lt;", '<'),
+    ("&gt;", '>'),
+    ("&amp;", '&'),
+];
+
+/// Whether there may be something that is not seen: a look at few bytes, as most texts hide nothing.
+fn may_hide(bytes: &[u8]) -> bool {
+    const JOINS: [&[u8]; 7] = [b"\" +", b"' +", b"\" .", b"' .", b"\"\n", b"'\n", b"\n> "];
+    memchr::memchr3_iter(0x1b, 0xe2, b'&', bytes).any(|at| match bytes[at] {
+        0x1b => true,
+        b'&' => ENTITIES
+            .iter()
+            .any(|(entity, _)| bytes[at..].starts_with(entity.as_bytes())),
+        _ => matches!(bytes.get(at + 1), Some(0x80 | 0x81)),
+    }) || JOINS
+        .iter()
+        .any(|join| memchr::memmem::find(bytes, join).is_some())
+        || memchr::memmem::find(bytes, "\u{feff}".as_bytes()).is_some()
+        || memchr::memmem::find(bytes, "\u{ad}".as_bytes()).is_some()
+}
+
+/// The length of what joins two strings of code at the beginning of a text, their quotes with it: `" + "`, or nothing
+/// but a line's end.
+fn join(text: &[u8]) -> Option<usize> {
+    const MOST: usize = 64;
+    let (quote, rest) = text.split_first()?;
+    let between = &rest[..rest.len().min(MOST)];
+    let len = between
+        .iter()
+        .take_while(|byte| byte.is_ascii_whitespace() || b"+.\\".contains(byte))
+        .count();
+    let joins = between[..len]
+        .iter()
+        .any(|byte| matches!(byte, b'\n' | b'+' | b'.'));
+    (joins && between.get(len) == Some(quote)).then_some(len + 2)
+}
+
+fn without_invisible(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
+    let mut text = String::with_capacity(original.len());
+    let mut copied = 0;
+    let mut at = 0;
+    let hides = |c: char| matches!(c, '\u{1b}' | '&' | '"' | '\'' | '\n') || is_without_width(c);
+    while let Some(step) = original[at..].find(hides) {
+        at += step;
+        let rest = &original[at..];
+        let (hidden, shown) = match rest.as_bytes() {
+            [b'&', ..] => match ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity)) {
+                Some((entity, character)) => (entity.len(), Some(*character)),
+                None => (0, None),
+            },
+            [b'\n', b'>', b' ', ..] => (3, Some('\n')),
+            [b'\n', ..] => (0, None),
+            [b'"' | b'\'', ..] => (join(rest.as_bytes()).unwrap_or(0), None),
+            [0x1b, b'[', parameters @ ..] => {
+                let len = parameters
+                    .iter()
+                    .take_while(|byte| (b' '..=b'?').contains(byte))
+                    .count();
+                let last = parameters.get(len).is_some_and(u8::is_ascii);
+                (2 + len + usize::from(last), None)
+            }
+            _ => (rest.chars().next().map_or(1, char::len_utf8), None),
+        };
+        if hidden == 0 {
+            at += 1;
+            continue;
+        }
+        text.push_str(&original[copied..at]);
+        text.extend(shown);
+        at += hidden;
+        copied = at;
+        behind(text.len(), copied);
+    }
+    text.push_str(&original[copied..]);
+    text
+}
+
 /// The text without its escapes. `behind` is told of the end of each, in the result and in the original.
-fn decode(original: &str, mut behind: impl FnMut(usize, usize)) -> String {
+fn decode(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
     let bytes = original.as_bytes();
     let mut text = String::with_capacity(original.len());
     let mut copied = 0;
@@ -57,6 +170,11 @@ fn decode(original: &str, mut behind: impl FnMut(usize, usize)) -> String {
             Some(b't') => text.push('\t'),
             Some(b'r') => text.push('\r'),
             Some(b'b' | b'f') => text.push(' '),
+            Some(b'e') if bytes.get(copied) == Some(&b'[') => text.push('\u{1b}'),
+            Some(b'x' | b'0') if bytes.get(copied..copied + 3).is_some_and(is_escape) => {
+                text.push('\u{1b}');
+                copied += 2;
+            }
             Some(b'u') => {
                 let (character, used) = unicode_escape(&original[copied..]);
                 text.push(character);

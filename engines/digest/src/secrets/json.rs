@@ -1,10 +1,14 @@
 //! Finds the secrets in JSON: in its strings as they read without escapes, with the key of each value, and
 //! in JSON within them.
 
+use std::ops::Range;
+
 use serde::de::IgnoredAny;
 
+use super::assigned::is_key_of;
 use super::cards::is_card;
 use super::escaped::Decoded;
+use super::notation::{holds_the_value, names_a_pair};
 use super::rules::Value;
 use super::shape;
 use super::{Secret, secrets_in};
@@ -13,6 +17,9 @@ use super::{Secret, secrets_in};
 const LEAST: usize = 8;
 /// A key holds none but one that is known by how it begins.
 const LEAST_KEY: usize = 14;
+/// How much of two texts side by side is read together, and how long the words of a command are together, in bytes.
+const EDGE: usize = 256;
+const COMMAND: usize = 4_096;
 
 /// Whether a text is JSON: values, side by side or separated by commas, of which the first is an object, a
 /// list or a string.
@@ -32,21 +39,37 @@ pub(super) fn is_json(text: &str) -> bool {
     true
 }
 
+/// An object or a list that is open.
+#[derive(Debug, Default)]
+struct Container {
+    is_list: bool,
+    /// What the value of a pair has to be like, by the string under `name` or `key`, and the string under `value` or the
+    /// like: `{"name": "TOKEN", "value": …}`, in either order.
+    of_pair: Option<Value>,
+    value: Option<Range<usize>>,
+    /// In a list: its strings, or the texts of its objects.
+    strings: Vec<Range<usize>>,
+}
+
+/// A key of an object, and what its value has to be like to be secret.
+#[derive(Debug, Default)]
+struct Name {
+    place: Range<usize>,
+    value: Option<Value>,
+    names_pair: bool,
+    holds_value: bool,
+    is_text: bool,
+}
+
 /// Appends the secrets of JSON, which may lie in `depth` more strings of JSON.
 pub(super) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
     let bytes = json.as_bytes();
     let mut at = 0;
-    // What the value that follows has to be like to be secret, by its key.
-    let mut value = None;
-    // The same by the string under `name` or `key` beside it: `{"name": "TOKEN", "value": …}`.
-    let mut of_pair = None;
-    let mut names_pair = false;
+    let mut name = Name::default();
+    let mut open: Vec<Container> = Vec::new();
     while at < bytes.len() {
         let quote = memchr::memchr(b'"', &bytes[at..]).map_or(bytes.len(), |step| at + step);
-        between(json, at..quote, &mut value, secrets);
-        if memchr::memchr(b'}', &bytes[at..quote]).is_some() {
-            of_pair = None;
-        }
+        between(json, at..quote, &mut name, &mut open, secrets);
         if quote == bytes.len() {
             return;
         }
@@ -60,8 +83,13 @@ pub(super) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
         let decoded = Decoded::of(content);
         let text = decoded.as_ref().map_or(content, |decoded| &decoded.text);
         let mut found = Vec::new();
-        match value.filter(|_| !is_key) {
+        let key = json
+            .get(name.place.clone())
+            .filter(|_| !is_key)
+            .unwrap_or_default();
+        match name.value.filter(|_| !is_key) {
             Some(value) if shape_of(text, value, &mut found) => {}
+            _ if is_key_of(key, text) => found.push(Secret::text(0..text.len())),
             _ if text.len() < if is_key { LEAST_KEY } else { LEAST } => {}
             _ => secrets_in(text, depth, &mut found),
         }
@@ -73,15 +101,107 @@ pub(super) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
             let place = start + place.start..start + place.end;
             Secret { place, ..secret }
         }));
+        let depth_of = open.len();
+        let container = open.last_mut();
         if is_key {
-            names_pair = matches!(text, "name" | "key");
-            value = match text {
-                "value" => of_pair,
-                _ => shape::named(text),
+            let of_pair = container.and_then(|container| container.of_pair);
+            let holds_value = holds_the_value(text);
+            name = Name {
+                place: start..end,
+                value: of_pair
+                    .filter(|_| holds_value)
+                    .or_else(|| shape::named(text)),
+                names_pair: names_a_pair(text),
+                holds_value,
+                is_text: text == "text",
             };
-        } else if names_pair {
-            of_pair = shape::named(text);
-            names_pair = false;
+        } else if let Some(container) = container {
+            if container.is_list {
+                container.strings.push(start..end);
+            } else if name.names_pair && container.of_pair.is_none() {
+                container.of_pair = shape::named(text);
+                // The value may have come before its name.
+                if let (Some(value), Some(place)) = (container.of_pair, container.value.take()) {
+                    in_place(json, place, value, secrets);
+                }
+            } else if name.holds_value {
+                container.value = Some(start..end);
+            }
+            if name.is_text
+                && let Some(list) = depth_of.checked_sub(2).map(|at| &mut open[at])
+                && list.is_list
+            {
+                list.strings.push(start..end);
+                if let [.., before, text] = &list.strings[..] {
+                    side_by_side(json, before, text, secrets);
+                }
+            }
+        }
+    }
+}
+
+/// Appends the secret that a string at a place is, if it is one of this kind.
+fn in_place(json: &str, place: Range<usize>, value: Value, secrets: &mut Vec<Secret>) {
+    let content = &json[place.clone()];
+    let decoded = Decoded::of(content);
+    let text = decoded.as_ref().map_or(content, |decoded| &decoded.text);
+    let mut places = Vec::new();
+    shape::in_value(text, value, &mut places);
+    secrets.extend(places.into_iter().map(|found| {
+        let found = decoded
+            .as_ref()
+            .map_or(found.clone(), |decoded| decoded.original(content, &found));
+        Secret::text(place.start + found.start..place.start + found.end)
+    }));
+}
+
+/// Appends the secrets that two texts of a message hold together: one that is cut in two, or one whose name is in the
+/// text before it.
+fn side_by_side(json: &str, before: &Range<usize>, text: &Range<usize>, secrets: &mut Vec<Secret>) {
+    let mut start = json.ceil_char_boundary(before.start.max(before.end.saturating_sub(EDGE)));
+    if start > before.start {
+        // From a word on, so that no half of one looks like a secret.
+        let word = json[start..before.end].find(char::is_whitespace);
+        start = word.map_or(start, |word| start + word);
+    }
+    let end = json
+        .floor_char_boundary(text.end.min(text.start + EDGE))
+        .max(text.start);
+    joined(json, &[start..before.end, text.start..end], "", secrets);
+    joined(json, &[start..before.end, text.start..end], "\n", secrets);
+}
+
+/// Appends the secrets of strings that are read as one, such as the words of a command.
+fn joined(json: &str, strings: &[Range<usize>], by: &str, secrets: &mut Vec<Secret>) {
+    let mut whole = String::new();
+    let parts: Vec<_> = strings
+        .iter()
+        .map(|place| {
+            let content = &json[place.clone()];
+            let decoded = Decoded::of(content);
+            let from = whole.len();
+            whole.push_str(decoded.as_ref().map_or(content, |decoded| &decoded.text));
+            let part = from..whole.len();
+            whole.push_str(by);
+            (part, place, decoded)
+        })
+        .collect();
+    let mut found = Vec::new();
+    shape::scan(&whole, &mut found);
+    for secret in found {
+        for (part, place, decoded) in &parts {
+            let within = secret.start.max(part.start)..secret.end.min(part.end);
+            if within.is_empty() {
+                continue;
+            }
+            let within = within.start - part.start..within.end - part.start;
+            let within = match decoded {
+                Some(decoded) => decoded.original(&json[(*place).clone()], &within),
+                None => within,
+            };
+            secrets.push(Secret::text(
+                place.start + within.start..place.start + within.end,
+            ));
         }
     }
 }
@@ -94,11 +214,12 @@ fn shape_of(text: &str, value: Value, secrets: &mut Vec<Secret>) -> bool {
     !secrets.is_empty()
 }
 
-/// Appends the secret numbers between two strings.
+/// Appends the secret numbers between two strings, and opens and closes what begins and ends there.
 fn between(
     json: &str,
-    place: std::ops::Range<usize>,
-    value: &mut Option<Value>,
+    place: Range<usize>,
+    name: &mut Name,
+    open: &mut Vec<Container>,
     secrets: &mut Vec<Secret>,
 ) {
     let bytes = &json.as_bytes()[..place.end];
@@ -110,7 +231,7 @@ fn between(
             .count();
         let token = &bytes[at..at + len];
         if len >= 4 && token.iter().all(u8::is_ascii_digit) {
-            let is_secret = *value == Some(Value::Password) || is_card(token);
+            let is_secret = name.value == Some(Value::Password) || is_card(token);
             if is_secret {
                 secrets.push(Secret {
                     place: at..at + len,
@@ -118,10 +239,37 @@ fn between(
                 });
             }
         }
-        at += len.max(1);
-        if len == 0 && bytes[at - 1] == b'}' {
-            *value = None;
+        match bytes[at] {
+            is_list @ (b'[' | b'{') => {
+                let is_list = is_list == b'[';
+                open.push(Container {
+                    is_list,
+                    ..Container::default()
+                });
+                if !is_list {
+                    *name = Name::default();
+                }
+            }
+            b']' | b'}' => {
+                *name = Name::default();
+                let closed = open
+                    .pop()
+                    .filter(|closed| closed.is_list && closed.strings.len() > 1);
+                if let Some(closed) = closed {
+                    words_of_a_command(json, &closed.strings, secrets);
+                }
+            }
+            _ => {}
         }
+        at += len.max(1);
+    }
+}
+
+/// Appends the secrets in the words of a command, which a list may be.
+fn words_of_a_command(json: &str, strings: &[Range<usize>], secrets: &mut Vec<Secret>) {
+    let len = strings.iter().map(ExactSizeIterator::len).sum::<usize>();
+    if len <= COMMAND && strings.iter().all(|string| string.len() <= EDGE) {
+        joined(json, strings, " ", secrets);
     }
 }
 

@@ -6,18 +6,19 @@
 use std::ops::Range;
 
 use super::SECRET_MASK;
-use super::cues::find;
-use super::rules::{ALNUM, BASE64, DOTTED, Keeps, RULES, Shape, TOKEN, Value, WORD, is_in};
-use super::value::{is_key, is_password, is_placeholder, is_short_key, is_strong, is_user_info};
+use super::cues::{self, find};
+use super::keys::{Key, Piece, Run};
+use super::notation::Command;
+use super::rules::{ALNUM, BASE64, DOTTED, RULES, Shape, TOKEN, Value, WORD, is_in};
+use super::value::{is_key, is_mixed, is_password, is_placeholder, is_short_key, is_user_info};
+use super::{assigned, tables};
 use crate::steps;
 
 /// How far from a name its value may be, and how long the rest of a name may be, in bytes.
-const GAP: usize = 12;
-const NAME_REST: usize = 32;
+pub(super) const GAP: usize = 12;
+pub(super) const NAME_REST: usize = 32;
 /// How far the closing quote of a value is looked for, in bytes.
-const QUOTED: usize = 1_024;
-/// How far back the command of an option is looked for, in bytes.
-const COMMAND: usize = 400;
+pub(super) const QUOTED: usize = 1_024;
 /// The maximum length in bytes of a URL's user, password and host together, and of the rest of a password after a
 /// slash.
 const AUTHORITY: usize = 2_048;
@@ -28,6 +29,13 @@ const TITLE: usize = 64;
 const LONG_RUN: usize = 16;
 /// The longest key block, in bytes.
 const PEM: usize = 32 * 1024;
+/// Into how many parts a key may be cut, and how long each is at least.
+const PARTS: usize = 4;
+const PART: usize = 8;
+/// The longest text that stands between the parts of a key.
+const JOIN: usize = 32;
+/// The longest key before its cue, and the longest line of a `.pgpass` file before it.
+const BEFORE: usize = 160;
 
 /// Appends the places of the secrets in `text`; they may overlap.
 pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
@@ -38,45 +46,58 @@ pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
         value: 0..0,
         line: 0..0,
         block_end: 0,
+        headings: Vec::new(),
+        commands: Vec::new(),
     };
     let mut from = 0;
-    while let Some((which, place)) = find(text, from) {
-        from = place.end;
+    while let Some(at) = find(text, from) {
         let before = secrets.len();
-        let end = scan.at(which, place, secrets);
-        let last = secrets[before..].last().map_or(0, |secret| secret.end);
-        from = from.max(end).max(last);
+        // Cues may overlap.
+        from = at + 1;
+        for (which, place) in cues::at(text, at) {
+            let end = scan.at(which, place, secrets);
+            let last = secrets[before..].last().map_or(0, |secret| secret.end);
+            if end > 0 || last > 0 {
+                from = from.max(end).max(last);
+                break;
+            }
+        }
     }
+    tables::scan(text, &scan.headings, secrets);
+    assigned::scan(text, secrets);
     super::cards::scan(text, secrets);
 }
 
 /// What the value behind a name has to be like for the name to be that of a secret.
 pub(super) fn named(name: &str) -> Option<Value> {
-    let mut from = 0;
-    let mut value = None;
-    while let Some((which, place)) = find(name, from) {
-        from = place.end;
-        if let Shape::Named { value: of, whole } = RULES[which].shape
-            && names(name, &place, name.len(), whole)
-        {
-            value = Some(of);
-        }
+    if matches!(name, "d" | "k" | "p" | "q" | "dp" | "dq" | "qi") {
+        return Some(Value::Jwk);
     }
+    let mut value = None;
+    names_in(name, |of, _| value = Some(of));
     value
 }
 
 pub(super) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
+    let mut ends = false;
+    names_in(name, |_, end| ends |= end == name.len());
+    ends
+}
+
+/// Tells of each name of a secret that a name holds: what its value is like, and where it ends.
+fn names_in(name: &str, mut found: impl FnMut(Value, usize)) {
     let mut from = 0;
-    while let Some((which, place)) = find(name, from) {
-        from = place.end;
-        if let Shape::Named { whole, .. } = RULES[which].shape
-            && place.end == name.len()
-            && names(name, &place, name.len(), whole)
-        {
-            return true;
+    while let Some(at) = find(name, from) {
+        from = at + 1;
+        for (which, place) in cues::at(name, at) {
+            if let Shape::Named { value, whole } = RULES[which].shape
+                && names(name, &place, name.len(), whole)
+            {
+                found(value, place.end);
+                break;
+            }
         }
     }
-    false
 }
 
 /// The secret in a value of this kind, which stands alone, such as one in quotes.
@@ -98,18 +119,46 @@ pub(super) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>
     }
 }
 
-fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
+pub(super) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
     match value {
         Value::Password => is_password(text, quoted),
         Value::Key => is_key(text),
         Value::Short => is_key(text) || is_short_key(text) || is_user_info(text),
+        Value::Jwk => text.len() >= 22 && is_key(text) && !text.contains(['.', '/', '%']),
         Value::Header | Value::Cookie => false,
     }
 }
 
 /// Whether a name that ends at `end` and holds a cue at `place` is that of a value.
-fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
+pub(super) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
     let rest = &text[place.end..end];
+    if whole && text.as_bytes()[place.start] == b'_' {
+        const OF_OTHER_THINGS: [&str; 20] = [
+            "cache",
+            "primary",
+            "foreign",
+            "public",
+            "sort",
+            "partition",
+            "object",
+            "s3",
+            "row",
+            "index",
+            "group",
+            "hash",
+            "lookup",
+            "dedup",
+            "idempotency",
+            "routing",
+            "range",
+            "unique",
+            "job",
+            "translation",
+        ];
+        let start = text.floor_char_boundary(place.start.saturating_sub(GAP));
+        let before = text[start..place.start].to_ascii_lowercase();
+        return rest.is_empty() && !OF_OTHER_THINGS.iter().any(|other| before.ends_with(other));
+    }
     if whole {
         let mut before = text[..place.start].bytes().rev();
         let starts_a_word = text.as_bytes()[place.start].is_ascii_uppercase();
@@ -161,7 +210,7 @@ fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
 }
 
 /// Whether the word before `at` is an escape of a terminal or of a URL, rather than a word.
-fn begins_behind_an_escape(text: &str, at: usize) -> bool {
+pub(super) fn begins_behind_an_escape(text: &str, at: usize) -> bool {
     let before = &text.as_bytes()[at.saturating_sub(12)..at];
     match before {
         [.., b'%', high, low] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
@@ -175,28 +224,31 @@ fn begins_behind_an_escape(text: &str, at: usize) -> bool {
 }
 
 /// A scan of one text.
-struct Scan<'t> {
-    text: &'t str,
-    bytes: &'t [u8],
+pub(super) struct Scan<'t> {
+    pub(super) text: &'t str,
+    pub(super) bytes: &'t [u8],
     /// The last long run of each set of characters, the last value without quotes and the last line of a
     /// header. Where several cues lie in one of them, its end is looked for once.
     runs: Vec<(u16, Range<usize>)>,
-    value: Range<usize>,
-    line: Range<usize>,
+    pub(super) value: Range<usize>,
+    pub(super) line: Range<usize>,
     /// Where the last closing line of a key block ends. Text before it belongs to no later block.
     block_end: usize,
+    /// The names that may head a column of a table.
+    pub(super) headings: Vec<usize>,
+    pub(super) commands: Vec<Command>,
 }
 
 impl Scan<'_> {
     /// The bytes from `from` on, at most `most` of them.
-    fn ahead(&self, from: usize, most: usize) -> &[u8] {
+    pub(super) fn ahead(&self, from: usize, most: usize) -> &[u8] {
         let ahead = &self.bytes[from..self.bytes.len().min(from + most)];
         steps::add(ahead.len());
         ahead
     }
 
     /// The bytes before `to`, at most `most` of them.
-    fn behind(&self, to: usize, most: usize) -> &[u8] {
+    pub(super) fn behind(&self, to: usize, most: usize) -> &[u8] {
         let behind = &self.bytes[to.saturating_sub(most)..to];
         steps::add(behind.len());
         behind
@@ -206,31 +258,26 @@ impl Scan<'_> {
     /// of these.
     fn at(&mut self, which: usize, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
         let rule = &RULES[which];
-        let bytes = self.bytes;
-        let exact = || bytes[place.clone()] == *rule.cue.as_bytes();
-        let found = match rule.shape {
-            Shape::Random { of, least, most } => {
-                if rule.keeps == Keeps::Nothing && !(exact() && self.begins_a_word(place.start)) {
-                    return 0;
-                }
-                let end = self.run_of(place.end, of);
-                let fits = (least..=most).contains(&(end - place.end))
-                    && is_plausible(&self.text[place.end..end]);
-                fits.then_some(place.end..end)
+        let found = match &rule.shape {
+            Shape::Key(key) => {
+                let exact = self.bytes[place.clone()] == *rule.cue.as_bytes();
+                (key.shown || exact)
+                    .then(|| self.key(key, &place))
+                    .flatten()
             }
-            Shape::Pieced { of, piece } => {
-                if !exact() || !self.begins_a_word(place.start) {
-                    return 0;
-                }
-                let end = self.run_of(place.end, of);
-                has_piece(&self.text[place.end..end], piece).then_some(place.end..end)
-            }
-            Shape::Jwt if exact() && self.begins_a_word(place.start) => self.jwt(place.end),
-            Shape::Jwt => None,
             Shape::Pem => return self.pem(place, secrets),
             Shape::PemEnd => {
                 secrets.extend(self.pem_end(&place));
                 return 0;
+            }
+            Shape::Lines => {
+                let number = self
+                    .ahead(place.end, GAP)
+                    .iter()
+                    .take_while(|b| b.is_ascii_digit());
+                let from = place.end + number.count();
+                let end = self.key_lines(from, self.bytes.len().min(from + PEM), false);
+                (end > from).then_some(from..end)
             }
             Shape::Scheme if self.begins_a_word(place.start) => {
                 let end = self.run_of(place.end, TOKEN);
@@ -238,48 +285,118 @@ impl Scan<'_> {
                 (is_key(value) || is_user_info(value)).then_some(place.end..end)
             }
             Shape::Scheme => None,
-            Shape::Named { value, whole } => return self.named(&place, value, whole, secrets),
+            Shape::Named { value, whole } => return self.named(&place, *value, *whole, secrets),
             Shape::Authority => self.authority(place.end),
+            Shape::Account => self.account(place.start),
             Shape::Login => self.login(place.end),
-            Shape::UserOption => self.user_option(&place),
-            Shape::Telegram if exact() => {
-                let digits = self
-                    .behind(place.start, 12)
-                    .iter()
-                    .rev()
-                    .take_while(|byte| byte.is_ascii_digit())
-                    .count();
-                let end = self.run_of(place.end, WORD);
-                let fits = (8..=10).contains(&digits) && (32..=34).contains(&(end - place.end));
-                fits.then(|| place.start - digits..end)
-            }
-            Shape::AzureClient if exact() && place.start >= 3 => {
-                let head = &self.bytes[place.start - 3..place.start];
-                let is_part = |byte: &u8| is_in(*byte, DOTTED) || *byte == b'~';
-                let len = self
-                    .ahead(place.end, 40)
-                    .iter()
-                    .take_while(|byte| is_part(byte))
-                    .count();
-                let fits = head.iter().all(is_part) && (31..=34).contains(&len);
-                fits.then(|| place.start - 3..place.end + len)
-            }
-            Shape::Telegram | Shape::AzureClient => None,
+            Shape::Pgpass => self.pgpass(place.start),
+            Shape::Option { commands, take } => self.option(&place, commands, *take),
+            Shape::Piped => self.piped(&place),
+            Shape::Kubernetes => return self.kubernetes(&place, secrets),
             Shape::Encoded => return self.run_of(place.end, BASE64),
         };
-        if let Some(mut secret) = found {
-            if rule.keeps == Keeps::Nothing {
-                secret.start = secret.start.min(place.start);
-            }
-            if self.text[secret.clone()] != *SECRET_MASK {
-                secrets.push(secret);
-            }
-        }
+        secrets.extend(found.filter(|secret| self.text[secret.clone()] != *SECRET_MASK));
         0
     }
 
+    /// A key that is known by how it looks.
+    fn key(&mut self, key: &Key, place: &Range<usize>) -> Option<Range<usize>> {
+        let mut start = place.start;
+        for (at, piece) in key.before.iter().enumerate().rev() {
+            start -= match piece {
+                Piece::Text(text) => {
+                    let is_there = self.behind(start, text.len()) == text.as_bytes();
+                    is_there.then_some(text.len())?
+                }
+                Piece::Run(run) => {
+                    let behind = self.behind(start, run.most.min(BEFORE));
+                    let is_in_run = |byte: &&u8| is_in(**byte, run.set);
+                    let mut len = behind.iter().rev().take_while(is_in_run).count();
+                    // A text before may be of the same characters.
+                    if let Some(Piece::Text(text)) = at.checked_sub(1).map(|at| &key.before[at])
+                        && behind[behind.len() - len..].starts_with(text.as_bytes())
+                    {
+                        len -= text.len();
+                    }
+                    (len >= run.least).then_some(len)?
+                }
+            };
+        }
+        if !key.shown && !self.begins_a_word(start) {
+            return None;
+        }
+        let mut end = place.end;
+        for (at, piece) in key.after.iter().enumerate() {
+            end = match piece {
+                Piece::Text(text) => {
+                    let is_there = self.ahead(end, text.len()) == text.as_bytes();
+                    is_there.then_some(end + text.len())?
+                }
+                Piece::Run(run) if at + 1 == key.after.len() => self.last_run(end, run)?,
+                Piece::Run(run) => {
+                    let ahead = match run.most {
+                        usize::MAX => self.run_of(end, run.set) - end,
+                        most => {
+                            let ahead = self.ahead(end, most).iter();
+                            ahead.take_while(|byte| is_in(**byte, run.set)).count()
+                        }
+                    };
+                    (ahead >= run.least).then_some(end + ahead)?
+                }
+            };
+        }
+        let (before, behind) = (&self.text[start..place.start], &self.text[place.end..end]);
+        let from = if key.shown { place.end } else { start };
+        (is_plausible(behind) || is_plausible(before)).then_some(from..end)
+    }
+
+    /// The end of the last characters of a key, which may be cut into parts.
+    fn last_run(&mut self, from: usize, run: &Run) -> Option<usize> {
+        let fits = |scan: &Self, parts: &[Range<usize>]| {
+            let len = parts.iter().map(ExactSizeIterator::len).sum::<usize>();
+            let has_piece = |part: &Range<usize>| has_piece(&scan.text[part.clone()], run.least);
+            (run.least..=run.most).contains(&len) && (!run.whole || parts.iter().any(has_piece))
+        };
+        let first = from..self.run_of(from, run.set);
+        let mut parts = Vec::from([first]);
+        let mut end = fits(self, &parts).then_some(parts[0].end);
+        while parts.len() < PARTS
+            && (end.is_none() || run.most == usize::MAX)
+            && let Some(next) = self.next_part(&parts[parts.len() - 1], run)
+        {
+            parts.push(next);
+            if fits(self, &parts) {
+                end = parts.last().map(|part| part.end);
+            }
+        }
+        end
+    }
+
+    /// The part of a key behind a part of it: the next line, which it fills.
+    fn next_part(&mut self, part: &Range<usize>, run: &Run) -> Option<Range<usize>> {
+        let between = self.ahead(part.end, JOIN);
+        let is_between = |byte: &&u8| byte.is_ascii_whitespace() || b">\\|".contains(byte);
+        let len = between.iter().take_while(is_between).count();
+        let lines = memchr::memchr_iter(b'\n', &between[..len]).count();
+        if part.is_empty() || lines != 1 {
+            return None;
+        }
+        let start = part.end + len;
+        let end = self.run_of(start, run.set);
+        let next = &self.text[start..end];
+        let behind = self.bytes.get(end);
+        let fills = matches!(
+            behind,
+            None | Some(b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'\\' | b';')
+        );
+        let looks_random = is_plausible(next)
+            && (is_mixed(next.as_bytes()) || has_piece(next, PART))
+            && next.bytes().any(|byte| byte.is_ascii_digit());
+        (fills && end - start >= PART && looks_random).then_some(start..end)
+    }
+
     /// The end of the characters of a set from `from` on.
-    fn run_of(&mut self, from: usize, set: u16) -> usize {
+    pub(super) fn run_of(&mut self, from: usize, set: u16) -> usize {
         let known = self.runs.iter().position(|(of, _)| *of == set);
         if let Some(known) = known
             && self.runs[known].1.contains(&from)
@@ -301,23 +418,11 @@ impl Scan<'_> {
         end
     }
 
-    fn begins_a_word(&self, at: usize) -> bool {
+    pub(super) fn begins_a_word(&self, at: usize) -> bool {
         match at.checked_sub(1).map(|before| self.bytes[before]) {
             Some(byte) if byte.is_ascii_alphanumeric() => begins_behind_an_escape(self.text, at),
             _ => true,
         }
-    }
-
-    fn jwt(&mut self, from: usize) -> Option<Range<usize>> {
-        let header = self.run_of(from, WORD);
-        if header - from < 8 || self.bytes.get(header) != Some(&b'.') {
-            return None;
-        }
-        let body = self.run_of(header + 1, WORD);
-        if body - header < 5 {
-            return None;
-        }
-        Some(from..self.run_of(body, DOTTED))
     }
 
     /// A key block: to its end where that follows, else as far as there are lines of a key.
@@ -341,7 +446,7 @@ impl Scan<'_> {
                 let line = self.ahead(from, TITLE);
                 memchr::memmem::find(line, b"-----").map_or(at, |dashes| from + dashes + 5)
             }
-            None => self.key_lines(body, next.unwrap_or(self.bytes.len())),
+            None => self.key_lines(body, next.unwrap_or(self.bytes.len()), true),
         };
         if end > body {
             secrets.push(place.start..end);
@@ -383,13 +488,14 @@ impl Scan<'_> {
         (line.len() >= 32 && is_plausible(line)).then_some(start..place.end + len + 5)
     }
 
-    /// The end of the lines of encoded bytes between `from` and `to`; `from` if there are none.
-    fn key_lines(&mut self, from: usize, to: usize) -> usize {
+    /// The end of the lines of encoded bytes between `from` and `to`, maybe behind headers; `from` if there are none.
+    fn key_lines(&mut self, from: usize, to: usize, headers: bool) -> usize {
         let mut end = from;
         let mut at = from;
         loop {
             let start = at + before_a_line(&self.bytes[at..to]);
-            if end == from
+            if headers
+                && end == from
                 && let Some(header) = self.pem_header(start, to)
             {
                 at = header;
@@ -419,195 +525,6 @@ impl Scan<'_> {
             steps::add(end - name);
             end
         })
-    }
-
-    /// Appends the secret behind a name. Returns the end of what need not be looked at again.
-    fn named(
-        &mut self,
-        place: &Range<usize>,
-        value: Value,
-        whole: bool,
-        secrets: &mut Vec<Range<usize>>,
-    ) -> usize {
-        let rest = self.ahead(place.end, NAME_REST);
-        let rest = rest.iter().take_while(|byte| is_in(**byte, WORD));
-        let name_end = place.end + rest.count();
-        if !names(self.text, place, name_end, whole) {
-            return 0;
-        }
-        let Some(found) = self.value_behind(place.start, name_end) else {
-            return 0;
-        };
-        let text = &self.text[found.place.clone()];
-        if text.starts_with(SECRET_MASK) {
-            return 0;
-        }
-        match value {
-            Value::Cookie => {
-                let line = self.line_from(found.place.start);
-                return cookies(self.text, line, secrets);
-            }
-            Value::Header => {
-                let line = self.line_from(found.place.start);
-                let start = credential_start(self.text, &line);
-                let end = self.run_of(start, TOKEN).min(line.end).max(start);
-                secrets.extend(credential(self.text, start..end));
-            }
-            _ => {
-                let fits = is_secret(text, value, found.quoted)
-                    && (!found.weak || is_strong(text))
-                    // `password: the user must …` is prose.
-                    && (found.quoted
-                        || found.assigned
-                        || text.len() > QUOTED
-                        || !text.bytes().all(|byte| byte.is_ascii_lowercase()));
-                if fits {
-                    secrets.push(found.place);
-                }
-            }
-        }
-        0
-    }
-
-    /// The rest of a header's line, or of the string that it stands in.
-    fn line_from(&mut self, start: usize) -> Range<usize> {
-        if !self.line.contains(&start) {
-            let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'\\');
-            let len = self.bytes[start..].iter().position(is_end);
-            self.line = start..len.map_or(self.bytes.len(), |len| start + len);
-            steps::add(self.line.len());
-        }
-        start..self.line.end
-    }
-
-    /// The value behind a name: `NAME"? = "value"`, with a colon, or as the argument of an option.
-    fn value_behind(&mut self, cue: usize, name_end: usize) -> Option<Behind> {
-        let rest = &self.text[name_end
-            ..self
-                .text
-                .ceil_char_boundary(self.bytes.len().min(name_end + 4 * GAP))];
-        let after_name = rest.trim_start_matches(['"', '\'', '\\', ' ', '*', '`', '\t', ']']);
-        let operator = after_name.chars().next()?;
-        let skipped = rest.len() - after_name.len();
-        if skipped > GAP {
-            return None;
-        }
-        let (operator_len, mut weak) = match operator {
-            '=' | ':' | '：' => (operator.len_utf8(), false),
-            '(' | ',' | '>' => (1, true),
-            '是' | '为' | '為' => (operator.len_utf8(), true),
-            'i' if after_name.starts_with("is ") && skipped == 1 => (3, true),
-            // `--password value`
-            _ if skipped == 1 && rest.starts_with(' ') && self.is_option(cue) => (0, false),
-            _ => return None,
-        };
-        if after_name[operator_len..].starts_with(['=', '>'])
-            && operator == '='
-            && after_name.starts_with("==")
-        {
-            weak = true;
-        }
-        let value =
-            after_name[operator_len..].trim_start_matches(['=', ':', '：', '>', ' ', '*', '\t']);
-        let mut start = name_end + (rest.len() - value.len());
-        // `b"…"` and its like.
-        if let [b'b' | b'f' | b'r' | b'u', b'"' | b'\'', ..] = self.bytes[start..] {
-            start += 1;
-        }
-        let slashes = self
-            .ahead(start, GAP)
-            .iter()
-            .take_while(|b| **b == b'\\')
-            .count();
-        let quote = self.bytes.get(start + slashes).copied();
-        if let Some(quote @ (b'"' | b'\'' | b'`')) = quote {
-            start += slashes + 1;
-            if let Some(end) = self.closing(start, quote, slashes) {
-                return (end > start).then_some(Behind {
-                    place: start..end,
-                    quoted: true,
-                    assigned: true,
-                    weak,
-                });
-            }
-        } else if matches!(operator, '(' | ',') {
-            return None;
-        } else if slashes > 0 {
-            start += slashes;
-        }
-        let end = self.value_end(start);
-        (end > start).then_some(Behind {
-            place: start..end,
-            quoted: false,
-            assigned: !matches!(operator, ':' | '：'),
-            weak,
-        })
-    }
-
-    /// Whether the name with this cue in it is an option of a command.
-    fn is_option(&self, cue: usize) -> bool {
-        let before = self.behind(cue, NAME_REST);
-        let name = before
-            .iter()
-            .rev()
-            .take_while(|byte| is_in(**byte, WORD))
-            .count();
-        before[before.len() - name..].starts_with(b"--")
-    }
-
-    /// The quote that closes a value in quotes, which has as many backslashes before it as the opening one.
-    fn closing(&self, start: usize, quote: u8, slashes: usize) -> Option<usize> {
-        let within = self.ahead(start, QUOTED);
-        let mut from = 0;
-        while let Some(at) = memchr::memchr2(quote, b'\n', &within[from..]) {
-            let at = from + at;
-            if within[at] == b'\n' {
-                return None;
-            }
-            let before = within[..at]
-                .iter()
-                .rev()
-                .take_while(|byte| **byte == b'\\')
-                .count();
-            if before <= slashes {
-                return Some(start + at - before);
-            }
-            from = at + 1;
-        }
-        None
-    }
-
-    /// The end of a value without quotes.
-    fn value_end(&mut self, start: usize) -> usize {
-        if !self.value.contains(&start) {
-            let is_end = |c: char| {
-                c.is_whitespace()
-                    || matches!(
-                        c,
-                        '"' | '\''
-                            | '`'
-                            | ','
-                            | ';'
-                            | '&'
-                            | '\\'
-                            | '<'
-                            | '|'
-                            | '，'
-                            | '。'
-                            | '；'
-                            | '、'
-                    )
-            };
-            let len = self.text[start..]
-                .find(is_end)
-                .unwrap_or(self.text.len() - start);
-            steps::add(len);
-            let value = self.text[start..start + len].trim_end_matches([')', ']', '}', '*']);
-            self.value = start..start + value.len();
-            // What was trimmed ends no value but this one.
-            return self.value.end;
-        }
-        self.value.end
     }
 
     fn authority(&self, from: usize) -> Option<Range<usize>> {
@@ -642,6 +559,39 @@ impl Scan<'_> {
             .then_some(from + colon + 1..from + user_info)
     }
 
+    /// The password before the address of a database: `user:password@tcp(host)`.
+    fn account(&self, to: usize) -> Option<Range<usize>> {
+        let before = self.behind(to, BEFORE);
+        let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`<>\\/=".contains(byte);
+        let start = before.iter().rposition(is_end).map_or(0, |at| at + 1);
+        let colon = start + memchr::memchr(b':', &before[start..])? + 1;
+        let place = to - (before.len() - colon)..to;
+        let password = self.text.get(place.clone())?;
+        (!password.is_empty() && !is_placeholder(password)).then_some(place)
+    }
+
+    /// The password of a line of a `.pgpass` file: `host:port:database:user:password`.
+    fn pgpass(&self, place: usize) -> Option<Range<usize>> {
+        let before = self.behind(place, BEFORE);
+        let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`\\=".contains(byte);
+        let start = place - (before.len() - before.iter().rposition(is_end).map_or(0, |at| at + 1));
+        let line = self.ahead(start, BEFORE + TITLE);
+        let line = &line[..line.iter().position(is_end).unwrap_or(line.len())];
+        let mut fields = line.splitn(5, |byte| *byte == b':');
+        let (host, port) = (fields.next()?, fields.next()?);
+        let is_port = port == b"*" || (!port.is_empty() && port.iter().all(u8::is_ascii_digit));
+        let names = fields
+            .by_ref()
+            .take(2)
+            .filter(|name| !name.is_empty())
+            .count();
+        let password = fields.next()?;
+        let end = start + line.len();
+        let place = end - password.len()..end;
+        let fits = !host.is_empty() && is_port && names == 2 && password.len() >= 4;
+        (fits && !is_placeholder(self.text.get(place.clone())?)).then_some(place)
+    }
+
     fn login(&self, from: usize) -> Option<Range<usize>> {
         let most = self
             .text
@@ -661,39 +611,6 @@ impl Scan<'_> {
         let value = &self.text[start..end];
         (value.len() >= 4 && !is_placeholder(value)).then_some(start..end)
     }
-
-    fn user_option(&self, place: &Range<usize>) -> Option<Range<usize>> {
-        let line = self.behind(place.start, COMMAND);
-        let is_there = |name: &[u8]| memchr::memmem::find(line, name).is_some();
-        if !is_there(b"curl") && !is_there(b"http") && !is_there(b"wget") {
-            return None;
-        }
-        let is_before = |byte: &&u8| b"\\\"' ".contains(byte);
-        let gap = self.ahead(place.end, GAP + 1).iter().take_while(is_before);
-        let start = place.end + gap.count();
-        if start > place.end + GAP {
-            return None;
-        }
-        let most = self.ahead(start, QUOTED);
-        let len = most
-            .iter()
-            .position(|byte| byte.is_ascii_whitespace() || b"\"'\\`".contains(byte))
-            .unwrap_or(most.len());
-        let end = self.text.floor_char_boundary(start + len);
-        let colon = memchr::memchr(b':', &self.bytes[start..end])?;
-        let password = &self.text[start + colon + 1..end];
-        (!password.is_empty() && !is_placeholder(password)).then_some(start + colon + 1..end)
-    }
-}
-
-/// A value behind a name.
-struct Behind {
-    place: Range<usize>,
-    quoted: bool,
-    /// It follows `=`, or is in quotes: no prose.
-    assigned: bool,
-    /// What joins them says little: the value has to look like a password.
-    weak: bool,
 }
 
 /// How much stands before the text of a line: blank lines, its number, the marks of a quotation, a list or a
@@ -751,21 +668,21 @@ fn has_piece(body: &str, least: usize) -> bool {
 }
 
 /// Where the credential in a header's value begins, after its scheme.
-fn credential_start(text: &str, place: &Range<usize>) -> usize {
+pub(super) fn credential_start(text: &str, place: &Range<usize>) -> usize {
     let value = &text[place.start..text.floor_char_boundary(place.end.min(place.start + 64))];
     let scheme = value.find(' ').map_or(0, |space| space + 1);
     place.start + scheme + value[scheme..].len() - value[scheme..].trim_start().len()
 }
 
 /// The range of a token in a header's value, if it looks like a credential.
-fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
+pub(super) fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
     let credential = &text[place.clone()];
     let fits = place.len() >= 8 && is_plausible(credential) && !is_placeholder(credential);
     fits.then_some(place)
 }
 
 /// Appends the values of the cookies in a header. Returns the end of the last that was looked at.
-fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
+pub(super) fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
     const ATTRIBUTES: [&str; 7] = [
         "path", "domain", "expires", "max-age", "samesite", "version", "priority",
     ];

@@ -3,7 +3,7 @@
 use super::rules::{TOKEN, is_in};
 
 /// What is looked at of a long value, in bytes: the rest does not change what it is.
-const LOOKED_AT: usize = 512;
+const LOOKED_AT: usize = 192;
 
 fn beginning(value: &str) -> &str {
     &value[..value.floor_char_boundary(LOOKED_AT)]
@@ -50,7 +50,11 @@ fn is_code(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     is_name
         || value.starts_with(['*', '&', '@'])
+        || value
+            .strip_prefix('!')
+            .is_some_and(|tag| tag.bytes().all(|byte| byte.is_ascii_alphabetic()))
         || value.contains(['(', '[', '{'])
+        || value.contains("::")
         || ["os.", "process.", "env.", "env:"]
             .iter()
             .any(|start| lower.starts_with(start))
@@ -112,19 +116,40 @@ pub(super) fn is_password(value: &str, quoted: bool) -> bool {
     !is_code(full) && (has_digit || !(lower.contains("password") || lower.contains("passwd")))
 }
 
+/// How many kinds of characters there are: small letters, capital letters, digits and signs.
+pub(super) fn kinds(value: &str) -> usize {
+    let has = |test: fn(&u8) -> bool| usize::from(value.as_bytes().iter().any(test));
+    has(u8::is_ascii_lowercase)
+        + has(u8::is_ascii_uppercase)
+        + has(u8::is_ascii_digit)
+        + has(|byte| b"!@#$%^&*+=~".contains(byte))
+}
+
 /// Whether a short value looks like a password: letters with digits, or with a sign and in both cases.
 pub(super) fn is_strong(value: &str) -> bool {
     let value = beginning(value).trim_end_matches(['.', ',', '!', '?', ')', ';']);
-    let has = |test: fn(&u8) -> bool| value.as_bytes().iter().any(test);
-    let signs = value.bytes().any(|byte| b"!@#$%^&*+=~".contains(&byte));
-    let kinds = u8::from(has(u8::is_ascii_lowercase))
-        + u8::from(has(u8::is_ascii_uppercase))
-        + u8::from(has(u8::is_ascii_digit))
-        + u8::from(signs);
     value.len() >= 6
-        && has(u8::is_ascii_alphabetic)
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
         && !value.contains([' ', '-', '.', '/', '_', ':'])
-        && (kinds >= 3 || (kinds == 2 && has(u8::is_ascii_digit)))
+        && (kinds(value) >= 3
+            || (kinds(value) == 2 && value.bytes().any(|byte| byte.is_ascii_digit())))
+}
+
+/// Whether a word of a sentence looks like a password: as above, or of three kinds with a dash or a dot in it.
+pub(super) fn is_spoken(value: &str) -> bool {
+    const METHODS: [&str; 12] = [
+        "base64", "base32", "sha256", "sha512", "sha224", "sha384", "sha1", "md5", "argon2",
+        "argon2id", "pbkdf2", "oauth2",
+    ];
+    let value = beginning(value);
+    !METHODS
+        .iter()
+        .any(|method| value.eq_ignore_ascii_case(method))
+        && (is_strong(value)
+            || (value.len() >= 8
+                && kinds(value) >= 3
+                && value.bytes().any(|byte| byte.is_ascii_digit())
+                && !value.contains([' ', '/', ':', '(', '[', '{'])))
 }
 
 /// Whether a value behind the name of a secret is one, however short.
@@ -142,7 +167,9 @@ pub(super) fn is_key(value: &str) -> bool {
         || is_uuid
         || is_placeholder(value)
         || is_path(value)
-        || !bytes.iter().all(|byte| is_in(*byte, TOKEN))
+        || !bytes
+            .iter()
+            .all(|byte| is_in(*byte, TOKEN) || *byte == b'|')
     {
         return false;
     }
@@ -175,7 +202,7 @@ fn changes(bytes: &[u8]) -> usize {
 }
 
 /// Whether the kinds of characters change as often as in a random text.
-fn is_mixed(bytes: &[u8]) -> bool {
+pub(super) fn is_mixed(bytes: &[u8]) -> bool {
     changes(bytes) * 4 >= bytes.len()
 }
 

@@ -2,10 +2,17 @@
 //! are made at run time, so that nothing here looks like a real one.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+mod look_alikes;
+mod notations;
 mod random;
+mod table;
 
+#[allow(unused_imports)]
+pub use notations::{blocks, notations};
 pub use random::Random;
 use serde_json::{Value, json};
+#[allow(unused_imports)]
+pub use table::{assigned, keys};
 
 /// A text with a secret in it.
 #[derive(Debug, Clone)]
@@ -602,7 +609,50 @@ fn one_look_alike_of_each(random: &mut Random) -> Vec<(&'static str, String)> {
         ]
         .map(|text| ("written", text.to_owned())),
     );
+    all.extend(look_alikes::written(random));
     all
+}
+
+/// `text` in the seven places that a secret mostly stands in: said, the result of a tool, the arguments of a call as
+/// JSON, JSON in a string of JSON, a block of code, the line of a log with colours, cut into two where it can be.
+pub fn seven(case: &Case) -> Vec<(&'static str, String)> {
+    let text = &case.text;
+    let lines = format!("keys:\n{text}\nand so on");
+    let arguments = json!({"command": "run", "stdin": lines}).to_string();
+    let secret = &case.secrets[0];
+    let coloured = format!("\u{1b}[1m{}\u{1b}[0m{}", &secret[..1], &secret[1..]);
+    let log = text.replacen(secret, &coloured, 1);
+    let mut places = vec![
+        (
+            "said",
+            format!("Here it is, keep it to yourself.\n\n{text}"),
+        ),
+        ("result", format!("Exit code 0\n{text}\n\n2 lines")),
+        (
+            "nested JSON",
+            json!({"call": {"arguments": arguments, "n": [1]}}).to_string(),
+        ),
+        ("arguments", arguments),
+        (
+            "code",
+            format!("Run this:\n```sh\n{text}\n```\nthen go on."),
+        ),
+        (
+            "log",
+            format!("2026-11-25T10:00:00.123Z \u{1b}[32mINFO\u{1b}[0m app: {log}"),
+        ),
+    ];
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if secret.len() >= 40 && secret.bytes().all(is_plain) && !text.contains(['{', '\n']) {
+        let (first, second) = secret.split_at(secret.len() - 12);
+        let cut =
+            text.replace('"', "")
+                .replacen(secret, &format!("{first}\" +\n    \"{second}"), 1);
+        places.push(("cut", format!("x = \"{cut}\"")));
+    } else {
+        places.push(("quotation", format!("> {}", text.replace('\n', "\n> "))));
+    }
+    places
 }
 
 /// A message that holds a text somewhere.

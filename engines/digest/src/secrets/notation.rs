@@ -1,0 +1,945 @@
+//! Finds the value of a name: how it may be written in configuration, code, markup, commands and prose.
+
+use std::ops::Range;
+
+use super::SECRET_MASK;
+use super::rules::{TOKEN, Take, Value, WORD, is_in};
+use super::shape::{
+    GAP, NAME_REST, QUOTED, Scan, cookies, credential, credential_start, is_secret, names,
+};
+use super::value::{is_key, is_password, is_placeholder, is_spoken, kinds};
+use crate::steps;
+
+/// How far ahead and back of a name the value of a pair is looked for, how far that of a sentence, and how far the end
+/// of a tag, in bytes.
+const PAIR: usize = 240;
+const PAIR_BACK: usize = 160;
+const SENTENCE: usize = 96;
+const TAG: usize = 160;
+/// How many words of a sentence may stand between a name and its value.
+const WORDS: usize = 9;
+/// How far around its kind the entries of a secret of Kubernetes are looked for, in bytes.
+const KUBERNETES: usize = 1_024;
+const KUBERNETES_BACK: usize = 256;
+
+/// What comes before a name, and before a value, if both stand in a pair: `name="token" value="…"`.
+const NAMES: [&str; 14] = [
+    "name",
+    "key",
+    "id",
+    "field",
+    "variable",
+    "parameter",
+    "parameterkey",
+    "param",
+    "option",
+    "property",
+    "header",
+    "label",
+    "attribute",
+    "k",
+];
+const VALUES: [&str; 9] = [
+    "value",
+    "val",
+    "default",
+    "defaultvalue",
+    "plaintext",
+    "parametervalue",
+    "v",
+    "secret",
+    "string",
+];
+
+/// Whether a word says that a name follows, and whether it says that a value does.
+pub(super) fn names_a_pair(word: &str) -> bool {
+    NAMES.iter().any(|name| word.eq_ignore_ascii_case(name))
+}
+
+pub(super) fn holds_the_value(word: &str) -> bool {
+    VALUES.iter().any(|value| word.eq_ignore_ascii_case(value))
+}
+
+/// A value of a name.
+pub(super) struct Behind {
+    place: Range<usize>,
+    quoted: bool,
+    /// It follows `=`, or is in quotes: no prose.
+    assigned: bool,
+    /// What joins them says little: the value has to look like a password.
+    weak: bool,
+}
+
+impl Behind {
+    fn in_quotes(place: Range<usize>, weak: bool) -> Option<Self> {
+        (place.start < place.end).then_some(Self {
+            place,
+            quoted: true,
+            assigned: true,
+            weak,
+        })
+    }
+}
+
+/// What is known of the command that the text is in.
+pub(super) struct Command {
+    /// The names that it may have.
+    names: &'static str,
+    /// Up to where its words were looked at, and whether one of these names was among them.
+    looked_at: usize,
+    is_one: bool,
+}
+
+const CLOSERS: [char; 13] = [
+    '"', '\'', '\\', ' ', '*', '`', '\t', ']', '”', '’', '»', '」', '』',
+];
+
+impl Scan<'_> {
+    /// Appends the secret of a name. Returns the end of what need not be looked at again.
+    pub(super) fn named(
+        &mut self,
+        place: &Range<usize>,
+        value: Value,
+        whole: bool,
+        secrets: &mut Vec<Range<usize>>,
+    ) -> usize {
+        let rest = self.ahead(place.end, NAME_REST);
+        let rest = rest.iter().take_while(|byte| is_in(**byte, WORD));
+        let name_end = place.end + rest.count();
+        if !names(self.text, place, name_end, whole) {
+            return 0;
+        }
+        let start = place.start
+            - (self.behind(place.start, NAME_REST).iter().rev())
+                .take_while(|byte| is_in(**byte, WORD) || matches!(byte, b'.' | b':'))
+                .count();
+        let name = start..name_end;
+        let found = self.value_behind(&name);
+        if matches!(value, Value::Cookie | Value::Header) {
+            let Some(found) = found else { return 0 };
+            let line = self.line_from(found.place.start);
+            if value == Value::Cookie {
+                return cookies(self.text, line, secrets);
+            }
+            let start = credential_start(self.text, &line);
+            let end = self.run_of(start, TOKEN).min(line.end).max(start);
+            secrets.extend(credential(self.text, start..end));
+            return 0;
+        }
+        let secret = self
+            .if_secret(found, value)
+            .or_else(|| {
+                self.of_pair(&name)
+                    .and_then(|found| self.if_secret(Some(found), value))
+            })
+            .or_else(|| self.said_behind(place, name_end, value))
+            .or_else(|| self.said_before(&name, value));
+        if secret.is_none() {
+            self.note_heading(&name);
+        }
+        secrets.extend(secret);
+        0
+    }
+
+    fn if_secret(&self, found: Option<Behind>, value: Value) -> Option<Range<usize>> {
+        let found = found?;
+        let text = &self.text[found.place.clone()];
+        let is_strong = || match value {
+            Value::Password => is_spoken(text),
+            Value::Short => is_spoken(text) || is_key(text),
+            _ => true,
+        };
+        let fits = !text.starts_with(SECRET_MASK)
+            && is_secret(text, value, found.quoted)
+            && (!found.weak || is_strong())
+            // `password: the user must …` is prose.
+            && (found.quoted
+                || found.assigned
+                || text.len() > QUOTED
+                || !text.bytes().all(|byte| byte.is_ascii_lowercase()));
+        fits.then_some(found.place)
+    }
+
+    /// The value that follows a name: behind an equals sign or a colon, in a tag, as the argument of an option, in the
+    /// lines below.
+    fn value_behind(&mut self, name: &Range<usize>) -> Option<Behind> {
+        let most = self.bytes.len().min(name.end + 4 * GAP);
+        let rest = &self.text[name.end..self.text.ceil_char_boundary(most)];
+        let mut after_name = rest.trim_start_matches(CLOSERS);
+        if let Some(size) = after_name.strip_prefix('[')
+            && let Some((_, behind)) = size.split_once(']').filter(|(size, _)| size.len() < GAP)
+        {
+            after_name = behind.trim_start();
+        }
+        let operator = after_name.chars().next()?;
+        let skipped = rest.len() - after_name.len();
+        if skipped > GAP || after_name.starts_with("::") {
+            return None;
+        }
+        // `--password value`, `ENV PASSWORD value`
+        let is_argument = rest.starts_with(' ') && !after_name.starts_with(['=', ':']);
+        if is_argument && (self.is_option(name.start) || self.is_set(name.start)) {
+            return self.value_at(name.end + 1, false, '=', false);
+        }
+        let in_tag = self.begins_a_tag(name.start);
+        if in_tag && (operator == '>' || rest.starts_with(' ')) {
+            return self
+                .element(name.end)
+                .or_else(|| self.element_or_attribute(name.end));
+        }
+        let doubled = |signs: &[&str]| signs.iter().any(|sign| after_name.starts_with(sign));
+        let (operator_len, mut weak) = match operator {
+            '=' | ':' | '：' => (operator.len_utf8(), false),
+            '(' | ',' | '>' => (1, true),
+            '→' | '⇒' => (operator.len_utf8(), true),
+            '-' if doubled(&["->", "- "]) => (2, true),
+            '|' | '?' | '!' if doubled(&["||", "??", "?:", "!="]) => (2, true),
+            _ if rest.starts_with(' ') => return self.declared(name.end, after_name),
+            _ => return None,
+        };
+        weak |= operator == '=' && after_name.starts_with("==");
+        let behind = &after_name[operator_len..];
+        if operator == ':'
+            && let Some(block) = self.block(name.end + (rest.len() - behind.len()))
+        {
+            return Some(block);
+        }
+        if matches!(operator, ':')
+            && let Some(declared) = self.declared(name.end, behind)
+        {
+            return Some(declared);
+        }
+        let mut value = behind.trim_start_matches(['=', ':', '：', '>', ' ', '*', '\t']);
+        if matches!(operator, '=' | ':' | '：')
+            && let Some(below) = value
+                .strip_prefix('\n')
+                .or_else(|| value.strip_prefix("\r\n"))
+        {
+            value = below.trim_start_matches([' ', '\t']);
+            weak = true;
+        }
+        let start = name.end + (rest.len() - value.len());
+        let quotes_only = matches!(operator, '(' | ',' | '|' | '?' | '!');
+        self.value_at(start, weak, operator, quotes_only)
+    }
+
+    /// A value that begins at `start`, with or without quotes.
+    fn value_at(
+        &mut self,
+        mut start: usize,
+        weak: bool,
+        operator: char,
+        quotes_only: bool,
+    ) -> Option<Behind> {
+        // `b"…"` and its like.
+        if let [
+            b'b' | b'f' | b'r' | b'u' | b'L' | b'R' | b'@' | b'$',
+            b'"' | b'\'',
+            ..,
+        ] = self.bytes[start..]
+        {
+            start += 1;
+        }
+        let slashes = self
+            .ahead(start, GAP)
+            .iter()
+            .take_while(|b| **b == b'\\')
+            .count();
+        let quote = self.bytes.get(start + slashes).copied();
+        if let Some(quote @ (b'"' | b'\'' | b'`')) = quote {
+            start += slashes + 1;
+            if let Some(end) = self.closing(start, quote, slashes) {
+                return Behind::in_quotes(start..end, weak);
+            }
+        } else if let Some(place) = self.in_round_quotes(start) {
+            return Behind::in_quotes(place, weak);
+        } else if quotes_only {
+            return None;
+        } else if slashes > 0 {
+            start += slashes;
+        }
+        let end = self.value_end(start);
+        (end > start).then_some(Behind {
+            place: start..end,
+            quoted: false,
+            assigned: !matches!(operator, ':' | '：'),
+            weak,
+        })
+    }
+
+    /// What stands in typographic quotes that open at `start`.
+    fn in_round_quotes(&self, start: usize) -> Option<Range<usize>> {
+        let quote = self
+            .text
+            .get(start..)?
+            .chars()
+            .next()
+            .filter(|c| !c.is_ascii())?;
+        let closing = match quote {
+            '“' | '„' => ['”', '“'],
+            '‘' => ['’'; 2],
+            '«' => ['»'; 2],
+            '「' => ['」'; 2],
+            '『' => ['』'; 2],
+            _ => return None,
+        };
+        let start = start + quote.len_utf8();
+        let most = self.text.floor_char_boundary(start + QUOTED / 4);
+        steps::add(most - start);
+        let end = self.text[start..most].find(|c| closing.contains(&c) || c == '\n')?;
+        Some(start..start + end)
+    }
+
+    /// The value of a name with its type: `password: str = "…"`, `password string = "…"`.
+    fn declared(&self, from: usize, behind: &str) -> Option<Behind> {
+        let declared = behind.trim_start();
+        let (of_type, value) = declared.split_once('=')?;
+        let is_type = |c: char| c.is_ascii_alphanumeric() || "_<>[]?|.&' ".contains(c);
+        let value = value.trim_start();
+        let quote = value
+            .bytes()
+            .next()
+            .filter(|byte| matches!(byte, b'"' | b'\''))?;
+        if !of_type.starts_with(|c: char| c.is_ascii_alphabetic() || c == '&')
+            || !of_type.chars().all(is_type)
+        {
+            return None;
+        }
+        let most = self
+            .text
+            .ceil_char_boundary(self.bytes.len().min(from + 4 * GAP));
+        let start = most - value.len() + 1;
+        let end = self.closing(start, quote, 0)?;
+        Behind::in_quotes(start..end, false)
+    }
+
+    /// The indented lines below `password: |`.
+    fn block(&self, from: usize) -> Option<Behind> {
+        const LINES: usize = 8;
+        let rest = self.ahead(from, QUOTED);
+        let marks = rest
+            .iter()
+            .take_while(|byte| b" |>+-0123456789".contains(byte))
+            .count();
+        let is_block = rest[..marks].iter().find(|byte| **byte != b' ');
+        if marks > GAP || !matches!(is_block, Some(b'|' | b'>')) {
+            return None;
+        }
+        let below = rest[marks..]
+            .strip_prefix(b"\r")
+            .unwrap_or(&rest[marks..])
+            .strip_prefix(b"\n")?;
+        let mut at = rest.len() - below.len();
+        let indentation = |line: &[u8]| line.iter().take_while(|byte| **byte == b' ').count();
+        let first = indentation(below);
+        let (start, mut end) = (from + at + first, from + at);
+        for line in below.split(|byte| *byte == b'\n').take(LINES) {
+            if indentation(line) < first || line.is_empty() {
+                break;
+            }
+            end = from + at + line.trim_ascii_end().len();
+            at += line.len() + 1;
+        }
+        let end = self.text.floor_char_boundary(end);
+        (first > 0 && end > start)
+            .then(|| Behind::in_quotes(start..end, false))
+            .flatten()
+    }
+
+    /// Whether the name that begins at `start` is a tag's.
+    fn begins_a_tag(&self, start: usize) -> bool {
+        start > 0 && self.bytes[start - 1] == b'<'
+    }
+
+    /// The text of an element whose tag's name ends at `from`.
+    fn element(&self, from: usize) -> Option<Behind> {
+        let tag = self.ahead(from, TAG);
+        let close = tag
+            .iter()
+            .position(|byte| matches!(byte, b'>' | b'<' | b'\n'))?;
+        if tag[close] != b'>' || (close > 0 && tag[close - 1] == b'/') {
+            return None;
+        }
+        let start = from + close + 1;
+        self.element_text(start)
+    }
+
+    /// The text of an element that begins at `start`.
+    fn element_text(&self, start: usize) -> Option<Behind> {
+        const CDATA: &[u8] = b"<![CDATA[";
+        let text = self.ahead(start, QUOTED);
+        let blank = text.len() - text.trim_ascii_start().len();
+        let (start, text, closing): (_, _, &[u8]) = match text[blank..].strip_prefix(CDATA) {
+            Some(text) => (start + blank + CDATA.len(), text, b"]]>"),
+            None => (start + blank, &text[blank..], b"<"),
+        };
+        let len = memchr::memmem::find(text, closing)?;
+        let len = text[..len].trim_ascii_end().len();
+        Behind::in_quotes(start..start + len, false)
+    }
+
+    /// The value of an attribute in a tag, whose name ends at `from` and was not followed by an element's text.
+    fn element_or_attribute(&mut self, from: usize) -> Option<Behind> {
+        self.value_word(from, PAIR).filter(|found| found.quoted)
+    }
+
+    /// Whether the name that begins at `start` is an option of a command.
+    fn is_option(&self, start: usize) -> bool {
+        let name = &self.bytes[start..self.bytes.len().min(start + 2)];
+        let begins = |at: usize| at == 0 || !self.bytes[at - 1].is_ascii_alphanumeric();
+        match name {
+            [b'-', b'-'] => begins(start),
+            [b'-', second] => second.is_ascii_alphabetic() && begins(start),
+            _ => false,
+        }
+    }
+
+    /// Whether a name is set by a command: `ENV NAME value`, `config set NAME value`.
+    fn is_set(&self, start: usize) -> bool {
+        const SET: [&str; 9] = [
+            "ENV",
+            "ARG",
+            "setenv",
+            "setx",
+            "config set",
+            "configure set",
+            "#define",
+            "secrets set",
+            "git config",
+        ];
+        let before = self.behind(start, 2 * GAP);
+        let before = before.strip_suffix(b" ").unwrap_or_default();
+        SET.iter().any(|set| {
+            let head = before.strip_suffix(set.as_bytes());
+            head.is_some_and(|head| !head.last().is_some_and(u8::is_ascii_alphanumeric))
+        })
+    }
+
+    /// The value of a pair whose name this is, wherever it stands beside it: `{"value": …, "name": "token"}`.
+    fn of_pair(&mut self, name: &Range<usize>) -> Option<Behind> {
+        let before = self.behind(name.start, 2 * GAP);
+        let before = before.trim_ascii_end();
+        let opened = before.trim_suffix_of(b"\"'\\`");
+        let is_quoted = opened.len() < before.len();
+        let operator = opened.trim_ascii_end();
+        let named = operator.trim_suffix_of(b"=:>");
+        let word = named.trim_ascii_end().trim_suffix_of(b"\"'\\`");
+        let len = word
+            .iter()
+            .rev()
+            .take_while(|byte| is_in(**byte, WORD))
+            .count();
+        let word = std::str::from_utf8(&word[word.len() - len..]).unwrap_or_default();
+        let is_named = named.len() < operator.len() && names_a_pair(word);
+        let is_variable = is_quoted && matches!(word, "variable" | "secret");
+        if !is_named && !is_variable {
+            return None;
+        }
+        // `<entry key="password">…</entry>`
+        let most = self.bytes.len().min(name.end + GAP);
+        let behind = self.bytes[name.end..most].trim_ascii_start();
+        if is_quoted && matches!(behind, [b'"' | b'\'', b'>', ..]) {
+            let found = self.element(name.end);
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.value_word(name.end, PAIR)
+            .or_else(|| self.value_word_before(name.start))
+    }
+
+    /// The value behind a word such as `value` that follows within the same group.
+    fn value_word(&mut self, from: usize, most: usize) -> Option<Behind> {
+        let ahead = self.ahead(from, most);
+        let mut depth = 0_usize;
+        let mut end = ahead.len();
+        for (at, byte) in ahead.iter().enumerate() {
+            match byte {
+                b'{' => depth += 1,
+                b'}' if depth == 0 => end = at,
+                b'}' => depth -= 1,
+                b'\n' => {
+                    let line = ahead[at + 1..].trim_ascii_start();
+                    if line.starts_with(b"- ") || ahead[at + 1..].starts_with(b"\n") {
+                        end = at;
+                    }
+                }
+                _ => continue,
+            }
+            if end == at {
+                break;
+            }
+        }
+        let word =
+            words(&ahead[..end]).find(|word| is_value(&ahead[word.clone()], &ahead[word.end..]))?;
+        self.value_of_word(from + word.end)
+    }
+
+    /// The same before a name.
+    fn value_word_before(&mut self, to: usize) -> Option<Behind> {
+        let before = self.behind(to, PAIR_BACK);
+        let start = to - before.len();
+        let group = before
+            .iter()
+            .rposition(|byte| matches!(byte, b'{' | b'<'))
+            .unwrap_or(0);
+        let group = memchr::memmem::rfind(before, b"\n- ")
+            .unwrap_or(0)
+            .max(group);
+        let word = words(&before[group..])
+            .filter(|word| is_value(&before[group..][word.clone()], &before[group + word.end..]))
+            .last()?;
+        let found = self.value_of_word(start + group + word.end)?;
+        (found.place.end <= to).then_some(found)
+    }
+
+    /// The value of a word such as `value` that ends at `from`: an assigned one, or an element's.
+    fn value_of_word(&mut self, from: usize) -> Option<Behind> {
+        let rest = &self.text[from..self
+            .text
+            .ceil_char_boundary(self.bytes.len().min(from + 2 * GAP))];
+        let after = rest.trim_start_matches(CLOSERS);
+        let value = after
+            .strip_prefix(['=', ':', '>'])?
+            .trim_start_matches(['=', '>', ' ']);
+        let start = from + (rest.len() - value.len());
+        if after.starts_with('>') {
+            return self.element_text(start);
+        }
+        if after.starts_with(':')
+            && let Some(block) = self.block(from + (rest.len() - after.len()) + 1)
+        {
+            return Some(block);
+        }
+        let mut found = self.value_at(start, false, '=', false)?;
+        found.assigned = true;
+        Some(found)
+    }
+
+    /// The password that a sentence tells behind its name: `the password of the database is now …`.
+    fn said_behind(&self, cue: &Range<usize>, from: usize, value: Value) -> Option<Range<usize>> {
+        let most = self
+            .text
+            .floor_char_boundary(self.bytes.len().min(from + SENTENCE));
+        let most = most.max(from);
+        steps::add(most - from);
+        let rest = &self.text[from..most];
+        let is_foreign = !self.text[cue.clone()].is_ascii();
+        let fits = |word: &str, sure: bool| match value {
+            Value::Password => {
+                is_password(word, false) && is_spoken(word) && (sure || kinds(word) > 2)
+            }
+            Value::Key => is_key(word),
+            _ => is_secret(word, value, false),
+        };
+        let trimmed = rest.trim_start_matches(CLOSERS);
+        if trimmed.starts_with(is_ideograph) {
+            let gap = trimmed.find(|c: char| c.is_ascii_graphic())?;
+            let linked = trimmed[..gap].contains(is_link_sign);
+            let ends = trimmed[..gap].contains(['，', '。', '；', '\n', '！', '？']);
+            let word = trimmed[gap..].trim_start_matches(QUOTES);
+            let len = word.find(|c: char| !c.is_ascii_graphic() || QUOTES.contains(&c) || c == ',');
+            let len = len.unwrap_or(word.len());
+            let start = most - word.len();
+            let fits = !ends && gap <= SENTENCE / 2 && linked && fits(&word[..len], true);
+            return fits.then_some(start..start + len);
+        }
+        if !rest.starts_with([' ', '\n', '"', '\'', '`', '*', ':', '”', '»']) {
+            return None;
+        }
+        let mut linked = false;
+        for (at, word) in rest.split_whitespace().take(WORDS).enumerate() {
+            let bare = word.trim_start_matches(QUOTES);
+            let start = bare.as_ptr() as usize - self.text.as_ptr() as usize;
+            let bare = bare
+                .trim_end_matches(QUOTES)
+                .trim_end_matches(ENDS)
+                .trim_end_matches(QUOTES);
+            if is_among(&LINKS, bare) || bare.is_empty() || word.ends_with([':', '：']) {
+                linked = true;
+                continue;
+            }
+            // A word right behind the name has to look more like one.
+            let is_next = at == 0 && (is_foreign || value == Value::Password);
+            if (linked || is_next) && fits(bare, linked || is_foreign) {
+                return Some(start..start + bare.len());
+            }
+            if word.ends_with(['.', '!', '?', ';', '।', '。']) || bare.contains("](") {
+                return None;
+            }
+            linked &= is_among(&ADVERBS, bare);
+        }
+        None
+    }
+
+    /// The password that a sentence tells before its name: `use … as the password`.
+    fn said_before(&self, name: &Range<usize>, value: Value) -> Option<Range<usize>> {
+        if value != Value::Password {
+            return None;
+        }
+        let before = self.behind(name.start, SENTENCE);
+        let from = self.text.ceil_char_boundary(name.start - before.len());
+        let before = &self.text[from..name.start];
+        let mut words = before.rsplit([' ', '\n']).filter(|word| !word.is_empty());
+        let mut word = words.next()?;
+        for _ in 0..2 {
+            if matches!(word, "as" | "is" | "als" | "como" | "comme") {
+                break;
+            }
+            word = words.next()?;
+        }
+        if !matches!(word, "as" | "is" | "als" | "como" | "comme") {
+            return None;
+        }
+        let said = words.next()?.trim_matches(QUOTES);
+        let start = said.as_ptr() as usize - self.text.as_ptr() as usize;
+        (is_password(said, false) && is_spoken(said)).then_some(start..start + said.len())
+    }
+
+    /// Notes a name that fills a field of a table's first line.
+    fn note_heading(&mut self, name: &Range<usize>) {
+        let sign = |byte: &u8| matches!(byte, b',' | b'|' | b';' | b'\t' | b'\n' | b'\r');
+        let is_blank = |byte: &&u8| matches!(byte, b' ' | b'"' | b'*' | b'`');
+        let most = self.bytes.len().min(name.end + NAME_REST);
+        let behind = self.bytes[name.end..most]
+            .iter()
+            .find(|byte| !is_blank(byte));
+        let before = self
+            .behind(name.start, NAME_REST)
+            .iter()
+            .rev()
+            .find(|byte| !is_blank(byte));
+        if behind.is_none_or(sign) && before.is_none_or(sign) {
+            self.headings.push(name.start);
+        }
+    }
+
+    /// What is secret of an option.
+    pub(super) fn option(
+        &mut self,
+        place: &Range<usize>,
+        commands: &'static str,
+        take: Take,
+    ) -> Option<Range<usize>> {
+        if !commands.is_empty() && !self.runs_one_of(place.start, commands) {
+            return None;
+        }
+        let mut start = place.end;
+        let mut has_space = self.bytes[place.end - 1] == b' ';
+        // Of `sqlplus -s user/password` the option is passed over.
+        for _ in 0..3 {
+            let gap = self.ahead(start, GAP);
+            let gap = gap
+                .iter()
+                .take_while(|byte| b" =,\\\"'`".contains(byte))
+                .count();
+            has_space |= self.bytes[start..start + gap]
+                .iter()
+                .any(|byte| matches!(byte, b' ' | b'='));
+            start += gap;
+            if !(self.bytes.get(start) == Some(&b'-') && commands.is_empty()) {
+                break;
+            }
+            let option = self.ahead(start, 4 * GAP);
+            start += option.iter().position(|byte| *byte == b' ')?;
+        }
+        let quote = self.bytes[start - 1];
+        let most = self.ahead(start, QUOTED);
+        let is_end = |byte: &u8| match quote {
+            b'"' | b'\'' | b'`' => *byte == quote || matches!(byte, b'\n' | b'\\'),
+            _ => byte.is_ascii_whitespace() || b"\"'\\`|;".contains(byte),
+        };
+        let len = most.iter().position(is_end).unwrap_or(most.len());
+        let mut end = self.text.floor_char_boundary(start + len);
+        match take {
+            Take::Attached if has_space => return None,
+            Take::Attached => {}
+            Take::Next if !has_space => return None,
+            Take::Next => {}
+            // `--user` and not `--user-agent`
+            Take::Pair(_) if !has_space && self.bytes[place.start + 1..].starts_with(b"--") => {
+                return None;
+            }
+            Take::Pair(signs) => {
+                let sign = self.bytes[start..end]
+                    .iter()
+                    .position(|byte| signs.contains(byte))?;
+                start += sign + 1;
+                if signs == b"/" {
+                    let host = memchr::memchr(b'@', &self.bytes[start..end]);
+                    end = host.map_or(end, |host| start + host);
+                }
+            }
+        }
+        let value = self.text.get(start..end)?;
+        let least = if matches!(take, Take::Pair(_)) { 1 } else { 4 };
+        (value.len() >= least && !value.starts_with('-') && !is_placeholder(value))
+            .then_some(start..end)
+    }
+
+    /// Whether the command that a place belongs to is one of these. Where a command has several options, each of its
+    /// words is looked at once.
+    fn runs_one_of(&mut self, place: usize, commands: &'static str) -> bool {
+        let known = self
+            .commands
+            .iter()
+            .position(|known| std::ptr::eq(known.names, commands));
+        let known = known.unwrap_or_else(|| {
+            let names = commands;
+            self.commands.push(Command {
+                names,
+                looked_at: 0,
+                is_one: false,
+            });
+            self.commands.len() - 1
+        });
+        let Command {
+            looked_at, is_one, ..
+        } = self.commands[known];
+        let new = self.behind(place, place - looked_at.min(place));
+        let begins = new.iter().rposition(|byte| b"\n;|&(`".contains(byte));
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
+        let mut words = new[begins.map_or(0, |at| at + 1)..].split(|byte| !is_part(byte));
+        let is_among = |word: &[u8]| commands.split(' ').any(|name| name.as_bytes() == word);
+        let is_one =
+            (is_one && begins.is_none()) || words.any(|word| !word.is_empty() && is_among(word));
+        self.commands[known].is_one = is_one;
+        self.commands[known].looked_at = place;
+        is_one
+    }
+
+    /// The words that `echo` or `printf` give to a command.
+    pub(super) fn piped(&self, place: &Range<usize>) -> Option<Range<usize>> {
+        let before = self.behind(place.start, PAIR_BACK);
+        let echo = [&b"echo "[..], b"printf "];
+        let said = echo
+            .iter()
+            .filter_map(|echo| Some(memchr::memmem::rfind(before, echo)? + echo.len()))
+            .max()?;
+        let mut start = place.start - before.len() + said;
+        let len = before[said..]
+            .iter()
+            .position(|byte| matches!(byte, b'|' | b'\n'))
+            .unwrap_or(before.len() - said);
+        let mut words = self.text.get(start..start + len)?.trim_end();
+        for skipped in ["-n ", "-e ", "'%s' ", "\"%s\" ", "%s "] {
+            words = words.strip_prefix(skipped).unwrap_or(words);
+        }
+        words = words.trim_matches(QUOTES);
+        if self.text[place.clone()].ends_with("chpasswd") {
+            words = words.split_once(':')?.1;
+        }
+        start = words.as_ptr() as usize - self.text.as_ptr() as usize;
+        let fits = words.len() >= 4 && !words.contains([' ', '\n']) && !is_placeholder(words);
+        fits.then_some(start..start + words.len())
+    }
+
+    /// The entries of a secret of Kubernetes, whose kind stands at `place`.
+    pub(super) fn kubernetes(
+        &self,
+        place: &Range<usize>,
+        secrets: &mut Vec<Range<usize>>,
+    ) -> usize {
+        if self
+            .bytes
+            .get(place.end)
+            .is_some_and(|byte| !byte.is_ascii_whitespace())
+        {
+            return 0;
+        }
+        let ahead = self.ahead(place.end, KUBERNETES);
+        let ahead = &ahead[..memchr::memmem::find(ahead, b"\n---").unwrap_or(ahead.len())];
+        let behind = self.behind(place.start, KUBERNETES_BACK);
+        let behind = memchr::memmem::rfind(behind, b"\n---").map_or(behind, |at| &behind[at + 1..]);
+        let start = place.start - behind.len();
+        let document = &self.bytes[start..place.end + ahead.len()];
+        let mut at = start;
+        let mut in_data = false;
+        for line in document.split(|byte| *byte == b'\n') {
+            let indented = line.len() - line.trim_ascii_start().len();
+            if indented == 0 {
+                in_data = matches!(line.trim_ascii(), b"data:" | b"stringData:");
+            } else if in_data && let Some(colon) = memchr::memmem::find(line, b": ") {
+                let value = line[colon + 2..].trim_ascii().trim_ascii_start();
+                let value = value.trim_prefix_of(b"\"'").trim_suffix_of(b"\"'");
+                let from = at + (value.as_ptr() as usize - line.as_ptr() as usize);
+                let place = from..from + value.len();
+                if let Some(text) = self.text.get(place.clone())
+                    && text.len() >= 4
+                    && !text.starts_with('|')
+                    && !is_placeholder(text)
+                {
+                    secrets.push(place);
+                }
+            }
+            at += line.len() + 1;
+        }
+        0
+    }
+    /// The rest of a header's line, or of the string that it stands in.
+    fn line_from(&mut self, start: usize) -> Range<usize> {
+        if !self.line.contains(&start) {
+            let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'\\');
+            let len = self.bytes[start..].iter().position(is_end);
+            self.line = start..len.map_or(self.bytes.len(), |len| start + len);
+            steps::add(self.line.len());
+        }
+        start..self.line.end
+    }
+
+    /// The quote that closes a value in quotes, which has as many backslashes before it as the opening one.
+    fn closing(&self, start: usize, quote: u8, slashes: usize) -> Option<usize> {
+        let within = self.ahead(start, QUOTED);
+        let mut from = 0;
+        while let Some(at) = memchr::memchr2(quote, b'\n', &within[from..]) {
+            let at = from + at;
+            if within[at] == b'\n' {
+                return None;
+            }
+            let before = within[..at]
+                .iter()
+                .rev()
+                .take_while(|byte| **byte == b'\\')
+                .count();
+            if before <= slashes {
+                return Some(start + at - before);
+            }
+            from = at + 1;
+        }
+        None
+    }
+
+    /// The end of a value without quotes.
+    fn value_end(&mut self, start: usize) -> usize {
+        if !self.value.contains(&start) {
+            let is_end = |c: char| {
+                c.is_whitespace()
+                    || matches!(
+                        c,
+                        '"' | '\''
+                            | '`'
+                            | ','
+                            | ';'
+                            | '&'
+                            | '\\'
+                            | '<'
+                            | '|'
+                            | '，'
+                            | '。'
+                            | '；'
+                            | '、'
+                    )
+            };
+            let len = self.text[start..]
+                .find(is_end)
+                .unwrap_or(self.text.len() - start);
+            steps::add(len);
+            let value = self.text[start..start + len].trim_end_matches([')', ']', '}', '*']);
+            self.value = start..start + value.len();
+            // What was trimmed ends no value but this one.
+            return self.value.end;
+        }
+        self.value.end
+    }
+}
+
+const QUOTES: [char; 15] = [
+    '"', '\'', '`', '*', '“', '”', '‘', '’', '«', '»', '「', '」', '『', '』', '(',
+];
+
+fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
+}
+
+/// Whether a sign says that a value follows, in Chinese, Japanese or Korean.
+fn is_link_sign(c: char) -> bool {
+    "是为為：はがを：은는이가成".contains(c)
+}
+
+/// What ends a word of a sentence.
+const ENDS: [char; 12] = [
+    '.', ',', '!', '?', ';', ')', '।', '。', '،', '、', ':', '：',
+];
+
+/// The words that say that a value follows: in English, German, French, Spanish, Portuguese, Italian, Polish, Turkish,
+/// Russian, Ukrainian, Arabic, Hindi, Indonesian and Vietnamese.
+const LINKS: [&str; 38] = [
+    "is", "was", "are", "to", "be", "as", "=", "->", "→", "—", "–", "-", ":", "ist", "war",
+    "lautet", "auf", "est", "était", "sera", "es", "era", "será", "é", "è", "jest", "это", "на",
+    "це", "هي", "هو", "है", "adalah", "là", "olarak", "por", "equals", "becomes",
+];
+
+/// The words that may stand between these and the value.
+const ADVERBS: [&str; 20] = [
+    "now",
+    "currently",
+    "still",
+    "set",
+    "changed",
+    "just",
+    "actually",
+    "simply",
+    "again",
+    "temporarily",
+    "jetzt",
+    "nun",
+    "ahora",
+    "maintenant",
+    "agora",
+    "adesso",
+    "теперь",
+    "अब",
+    "sekarang",
+    "also",
+];
+
+fn is_among(words: &[&str], word: &str) -> bool {
+    words.iter().any(|other| word.eq_ignore_ascii_case(other))
+}
+
+/// The words in bytes.
+fn words(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        at += bytes[at..].iter().position(u8::is_ascii_alphabetic)?;
+        let start = at;
+        at += bytes[at..]
+            .iter()
+            .take_while(|byte| is_in(**byte, WORD))
+            .count();
+        Some(start..at)
+    })
+}
+
+/// Whether a word is one such as `value`, and a value follows.
+fn is_value(word: &[u8], behind: &[u8]) -> bool {
+    let follows = behind
+        .iter()
+        .find(|byte| !matches!(byte, b' ' | b'"' | b'\'' | b'\\'));
+    std::str::from_utf8(word).is_ok_and(holds_the_value)
+        && matches!(follows, Some(b'=' | b':' | b'>'))
+}
+
+/// Bytes without those of a set at an end.
+trait Trim {
+    fn trim_suffix_of(&self, set: &[u8]) -> &[u8];
+    fn trim_prefix_of(&self, set: &[u8]) -> &[u8];
+}
+
+impl Trim for [u8] {
+    fn trim_suffix_of(&self, set: &[u8]) -> &[u8] {
+        let len = self
+            .iter()
+            .rposition(|byte| !set.contains(byte))
+            .map_or(0, |at| at + 1);
+        &self[..len]
+    }
+
+    fn trim_prefix_of(&self, set: &[u8]) -> &[u8] {
+        let start = self
+            .iter()
+            .position(|byte| !set.contains(byte))
+            .unwrap_or(self.len());
+        &self[start..]
+    }
+}

@@ -1,0 +1,113 @@
+//! Finds secrets in the columns of a table, as CSV or Markdown, that is headed by their name.
+
+use std::ops::Range;
+
+use super::rules::Value;
+use super::shape::{self, is_secret};
+use super::value::is_strong;
+use crate::steps;
+
+/// The longest first line of a table, in bytes.
+const HEADING: usize = 1_024;
+
+/// Appends the secrets below the names at these places, each of which fills a field of its line.
+pub(super) fn scan(text: &str, names: &[usize], secrets: &mut Vec<Range<usize>>) {
+    let mut done = 0;
+    for name in names {
+        if *name < done {
+            continue;
+        }
+        let Some(line) = line_around(text, *name, done) else {
+            continue;
+        };
+        done = line.end;
+        let Some((delimiter, columns)) = columns(&text[line.clone()]) else {
+            continue;
+        };
+        let mut at = line.end + 1;
+        for row in text.get(at..).unwrap_or_default().split('\n') {
+            let cells = fields(row, delimiter);
+            steps::add(row.len());
+            if cells.len() != columns.len() {
+                break;
+            }
+            for (cell, value) in cells.iter().zip(&columns) {
+                let place = trimmed(row, cell);
+                if let Some(value) = value
+                    && holds(&row[place.clone()], *value)
+                {
+                    secrets.push(at + place.start..at + place.end);
+                }
+            }
+            at += row.len() + 1;
+            done = at;
+        }
+    }
+}
+
+/// The line that a place is in, unless it is too long or begins before `from`.
+fn line_around(text: &str, place: usize, from: usize) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    let earliest = place.saturating_sub(HEADING).max(from);
+    let start = match memchr::memrchr(b'\n', &bytes[earliest..place]) {
+        Some(at) => earliest + at + 1,
+        None if earliest == 0 || bytes[earliest - 1] == b'\n' => earliest,
+        None => return None,
+    };
+    let most = bytes.len().min(place + HEADING);
+    steps::add(most - start);
+    let end = memchr::memchr(b'\n', &bytes[place..most])?;
+    Some(start..place + end)
+}
+
+/// What separates the fields of a table's first line, and what the values below each have to be like to be secret.
+fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
+    ['|', '\t', ',', ';'].into_iter().find_map(|delimiter| {
+        let columns: Vec<_> = fields(line, delimiter)
+            .iter()
+            .map(|field| shape::named(&line[trimmed(line, field)]))
+            .collect();
+        let is_heading =
+            line.contains(delimiter) && columns.iter().any(Option::is_some) && line.len() > 2;
+        is_heading.then_some((delimiter, columns))
+    })
+}
+
+/// The fields of a line; a delimiter in double quotes is a part of one.
+fn fields(line: &str, delimiter: char) -> Vec<Range<usize>> {
+    let mut fields = Vec::new();
+    let mut start = 0;
+    let mut in_quotes = false;
+    for (at, c) in line.char_indices() {
+        if c == '"' {
+            in_quotes = !in_quotes;
+        } else if c == delimiter && !in_quotes {
+            fields.push(start..at);
+            start = at + c.len_utf8();
+        }
+    }
+    fields.push(start..line.len());
+    fields
+}
+
+/// A field without what stands around its text.
+fn trimmed(line: &str, field: &Range<usize>) -> Range<usize> {
+    let is_around = |c: char| c.is_whitespace() || matches!(c, '"' | '`' | '*' | '\'');
+    let text = line[field.clone()].trim_start_matches(is_around);
+    let start = field.end - text.len();
+    start..start + text.trim_end_matches(is_around).len()
+}
+
+fn holds(cell: &str, value: Value) -> bool {
+    let is_word = !cell.contains(' ')
+        && (is_strong(cell) || cell.bytes().any(|byte| !byte.is_ascii_alphabetic()));
+    match value {
+        Value::Password => {
+            is_word
+                && is_secret(cell, value, true)
+                && cell.bytes().any(|b| b.is_ascii_alphanumeric())
+        }
+        Value::Jwk | Value::Header | Value::Cookie => false,
+        _ => is_secret(cell, value, true),
+    }
+}
