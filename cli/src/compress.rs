@@ -82,9 +82,12 @@ pub(crate) struct CompressArgs {
     /// without -o unless that is a terminal
     #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     output: Option<PathBuf>,
-    /// Write the report to FILE as JSON
+    /// Write the report to FILE as JSON; it holds no text of a message
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
+    /// Write into the report what the engine keeps with messages, too, which may be their text, secrets included
+    #[arg(long, requires = "report", help_heading = "Input and output")]
+    report_text: bool,
     /// Put prompt cache markers (Anthropic's `cache_control`) into the output
     #[arg(long, help_heading = "Input and output")]
     cache_markers: bool,
@@ -192,7 +195,11 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         .into_iter()
         .map(|conversation| job.compact(conversation))
         .collect();
-    let (reports, session) = job.finish();
+    let (mut reports, session) = job.finish();
+    if !args.report_text {
+        // An engine may keep a message's original with it.
+        reports.iter_mut().for_each(|report| report.states.clear());
+    }
     // The report of a failure is worth having, too.
     if let (Some(file), Some(first)) = (&args.report, reports.first()) {
         let json = match several {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use cli_support::Home;
 use contexture_lcm::{Store, StoreSettings};
-use corpus::{Case, leak, secrets};
+use corpus::{Case, Random, assigned, keys, leak, notations, secrets};
 use serde_json::{Value, json};
 
 /// A model server that notes what it is asked.
@@ -293,9 +293,26 @@ fn look_in_store(home: &Home, what: &str, case: &Case, found: &mut Vec<String>) 
     }
 }
 
+/// How many rows of the tables stand in one document.
+const TOGETHER: usize = 12;
+
+/// Several cases as one.
+fn together(cases: &[Case]) -> Case {
+    let texts: Vec<_> = cases.iter().map(|case| case.text.as_str()).collect();
+    Case {
+        kind: cases[0].kind,
+        text: texts.join("\n\nThe next one, which has nothing to do with it:\n\n"),
+        secrets: cases.iter().flat_map(|case| case.secrets.clone()).collect(),
+    }
+}
+
 #[test]
 fn no_secret_is_stored_under_redact_or_sent_to_a_model() {
-    let cases = secrets(11, 1);
+    let mut cases = secrets(11, 1);
+    // The rows of the tables are many: a document holds several of them, apart from each other.
+    let random = &mut Random(12);
+    let rows = [keys(random), notations(random), assigned(random)].concat();
+    cases.splice(0..0, rows.chunks(TOGETHER).map(together));
     // Those of several lines come last.
     let documents = || {
         let cases = cases.iter().rev();
@@ -396,4 +413,77 @@ fn no_secret_is_stored_under_redact_or_sent_to_a_model() {
         found.len(),
         found.join("\n")
     );
+}
+
+/// A conversation in which every message has words of its own, with calls and their results.
+fn words_of_their_own() -> (String, Vec<String>) {
+    let words: Vec<String> = (0..60)
+        .map(|number| format!("quokka{number}zephyr"))
+        .collect();
+    let mut messages = vec![json!({"role": "system", "content": "You are an agent."})];
+    for (at, word) in words.iter().enumerate() {
+        let text = format!("{word} ").repeat(120);
+        let id = format!("call_{at}");
+        let arguments = json!({"path": format!("/w/{word}.rs"), "text": text}).to_string();
+        messages.push(json!({"role": "user", "content": format!("Now do {word}: {text}")}));
+        messages.push(json!({"role": "assistant", "content": null, "tool_calls":
+            [{"id": id, "type": "function", "function": {"name": "write_file", "arguments": arguments}}]}));
+        messages.push(json!({"role": "tool", "tool_call_id": id, "content": text}));
+        messages.push(json!({"role": "assistant", "content": format!("{word} is done. {text}")}));
+    }
+    let document = json!({"model": "gpt-4o", "messages": messages}).to_string();
+    (document, words)
+}
+
+#[test]
+fn a_report_holds_no_text_of_a_message_unless_it_is_asked_for() {
+    let (document, words) = words_of_their_own();
+    let mut with_text = 0;
+    for engine in ["compressor", "lcm", "tiered", "two-layer", "virtual-files"] {
+        let home = Home::new();
+        home.put("document", &document);
+        let compress = |more: &[&str]| {
+            let args = [
+                "compress",
+                "document",
+                "--session",
+                "s",
+                "--engine",
+                engine,
+                "--force",
+                "--offline",
+                "--context-length",
+                "32000",
+                "-o",
+                "out",
+                "--report",
+                "report.json",
+            ];
+            let args = args.iter().chain(more).copied();
+            cli_support::ran(home.command(args).output().unwrap());
+            home.read("report.json")
+        };
+        let plain = compress(&[]);
+        assert!(plain.contains("\"outcome\""), "{engine}: {plain}");
+        let found = words.iter().find(|word| plain.contains(*word));
+        assert!(found.is_none(), "{engine}: {found:?} in {plain}");
+        home.put("document", &document);
+        with_text += usize::from(compress(&["--report-text"]).contains("states"));
+        let replayed = home.run([
+            "replay",
+            "document",
+            "--engine",
+            engine,
+            "--report",
+            "-",
+            "--offline",
+        ]);
+        let found = words.iter().find(|word| replayed.stdout.contains(*word));
+        assert!(
+            found.is_none(),
+            "{engine}: {found:?} in {}",
+            replayed.stdout
+        );
+    }
+    assert!(with_text > 0, "no engine keeps anything with a message");
 }
