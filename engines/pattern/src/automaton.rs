@@ -307,9 +307,9 @@ fn detours(nfa: &NFA) -> (usize, usize) {
     let mut most = 0;
     let mut seen_from = vec![usize::MAX; states.len()];
     let mut stack = Vec::new();
-    for from in 0..states.len() {
+    for (from, state) in states.iter().enumerate() {
         let mut count = 0;
-        stack.extend(branches(&states[from]));
+        stack.extend(branches(state));
         while let Some(to) = stack.pop() {
             let is_new = std::mem::replace(&mut seen_from[to.as_usize()], from) != from;
             count += usize::from(!(is_new && reads(to)));
