@@ -28,6 +28,10 @@ pub const SECRET_MASK: &str = "[secret masked]";
 const JSON_DEPTH: usize = 6;
 const ESCAPES: usize = 4;
 
+/// How far before an escape, and before what is not seen, a name may begin whose value it is in, in bytes.
+const ESCAPE: usize = 64;
+const HIDDEN: usize = 256;
+
 /// How often a text with a secret is searched: without one secret, what stood around it may read as another.
 const PASSES: usize = 8;
 
@@ -111,21 +115,33 @@ fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
     let mut places = Vec::new();
     shape::scan(text, &mut places);
     secrets.extend(places.drain(..).map(Secret::text));
-    for region in escaped_regions(text) {
+    for region in regions(text, ESCAPE, escape(text)) {
         in_escapes(&text[region.clone()], region.start, secrets);
     }
     // As it is seen, where something in it is not.
-    if let Some(visible) = Decoded::visible(text) {
-        let of_text = secrets.len();
+    let hidden = escaped::hidden(text.as_bytes());
+    let next = |from| hidden.get(hidden.partition_point(|at| *at < from)).copied();
+    for region in regions(text, HIDDEN, next) {
+        let part = &text[region.clone()];
+        let Some(visible) = Decoded::visible(part) else {
+            continue;
+        };
+        let of_region = secrets.len();
         shape::scan(&visible.text, &mut places);
         secrets.extend(places.drain(..).map(Secret::text));
-        for region in escaped_regions(&visible.text) {
+        for region in regions(&visible.text, ESCAPE, escape(&visible.text)) {
             in_escapes(&visible.text[region.clone()], region.start, secrets);
         }
-        for secret in &mut secrets[of_text..] {
-            secret.place = visible.original(text, &secret.place);
+        for secret in &mut secrets[of_region..] {
+            let place = visible.original(part, &secret.place);
+            secret.place = region.start + place.start..region.start + place.end;
         }
     }
+}
+
+/// Finds the next escape of a text from a byte on.
+fn escape(text: &str) -> impl Fn(usize) -> Option<usize> {
+    move |from| Some(from + memchr::memchr(b'\\', text.as_bytes().get(from..)?)?)
 }
 
 /// Appends the secrets of a text as it reads without its escapes, and without those that are in it then.
@@ -149,24 +165,27 @@ fn in_escapes(text: &str, offset: usize, secrets: &mut Vec<Secret>) {
     }
 }
 
-/// The parts of a text that may read otherwise without escapes: around each, as far as a name and a value
-/// may reach, from space to space.
-fn escaped_regions(text: &str) -> impl Iterator<Item = Range<usize>> {
-    const BEFORE: usize = 64;
+/// The parts of a text that may read otherwise without some places, such as escapes, of which `next` finds the next
+/// from a byte on: around each, as far as a name and a value may reach, from space to space.
+fn regions(
+    text: &str,
+    before: usize,
+    next: impl Fn(usize) -> Option<usize>,
+) -> impl Iterator<Item = Range<usize>> {
     const BEHIND: usize = 320;
     let bytes = text.as_bytes();
     let is_space = |byte: &u8| byte.is_ascii_whitespace();
     let mut from = 0;
     std::iter::from_fn(move || {
-        let first = from + memchr::memchr(b'\\', bytes.get(from..)?)?;
-        let before = first.saturating_sub(BEFORE).max(from);
-        let start = bytes[from..before]
+        let first = next(from)?;
+        let earliest = first.saturating_sub(before).max(from);
+        let start = bytes[from..earliest]
             .iter()
             .rposition(is_space)
             .map_or(from, |at| from + at);
-        let mut end = first;
-        while let Some(step) = memchr::memchr(b'\\', &bytes[end..bytes.len().min(end + BEHIND)]) {
-            end += step + 1;
+        let mut end = first + 1;
+        while let Some(at) = next(end).filter(|at| *at < end + BEHIND) {
+            end = at + 1;
         }
         let rest = end.saturating_add(BEHIND).min(bytes.len());
         end = rest

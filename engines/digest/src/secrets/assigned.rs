@@ -102,6 +102,7 @@ pub(super) fn is_key_of(name: &str, value: &str) -> bool {
     if !(LEAST..=MOST).contains(&value.len())
         || !has(u8::is_ascii_digit)
         || !has(u8::is_ascii_alphabetic)
+        || !bytes.iter().all(|byte| is_in(*byte, TOKEN))
         || is_placeholder(value)
     {
         return false;

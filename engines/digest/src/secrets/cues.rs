@@ -15,9 +15,10 @@ const FOLD: u64 = 0x2020_2020_2020_2020;
 static CUES: LazyLock<Cues> = LazyLock::new(Cues::new);
 
 struct Cues {
-    /// For the hash of each beginning, which of `groups` has it; 0 for none. There may be more beginnings than
-    /// groups: a cue is compared as a whole.
+    /// For the hash of each beginning, of which kinds the fourth byte of its cues is, as bits; 0 for no cue.
     beginnings: [u8; 1 << HASH_BITS],
+    /// The same with which of `groups` has it. There may be more beginnings than groups: a cue is compared as a whole.
+    group_of: [u8; 1 << HASH_BITS],
     /// Cues, the longest first, with their places in the table of rules.
     groups: Vec<Vec<(&'static [u8], usize)>>,
 }
@@ -27,18 +28,21 @@ pub(super) fn find(text: &str, from: usize) -> Option<usize> {
     let cues = &*CUES;
     let bytes = text.as_bytes();
     let mut at = from;
-    // Eight bytes are one load and hold six beginnings.
+    // Eight bytes are one load and hold five beginnings with the byte behind.
     while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let eight = u64::from_le_bytes(*eight) | FOLD;
-        let begins = |step: usize| cues.beginnings[hash((eight >> (8 * step)) as u32)];
-        let any = begins(0) | begins(1) | begins(2) | begins(3) | begins(4) | begins(5);
+        let begins = |step: usize| {
+            let here = eight >> (8 * step);
+            cues.beginnings[hash(here as u32)] & kind((here >> 24) as u8)
+        };
+        let any = begins(0) | begins(1) | begins(2) | begins(3) | begins(4);
         if any != 0 {
-            let found = (at..at + 6).find(|at| cues.at(bytes, *at).next().is_some());
+            let found = (at..at + 5).find(|at| cues.at(bytes, *at).next().is_some());
             if found.is_some() {
                 return found;
             }
         }
-        at += 6;
+        at += 5;
     }
     (at..bytes.len().saturating_sub(BEGINNING - 1)).find(|at| cues.at(bytes, *at).next().is_some())
 }
@@ -51,10 +55,13 @@ pub(super) fn at(text: &str, place: usize) -> impl Iterator<Item = (usize, Range
 impl Cues {
     fn new() -> Self {
         let mut beginnings = [0; 1 << HASH_BITS];
+        let mut group_of = [0; 1 << HASH_BITS];
         let mut groups = vec![Vec::new()];
         for (which, rule) in RULES.iter().enumerate() {
             let cue = rule.cue.as_bytes();
-            let group = &mut beginnings[hash(folded(cue))];
+            let hash = hash(folded(cue));
+            beginnings[hash] |= cue.get(BEGINNING).map_or(u8::MAX, |byte| kind(*byte));
+            let group: &mut u8 = &mut group_of[hash];
             if *group == 0 {
                 *group = match u8::try_from(groups.len()) {
                     Ok(next) => {
@@ -69,17 +76,33 @@ impl Cues {
         for group in &mut groups {
             group.sort_by_key(|(cue, _)| std::cmp::Reverse(cue.len()));
         }
-        Self { beginnings, groups }
+        Self {
+            beginnings,
+            group_of,
+            groups,
+        }
     }
 
     fn at(&self, bytes: &[u8], at: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let group = usize::from(self.beginnings[hash(folded(&bytes[at..]))]);
+        let hash = hash(folded(&bytes[at..]));
+        let kind = bytes
+            .get(at + BEGINNING)
+            .map_or(u8::MAX, |byte| kind(*byte));
+        let group = match self.beginnings[hash] & kind {
+            0 => 0,
+            _ => usize::from(self.group_of[hash]),
+        };
         self.groups[group].iter().filter_map(move |(cue, which)| {
             let here = bytes.get(at..at + cue.len())?;
             here.eq_ignore_ascii_case(cue)
                 .then(|| (*which, at..at + cue.len()))
         })
     }
+}
+
+/// One of eight kinds of bytes, as a bit; small and capital letters are of one.
+fn kind(byte: u8) -> u8 {
+    1 << ((byte | 0x20) & 7)
 }
 
 /// The first three bytes as one number, the same for small and capital letters.

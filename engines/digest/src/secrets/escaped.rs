@@ -28,16 +28,11 @@ impl Decoded {
         })
     }
 
-    /// The text without what a reader does not see: the colours of a terminal, characters without a width, the
-    /// escapes of HTML, the marks of a quotation, what joins two strings of code. None if there is nothing of it.
+    /// The text without what a reader does not see, of which [`hidden`] tells the places. None if there is nothing of
+    /// it.
     pub(super) fn visible(original: &str) -> Option<Self> {
-        if !may_hide(original.as_bytes()) {
-            return None;
-        }
-        let mut changes = 0;
-        let text = without_invisible(original, &mut |_, _| changes += 1);
-        (changes > 0).then(|| Self {
-            text,
+        (!hidden(original.as_bytes()).is_empty()).then(|| Self {
+            text: without_invisible(original, &mut |_, _| {}),
             way: without_invisible,
             behind: OnceCell::new(),
         })
@@ -84,20 +79,44 @@ const ENTITIES: [(&str, char); 7] = [
     ("&amp;", '&'),
 ];
 
-/// Whether there may be something that is not seen: a look at few bytes, as most texts hide nothing.
-fn may_hide(bytes: &[u8]) -> bool {
-    const JOINS: [&[u8]; 7] = [b"\" +", b"' +", b"\" .", b"' .", b"\"\n", b"'\n", b"\n> "];
-    memchr::memchr3_iter(0x1b, 0xe2, b'&', bytes).any(|at| match bytes[at] {
-        0x1b => true,
-        b'&' => ENTITIES
-            .iter()
-            .any(|(entity, _)| bytes[at..].starts_with(entity.as_bytes())),
-        _ => matches!(bytes.get(at + 1), Some(0x80 | 0x81)),
-    }) || JOINS
-        .iter()
-        .any(|join| memchr::memmem::find(bytes, join).is_some())
-        || memchr::memmem::find(bytes, "\u{feff}".as_bytes()).is_some()
-        || memchr::memmem::find(bytes, "\u{ad}".as_bytes()).is_some()
+/// Where there is something that a reader does not see: the colours of a terminal, characters without a width, the
+/// escapes of HTML, the marks of a quotation, what joins two strings of code.
+pub(super) fn hidden(bytes: &[u8]) -> Vec<usize> {
+    let mut places: Vec<usize> = memchr::memchr3_iter(0x1b, 0xe2, b'&', bytes)
+        .filter(|at| match &bytes[*at..] {
+            [0x1b, ..]
+            | [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]
+            | [0xe2, 0x81, 0xa0..=0xa4, ..] => true,
+            [b'&', ..] => ENTITIES
+                .iter()
+                .any(|(entity, _)| bytes[*at..].starts_with(entity.as_bytes())),
+            _ => false,
+        })
+        .collect();
+    let signs = memchr::memchr2_iter(b'+', b'\n', bytes);
+    places.extend(signs.filter_map(|at| match &bytes[at..] {
+        [b'\n', b'>', b' ', ..] => Some(at),
+        _ => {
+            let is_between = |byte: &u8| *byte == b' ' || b"+.\\".contains(byte);
+            let before = &bytes[at.saturating_sub(8)..at];
+            let quote = before.len()
+                - before
+                    .iter()
+                    .rev()
+                    .take_while(|byte| is_between(byte))
+                    .count();
+            let quote = at - before.len() + quote.checked_sub(1)?;
+            (matches!(bytes[quote], b'"' | b'\'') && join(&bytes[quote..]).is_some())
+                .then_some(quote)
+        }
+    }));
+    if memchr::memchr2(0xef, 0xc2, bytes).is_some() {
+        for sign in ["\u{feff}", "\u{ad}"] {
+            places.extend(memchr::memmem::find_iter(bytes, sign));
+        }
+    }
+    places.sort_unstable();
+    places
 }
 
 /// The length of what joins two strings of code at the beginning of a text, their quotes with it: `" + "`, or nothing

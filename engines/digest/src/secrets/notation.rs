@@ -547,6 +547,7 @@ impl Scan<'_> {
         if !rest.starts_with([' ', '\n', '"', '\'', '`', '*', ':', '”', '»']) {
             return None;
         }
+        let line_end = rest.find('\n').map_or(most, |at| from + at);
         let mut linked = false;
         for (at, word) in rest.split_whitespace().take(WORDS).enumerate() {
             let bare = word.trim_start_matches(QUOTES);
@@ -555,7 +556,12 @@ impl Scan<'_> {
                 .trim_end_matches(QUOTES)
                 .trim_end_matches(ENDS)
                 .trim_end_matches(QUOTES);
-            if is_among(&LINKS, bare) || bare.is_empty() || word.ends_with([':', '：']) {
+            // The value may stand in the next line, but no more of the sentence.
+            if start > line_end {
+                return (linked && fits(bare, true)).then_some(start..start + bare.len());
+            }
+            let is_label = word.ends_with([':', '：']) && !word.starts_with(QUOTES);
+            if is_among(&LINKS, bare) || bare.is_empty() || is_label {
                 linked = true;
                 continue;
             }
