@@ -21,8 +21,8 @@ const LOOK_WORK: u64 = 50_000;
 
 /// The work that any search may do, and how much more for each byte of text. A piece of work is a state of the NFA that is
 /// visited to compute a transition of the DFA, which takes some nanoseconds.
-const WORK: u64 = 4_000_000;
-const WORK_A_BYTE: u64 = 20;
+const WORK: u64 = 2_000_000;
+const WORK_A_BYTE: u64 = 10;
 
 /// The work of a transition, whatever the size of its state.
 const STEP_WORK: usize = 32;
