@@ -84,6 +84,27 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    /// Ends the servers that an agent left running in process groups of their own, as Cline does.
+    fn drop(&mut self) {
+        let home = format!("HOME={}", self.home.path().display());
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        for process in processes {
+            let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+            let is_ours = environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == home.as_bytes());
+            let number = process.file_name().to_string_lossy().parse::<i32>();
+            if let (true, Some(id)) = (
+                is_ours,
+                number.ok().and_then(rustix::process::Pid::from_raw),
+            ) {
+                let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
 impl Default for Place {
     fn default() -> Self {
         Self::new()
