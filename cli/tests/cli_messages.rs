@@ -256,8 +256,10 @@ fn no_cause_is_told_twice() {
         (own, &["compress", "chat.json", "--config", "."]),
     ] {
         let mut command = home.command(args.iter().copied());
+        // With a damaged record a command goes on.
+        let goes_on = value.ends_with("damaged");
         let ran = cli_support::ran(command.env(variable, value).output().unwrap());
-        assert_ne!(ran.code, 0, "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.code == 0, goes_on, "{args:?}: {}", ran.stderr);
         let told: Vec<_> = ran
             .stderr
             .lines()

@@ -5,7 +5,7 @@ use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
     About, COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError,
     Entry, HostInfo, MessageView, OpenRequest, Outcome, Services, StandaloneEngine, WindowState,
-    export_engine, in_flight, roomy, safe_cut,
+    export_engine, in_flight, roomy, safe_cut, safe_cut_after,
 };
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
@@ -105,10 +105,12 @@ impl KeepTail {
         let tail = messages.len().saturating_sub(keep_last);
         let tail = in_flight(messages).map_or(tail, |calls| tail.min(calls));
         let tail = safe_cut(messages, tail).max(head);
-        // The user's last words stay where they are.
+        // The user's last words stay where they are, and whatever lies around them if a call's result comes after them.
         let words = messages.iter().rposition(MessageView::is_real_user);
         let words = words.filter(|at| (head..tail).contains(at));
-        let (until, from) = words.map_or((tail, tail), |at| (at, at + 1));
+        let (until, from) = words.map_or((tail, tail), |at| {
+            (safe_cut(messages, at), safe_cut_after(messages, at + 1))
+        });
 
         let keep = |message: &MessageView<'_>| Entry::Keep(message.id());
         let mut entries: Vec<Entry> = messages.iter().map(keep).collect();
