@@ -833,6 +833,16 @@ impl Client {
             let message: Value = serde_json::from_str(&entry.bytes).unwrap_or_default();
             message["role"].as_str().unwrap_or_default().to_owned()
         };
+        // Of a message that two-layer made shorter the first words are left: "[truncated: 437 chars] said00027z".
+        let shortened = |entry: &Entry, is_behind: bool| -> Option<Serial> {
+            const CUT: &str = "chars] said";
+            let found = if is_behind {
+                entry.bytes.rsplit_once(CUT)
+            } else {
+                entry.bytes.split_once(CUT)
+            };
+            found?.1.split('z').next()?.parse().ok()
+        };
         // Whether the message of this entry had a neighbour of its role before or after it when it came.
         let had_neighbour = |entry: &Entry, is_behind: bool| {
             let serial = if is_behind {
@@ -840,6 +850,7 @@ impl Client {
             } else {
                 entry.holds.iter().min()
             };
+            let serial = serial.copied().or_else(|| shortened(entry, is_behind));
             // Of a message of which a part was summarised the words at its end are left.
             let edge = |entry: &Entry| {
                 let carries = carried(&entry.bytes).unwrap_or_default();
@@ -854,7 +865,7 @@ impl Client {
             held.entries.windows(2).any(|pair| {
                 let own = if is_behind { &pair[0] } else { &pair[1] };
                 let is_left = entry.whole.is_none() && edge(entry).is_some();
-                let is_own = serial.is_some_and(|serial| own.holds.contains(serial))
+                let is_own = serial.is_some_and(|serial| own.holds.contains(&serial))
                     || (is_left && edge(entry) == edge(own));
                 is_own && role(&pair[0]) == role(&pair[1])
             })
