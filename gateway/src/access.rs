@@ -34,13 +34,13 @@ impl Access {
     /// # Errors
     /// The key and the entry that is neither a host name nor an origin.
     pub(crate) fn of(gateway: &config::Gateway) -> Result<Self, (&'static str, String)> {
-        let is_wrong = |host: &&String| Host::of(host).is_none();
+        let is_wrong = |host: &&String| host_name(host).is_none();
         if let Some(host) = gateway.hosts.iter().find(is_wrong) {
             return Err(("gateway.hosts", host.clone()));
         }
         let is_wrong = |origin: &&String| {
             let (scheme, host) = origin.split_once("://").unwrap_or_default();
-            scheme.is_empty() || (scheme != "file" && Host::of(host).is_none())
+            scheme.is_empty() || (scheme != "file" && host_name(host).is_none())
         };
         if let Some(origin) = gateway.origins.iter().find(is_wrong) {
             return Err(("gateway.origins", origin.clone()));
@@ -101,19 +101,18 @@ impl Access {
     }
 
     fn is_own(&self, host: &str, address: SocketAddr) -> bool {
-        let Some(Host { name, port }) = Host::of(host) else {
+        let Some(name) = host_name(host) else {
             return false;
         };
         let is_named =
             |own: &String| own.eq_ignore_ascii_case(host) || own.eq_ignore_ascii_case(name);
-        let has_port = port.unwrap_or("80") == address.port().to_string();
         let ip = name.trim_start_matches('[').trim_end_matches(']');
         let is_here = match ip.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            // A literal address is nobody's name for another one.
+            // A literal address is nobody's name for another one. Its port may be that of a tunnel that ends here.
             Ok(ip) => ip.is_loopback() || ip == address.ip() || address.ip().is_unspecified(),
             Err(_) => name.eq_ignore_ascii_case("localhost"),
         };
-        (has_port && is_here) || self.hosts.iter().any(is_named)
+        is_here || self.hosts.iter().any(is_named)
     }
 
     fn origin(&self, host: &str, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
@@ -157,34 +156,25 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// The parts of a `Host` header.
-struct Host<'h> {
-    /// An IPv6 address is in brackets.
-    name: &'h str,
-    port: Option<&'h str>,
-}
-
-impl<'h> Host<'h> {
-    /// None if it has another form.
-    fn of(text: &'h str) -> Option<Self> {
-        let end = text.rfind(']').map_or(0, |at| at + 1);
-        let (name, port) = match text.get(end..)?.rfind(':') {
-            Some(at) => (text.get(..end + at)?, Some(text.get(end + at + 1..)?)),
-            None => (text, None),
-        };
-        let is_port =
-            |port: &str| port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok();
-        let is_name = match name
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-        {
-            Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => name
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
-        };
-        (is_name && !name.is_empty() && port.is_none_or(is_port)).then_some(Self { name, port })
-    }
+/// The name or address in a `Host` header, without the port. An IPv6 address is in brackets. None if it has another form.
+fn host_name(text: &str) -> Option<&str> {
+    let end = text.rfind(']').map_or(0, |at| at + 1);
+    let (name, port) = match text.get(end..)?.rfind(':') {
+        Some(at) => (text.get(..end + at)?, Some(text.get(end + at + 1..)?)),
+        None => (text, None),
+    };
+    let is_port =
+        |port: &str| port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let is_name = match name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
+    };
+    (is_name && !name.is_empty() && port.is_none_or(is_port)).then_some(name)
 }
 
 /// What a stranger wrote, for a message.
@@ -250,7 +240,7 @@ mod tests {
         let is_plain = url.username().is_empty() && url.path() == "/" && url.query().is_none();
         let ip = name.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_here = name == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback());
-        is_plain && (name == "gw.test" || (is_here && url.port() == Some(8787)))
+        is_plain && (name == "gw.test" || is_here)
     }
 
     proptest! {
