@@ -87,8 +87,8 @@ pub(super) fn model_client(
 /// The damage of the record, once a command goes on without it.
 static DAMAGE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Has what follows go on without a damaged record, and says so. False where it does already, or the record is not
-/// damaged.
+/// Has the rest of the command go on without a damaged record, and says so. False if it does already, or if the record
+/// is not damaged.
 pub(crate) fn leave_the_record_aside(error: &RecordError) -> bool {
     let mut damage = DAMAGE.lock().unwrap_or_else(PoisonError::into_inner);
     if damage.is_some() || !error.is_damage() {

@@ -504,7 +504,7 @@ fn compress(home: &Home, bytes: &[u8], engine: &str, window: &str) -> Result<boo
                     .join("\n")
             };
             for text in after.iter().filter(|text| !is_written(text)) {
-                // What is written for other programs says so where a result's call is missing.
+                // A log that is written for other programs says so if a result's call is missing.
                 let said = text.strip_prefix(WITHOUT_ITS_CALL).unwrap_or(text);
                 if !borrowed(&before).contains(said.trim()) {
                     return Err(format!("nobody said {text:.600}"));

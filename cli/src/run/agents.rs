@@ -464,8 +464,8 @@ impl Agent {
         told
     }
 
-    /// Has the agent send the gateway's token if it needs it: as a header where the agent can add one, and else in place of
-    /// a key that the gateway has itself. It never stands among the arguments, which other users of the machine can see.
+    /// Has the agent send the gateway's token if it needs it: as a header if the agent can add one, and else in place of a
+    /// key that the gateway has itself. It never stands among the arguments, which other users of the machine can see.
     fn give_token(&self, told: &mut Command, pass: &Pass, addresses: &Addresses) {
         let is_needed = pass.is_needed || pass.openai || pass.anthropic;
         let Some(token) = pass.token.as_deref().filter(|_| is_needed) else {

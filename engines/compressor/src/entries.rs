@@ -67,8 +67,8 @@ pub(crate) fn entries(
     entries
 }
 
-/// Whether the results without a call can leave: something else stays, and the window still begins with the user where it
-/// did.
+/// Whether the results without a call can leave: something else stays, and the window still begins with the user if it
+/// did before.
 fn orphans_leave(outline: &Outline<'_, '_>, plan: &Plan, summarised: bool) -> bool {
     let is_assistant = |at: usize| outline.messages[at].role() == "assistant";
     let first = (0..outline.messages.len()).find(|at| {

@@ -118,7 +118,7 @@ fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
     for region in regions(text, ESCAPE, escape(text)) {
         in_escapes(&text[region.clone()], region.start, secrets);
     }
-    // As it is seen, where something in it is not.
+    // Once more as a reader sees it, around colours, zero-width characters and the like.
     let hidden = escaped::hidden(text.as_bytes());
     let next = |from| hidden.get(hidden.partition_point(|at| *at < from)).copied();
     for region in regions(text, HIDDEN, next) {
