@@ -5,13 +5,13 @@ mod preparing;
 mod proposing;
 mod writing;
 
-use contexture_cooldown::{CoolDowns, Headroom, Sizes};
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
     EngineError, Entry, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
     Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
+use contexture_summaries::{CoolDowns, Headroom, Sizes};
 use contexture_summaries::{Noted, Pending, Staged, body_of};
 use serde_json::{Value, json};
 

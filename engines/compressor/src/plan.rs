@@ -12,7 +12,7 @@
 //!    exceeded. Then other messages do, the user's last one at the end.
 //!
 //! The first step that makes enough room is the last one taken. If none does, the engine waits
-//! ([`Headroom`](contexture_cooldown::Headroom)) until the window requires a compaction, and then uses the step that
+//! ([`Headroom`](contexture_summaries::Headroom)) until the window requires a compaction, and then uses the step that
 //! leaves the fewest tokens.
 
 use std::collections::HashSet;

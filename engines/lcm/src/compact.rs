@@ -7,11 +7,11 @@ mod shorten;
 mod spots;
 mod write;
 
-use contexture_cooldown::{Headroom, Sizes};
 use contexture_engine_api::{
     Compaction, CompressOrder, EngineError, Floor, MessageId, MessageView, ModelFailure, Outcome,
     grouped,
 };
+use contexture_summaries::{Headroom, Sizes};
 
 use crate::dag::NodeId;
 use crate::dag::outline::Outline;

@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use contexture_cooldown::Headroom;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     BackgroundCall, Committed, CompressRequest, ContextEngine, Cut, Decision, Delivery,
     EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure, Observed,
     OpenRequest, Outcome, ToolCall, ToolCallView, ToolSpec, WindowState, grouped,
 };
+use contexture_summaries::Headroom;
 use serde_json::{Value, json};
 
 use crate::background::{Answered, Background};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use contexture_cooldown::{CoolDown, CoolDowns};
 use contexture_engine_api::{FailureKind, ModelFailure, Services};
+use contexture_summaries::{CoolDown, CoolDowns};
 
 /// After this many consecutive failed texts the model is to blame, not the texts.
 const PATIENCE: u32 = 3;

@@ -8,13 +8,16 @@
 //!   a model.
 //! - [`both_spellings`]: settings whose keys may also be written in camelCase.
 //! - [`digested`] and [`with_facts`]: what replaces a model's summary, and what completes it.
+//! - [`CoolDowns`] leaves a model alone after it failed; [`Headroom`] decides when to compact and when to wait.
 
 mod answer;
 mod background;
 mod brief;
+mod cooldown;
 mod excerpt;
 mod facts;
 mod focus;
+mod headroom;
 mod material;
 mod spelling;
 mod summariser;
@@ -23,9 +26,11 @@ mod writing;
 pub use answer::{is_refusal, notes_in, trim, unmarked, words_of};
 pub use background::Pending;
 pub use brief::{Brief, Headings, body_of, marked};
+pub use cooldown::{CoolDown, CoolDowns};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 pub use facts::{digested, with_facts};
 pub use focus::digested_with_focus;
+pub use headroom::{Headroom, Sizes};
 pub use material::{Noted, call_views, noted, units, views};
 pub use spelling::both_spellings;
 pub use summariser::{Prompts, Summariser, ask, tagged};

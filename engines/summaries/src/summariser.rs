@@ -2,7 +2,7 @@
 //! notes are then put together. It only says what to ask next; who asks, and whether anybody waits, is
 //! the caller's business.
 
-use contexture_cooldown::CoolDowns;
+use crate::cooldown::CoolDowns;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     Continued, EngineError, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use contexture_cooldown::CoolDowns;
+use crate::cooldown::CoolDowns;
 use contexture_digest::{Digest, Readings};
 use contexture_engine_api::{CompressOrder, EngineError, MessageId, MessageView, Services};
 

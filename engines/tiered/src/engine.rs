@@ -5,7 +5,6 @@ mod summarising;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use contexture_cooldown::{CoolDowns, Headroom, Sizes};
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageKind, MessageView,
@@ -13,6 +12,7 @@ use contexture_engine_api::{
     ToolCall, ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
 };
 use contexture_summaries::Pending;
+use contexture_summaries::{CoolDowns, Headroom, Sizes};
 use serde_json::{Value, json};
 
 use crate::event::{Event, MARK};

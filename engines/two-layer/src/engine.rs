@@ -5,13 +5,13 @@ mod writing;
 
 use std::collections::BTreeMap;
 
-use contexture_cooldown::{CoolDowns, Headroom, Sizes};
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressOrder, CompressRequest, ContextEngine,
     Decision, Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageView,
     ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
     Summary, WindowState, grouped, roomy,
 };
+use contexture_summaries::{CoolDowns, Headroom, Sizes};
 use contexture_summaries::{Pending, both_spellings};
 use serde_json::{Value, json};
 

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use contexture_cooldown::Sizes;
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
     Entry, FailureKind, Floor, LogLevel, MessageId, MessageKind, MessageView, ModelAnswer,
     ModelFailure, Outcome, Replacement, WindowState, grouped, in_flight, roomy,
 };
+use contexture_summaries::Sizes;
 use contexture_summaries::{
     Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, marked, noted, units,
 };

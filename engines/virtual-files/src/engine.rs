@@ -2,13 +2,13 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use contexture_cooldown::{CoolDowns, Headroom};
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, FactoryRequest, HostInfo, LogLevel, MessageId, MessageKind,
     MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, Replacement, Services,
     StandaloneEngine, StoreCommand, ToolCall, ToolSpec, WindowState, grouped, in_flight,
 };
+use contexture_summaries::{CoolDowns, Headroom};
 use contexture_summaries::{Pending, Staged};
 use schemars::schema_for;
 use serde_json::{Value, json};

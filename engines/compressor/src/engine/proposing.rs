@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use contexture_cooldown::Sizes;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MISSING_RESULT, MessageId, MessageKind, MessageView,
     Outcome, SUMMARY_END_MARK, grouped,
 };
+use contexture_summaries::Sizes;
 use contexture_summaries::{Noted, Written, body_of, marked, noted, units};
 use serde_json::json;
 

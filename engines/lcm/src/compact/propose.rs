@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use contexture_cooldown::Headroom;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
     ModelFailure, Outcome, Replacement, grouped,
 };
+use contexture_summaries::Headroom;
 
 use super::arrange::Arrangement;
 use super::write::{Made, Writer};

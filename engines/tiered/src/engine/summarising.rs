@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use contexture_cooldown::Sizes;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressOrder, CompressRequest, EngineError, Entry, FailureKind,
     MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, Outcome,
     Replacement, ToolCallView, roomy, whole_groups,
 };
+use contexture_summaries::Sizes;
 use contexture_summaries::{Pending, Summariser, ask, noted, units};
 use serde_json::Value;
 

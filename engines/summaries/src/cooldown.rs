@@ -1,9 +1,5 @@
 //! How long an engine leaves a model alone after it failed. The state is kept in a file, so that a restart between
-//! failure and retry changes nothing. [`Headroom`] decides when to compact and when to wait.
-
-mod headroom;
-
-pub use headroom::{Headroom, Sizes};
+//! failure and retry changes nothing.
 
 use std::fs;
 use std::io::Write;
