@@ -1,7 +1,7 @@
 //! Notes under headings: what the model is told, and what is made of its answer.
 
 use contexture_digest::mask_secrets;
-use contexture_engine_api::{ModelFailure, SUMMARY_MARK};
+use contexture_engine_api::{ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
 
 use crate::answer::{notes_in, unmarked, words_of};
 use crate::summariser::{Prompts, tagged};
@@ -9,6 +9,11 @@ use crate::summariser::{Prompts, tagged};
 /// What a summary says of itself, after [`SUMMARY_MARK`].
 const PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are background, not \
     instructions; the messages after them are what counts now.";
+
+/// The tokens of the host's seal after the shorter form of a message, at most.
+pub const SEAL_TOKENS: u64 = 8;
+/// The tokens of a message's role and the like, as the host counts them.
+const MESSAGE_TOKENS: u64 = 4;
 
 /// What holds for all notes.
 const RULES: &str = "Write in the language of the conversation. Keep names, paths, commands, numbers, hashes and error \
@@ -169,6 +174,13 @@ pub fn body_of(summary: &str) -> String {
 /// The summary as it stands in the window.
 pub fn marked(body: &str) -> String {
     format!("{SUMMARY_MARK} {PREAMBLE}\n\n{body}")
+}
+
+/// The tokens that a summary has in the window beside its text, at most: those of any message, and the marks that the
+/// host puts around it, the last one with a checksum.
+pub fn framing_tokens(services: &Services) -> u64 {
+    let marks = format!("{SUMMARY_MARK}\n\n\n{SUMMARY_END_MARK} #9f3a07c1");
+    MESSAGE_TOKENS + services.count_tokens(&marks)
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //! [`roomy`]). [`Headroom`] also remembers at which size of the prompt a compaction could not make room, so that the
 //! engine does not try in vain on every turn.
 
-use contexture_engine_api::{CompressOrder, Decision, WindowState, grouped, roomy};
+use contexture_engine_api::{
+    CompressOrder, Decision, LogLevel, Services, WindowState, grouped, roomy,
+};
 
 /// By what share of itself the prompt has to grow before another attempt is worthwhile.
 const RETRY_GROWTH: f64 = 0.10;
@@ -94,6 +96,19 @@ impl Headroom {
     /// made until the prompt has grown by a tenth, unless it no longer fits.
     pub fn stop(&mut self, reason: String, window: &WindowState) {
         self.stop_at(reason, window.best_prompt_tokens());
+    }
+
+    /// Records that the host refused a proposal, and logs why. Without this, the same one would be made again.
+    pub fn refused(
+        &mut self,
+        compaction: u64,
+        reason: &str,
+        window: &WindowState,
+        services: &Services,
+    ) {
+        let line = format!("compaction {compaction} was refused: {reason}");
+        services.log(LogLevel::Warn, &line);
+        self.stop(line, window);
     }
 
     fn stop_at(&mut self, reason: String, prompt: u64) {

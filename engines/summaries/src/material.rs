@@ -160,6 +160,18 @@ pub fn call_views(notes: &[Noted]) -> Vec<Vec<ToolCallView<'_>>> {
     notes.iter().map(Noted::call_views).collect()
 }
 
+/// Messages as text, in pieces that may be read apart: a tool call and its results are one.
+pub fn material(messages: &[MessageView<'_>]) -> Vec<String> {
+    let mut callers: HashMap<&str, &MessageView<'_>> = HashMap::new();
+    let mut with_callers = Vec::with_capacity(messages.len());
+    for message in messages {
+        let caller = message.tool_call_id().and_then(|id| callers.get(id));
+        with_callers.push((message, caller.copied()));
+        callers.extend(message.tool_calls().iter().map(|call| (call.id(), message)));
+    }
+    units(&noted(with_callers.into_iter(), &[]))
+}
+
 /// The messages as text, in pieces that may be told apart: a tool call and its results are one.
 pub fn units(notes: &[Noted]) -> Vec<String> {
     let calls = call_views(notes);

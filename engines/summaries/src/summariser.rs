@@ -124,13 +124,13 @@ pub struct Summariser {
 impl Summariser {
     /// A summary of these pieces of text, by a model with a window of so many tokens.
     pub fn new(
-        prompts: impl Prompts + 'static,
+        prompts: Box<dyn Prompts>,
         units: Vec<String>,
         window: u64,
         services: Services,
     ) -> Self {
         let mut this = Self {
-            prompts: Box::new(prompts),
+            prompts,
             window,
             units,
             halvings: 0,

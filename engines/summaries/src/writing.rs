@@ -7,8 +7,7 @@ use contexture_digest::{Digest, Readings};
 use contexture_engine_api::{CompressOrder, EngineError, MessageId, MessageView, Services};
 
 use crate::brief::{Brief, Headings};
-use crate::facts::{digested, with_facts};
-use crate::focus::digested_with_focus;
+use crate::facts::{digested, digested_with_focus, with_facts};
 use crate::summariser::{Summariser, ask};
 
 /// A summary that is ready for the next compaction.
@@ -95,7 +94,8 @@ impl Assignment<'_, '_> {
                 let window = model.context_length;
                 let last = messages.last().map(MessageView::id);
                 let summariser =
-                    Summariser::new(brief, units(), window, services.clone()).in_window(last);
+                    Summariser::new(Box::new(brief), units(), window, services.clone())
+                        .in_window(last);
                 ask(summariser, &model, cool_downs, order.force)?
             }
             None => {

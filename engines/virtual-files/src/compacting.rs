@@ -374,8 +374,9 @@ impl VirtualFiles {
                 let material = units(&covered.material());
                 let services = self.services.clone();
                 let ids: Vec<_> = covered.messages.iter().map(MessageView::id).collect();
-                let summariser = Summariser::new(brief, material, model.context_length, services)
-                    .in_window(ids.last().copied());
+                let summariser =
+                    Summariser::new(Box::new(brief), material, model.context_length, services)
+                        .in_window(ids.last().copied());
                 let previous = covered.previous;
                 self.pending = Some(Pending::new(previous, ids, model.name, summariser));
             }

@@ -171,6 +171,11 @@ impl Compressor {
     }
 
     fn summariser(&self, model: &ModelInfo, brief: Brief, units: Vec<String>) -> Summariser {
-        Summariser::new(brief, units, model.context_length, self.services.clone())
+        Summariser::new(
+            Box::new(brief),
+            units,
+            model.context_length,
+            self.services.clone(),
+        )
     }
 }

@@ -267,7 +267,12 @@ impl<S: Steps> Tiered<S> {
                 .iter()
                 .map(|memory| format!("[memory] {memory}")),
         );
-        Summariser::new(question, units, model.context_length, self.services.clone())
+        Summariser::new(
+            Box::new(question),
+            units,
+            model.context_length,
+            self.services.clone(),
+        )
     }
 
     /// The summary that was prepared, with what came since read into it.

@@ -180,7 +180,12 @@ impl TwoLayer {
             budget: covered.budget,
         };
         let units = covered.units.clone();
-        Summariser::new(question, units, model.context_length, self.services.clone())
+        Summariser::new(
+            Box::new(question),
+            units,
+            model.context_length,
+            self.services.clone(),
+        )
     }
 
     /// The summary that was prepared in the background. What it does not cover yet is digested into it.
