@@ -1,36 +1,35 @@
 //! What a summary is made from: the messages that leave, and the earlier summaries among them.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
-use contexture_engine_api::{MessageId, MessageKind, MessageView};
-use contexture_summaries::{Noted, noted};
+use contexture_digest::Readings;
+use contexture_engine_api::{CompressOrder, MessageKind, MessageView, Services};
+use contexture_summaries::{Notes, SummaryCycle, body_of, marked};
 
-use crate::boundaries::Outline;
-use crate::plan::Plan;
-use contexture_summaries::body_of;
+use crate::boundaries::{Outline, Split};
+use crate::headings::HEADINGS;
 
 /// What a summary is made from.
 pub(crate) struct Covered<'m, 'a> {
     /// The messages that leave or are cleared, earlier summaries not among them.
     pub(crate) messages: Cow<'m, [MessageView<'a>]>,
-    /// For each of them that is a tool result: the message with its call, where that is known.
-    callers: HashMap<MessageId, MessageView<'a>>,
     /// The earlier summaries that leave.
-    pub(crate) previous: Option<String>,
+    previous: Option<String>,
     /// What a user asked for before them.
-    pub(crate) task: Option<&'a str>,
+    goal: Option<&'a str>,
 }
 
 impl<'m, 'a> Covered<'m, 'a> {
+    /// What leaves with this split, and what is `replaced` in what stays.
     pub(crate) fn of(
         outline: &Outline<'m, 'a>,
-        plan: &Plan,
-        improved: Option<&(String, String)>,
+        split: &Split,
+        replaced: &[(usize, String)],
+        cycle: &SummaryCycle,
     ) -> Self {
-        let mut taken: Vec<usize> = plan.split.middle().collect();
+        let mut taken: Vec<usize> = split.middle().collect();
         // A cleared result loses its text as much as one that leaves; its call says what it was.
-        for (at, _) in &plan.replaced {
+        for (at, _) in replaced {
             taken.push(*at);
             taken.extend(outline.call_of[*at]);
         }
@@ -39,41 +38,39 @@ impl<'m, 'a> Covered<'m, 'a> {
         let (summaries, taken): (Vec<usize>, Vec<usize>) = taken
             .into_iter()
             .partition(|at| outline.messages[*at].kind() == MessageKind::Summary);
-        let previous = joined(summaries.into_iter().map(|at| {
+        let bodies = summaries.into_iter().map(|at| {
             let body = body_of(outline.messages[at].text());
-            match improved {
-                Some((made_without, better)) if *made_without == body => better.clone(),
-                _ => body,
-            }
-        }));
+            cycle.better(&body).map_or(body, str::to_owned)
+        });
+        let bodies: Vec<String> = bodies.filter(|body| !body.is_empty()).collect();
         Self {
-            callers: taken
-                .iter()
-                .filter_map(|at| Some((outline.messages[*at].id(), *outline.caller(*at)?)))
-                .collect(),
             messages: match (taken.first(), taken.last()) {
                 (Some(first), Some(last)) if last - first + 1 == taken.len() => {
                     Cow::Borrowed(&outline.messages[*first..=*last])
                 }
                 _ => taken.iter().map(|at| outline.messages[*at]).collect(),
             },
-            previous,
-            task: outline.messages[..plan.split.head]
+            previous: (!bodies.is_empty()).then(|| bodies.join("\n\n")),
+            goal: outline.messages[..split.head]
                 .iter()
                 .find(|message| message.is_real_user())
                 .map(MessageView::text),
         }
     }
 
-    /// The compact forms of the messages, as far as possible from the log.
-    pub(crate) fn notes(&self, log: &[Noted]) -> Vec<Noted> {
-        let with_caller = |message: &'_ MessageView<'a>| self.callers.get(&message.id());
-        noted(self.messages.iter().map(|m| (m, with_caller(m))), log)
+    /// The summary to write, which may have so many tokens with its mark.
+    pub(crate) fn notes<'t>(
+        &'t self,
+        readings: Option<&'t Readings>,
+        tokens: u64,
+        order: &'t CompressOrder,
+        services: &'t Services,
+    ) -> Notes<'t, 'a> {
+        let tokens = tokens.saturating_sub(services.count_tokens(&marked("")));
+        let mut notes = Notes::new(&self.messages, &HEADINGS, tokens, order, services);
+        notes.readings = readings;
+        notes.previous = self.previous.as_deref();
+        notes.goal = self.goal;
+        notes
     }
-}
-
-/// Summaries as one text, where there is any.
-pub(crate) fn joined(texts: impl Iterator<Item = String>) -> Option<String> {
-    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
-    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }

@@ -1,57 +1,42 @@
 //! The engine: when to compact, what to propose, what to remember of it.
 
 mod limits;
-mod preparing;
 mod proposing;
-mod writing;
 
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
-    EngineError, Entry, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
-    Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
+    EngineError, Entry, LogLevel, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome,
+    Services, StandaloneEngine, Usage, WindowState, grouped,
 };
-use contexture_summaries::{CoolDowns, Headroom, Sizes};
-use contexture_summaries::{Noted, Pending, Staged, body_of};
+use contexture_summaries::{Headroom, Sizes, SummaryCycle};
 use serde_json::{Value, json};
 
-use crate::background::Purpose;
 use crate::boundaries::{MIN_TAIL, Outline};
-use crate::covered::{Covered, joined};
+use crate::covered::Covered;
 use crate::entries::pruned;
 use crate::plan::Plan;
 use crate::settings::{Budgets, CompressionSettings, ECONOMY_FROM, room_for_prompt, share};
-use preparing::Redo;
 use proposing::{Draft, Proposal};
 
-/// What the host's framing of a made-up message costs, in tokens, at most.
-const FRAMING_TOKENS: u64 = 8;
+/// The share of the threshold from which the next summary is prepared in the background.
+const PREPARE_FROM: f64 = 0.80;
+
 /// The built-in lossy engine: it clears old tool results, keeps head and tail, and puts a structured
 /// summary in place of what is between them.
 pub struct Compressor {
     settings: CompressionSettings,
     services: Services,
-    cool_downs: CoolDowns,
+    cycle: SummaryCycle,
     headroom: Headroom,
     /// The window as last told.
     window: WindowState,
     /// The prompt as the provider last reported it, its answer added; none since the last compaction.
     reported_tokens: Option<u64>,
-    /// What stands in the window, for background summaries. Empty where there is no model to make them.
-    log: Vec<Noted>,
     /// What the next digest need not look for again.
     readings: Readings,
-    /// The summary in the window.
-    previous: Option<String>,
-    /// A summary made without the model, and the one that the model made of the same messages later.
-    improved: Option<(String, String)>,
-    redo: Option<Redo>,
-    pending: Option<Pending<Purpose>>,
-    staged: Option<Staged>,
-    last_call: u64,
     proposal: Option<Proposal>,
     compactions: u64,
-    degraded: u64,
     last_compaction: Option<Value>,
 }
 
@@ -63,25 +48,15 @@ impl StandaloneEngine for Compressor {
             request.services.log(LogLevel::Warn, warning);
         }
         Ok(Self {
-            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
+            cycle: SummaryCycle::open(request.data_dir, request.services.clone()),
             services: request.services.clone(),
             settings,
             headroom: Headroom::default(),
             window: request.window.clone(),
             reported_tokens: None,
-            log: Vec::new(),
             readings: Readings::default(),
-            previous: request
-                .compaction
-                .and_then(|current| joined(current.summaries.iter().map(|text| body_of(text)))),
-            improved: None,
-            redo: None,
-            pending: None,
-            staged: None,
-            last_call: 0,
             proposal: None,
             compactions: 0,
-            degraded: 0,
             last_compaction: None,
         })
     }
@@ -155,10 +130,13 @@ impl ContextEngine for Compressor {
         if let Some(reason) = self.headroom.refuses(order, sizes) {
             return Ok(Outcome::Deferred(reason));
         }
-        let covered = Covered::of(&outline, &plan, self.improved.as_ref());
+        let covered = Covered::of(&outline, &plan.split, &plan.replaced, &self.cycle);
         let written = match plan.summary_tokens {
             0 => None,
-            tokens => Some(self.write(&covered, tokens, order)?),
+            tokens => {
+                let notes = covered.notes(Some(&self.readings), tokens, order, &self.services);
+                Some(self.cycle.write(&notes, order)?)
+            }
         };
         Ok(self.propose(Draft {
             outline: &outline,
@@ -166,28 +144,17 @@ impl ContextEngine for Compressor {
             limits: &limits,
             before,
             force: order.force,
-            covered,
             written,
         }))
     }
 
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        let messages = delivery.messages;
         if let Some(cut) = delivery.cut {
             self.cut(cut);
         }
-        for message in messages {
+        self.cycle.observe(delivery);
+        for message in delivery.messages {
             self.readings.read(message);
-        }
-        // What nobody will ask for is not kept.
-        if self.services.model().is_none() {
-            return Ok(());
-        }
-        let outline = Outline::of(messages);
-        for (at, message) in messages.iter().enumerate() {
-            if message.kind() != MessageKind::Summary {
-                self.log.push(Noted::of(message, outline.caller(at)));
-            }
         }
         Ok(())
     }
@@ -250,25 +217,36 @@ impl ContextEngine for Compressor {
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
         if self.proposal.take().is_some() {
-            self.services.log(
-                LogLevel::Warn,
-                &format!("compaction {compaction} was refused: {reason}"),
-            );
-            // Without this, the refused proposal would be made again and again.
-            self.headroom.stop(
-                format!("compaction {compaction} was refused: {reason}"),
-                &self.window,
-            );
+            (self.headroom).refused(compaction, reason, &self.window, &self.services);
         }
     }
 
     fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
-        self.window_of(request.order);
-        self.calls_to_make()
+        let window = self.window_of(request.order);
+        let budgets = Budgets::for_window(&self.settings, &window);
+        let is_near = self.settings.enabled
+            && window.context_length > 0
+            && window.is_near(
+                budgets.threshold_tokens,
+                budgets.likely_after(&window),
+                PREPARE_FROM,
+            );
+        if is_near && self.cycle.is_idle() {
+            let outline = Outline::of(request.messages);
+            let split = outline.split(self.protection(&outline, &window));
+            let covered = Covered::of(&outline, &split, &[], &self.cycle);
+            if !covered.messages.is_empty() {
+                let content = split.middle().map(|at| outline.tokens[at]).sum();
+                let tokens = budgets.summary_tokens(content);
+                let notes = covered.notes(None, tokens, request.order, &self.services);
+                self.cycle.prepare(&notes);
+            }
+        }
+        self.cycle.calls()
     }
 
     fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        self.take_answer(id, answer);
+        self.cycle.answered(id, answer);
     }
 
     fn model_changed(&mut self, window: &WindowState) {
@@ -279,31 +257,30 @@ impl ContextEngine for Compressor {
 
     fn reset(&mut self) -> Result<(), EngineError> {
         self.cut(Cut::after(None));
-        self.previous = None;
-        self.improved = None;
+        self.cycle.reset();
         self.last_compaction = None;
         self.compactions = 0;
-        self.degraded = 0;
         Ok(())
     }
 
     fn status(&self) -> Value {
-        let model = self.services.model();
-        json!({
+        self.cycle.with_status(json!({
             "settings": self.settings,
             "budgets": Budgets::for_window(&self.settings, &self.window),
             "compactions": self.compactions,
-            "degraded": self.degraded,
             "last_compaction": self.last_compaction,
             "stopped": self.headroom.reason(),
-            "summary_model": model.map(|model| model.name),
-            "cool_down": self.cool_downs.in_force(),
-            "background": {
-                "summary_in_the_making": self.pending.is_some(),
-                "summary_ready": self.staged.is_some(),
-                "summary_to_redo": self.redo.is_some(),
-            },
-        })
+        }))
+    }
+}
+
+impl Compressor {
+    /// Forgets what was said behind a cut.
+    fn cut(&mut self, cut: Cut) {
+        self.readings.cut(cut);
+        self.proposal = None;
+        self.reported_tokens = None;
+        self.headroom.things_changed();
     }
 }
 

@@ -15,7 +15,6 @@
 //! there for a host to choose:
 //! [`prune_tool_results`](contexture_engine_api::ContextEngine::prune_tool_results).
 
-mod background;
 mod boundaries;
 mod clearing;
 mod covered;

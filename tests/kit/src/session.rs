@@ -166,6 +166,11 @@ impl Session {
         self.engine.background(&CompressRequest::new(&[], &order))
     }
 
+    /// The same for this window.
+    pub fn background_of(&mut self, chat: &Chat, order: &CompressOrder) -> Vec<BackgroundCall> {
+        chat.with_views(|messages| (self.engine).background(&CompressRequest::new(messages, order)))
+    }
+
     /// Has the host's model answer background calls.
     pub fn answer(&mut self, calls: Vec<BackgroundCall>) {
         for call in calls {

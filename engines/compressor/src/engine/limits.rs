@@ -4,7 +4,9 @@ use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Floor, Outcome, WindowState, grouped,
 };
 
-use super::{Compressor, FRAMING_TOKENS};
+use contexture_summaries::SEAL_TOKENS;
+
+use super::Compressor;
 use crate::boundaries::{Outline, Protection};
 use crate::plan::{LAST_CALL, Limits};
 use crate::settings::{Budgets, room_for_prompt, share};
@@ -127,7 +129,7 @@ impl Compressor {
             room_for_prompt,
             budgets,
             protect_last_n: self.settings.protect_last_n,
-            cleared_tokens: self.services.count_tokens(CLEARED_TOOL_OUTPUT) + FRAMING_TOKENS,
+            cleared_tokens: self.services.count_tokens(CLEARED_TOOL_OUTPUT) + SEAL_TOKENS,
         };
         (limits, floor)
     }

@@ -1,39 +1,23 @@
 //! Proposals: what a plan is put into, and what becomes of it once the host has decided.
 
-use std::collections::HashSet;
-
-use contexture_engine_api::{
-    COMPACTION_NOTE, Compaction, Entry, MISSING_RESULT, MessageId, MessageKind, MessageView,
-    Outcome, SUMMARY_END_MARK, grouped,
-};
-use contexture_summaries::Sizes;
-use contexture_summaries::{Noted, Written, body_of, marked, noted, units};
+use contexture_engine_api::{COMPACTION_NOTE, Compaction, Entry, MISSING_RESULT, Outcome, grouped};
+use contexture_summaries::{SEAL_TOKENS, Sizes, WrittenSummary, framing_tokens, marked};
 use serde_json::json;
 
-use super::preparing::Redo;
-use super::{Compressor, FRAMING_TOKENS};
+use super::Compressor;
 use crate::boundaries::Outline;
-use crate::covered::Covered;
 use crate::entries::entries;
 use crate::plan::{Limits, Plan};
 use crate::settings::share;
 
-/// The checksum at the end of a summary, in tokens, at most.
-const CHECKSUM_TOKENS: u64 = 10;
 /// What a compaction must save to be proposed unforced, as a share of the prompt.
 const MIN_SAVING: f64 = 0.03;
 
 /// A proposal that the host has neither committed nor discarded.
 pub(super) struct Proposal {
     sizes: Sizes,
-    /// The summary's text without its mark; none where nothing was summarised.
-    body: Option<String>,
-    degraded: bool,
-    redo: Option<Redo>,
-    /// The log after it.
-    kept: Vec<Noted>,
-    /// The messages that it is about.
-    seen: HashSet<MessageId>,
+    /// The summary; none if nothing was summarised.
+    written: Option<WrittenSummary>,
     messages: (usize, usize),
 }
 
@@ -45,9 +29,8 @@ pub(super) struct Draft<'r, 'm, 'a> {
     /// The tokens of the prompt as it is.
     pub(super) before: u64,
     pub(super) force: bool,
-    pub(super) covered: Covered<'m, 'a>,
-    /// The text of the summary; none where nothing is summarised.
-    pub(super) written: Option<Written>,
+    /// The summary; none if nothing is summarised.
+    pub(super) written: Option<WrittenSummary>,
 }
 
 impl Compressor {
@@ -59,13 +42,12 @@ impl Compressor {
             limits,
             before,
             force,
-            covered,
             written,
         } = draft;
         let threshold = limits.budgets.threshold_tokens;
-        let summary = written.as_ref().map(|written| marked(&written.body));
+        let summary = written.as_ref().map(|written| marked(&written.text));
         let summary_tokens = summary.as_deref().map_or(0, |text| {
-            self.services.count_tokens(text) + self.seal_tokens()
+            self.services.count_tokens(text) + framing_tokens(&self.services)
         });
         let entries = entries(outline, plan, summary);
         let after = plan.kept_tokens + summary_tokens + self.added_tokens(outline, &entries);
@@ -84,10 +66,7 @@ impl Compressor {
 
         let mut notes = self.settings.warnings().to_vec();
         let degraded = written.as_ref().is_some_and(|written| written.degraded);
-        let body = written.map(|written| {
-            notes.push(written.note);
-            body_of(&written.body)
-        });
+        notes.extend(written.as_ref().map(|written| written.note.clone()));
         if !plan.replaced.is_empty() {
             notes.push(format!(
                 "{} of the protected messages were shortened, since they left too little room",
@@ -117,28 +96,6 @@ impl Compressor {
             ));
         }
 
-        let (kept, redo) = match self.services.model() {
-            None => (Vec::new(), None),
-            Some(_) => {
-                let stays: HashSet<MessageId> = (entries.iter())
-                    .filter(|entry| matches!(entry, Entry::Keep(_) | Entry::Replace(_)))
-                    .flat_map(Entry::ids)
-                    .copied()
-                    .collect();
-                let kept = (0..outline.messages.len())
-                    .filter(|at| stays.contains(&outline.messages[*at].id()))
-                    .map(|at| (&outline.messages[at], outline.caller(at)))
-                    .filter(|(message, _)| message.kind() != MessageKind::Summary);
-                let redo = body.as_ref().filter(|_| degraded).map(|body| Redo {
-                    of: body.clone(),
-                    covers: covered.messages.iter().map(MessageView::id).collect(),
-                    previous: covered.previous.clone(),
-                    budget: plan.summary_tokens,
-                    units: units(&covered.notes(&self.log)),
-                });
-                (noted(kept, &self.log), redo)
-            }
-        };
         let messages_after = entries
             .iter()
             .filter(|entry| !matches!(entry, Entry::Drop(_)))
@@ -149,11 +106,7 @@ impl Compressor {
                 after,
                 trigger: limits.trigger,
             },
-            body,
-            degraded,
-            redo,
-            kept,
-            seen: outline.messages.iter().map(MessageView::id).collect(),
+            written,
             messages: (outline.messages.len(), messages_after),
         });
         Outcome::Compacted(
@@ -165,11 +118,6 @@ impl Compressor {
         )
     }
 
-    /// What the host puts around a summary and at its end, in tokens, at most.
-    fn seal_tokens(&self) -> u64 {
-        FRAMING_TOKENS + self.services.count_tokens(SUMMARY_END_MARK) + CHECKSUM_TOKENS
-    }
-
     /// What a proposal adds beside its summary, in tokens: answers that are made up, and the note in the
     /// system prompt, the first time.
     fn added_tokens(&self, outline: &Outline<'_, '_>, entries: &[Entry]) -> u64 {
@@ -179,7 +127,7 @@ impl Compressor {
             .count() as u64;
         let stub_tokens = match stubs {
             0 => 0,
-            _ => stubs * (self.services.count_tokens(MISSING_RESULT) + FRAMING_TOKENS),
+            _ => stubs * (self.services.count_tokens(MISSING_RESULT) + SEAL_TOKENS),
         };
         let note_tokens = match outline.was_compacted() {
             true => 0,
@@ -192,7 +140,6 @@ impl Compressor {
     pub(super) fn adopt(&mut self, proposal: Proposal, compaction: u64) {
         self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
-        self.degraded += u64::from(proposal.degraded);
         self.last_compaction = Some(json!({
             "id": compaction,
             "at_ms": self.services.now_ms(),
@@ -200,23 +147,10 @@ impl Compressor {
             "tokens_after": proposal.sizes.after,
             "messages_before": proposal.messages.0,
             "messages_after": proposal.messages.1,
-            "degraded": proposal.degraded,
+            "degraded": proposal.written.as_ref().is_some_and(|written| written.degraded),
         }));
-        let later: Vec<Noted> = self
-            .log
-            .drain(..)
-            .filter(|note| !proposal.seen.contains(&note.id))
-            .collect();
-        self.log = proposal.kept;
-        self.log.extend(later);
         // The usage was that of another prompt.
         self.reported_tokens = None;
-        if let Some(body) = proposal.body {
-            self.previous = Some(body);
-            self.redo = proposal.redo;
-            self.improved = None;
-            self.staged = None;
-            self.pending = None;
-        }
+        self.cycle.committed(proposal.written);
     }
 }

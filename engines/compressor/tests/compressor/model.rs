@@ -19,6 +19,11 @@ fn long_chat() -> Chat {
     chat
 }
 
+/// The calls that the compressor would like made over this window.
+fn prepared(session: &mut Session, chat: &Chat) -> Vec<BackgroundCall> {
+    session.background_of(chat, &order(chat.window(WINDOW, 500)))
+}
+
 fn waiting(chat: &Chat) -> CompressOrder {
     order(chat.window(WINDOW, 500)).may_wait_for_model(true)
 }
@@ -263,7 +268,7 @@ fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
     let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     session.observe(&chat).unwrap();
     assert!(
-        session.background().is_empty(),
+        prepared(&mut session, &chat).is_empty(),
         "{} tokens are no 80 %",
         chat.tokens()
     );
@@ -271,18 +276,18 @@ fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
     chat.talk(20, 3_400);
     session.observe(&chat).unwrap();
 
-    let calls = session.background();
+    let calls = prepared(&mut session, &chat);
     let [call] = calls.as_slice() else {
         panic!("{} calls at {} tokens", calls.len(), chat.tokens())
     };
-    assert!(session.background().is_empty(), "asked once");
+    assert!(prepared(&mut session, &chat).is_empty(), "asked once");
     assert!(call.request.prompt.contains("Question 5:") && call.covers.len() > 40);
     session.engine.background_done(
         call.id,
         Ok(ScriptedModel::answer("## Goal\nPrepared notes.")),
     );
     assert!(
-        session.background().is_empty(),
+        prepared(&mut session, &chat).is_empty(),
         "ready, so nothing more to ask"
     );
 
@@ -353,7 +358,7 @@ fn what_was_prepared_for_a_branch_is_not_used() {
     let chat = long_chat();
     let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     session.observe(&chat).unwrap();
-    let call = session.background().remove(0);
+    let call = prepared(&mut session, &chat).remove(0);
     session.cut(Some(MessageId(30))).unwrap();
     session
         .engine
@@ -446,7 +451,7 @@ fn nothing_is_called_done_that_nobody_showed_to_be_done() {
         let mut chat = long_chat();
         let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
         session.observe(&chat).unwrap();
-        let call = session.background().remove(0);
+        let call = prepared(&mut session, &chat).remove(0);
         let answer = Ok(ScriptedModel::answer(notes));
         session.engine.background_done(call.id, answer);
         chat.talk(12, 3_400);
