@@ -1,7 +1,6 @@
 //! The engine: when to summarise, what to propose, what to remember of it.
 
-mod preparing;
-mod writing;
+mod summarising;
 
 use std::collections::BTreeMap;
 
@@ -11,8 +10,9 @@ use contexture_engine_api::{
     ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
     Summary, WindowState, grouped, roomy,
 };
-use contexture_summaries::{CoolDowns, Headroom, Sizes};
-use contexture_summaries::{Pending, both_spellings};
+use contexture_summaries::{
+    Headroom, Sizes, SummaryCycle, WrittenSummary, both_spellings, framing_tokens,
+};
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
@@ -22,11 +22,6 @@ use crate::outline::Outline;
 use crate::settings::Settings;
 use crate::split::{Room, Split};
 use crate::wording::{SUMMARY_MARK, marked};
-use preparing::{Purpose, Redo, Staged};
-use writing::Written;
-
-/// What the host's framing of a summary costs, in tokens, at most.
-const FRAMING_TOKENS: u64 = 24;
 
 /// The shares of the threshold that recent turns may take, in descending order. The first one that leaves a quarter of
 /// the threshold free is used.
@@ -36,21 +31,14 @@ const RECENT_SHARES: [f64; 4] = [0.75, 0.5, 0.25, 0.0];
 pub struct TwoLayer {
     settings: Settings,
     services: Services,
-    cool_downs: CoolDowns,
+    cycle: SummaryCycle,
     window: WindowState,
     /// The messages of the window, as far as they were shown.
     sizes: BTreeMap<MessageId, Estimate>,
     system: Estimate,
     proposal: Option<Proposal>,
     headroom: Headroom,
-    redo: Vec<Redo>,
-    /// Summaries made without the model, and what it wrote of the same messages later.
-    improved: Vec<(String, String)>,
-    pending: Vec<Pending<Purpose>>,
-    staged: Vec<Staged>,
-    last_call: u64,
     summaries: u64,
-    degraded: u64,
 }
 
 /// A proposal that the host has neither committed nor discarded.
@@ -59,11 +47,10 @@ struct Proposal {
     seen: Vec<MessageId>,
     /// Those that stay, as they will be.
     kept: Vec<(MessageId, Estimate)>,
-    /// The summaries, in order.
+    /// The summaries, in order, and their sizes.
+    written: Vec<WrittenSummary>,
     summaries: Vec<Estimate>,
     sizes: Sizes,
-    degraded: bool,
-    redo: Vec<Redo>,
 }
 
 /// A conversation after Layer 1.
@@ -104,20 +91,14 @@ impl StandaloneEngine for TwoLayer {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self {
             settings: request.settings()?,
-            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
+            cycle: SummaryCycle::open(request.data_dir, request.services.clone()),
             services: request.services.clone(),
             window: request.window.clone(),
             sizes: BTreeMap::new(),
             system: Estimate::default(),
             proposal: None,
             headroom: Headroom::default(),
-            redo: Vec::new(),
-            improved: Vec::new(),
-            pending: Vec::new(),
-            staged: Vec::new(),
-            last_call: 0,
             summaries: 0,
-            degraded: 0,
         })
     }
 }
@@ -224,8 +205,10 @@ impl ContextEngine for TwoLayer {
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         if let Some(cut) = delivery.cut {
             self.sizes.retain(|id, _| cut.keeps(*id));
-            self.forget_prepared();
+            self.proposal = None;
+            self.headroom.things_changed();
         }
+        self.cycle.observe(delivery);
         for (_, earlier) in delivery.revisions {
             self.sizes.remove(earlier);
         }
@@ -251,11 +234,7 @@ impl ContextEngine for TwoLayer {
             return;
         }
         self.summaries += proposal.summaries.len() as u64;
-        self.degraded += u64::from(proposal.degraded);
-        let stays = |covers: &[MessageId]| covers.iter().all(|id| self.sizes.contains_key(id));
-        self.pending.retain(|pending| stays(&pending.covers));
-        self.staged.retain(|staged| stays(&staged.covers));
-        self.redo = proposal.redo;
+        self.cycle.committed(proposal.written);
         let sizes = Sizes {
             after: self.estimated(),
             ..proposal.sizes
@@ -265,19 +244,18 @@ impl ContextEngine for TwoLayer {
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
         if self.proposal.take().is_some() {
-            let line = format!("compaction {compaction} was refused: {reason}");
-            self.services.log(LogLevel::Warn, &line);
-            self.headroom.stop(line, &self.window);
+            (self.headroom).refused(compaction, reason, &self.window, &self.services);
         }
     }
 
     fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.learn(request.order);
-        self.calls_to_make(request)
+        self.prepare(request);
+        self.cycle.calls()
     }
 
     fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        self.take_answer(id, &answer);
+        self.cycle.answered(id, answer);
     }
 
     fn model_changed(&mut self, window: &WindowState) {
@@ -287,28 +265,21 @@ impl ContextEngine for TwoLayer {
 
     fn reset(&mut self) -> Result<(), EngineError> {
         self.sizes.clear();
-        self.forget_prepared();
+        self.cycle.reset();
+        self.proposal = None;
+        self.headroom.things_changed();
         self.summaries = 0;
-        self.degraded = 0;
         Ok(())
     }
 
     fn status(&self) -> Value {
-        json!({
+        self.cycle.with_status(json!({
             "settings": self.settings,
             "estimated_tokens": self.estimated(),
             "threshold": self.settings.threshold(&self.window),
             "summaries": self.summaries,
-            "degraded": self.degraded,
             "stopped": self.headroom.reason(),
-            "summary_model": self.services.model().map(|model| model.name),
-            "cool_down": self.cool_downs.in_force(),
-            "background": {
-                "summaries_in_the_making": self.pending.len(),
-                "summaries_ready": self.staged.len(),
-                "summaries_to_redo": self.redo.len(),
-            },
-        })
+        }))
     }
 }
 
@@ -367,7 +338,7 @@ impl TwoLayer {
         let budgets = split
             .summaries
             .iter()
-            .map(|covers| self.covered(read, covers).budget());
+            .map(|covers| self.budget(read, covers));
         (kept + self.system).tokens() + budgets.sum::<u64>()
     }
 
@@ -380,14 +351,13 @@ impl TwoLayer {
         self.proposal = Some(Proposal {
             seen: Vec::new(),
             kept: all.clone().map(|at| read.kept(at)).collect(),
+            written: Vec::new(),
             summaries: Vec::new(),
             sizes: Sizes {
                 before: 0,
                 after: 0,
                 trigger: 0,
             },
-            degraded: false,
-            redo: Vec::new(),
         });
         let entries = all.map(|at| read.entry(at)).collect();
         let shorter = read.shorter.iter().flatten().count() as u64;
@@ -439,7 +409,7 @@ impl TwoLayer {
         &mut self,
         read: &Read<'_, '_>,
         split: &Split,
-        written: Vec<Written>,
+        written: Vec<WrittenSummary>,
         sizes: Sizes,
     ) -> Outcome {
         let messages = read.outline.messages;
@@ -451,9 +421,10 @@ impl TwoLayer {
             .sum();
         let texts: Vec<String> = written
             .iter()
-            .map(|written| marked(&written.body))
+            .map(|written| marked(&written.text))
             .collect();
-        let count = |text: &String| self.services.count_tokens(text) + FRAMING_TOKENS;
+        let framing = framing_tokens(&self.services);
+        let count = |text: &String| self.services.count_tokens(text) + framing;
         if covered <= texts.iter().map(count).sum::<u64>() {
             let reason = "a summary would not make the text before the recent turns smaller";
             self.headroom.stop(reason.to_owned(), &self.window);
@@ -496,13 +467,9 @@ impl TwoLayer {
                 .filter(|at| !leaves[*at])
                 .map(|at| read.kept(at))
                 .collect(),
+            written,
             summaries,
             sizes,
-            degraded,
-            redo: written
-                .into_iter()
-                .filter_map(|written| written.redo)
-                .collect(),
         });
         Outcome::Compacted(Compaction::new(entries).degraded(degraded).notes(notes))
     }

@@ -2,7 +2,7 @@
 
 use contexture_digest::cut_arguments;
 use contexture_engine_api::{MessageKind, MessageView, Replacement, Services, ShortArguments};
-use contexture_summaries::{excerpt, tool_of};
+use contexture_summaries::{SEAL_TOKENS, excerpt, tool_of};
 
 use crate::outline::Outline;
 use crate::settings::Settings;
@@ -12,8 +12,7 @@ pub(crate) const CUT_MARK: &str = "[truncated: ";
 /// Ends a cut string of arguments.
 const ARGUMENT_MARK: &str = "… [truncated]";
 
-/// The size of the host's seal after a shorter form, in tokens and in characters.
-const SEAL_TOKENS: u64 = 8;
+/// The size of the host's seal after a shorter form, in characters.
 const SEAL_CHARS: usize = "\n[#01234567]".len();
 /// A new result that the window cannot hold is shown as an excerpt of so many characters.
 const EXCERPT_CHARS: usize = 4_000;
