@@ -7,20 +7,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
-    Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageKind, MessageView,
-    ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
-    ToolCall, ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
+    Delivery, EngineError, Entry, HostInfo, MessageId, MessageKind, MessageView, ModelAnswer,
+    ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine, ToolCall,
+    ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
 };
-use contexture_summaries::Pending;
-use contexture_summaries::{CoolDowns, Headroom, Sizes};
+use contexture_summaries::{Headroom, Sizes, SummaryCycle, WrittenSummary};
 use serde_json::{Value, json};
 
 use crate::event::{Event, MARK};
-use crate::settings::{Settings, schema};
+use crate::settings::{Settings, Summarizer, schema};
 use crate::steps::{Standard, Steps};
 use crate::summary::StructuredSummary;
 use restoring::KeptMessage;
-use summarising::Staged;
 
 /// What a compaction must save to be proposed unforced, as a share of the tier.
 const MIN_SAVING: f64 = 0.01;
@@ -34,7 +32,7 @@ pub struct Tiered<S = Standard> {
     settings: Settings,
     session: String,
     services: Services,
-    cool_downs: CoolDowns,
+    cycle: SummaryCycle,
     window: WindowState,
     proposal: Option<Proposal>,
     /// What is kept with the compacted messages of the window.
@@ -48,19 +46,14 @@ pub struct Tiered<S = Standard> {
     headroom: Headroom,
     /// Compacting single messages would not make enough room, so the next step is a summary.
     waits_for_summary: bool,
-    pending: Option<Pending<()>>,
-    staged: Option<Staged>,
-    last_call: u64,
     summary: Option<StructuredSummary>,
     compactions: u64,
-    degraded: u64,
 }
 
 /// A proposal that the host has neither committed nor discarded.
 #[derive(Default)]
 struct Proposal {
-    summary: Option<StructuredSummary>,
-    degraded: bool,
+    written: Option<WrittenSummary>,
     /// The size of the window before and after it, if that was computed.
     sizes: Option<Sizes>,
     /// Whether it was asked for tool results alone: without it, everything else is left to do.
@@ -87,12 +80,15 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
             kept.original("original_content")?;
             Some((shortened.id, kept))
         });
+        let settings: Settings = request.settings()?;
+        let uses_model = settings.summarizer == Summarizer::Model;
+        let cycle = SummaryCycle::open(request.data_dir, request.services.clone());
         Ok(Self {
             kept: kept.collect(),
             steps: S::default(),
-            settings: request.settings()?,
+            settings,
             session: request.session.to_owned(),
-            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
+            cycle: cycle.using_model(uses_model),
             services: request.services.clone(),
             window: request.window.clone(),
             proposal: None,
@@ -101,12 +97,8 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
             restored: BTreeSet::new(),
             headroom: Headroom::default(),
             waits_for_summary: false,
-            pending: None,
-            staged: None,
-            last_call: 0,
             summary: texts.and_then(|texts| StructuredSummary::read(texts.last()?)),
             compactions: 0,
-            degraded: 0,
         })
     }
 }
@@ -242,9 +234,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         if let Some(cut) = delivery.cut {
             self.kept.retain(|id, _| cut.keeps(*id));
             self.start_over();
-            self.pending = None;
-            self.staged = None;
         }
+        self.cycle.observe(delivery);
         Ok(())
     }
 
@@ -272,17 +263,16 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             }
         }
         self.compactions += 1;
-        self.degraded += u64::from(proposal.degraded);
         self.start_over();
         if let Some(sizes) = proposal.sizes {
             self.headroom.committed(&self.window, sizes);
         }
-        if let Some(summary) = proposal.summary {
+        let written = proposal.written;
+        if let Some(summary) = (written.as_ref()).and_then(|it| StructuredSummary::read(&it.text)) {
             self.steps.store_summary(&self.session, &summary);
             self.summary = Some(summary);
-            self.pending = None;
-            self.staged = None;
         }
+        self.cycle.committed(written);
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
@@ -291,9 +281,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             .take()
             .is_some_and(|proposal| !proposal.prunes)
         {
-            let line = format!("compaction {compaction} was refused: {reason}");
-            self.services.log(LogLevel::Warn, &line);
-            self.headroom.stop(line, &self.window);
+            (self.headroom).refused(compaction, reason, &self.window, &self.services);
         }
     }
 
@@ -319,11 +307,12 @@ impl<S: Steps> ContextEngine for Tiered<S> {
 
     fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.window = request.order.window.clone();
-        self.calls_to_make(request)
+        self.prepare(request);
+        self.cycle.calls()
     }
 
     fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        self.take_answer(id, answer);
+        self.cycle.answered(id, answer);
     }
 
     fn model_changed(&mut self, window: &WindowState) {
@@ -337,30 +326,22 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         self.asked.clear();
         self.restored.clear();
         self.start_over();
-        self.pending = None;
-        self.staged = None;
+        self.cycle.reset();
         self.summary = None;
-        (self.compactions, self.degraded) = (0, 0);
+        self.compactions = 0;
         Ok(())
     }
 
     fn status(&self) -> Value {
         let tiers = self.settings.thresholds.tiers(&self.window);
-        json!({
+        self.cycle.with_status(json!({
             "settings": self.settings,
             "tiers": {"compaction": tiers.compaction, "summary": tiers.summary},
             "compactions": self.compactions,
-            "degraded": self.degraded,
             "stopped": self.headroom.reason(),
             "compacted_messages": self.kept.len(),
             "summary": self.summary,
-            "summary_model": self.services.model().map(|model| model.name),
-            "cool_down": self.cool_downs.in_force(),
-            "background": {
-                "summary_in_the_making": self.pending.is_some(),
-                "summary_ready": self.staged.is_some(),
-            },
-        })
+        }))
     }
 }
 

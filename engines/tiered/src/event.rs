@@ -2,7 +2,7 @@
 
 use contexture_digest::{cut_arguments, mask_secrets};
 use contexture_engine_api::{MessageView, RESTORED, Replacement, Services, ShortArguments};
-use contexture_summaries::tool_of;
+use contexture_summaries::{SEAL_TOKENS, tool_of};
 use serde_json::{Map, Value, json};
 
 /// Under what the original is kept in the state of a compacted message.
@@ -17,8 +17,8 @@ const LONG_ARGUMENTS: usize = 300;
 /// to so many.
 const SHORT_ARGUMENTS: usize = 120;
 const ARGUMENT_MARK: &str = "… [COMPACTED]";
-/// The tokens of the host's seal after a shorter form, and of the number that distinguishes it from others.
-const SEAL_TOKENS: u64 = 8 + 3;
+/// The tokens of the number that distinguishes a compacted form from others.
+const NUMBER_TOKENS: u64 = 3;
 
 /// A message that may be compacted.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +77,7 @@ impl<'a> Event<'a> {
     /// Its compacted form with this text, where that is smaller, made by this strategy.
     pub fn compacted_to(&self, text: &str, strategy: &str) -> Compacted {
         let message = self.message;
-        let saved = self.saved(message.text(), text, SEAL_TOKENS);
+        let saved = self.saved(message.text(), text, SEAL_TOKENS + NUMBER_TOKENS);
         let mut tokens_saved = saved.unwrap_or(0);
         let mut arguments = Vec::new();
         let mut originals = Vec::new();

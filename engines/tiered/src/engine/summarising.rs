@@ -1,20 +1,19 @@
 //! The third tier: a structured summary in place of all but the newest messages.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
-    BackgroundCall, Compaction, CompressOrder, CompressRequest, EngineError, Entry, FailureKind,
-    MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, Outcome,
-    Replacement, ToolCallView, roomy, whole_groups,
+    Compaction, CompressOrder, CompressRequest, EngineError, Entry, MessageId, MessageKind,
+    MessageView, Outcome, Replacement, Services, ToolCallView, roomy, whole_groups,
 };
-use contexture_summaries::Sizes;
-use contexture_summaries::{Pending, Summariser, ask, noted, units};
+use contexture_summaries::{
+    Prompts, Ready, Sizes, Task, WrittenSummary, framing_tokens, material, unmarked,
+};
 use serde_json::Value;
 
 use super::{Proposal, Tiered, share};
 use crate::event::{COMPACTION_KEY, state_of};
-use crate::settings::Summarizer;
 use crate::steps::Steps;
 use crate::summary::StructuredSummary;
 use crate::wording::Question;
@@ -25,16 +24,8 @@ const SUMMARY_SHARE: f64 = 0.05;
 const MIN_SUMMARY_TOKENS: u64 = 200;
 /// A summary is at most this part of what it covers.
 const COVERED_PART: u64 = 4;
-/// What the host's framing of a summary costs, in tokens, at most.
-const FRAMING_TOKENS: u64 = 32;
 /// The share of the tier from which the summary is prepared.
 const PREPARE_FROM: f64 = 0.9;
-
-/// A summary that is ready.
-pub(super) struct Staged {
-    covers: Vec<MessageId>,
-    text: String,
-}
 
 /// What a summary is made from.
 struct Covered {
@@ -45,13 +36,6 @@ struct Covered {
     budget: u64,
     /// Kept messages that are shown in compacted form to make room.
     shorter: BTreeMap<MessageId, (Replacement, u64)>,
-}
-
-/// How a summary came about.
-struct Written {
-    summary: StructuredSummary,
-    degraded: bool,
-    note: String,
 }
 
 impl<S: Steps> Tiered<S> {
@@ -65,6 +49,7 @@ impl<S: Steps> Tiered<S> {
             let group = groups.iter().find(|group| group.contains(&at));
             group.cloned().unwrap_or(at..at + 1)
         });
+        let framing = framing_tokens(&self.services);
         let most = share(trigger, SUMMARY_SHARE).max(MIN_SUMMARY_TOKENS);
         let unseen = messages
             .iter()
@@ -99,7 +84,7 @@ impl<S: Steps> Tiered<S> {
             let left = self.window.fixed_tokens + left;
             let covered: u64 = places.iter().map(|at| tokens[*at]).sum();
             let budget = (covered / COVERED_PART).clamp(MIN_SUMMARY_TOKENS, most);
-            let has_room = left + budget + FRAMING_TOKENS <= roomy(trigger);
+            let has_room = left + budget + framing <= roomy(trigger);
             if !has_room && shorter.is_none() {
                 shorter = Some(self.compacted(messages, unseen));
                 continue;
@@ -131,14 +116,15 @@ impl<S: Steps> Tiered<S> {
             self.headroom.stop(reason.clone(), &self.window);
             return Ok(Outcome::NothingToDo(reason));
         }
-        sizes.after = covered.left + covered.budget + FRAMING_TOKENS;
+        let framing = framing_tokens(&self.services);
+        sizes.after = covered.left + covered.budget + framing;
         if let Some(reason) = self.headroom.refuses(request.order, sizes) {
             self.waits_for_summary = false;
             return Ok(Outcome::Deferred(reason));
         }
         let written = self.write(messages, &covered, request.order)?;
-        let text = written.summary.text();
-        if self.services.count_tokens(&text) + FRAMING_TOKENS >= before {
+        let text = written.text.clone();
+        if self.services.count_tokens(&text) + framing >= before {
             let reason =
                 "the text before the newest messages is too short to be worth a summary".to_owned();
             self.headroom.stop(reason.clone(), &self.window);
@@ -161,14 +147,14 @@ impl<S: Steps> Tiered<S> {
                 None => Entry::Keep(message.id()),
             }),
         );
+        let compaction = Compaction::new(entries).degraded(written.degraded);
+        let compaction = compaction.notes(vec![written.note.clone()]);
         self.proposal = Some(Proposal {
-            summary: Some(written.summary),
-            degraded: written.degraded,
+            written: Some(written),
             sizes: Some(sizes),
             prunes: false,
         });
-        let compaction = Compaction::new(entries).degraded(written.degraded);
-        Ok(Outcome::Compacted(compaction.notes(vec![written.note])))
+        Ok(Outcome::Compacted(compaction))
     }
 
     fn write(
@@ -176,183 +162,99 @@ impl<S: Steps> Tiered<S> {
         messages: &[MessageView<'_>],
         covered: &Covered,
         order: &CompressOrder,
-    ) -> Result<Written, EngineError> {
+    ) -> Result<WrittenSummary, EngineError> {
         let originals = originals(messages, &covered.places);
         let calls = calls_as_said(messages, &covered.places, &originals);
-        let material = Material::of(messages, &covered.places, &originals, &calls);
-        let now = self.services.now_ms();
-        let earlier = material.earlier.clone();
-        let (said, budget) = (&material.said, covered.budget);
-        if let Some(own) = self.steps.summarise(said) {
-            return Ok(Written {
-                summary: own.filled(said, earlier.as_ref(), now),
-                degraded: false,
-                note: "the summary is this engine's own".to_owned(),
-            });
-        }
-        let extracted =
-            || StructuredSummary::extracted(said, earlier.as_ref(), budget, &self.services);
-        let model = self.services.model();
-        let model = model.filter(|_| self.settings.summarizer == Summarizer::Model);
-        let (summary, degraded, note) = match model {
-            None => (
-                extracted(),
-                false,
-                "no summary model is configured, so the summary was extracted from the messages"
-                    .to_owned(),
-            ),
-            Some(model) => {
-                let ids: Vec<MessageId> =
-                    covered.places.iter().map(|at| messages[*at].id()).collect();
-                let answer = match self.prepared(&ids, &material, budget) {
-                    Some(prepared) => Ok(prepared),
-                    None if order.may_wait_for_model => {
-                        let summariser = self.summariser(&model, &material, budget, order);
-                        ask(summariser, &model, &mut self.cool_downs, order.force)?
-                            .map(|text| Self::read(&text))
-                    }
-                    None => Err(
-                        "the summary model's answer was not ready, and nobody may wait for it"
-                            .to_owned(),
-                    ),
-                };
-                match answer {
-                    Ok(summary) => (summary, false, format!("{} wrote the summary", model.name)),
-                    Err(reason) => (
-                        StructuredSummary::extracted(
-                            said,
-                            earlier.as_ref(),
-                            budget,
-                            &self.services,
-                        ),
-                        true,
-                        format!(
-                            "the summary was extracted from the messages without a model: {reason}"
-                        ),
-                    ),
-                }
+        let material = self.material(messages, covered, order, &originals, &calls);
+        match self.steps.summarise(&material.said) {
+            Some(own) => {
+                let text = material.filled(own).text();
+                let note = "the summary is this engine's own";
+                Ok(WrittenSummary::new(&material, text, note))
             }
-        };
-        let summary = summary.filled(said, earlier.as_ref(), now);
-        Ok(Written {
-            summary: summary.cut_to(budget, &self.services),
-            degraded,
-            note,
-        })
-    }
-
-    /// What the model wrote; the figures are the engine's own.
-    fn read(text: &str) -> StructuredSummary {
-        StructuredSummary::read(text)
-            .unwrap_or_default()
-            .without_figures()
-    }
-
-    fn summariser(
-        &self,
-        model: &ModelInfo,
-        material: &Material<'_>,
-        budget: u64,
-        order: &CompressOrder,
-    ) -> Summariser {
-        let question = Question {
-            previous: material.previous(),
-            focus: order.focus.clone(),
-            budget,
-        };
-        let mut units = material.units.clone();
-        units.extend(
-            order
-                .memory
-                .iter()
-                .map(|memory| format!("[memory] {memory}")),
-        );
-        Summariser::new(
-            Box::new(question),
-            units,
-            model.context_length,
-            self.services.clone(),
-        )
-    }
-
-    /// The summary that was prepared, with what came since read into it.
-    fn prepared(
-        &self,
-        ids: &[MessageId],
-        material: &Material<'_>,
-        budget: u64,
-    ) -> Option<StructuredSummary> {
-        let staged = self.staged.as_ref()?;
-        if !staged.covers.iter().all(|id| ids.contains(id)) {
-            return None;
-        }
-        let summary = Self::read(&staged.text);
-        let rest = material
-            .said
-            .iter()
-            .filter(|message| !staged.covers.contains(&message.id()));
-        let rest: Vec<MessageView<'_>> = rest.copied().collect();
-        match rest.is_empty() {
-            true => Some(summary),
-            false => Some(StructuredSummary::extracted(
-                &rest,
-                Some(&summary),
-                budget,
-                &self.services,
-            )),
+            None => self.cycle.write(&material, order),
         }
     }
 
-    /// The model calls for the summary in the making, or for the one to make next.
-    pub(super) fn calls_to_make(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
-        let model = self.services.model();
-        let Some(model) = model.filter(|_| self.settings.summarizer == Summarizer::Model) else {
-            return Vec::new();
-        };
-        let window = &request.order.window;
-        let tiers = self.settings.thresholds.tiers(window);
-        let is_near = window.is_near(tiers.summary, roomy(tiers.compaction), PREPARE_FROM);
-        let is_wanted = is_near && self.settings.enable_context_management;
-        if self.cool_downs.in_force().is_some() {
-            return Vec::new();
-        }
-        if self.pending.is_none() && self.staged.is_none() && is_wanted {
-            let covered = self.covered(request.messages, tiers.compaction);
-            let originals = originals(request.messages, &covered.places);
-            let calls = calls_as_said(request.messages, &covered.places, &originals);
-            let material = Material::of(request.messages, &covered.places, &originals, &calls);
-            if !material.said.is_empty() {
-                let summariser = self.summariser(&model, &material, covered.budget, request.order);
-                let ids = covered.places.iter().map(|at| request.messages[*at].id());
-                self.pending = Some(Pending::new((), ids.collect(), model.name, summariser));
-            }
-        }
-        match &mut self.pending {
-            Some(pending) => pending.calls(&mut self.last_call),
-            None => Vec::new(),
-        }
-    }
-
-    /// Stages what an answer completes.
-    pub(super) fn take_answer(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        let finished = self
-            .pending
-            .as_mut()
-            .and_then(|pending| pending.answered(id, answer));
-        let Some(finished) = finished else { return };
-        let Some(pending) = self.pending.take() else {
+    /// Has the summary made once it is near.
+    pub(super) fn prepare(&mut self, request: &CompressRequest<'_>) {
+        let (messages, order) = (request.messages, request.order);
+        let tiers = self.settings.thresholds.tiers(&order.window);
+        let after = roomy(tiers.compaction);
+        let is_near = order.window.is_near(tiers.summary, after, PREPARE_FROM);
+        if !is_near || !self.settings.enable_context_management || !self.cycle.is_idle() {
             return;
-        };
-        match finished {
-            Ok(text) => {
-                self.cool_downs.succeeded();
-                let covers = pending.covers;
-                self.staged = Some(Staged { covers, text });
-            }
-            // The host gave the call up for reasons of its own; the model is not to blame.
-            Err(failure) if failure.kind == FailureKind::Cancelled => {}
-            Err(failure) => self.cool_downs.failed(&pending.model, &failure),
         }
+        let covered = self.covered(messages, tiers.compaction);
+        let originals = originals(messages, &covered.places);
+        let calls = calls_as_said(messages, &covered.places, &originals);
+        let material = self.material(messages, &covered, order, &originals, &calls);
+        if !material.said.is_empty() {
+            self.cycle.prepare(&material);
+        }
+    }
+
+    fn material<'a>(
+        &self,
+        messages: &[MessageView<'a>],
+        covered: &Covered,
+        order: &CompressOrder,
+        originals: &'a [Option<Original>],
+        calls: &'a [Vec<ToolCallView<'a>>],
+    ) -> Material<'a> {
+        let mut material = Material {
+            ids: covered.places.iter().map(|at| messages[*at].id()).collect(),
+            said: Vec::with_capacity(covered.places.len()),
+            earlier: None,
+            previous: None,
+            memory: order.memory.clone(),
+            focus: order.focus.clone(),
+            budget: covered.budget,
+            services: self.services.clone(),
+        };
+        let mut earlier = Vec::new();
+        for ((at, original), calls) in covered.places.iter().zip(originals).zip(calls) {
+            let message = messages[*at];
+            match (message.kind(), original) {
+                (MessageKind::Summary, _) => match self.earlier(message.text()) {
+                    Some(summary) => material.earlier = Some(summary),
+                    None => {
+                        earlier.push(mask_secrets(message.text()).into_owned());
+                        // The engine reads what another's says as it reads what was said.
+                        material.said.push(message);
+                    }
+                },
+                (_, Some(original)) => {
+                    let as_said = message
+                        .with_text(&original.content)
+                        .with_kind(MessageKind::Original);
+                    material.said.push(match calls.is_empty() {
+                        true => as_said,
+                        false => as_said.with_tool_calls(calls),
+                    });
+                }
+                (_, None) => material.said.push(message),
+            }
+        }
+        earlier.extend(material.earlier.as_ref().map(StructuredSummary::text));
+        material.previous = (!earlier.is_empty()).then(|| earlier.join("\n\n"));
+        material
+    }
+
+    /// This engine's summary in a text, with better words if there are any by now.
+    fn earlier(&self, text: &str) -> Option<StructuredSummary> {
+        let summary = StructuredSummary::read(text)?;
+        let better = self.cycle.better(&unmarked(text));
+        let better = better.and_then(StructuredSummary::read);
+        Some(match better {
+            Some(better) => StructuredSummary {
+                count: summary.count,
+                time_range: summary.time_range,
+                timestamp: summary.timestamp,
+                ..better
+            },
+            None => summary,
+        })
     }
 }
 
@@ -404,72 +306,73 @@ fn calls_as_said<'a>(
 
 /// Messages as a summary reads them: compacted ones as they were said.
 struct Material<'a> {
+    ids: Vec<MessageId>,
     said: Vec<MessageView<'a>>,
-    /// The earlier summary, where it is one of this engine's.
+    /// The earlier summary, if it is one of this engine's.
     earlier: Option<StructuredSummary>,
-    /// The texts of other earlier summaries.
-    others: Vec<&'a str>,
-    units: Vec<String>,
+    /// The texts of all earlier summaries.
+    previous: Option<String>,
+    memory: Option<String>,
+    focus: Option<String>,
+    budget: u64,
+    services: Services,
 }
 
-impl<'a> Material<'a> {
-    fn of(
-        messages: &[MessageView<'a>],
-        places: &[usize],
-        originals: &'a [Option<Original>],
-        calls: &'a [Vec<ToolCallView<'a>>],
-    ) -> Self {
-        let mut material = Self {
-            said: Vec::with_capacity(places.len()),
-            earlier: None,
-            others: Vec::new(),
-            units: Vec::new(),
-        };
-        for ((at, original), calls) in places.iter().zip(originals).zip(calls) {
-            let message = messages[*at];
-            match (message.kind(), original) {
-                (MessageKind::Summary, _) => match StructuredSummary::read(message.text()) {
-                    Some(summary) => material.earlier = Some(summary),
-                    None => {
-                        material.others.push(message.text());
-                        // The engine reads what another's says as it reads what was said.
-                        material.said.push(message);
-                    }
-                },
-                (_, Some(original)) => {
-                    let as_said = message
-                        .with_text(&original.content)
-                        .with_kind(MessageKind::Original);
-                    material.said.push(match calls.is_empty() {
-                        true => as_said,
-                        false => as_said.with_tool_calls(calls),
-                    });
-                }
-                (_, None) => material.said.push(message),
-            }
-        }
-        let mut callers: HashMap<&str, &MessageView<'a>> = HashMap::new();
-        let mut with_callers = Vec::with_capacity(material.said.len());
-        for message in material
-            .said
-            .iter()
-            .filter(|message| message.kind() != MessageKind::Summary)
-        {
-            callers.extend(message.tool_calls().iter().map(|call| (call.id(), message)));
-            let caller = message.tool_call_id().and_then(|id| callers.get(id));
-            with_callers.push((message, caller.copied()));
-        }
-        material.units = units(&noted(with_callers.into_iter(), &[]));
-        material
+impl Material<'_> {
+    /// With the figures, which are the engine's own.
+    fn filled(&self, summary: StructuredSummary) -> StructuredSummary {
+        summary.filled(&self.said, self.earlier.as_ref(), self.services.now_ms())
     }
 
-    fn previous(&self) -> Option<String> {
-        let own = self.earlier.as_ref().map(StructuredSummary::text);
-        let others = self
-            .others
+    fn completed(&self, summary: StructuredSummary) -> String {
+        let summary = self.filled(summary.without_figures());
+        summary.cut_to(self.budget, &self.services).text()
+    }
+}
+
+impl Task for Material<'_> {
+    fn covers(&self) -> Vec<MessageId> {
+        self.ids.clone()
+    }
+
+    fn previous(&self) -> Option<&str> {
+        self.previous.as_deref()
+    }
+
+    fn prompts(&self, _facts: Option<String>) -> Box<dyn Prompts> {
+        Box::new(Question {
+            previous: self.previous.clone(),
+            focus: self.focus.clone(),
+            budget: self.budget,
+        })
+    }
+
+    fn material(&self) -> Vec<String> {
+        let said = self.said.iter().copied();
+        let said = said.filter(|message| message.kind() != MessageKind::Summary);
+        let memory = self
+            .memory
             .iter()
-            .map(|text| mask_secrets(text).into_owned());
-        let texts: Vec<String> = others.chain(own).collect();
-        (!texts.is_empty()).then(|| texts.join("\n\n"))
+            .map(|memory| format!("[memory] {memory}"));
+        let said = material(&said.collect::<Vec<_>>());
+        said.into_iter().chain(memory).collect()
+    }
+
+    fn extract(&self, ready: Option<&Ready>) -> String {
+        let (budget, services) = (self.budget, &self.services);
+        let extracted = |said: &[MessageView<'_>], earlier: Option<&StructuredSummary>| {
+            StructuredSummary::extracted(said, earlier, budget, services)
+        };
+        self.completed(match ready {
+            None => extracted(&self.said, self.earlier.as_ref()),
+            Some(ready) => {
+                let earlier = StructuredSummary::read(&ready.text).unwrap_or_default();
+                extracted(&ready.rest(&self.said), Some(&earlier))
+            }
+        })
+    }
+
+    fn finish(&self, text: String) -> String {
+        self.completed(StructuredSummary::read(&text).unwrap_or_default())
     }
 }
