@@ -4,15 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use contexture_digest::Readings;
 use contexture_engine_api::{
-    BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
-    Entry, FailureKind, Floor, LogLevel, MessageId, MessageKind, MessageView, ModelAnswer,
-    ModelFailure, Outcome, Replacement, WindowState, grouped, in_flight, roomy,
+    COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError, Entry, Floor,
+    LogLevel, MessageId, MessageKind, MessageView, Outcome, Replacement, Services, WindowState,
+    grouped, in_flight, roomy,
 };
-use contexture_summaries::Sizes;
 use contexture_summaries::{
-    Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, marked, noted, units,
+    Notes, Sizes, SummaryCycle, WrittenSummary, body_of, framing_tokens, marked,
 };
 
 use crate::engine::VirtualFiles;
@@ -33,8 +31,6 @@ const WINDOW_SHARE: u64 = 20;
 const LEAST_SUMMARY: u64 = 200;
 /// What a compaction must save to be proposed unforced, as a share of the prompt.
 const MIN_SAVING: f64 = 0.03;
-/// What the host's framing of a summary and of a notice costs, in tokens, at most.
-const FRAMING_TOKENS: u64 = 48;
 
 /// A proposal that the host has neither committed nor discarded.
 #[derive(Debug)]
@@ -44,18 +40,21 @@ pub(crate) struct Proposal {
     window: (MessageId, File),
     /// The messages that leave.
     originals: Vec<Original>,
+    written: Option<WrittenSummary>,
 }
 
 /// What a summary would be about.
 struct Covered<'a> {
     /// The messages that leave, in order; neither notices nor summaries.
     messages: Vec<MessageView<'a>>,
+    /// The same as they were said.
+    said: Vec<MessageView<'a>>,
     /// The summaries that leave.
     previous: Option<String>,
 }
 
 impl<'a> Covered<'a> {
-    fn of(messages: &[MessageView<'a>], plan: &Plan) -> Self {
+    fn of(messages: &[MessageView<'a>], plan: &Plan, cycle: &SummaryCycle) -> Self {
         let leave = messages
             .iter()
             .enumerate()
@@ -63,27 +62,25 @@ impl<'a> Covered<'a> {
         let (summaries, messages): (Vec<MessageView<'a>>, Vec<MessageView<'a>>) = leave
             .map(|(_, message)| *message)
             .partition(|message| message.kind() == MessageKind::Summary);
-        let mut bodies: Vec<String> = summaries.iter().map(|s| unpointed(s.text())).collect();
-        bodies.retain(|body| !body.is_empty());
+        let bodies = summaries.iter().map(|summary| {
+            let body = unpointed(summary.text());
+            cycle.better(&body).map_or(body, str::to_owned)
+        });
+        let bodies: Vec<String> = bodies.filter(|body| !body.is_empty()).collect();
         Self {
+            said: messages.iter().map(as_said).collect(),
             messages,
             previous: (!bodies.is_empty()).then(|| bodies.join("\n\n")),
         }
     }
 
-    fn material(&self) -> Vec<Noted> {
-        // A result tells its tool only where the host found it; else the call does.
-        let mut callers: HashMap<&str, &MessageView<'a>> = HashMap::new();
-        let mut with_callers = Vec::with_capacity(self.messages.len());
-        for message in &self.messages {
-            let caller = message
-                .tool_call_id()
-                .and_then(|id| callers.get(id))
-                .copied();
-            with_callers.push((message, caller));
-            callers.extend(message.tool_calls().iter().map(|call| (call.id(), message)));
-        }
-        noted(with_callers.into_iter(), &[])
+    /// The summary to write.
+    fn notes<'t>(&'t self, order: &'t CompressOrder, services: &'t Services) -> Notes<'t, 'a> {
+        let tokens = self.summary_tokens(&order.window);
+        let mut notes = Notes::new(&self.said, &HEADINGS, tokens, order, services);
+        notes.shown = &self.messages;
+        notes.previous = self.previous.as_deref();
+        notes
     }
 
     fn summary_tokens(&self, window: &WindowState) -> u64 {
@@ -140,12 +137,13 @@ impl VirtualFiles {
             total(stay.map(|(_, message)| kept_tokens(message)).sum())
         };
         let roomy = Plan::of(messages, waiting, window.context_length / TAIL_SHARE);
-        let room = most_summary(window) + FRAMING_TOKENS;
+        let framing = framing_tokens(&self.services);
+        let room = most_summary(window) + framing;
         let plan = match kept(&roomy) + room <= goal {
             true => roomy,
             false => Plan::of(messages, waiting, 0),
         };
-        let covered = Covered::of(messages, &plan);
+        let covered = Covered::of(messages, &plan, &self.cycle);
         let may_shrink = |at: usize| {
             waiting.is_none_or(|waiting| at < waiting)
                 && may_be_file(&messages[at])
@@ -157,7 +155,7 @@ impl VirtualFiles {
             .map(|at| {
                 messages[at]
                     .tokens()
-                    .saturating_sub(limits.preview + FRAMING_TOKENS)
+                    .saturating_sub(limits.preview + framing)
             })
             .sum();
         let mut sizes = Sizes {
@@ -169,22 +167,10 @@ impl VirtualFiles {
             return Ok(Outcome::Deferred(reason));
         }
 
-        let mut written = None;
-        if !covered.messages.is_empty() {
-            let messages: Vec<_> = covered.messages.iter().map(as_said).collect();
-            let assignment = Assignment {
-                messages: &messages,
-                readings: &Readings::default(),
-                headings: &HEADINGS,
-                previous: covered.previous.as_deref(),
-                task: None,
-                tokens: covered.summary_tokens(window),
-                order,
-                staged: self.staged.as_ref(),
-            };
-            let material = || units(&covered.material());
-            written = Some(assignment.write(material, &mut self.cool_downs, &self.services)?);
-        }
+        let written = match covered.messages.is_empty() {
+            true => None,
+            false => Some((self.cycle).write(&covered.notes(order, &self.services), order)?),
+        };
 
         // The window before, as it was, is complete on the disk before anything refers to it.
         let text = as_text(messages);
@@ -202,10 +188,10 @@ impl VirtualFiles {
         let mut degraded = false;
         let mut summary = None;
         let mut after = total(messages.iter().map(kept_tokens).sum());
-        if let Some(written) = written {
-            let text = marked(&format!("{}\n\n{}", pointer(&file), written.body));
-            after = kept(&plan) + self.services.count_tokens(&text) + FRAMING_TOKENS;
-            notes.push(written.note);
+        if let Some(written) = &written {
+            let text = marked(&format!("{}\n\n{}", pointer(&file), written.text));
+            after = kept(&plan) + self.services.count_tokens(&text) + framing;
+            notes.push(written.note.clone());
             degraded = written.degraded;
             summary = Some(text);
         }
@@ -217,7 +203,7 @@ impl VirtualFiles {
         };
         if is_due {
             let text = self.notice(window, before, Some(&file));
-            after += self.services.count_tokens(&text) + FRAMING_TOKENS;
+            after += self.services.count_tokens(&text) + framing;
         }
         // What stays and is too large becomes files, the largest first.
         let mut shorter: HashMap<usize, String> = HashMap::new();
@@ -236,7 +222,7 @@ impl VirtualFiles {
                 if let Some(text) = self.shortened(message, limits.preview)? {
                     after = after.saturating_sub(message.tokens())
                         + self.services.count_tokens(&text)
-                        + FRAMING_TOKENS;
+                        + framing;
                     shorter.insert(at, text);
                 }
             }
@@ -286,6 +272,7 @@ impl VirtualFiles {
             sizes,
             window: (last, file.clone()),
             originals,
+            written,
         });
         if is_due {
             // The file is on the list from the commit on, with which the notice comes.
@@ -334,8 +321,7 @@ impl VirtualFiles {
     pub(crate) fn adopt(&mut self, proposal: Proposal) {
         self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
-        self.pending = None;
-        self.staged = None;
+        self.cycle.committed(proposal.written);
         if let Err(error) = self.folder.keep_originals(&proposal.originals) {
             self.services.log(LogLevel::Warn, &error.to_string());
         }
@@ -350,62 +336,21 @@ impl VirtualFiles {
         }
     }
 
-    /// The model calls for the summary in the making, or for the one to make next.
-    pub(crate) fn calls_to_make(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
-        let Some(model) = self.services.model() else {
-            return Vec::new();
-        };
-        if self.cool_downs.in_force().is_some() {
-            return Vec::new();
-        }
-        let window = &request.order.window;
+    /// Has the next summary made once the threshold is near.
+    pub(crate) fn prepare(&mut self, request: &CompressRequest<'_>) {
+        let (messages, window) = (request.messages, &request.order.window);
         let threshold = self.settings.limits(window).threshold;
         let is_near = threshold
             .is_some_and(|threshold| window.is_near(threshold, likely_after(window), PREPARE_FROM));
-        if self.pending.is_none() && self.staged.is_none() && is_near {
-            let messages = request.messages;
-            let tail = window.context_length / TAIL_SHARE;
-            let covered = Covered::of(messages, &Plan::of(messages, in_flight(messages), tail));
-            if !covered.messages.is_empty() {
-                let brief = Brief {
-                    previous: covered.previous.clone(),
-                    ..Brief::new(&HEADINGS, covered.summary_tokens(window))
-                };
-                let material = units(&covered.material());
-                let services = self.services.clone();
-                let ids: Vec<_> = covered.messages.iter().map(MessageView::id).collect();
-                let summariser =
-                    Summariser::new(Box::new(brief), material, model.context_length, services)
-                        .in_window(ids.last().copied());
-                let previous = covered.previous;
-                self.pending = Some(Pending::new(previous, ids, model.name, summariser));
-            }
-        }
-        match &mut self.pending {
-            Some(pending) => pending.calls(&mut self.last_call),
-            None => Vec::new(),
-        }
-    }
-
-    /// Stages what an answer completes.
-    pub(crate) fn take_answer(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        let finished = (self.pending.as_mut()).and_then(|pending| pending.answered(id, answer));
-        let Some(finished) = finished else { return };
-        let Some(pending) = self.pending.take() else {
+        if !is_near || !self.cycle.is_idle() {
             return;
-        };
-        match finished {
-            Ok(text) => {
-                self.cool_downs.succeeded();
-                self.staged = Some(Staged {
-                    text,
-                    covers: pending.covers,
-                    previous: pending.purpose,
-                });
-            }
-            // The host gave the call up for reasons of its own; the model is not to blame.
-            Err(failure) if failure.kind == FailureKind::Cancelled => {}
-            Err(failure) => self.cool_downs.failed(&pending.model, &failure),
+        }
+        let tail = window.context_length / TAIL_SHARE;
+        let plan = Plan::of(messages, in_flight(messages), tail);
+        let covered = Covered::of(messages, &plan, &self.cycle);
+        if !covered.messages.is_empty() {
+            let notes = covered.notes(request.order, &self.services);
+            self.cycle.prepare(&notes);
         }
     }
 }

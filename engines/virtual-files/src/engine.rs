@@ -8,8 +8,7 @@ use contexture_engine_api::{
     MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, Replacement, Services,
     StandaloneEngine, StoreCommand, ToolCall, ToolSpec, WindowState, grouped, in_flight,
 };
-use contexture_summaries::{CoolDowns, Headroom};
-use contexture_summaries::{Pending, Staged};
+use contexture_summaries::{Headroom, SummaryCycle};
 use schemars::schema_for;
 use serde_json::{Value, json};
 
@@ -27,14 +26,10 @@ pub struct VirtualFiles {
     pub(crate) settings: Settings,
     pub(crate) services: Services,
     pub(crate) folder: Folder,
-    pub(crate) cool_downs: CoolDowns,
+    pub(crate) cycle: SummaryCycle,
     pub(crate) headroom: Headroom,
     /// The window as last told.
     pub(crate) window: WindowState,
-    /// The summary in the making, and the earlier one that it updates.
-    pub(crate) pending: Option<Pending<Option<String>>>,
-    pub(crate) staged: Option<Staged>,
-    pub(crate) last_call: u64,
     pub(crate) proposal: Option<Proposal>,
     pub(crate) compactions: u64,
 }
@@ -55,12 +50,9 @@ impl StandaloneEngine for VirtualFiles {
             settings: request.settings()?,
             services: request.services.clone(),
             folder: Folder::open(request.data_dir, request.session)?,
-            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
+            cycle: SummaryCycle::open(request.data_dir, request.services.clone()),
             headroom: Headroom::default(),
             window: request.window.clone(),
-            pending: None,
-            staged: None,
-            last_call: 0,
             proposal: None,
             compactions: 0,
         })
@@ -294,10 +286,9 @@ impl ContextEngine for VirtualFiles {
         let last = last.or(delivery.cut.and_then(|cut| cut.last));
         step.seen = last.map(|last| Observed::through(last, delivery.chain));
         if delivery.cut.is_some() || !delivery.revisions.is_empty() {
-            self.pending = None;
-            self.staged = None;
             self.headroom.things_changed();
         }
+        self.cycle.observe(delivery);
         Ok(self.folder.take(step)?)
     }
 
@@ -334,11 +325,12 @@ impl ContextEngine for VirtualFiles {
     }
 
     fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
-        self.calls_to_make(request)
+        self.prepare(request);
+        self.cycle.calls()
     }
 
     fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        self.take_answer(id, answer);
+        self.cycle.answered(id, answer);
     }
 
     fn model_changed(&mut self, window: &WindowState) {
@@ -348,26 +340,19 @@ impl ContextEngine for VirtualFiles {
 
     fn reset(&mut self) -> Result<(), EngineError> {
         self.proposal = None;
-        self.pending = None;
-        self.staged = None;
+        self.cycle.reset();
         self.headroom.things_changed();
         Ok(self.folder.reset()?)
     }
 
     fn status(&self) -> Value {
         let files: Vec<&File> = self.folder.files().collect();
-        json!({
+        self.cycle.with_status(json!({
             "settings": self.settings,
             "files": files.len(),
             "file_tokens": files.iter().map(|file| file.tokens).sum::<u64>(),
             "compactions": self.compactions,
             "stopped": self.headroom.reason(),
-            "summary_model": self.services.model().map(|model| model.name),
-            "cool_down": self.cool_downs.in_force(),
-            "background": {
-                "summary_in_the_making": self.pending.is_some(),
-                "summary_ready": self.staged.is_some(),
-            },
-        })
+        }))
     }
 }
