@@ -49,7 +49,7 @@ pub fn is_refusal(text: &str) -> bool {
 ///
 /// # Errors
 /// There are none: no words at all, or a refusal.
-pub fn notes_in(words: String) -> Result<String, ModelFailure> {
+pub(crate) fn notes_in(words: String) -> Result<String, ModelFailure> {
     if words.is_empty() {
         return Err(ModelFailure::new(
             FailureKind::Empty,

@@ -31,34 +31,22 @@ pub struct Headings {
 
 /// What a summary is to be made with, beside the conversation itself.
 #[derive(Debug)]
-pub struct Brief {
+pub(crate) struct Brief {
     /// What it stands under.
-    pub headings: &'static Headings,
+    pub(crate) headings: &'static Headings,
     /// The earlier notes that it updates.
-    pub previous: Option<String>,
+    pub(crate) previous: Option<String>,
     /// What was extracted from the originals without a model.
-    pub facts: Option<String>,
+    pub(crate) facts: Option<String>,
     /// What a memory system has on the matter.
-    pub memory: Option<String>,
+    pub(crate) memory: Option<String>,
     /// What is wanted in more detail.
-    pub focus: Option<String>,
+    pub(crate) focus: Option<String>,
     /// What it may take, in tokens.
-    pub budget: u64,
+    pub(crate) budget: u64,
 }
 
 impl Brief {
-    /// A summary of the conversation alone.
-    pub const fn new(headings: &'static Headings, budget: u64) -> Self {
-        Self {
-            headings,
-            previous: None,
-            facts: None,
-            memory: None,
-            focus: None,
-            budget,
-        }
-    }
-
     /// What goes along with the conversation, between tags.
     fn given(&self, previous: &Option<String>) -> String {
         let mut prompt = String::new();
@@ -196,7 +184,14 @@ mod tests {
             template: "## Goal",
             finished: "move what got finished",
         };
-        Brief::new(&HEADINGS, 100)
+        Brief {
+            headings: &HEADINGS,
+            previous: None,
+            facts: None,
+            memory: None,
+            focus: None,
+            budget: 100,
+        }
     }
 
     #[test]

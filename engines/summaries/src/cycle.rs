@@ -378,7 +378,7 @@ impl SummaryCycle {
         let Some(model) = self.model() else {
             return Ok(WrittenSummary::new(task, task.extract(None), NO_MODEL));
         };
-        let answer = match self.from_ready(task) {
+        let answer = match self.text_of_ready(task) {
             Some(text) => Ok(text),
             None if order.may_wait_for_model => self.ask(task, &model, order.force)?,
             None => {
@@ -409,7 +409,7 @@ impl SummaryCycle {
     }
 
     /// What is ready for a task, with what came since.
-    fn from_ready(&self, task: &impl Task) -> Option<String> {
+    fn text_of_ready(&self, task: &impl Task) -> Option<String> {
         let covers: HashSet<MessageId> = task.covers().into_iter().collect();
         let ready = self.ready.iter();
         let ready = ready.filter(|ready| ready.is_of(&covers, task.previous()));

@@ -24,7 +24,7 @@ pub fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String
 
 /// The digest, and the lines that concern a topic, latest first, in a quarter of the room at most. A
 /// model would judge what concerns it; here a line does that names all of its words.
-pub fn digested_with_focus(
+pub(crate) fn digested_with_focus(
     digest: &Digest<'_>,
     messages: &[MessageView<'_>],
     topic: &str,
@@ -71,7 +71,12 @@ pub fn digested_with_focus(
 
 /// A model's notes together with the facts that they lack, as far as there is room. The facts go under the headings of
 /// the notes, and no heading is repeated.
-pub fn with_facts(notes: String, digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
+pub(crate) fn with_facts(
+    notes: String,
+    digest: &Digest<'_>,
+    tokens: u64,
+    services: &Services,
+) -> String {
     let notes = trim(merge(&notes, ""), tokens, services);
     let room = tokens.saturating_sub(services.count_tokens(&notes));
     if room < MIN_FACTS_TOKENS {

@@ -2,11 +2,9 @@
 //! notes are then put together. It only says what to ask next; who asks, and whether anybody waits, is
 //! the caller's business.
 
-use crate::cooldown::CoolDowns;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
-    Continued, EngineError, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
-    ModelRequest, Services, grouped,
+    Continued, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelRequest, Services, grouped,
 };
 
 use crate::excerpt::excerpt;
@@ -61,54 +59,9 @@ pub fn tagged(prompt: &mut String, tag: &str, text: &str) {
     prompt.push_str(&format!("<{tag}>\n{}\n{close}>\n\n", text.trim()));
 }
 
-/// Has a summary written while somebody waits. The inner error says, for a person, why there is none.
-///
-/// # Errors
-/// [`EngineError::Cancelled`].
-pub fn ask(
-    mut summariser: Summariser,
-    model: &ModelInfo,
-    cool_downs: &mut CoolDowns,
-    force: bool,
-) -> Result<Result<String, String>, EngineError> {
-    let services = summariser.services.clone();
-    // A forced compaction may follow a fix of the problem.
-    if let Some(cool_down) = cool_downs.in_force().filter(|_| !force) {
-        let seconds = (cool_down.until_ms - services.now_ms()) / 1_000;
-        return Ok(Err(format!(
-            "{} failed ({}) and is left alone for another {seconds} s",
-            model.name, cool_down.failure
-        )));
-    }
-    loop {
-        if services.is_cancelled() {
-            return Err(EngineError::Cancelled);
-        }
-        let requests = summariser.requests();
-        let answers = match requests.as_slice() {
-            [one] => vec![services.complete(one)],
-            many => services.complete_many(many),
-        };
-        match summariser.answered(answers) {
-            Ok(Some(notes)) => {
-                cool_downs.succeeded();
-                return Ok(Ok(notes));
-            }
-            Ok(None) => {}
-            Err(failure) if failure.kind == FailureKind::Cancelled => {
-                return Err(EngineError::Cancelled);
-            }
-            Err(failure) => {
-                cool_downs.failed(&model.name, &failure);
-                return Ok(Err(failure.message));
-            }
-        }
-    }
-}
-
 /// A summary in the making.
 #[derive(Debug)]
-pub struct Summariser {
+pub(crate) struct Summariser {
     prompts: Box<dyn Prompts>,
     /// The model's window, in tokens.
     window: u64,
@@ -123,7 +76,7 @@ pub struct Summariser {
 
 impl Summariser {
     /// A summary of these pieces of text, by a model with a window of so many tokens.
-    pub fn new(
+    pub(crate) fn new(
         prompts: Box<dyn Prompts>,
         units: Vec<String>,
         window: u64,
@@ -149,14 +102,14 @@ impl Summariser {
     /// The same about messages that all stand in the window, up to this one: a model that has read them already can be
     /// asked without them.
     #[must_use]
-    pub fn in_window(mut self, through: Option<MessageId>) -> Self {
+    pub(crate) fn in_window(mut self, through: Option<MessageId>) -> Self {
         self.through = through;
         self
     }
 
     /// The calls to make now: one that asks for the summary, or several that ask for notes on a piece
     /// each.
-    pub fn requests(&self) -> Vec<ModelRequest> {
+    pub(crate) fn requests(&self) -> Vec<ModelRequest> {
         let system = self.prompts.system();
         let whole = self.prompts.whole("");
         let answer = self.answer_tokens();
@@ -193,7 +146,7 @@ impl Summariser {
     ///
     /// # Errors
     /// The first failure that smaller pieces do not mend.
-    pub fn answered(
+    pub(crate) fn answered(
         &mut self,
         answers: Vec<Result<ModelAnswer, ModelFailure>>,
     ) -> Result<Option<String>, ModelFailure> {

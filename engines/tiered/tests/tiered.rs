@@ -451,11 +451,7 @@ fn where_the_model_does_not_answer_the_engine_reads_the_fields_itself() {
     let mut session = open(&host, "{}");
     let near = debugging(180, 135_000);
     let order_ = order(near.window(WINDOW, 0));
-    let calls = near.with_views(|views| {
-        session
-            .engine
-            .background(&CompressRequest::new(views, &order_))
-    });
+    let calls = session.background_of(&near, &order_);
     assert_eq!(calls.len(), 1);
     host.model
         .will(Ok(r#"{"user_goal": "prepared", "last_step": "x"}"#));

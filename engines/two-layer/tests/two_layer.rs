@@ -515,16 +515,6 @@ fn without_the_models_answer_a_digest_stands_in_and_is_made_better_later() {
     assert!(!proposal.degraded);
 }
 
-/// The calls that the engine would like made over this window.
-fn background(session: &mut Session, chat: &Chat) -> Vec<contexture_engine_api::BackgroundCall> {
-    let order = ordered(chat);
-    chat.with_views(|views| {
-        session
-            .engine
-            .background(&CompressRequest::new(views, &order))
-    })
-}
-
 #[test]
 fn a_summary_is_prepared_near_the_threshold() {
     let host = ScriptedHost::with_model(100_000);
@@ -533,11 +523,14 @@ fn a_summary_is_prepared_near_the_threshold() {
         r#"{"token_threshold": 1000, "keep_recent_tools": 100}"#,
     );
     let chat = rewritten(&mut session, &searches(5, 400));
-    assert!(background(&mut session, &chat).is_empty());
+    assert!(session.background_of(&chat, &ordered(&chat)).is_empty());
     let mut chat = rewritten(&mut session, &searches(8, 380));
-    let calls = background(&mut session, &chat);
+    let calls = session.background_of(&chat, &ordered(&chat));
     assert_eq!(calls.len(), 1);
-    assert!(background(&mut session, &chat).is_empty(), "one at a time");
+    assert!(
+        session.background_of(&chat, &ordered(&chat)).is_empty(),
+        "one at a time"
+    );
     host.model.will(Ok("Prepared."));
     session.answer(calls);
     chat.talk(10, 190);
@@ -665,7 +658,7 @@ fn each_turn_can_have_a_summary_of_its_own() {
     let chat = searches(11, 2_000);
     rewritten(&mut session, &chat);
     // They are prepared one by one.
-    let calls = background(&mut session, &chat);
+    let calls = session.background_of(&chat, &ordered(&chat));
     let prepared = calls.len();
     assert!(prepared > 1);
     session.answer(calls);

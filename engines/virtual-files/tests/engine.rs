@@ -34,11 +34,7 @@ fn a_model_writes_nine_sections_between_turns_and_what_came_since_is_added() {
     let mut session = Session::open::<VirtualFiles>(&host, "{}", &window);
     assert!(session.engine.should_compress(&window).is_yes());
     let now = order(window.clone());
-    let calls = chat.with_views(|views| {
-        session
-            .engine
-            .background(&CompressRequest::new(views, &now))
-    });
+    let calls = session.background_of(&chat, &now);
     assert_eq!(calls.len(), 1);
     assert!(!calls[0].covers.is_empty());
     let system = &calls[0].request.system;
