@@ -7,6 +7,8 @@ use contexture_engine_api::{
     BackgroundCall, EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
 };
 
+use contexture_summaries::Making;
+
 use crate::dag::condense::next_group;
 use crate::dag::outline::{Outline, Protection};
 use crate::dag::plan::{PlanStep, RunPart, Spot, layout, leaves};
@@ -17,7 +19,7 @@ use crate::settings::{Budgets, CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAS
 use crate::staging::Staging;
 use crate::store::Key;
 use crate::store::nodes;
-use crate::summarise::{Job, Next, PartId, Written};
+use crate::summarise::{Draft, Job, Written};
 
 /// The most concurrent calls.
 const MAX_CALLS: usize = 8;
@@ -25,8 +27,6 @@ const MAX_CALLS: usize = 8;
 const NEWEST_SHARE: f64 = 0.75;
 /// The smallest part of the fresh tail that is read, in messages.
 const MIN_NEWEST: usize = 20;
-/// How long to wait for an answer, in milliseconds; the host's calls end long before.
-const LOST_MS: i64 = 900_000;
 /// How long to wait before retrying a text that the model failed at, in milliseconds; doubled after each
 /// failure.
 const HOLD_MS: i64 = 600_000;
@@ -39,20 +39,6 @@ enum Purpose {
     Leaf(Vec<MessageId>),
     Condensed(Vec<NodeId>),
     Better(Node),
-}
-
-#[derive(Debug)]
-struct Pending {
-    purpose: Purpose,
-    job: Job,
-}
-
-/// A pending call.
-#[derive(Debug)]
-struct Out {
-    job: u64,
-    part: PartId,
-    since_ms: i64,
 }
 
 /// The first and the last message under a node.
@@ -70,9 +56,8 @@ struct Held {
 /// The texts to write, and their pending calls.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
-    pending: BTreeMap<u64, Pending>,
-    out: HashMap<u64, Out>,
-    last_id: u64,
+    making: Vec<Making<(Purpose, Draft)>>,
+    last_call: u64,
     held: HashMap<Span, Held>,
     written: u64,
 }
@@ -90,19 +75,18 @@ pub(crate) enum Answered {
 impl Background {
     /// The number of pending calls.
     pub(crate) fn out(&self) -> usize {
-        self.out.len()
+        self.making.iter().map(Making::out).sum()
     }
 
     /// Whether a leaf is being written.
     pub(crate) fn prepares_leaves(&self) -> bool {
-        let is_leaf = |pending: &Pending| matches!(pending.purpose, Purpose::Leaf(_));
-        self.pending.values().any(is_leaf)
+        let mut purposes = self.making.iter().map(|making| &making.purpose.0);
+        purposes.any(|purpose| matches!(purpose, Purpose::Leaf(_)))
     }
 
     /// Discards all pending calls.
     pub(crate) fn forget(&mut self) {
-        self.pending.clear();
-        self.out.clear();
+        self.making.clear();
     }
 
     /// These messages no longer need a leaf: they are under a node now, or not part of the conversation.
@@ -122,10 +106,7 @@ impl Background {
     }
 
     fn keep(&mut self, is_wanted: impl Fn(&Purpose) -> bool) {
-        self.pending
-            .retain(|_, pending| is_wanted(&pending.purpose));
-        self.out
-            .retain(|_, out| self.pending.contains_key(&out.job));
+        self.making.retain(|making| is_wanted(&making.purpose.0));
     }
 
     /// The calls to make now, at most `most` texts at once. `due` says whether the window is full enough
@@ -139,70 +120,38 @@ impl Background {
         due: bool,
         most: usize,
     ) -> Result<Vec<BackgroundCall>, EngineError> {
-        let now = session.services.now_ms();
-        let lost: Vec<u64> = (self.out.values())
-            .filter(|out| !(out.since_ms..out.since_ms + LOST_MS).contains(&now))
-            .map(|out| out.job)
-            .collect();
-        for job in lost {
-            self.finish(job);
-        }
-        if self.pending.is_empty() {
+        if self.making.is_empty() {
             if due {
                 self.plan_leaves(session, settings, budgets, staging, most)?;
                 self.plan_condensed(session, budgets, staging, most);
             }
             self.plan_better(session, budgets, staging, most)?;
-            self.write_blank(session, staging);
         }
-        let mut calls = Vec::new();
-        for (job, pending) in &mut self.pending {
-            while self.out.len() < MAX_CALLS
-                && let Some((part, request)) = pending.job.next_request()
-            {
-                self.last_id += 1;
-                let out = Out {
-                    job: *job,
-                    part,
-                    since_ms: now,
-                };
-                self.out.insert(self.last_id, out);
-                calls.push(BackgroundCall::new(
-                    self.last_id,
-                    match &pending.purpose {
-                        Purpose::Leaf(ids) => ids.clone(),
-                        Purpose::Condensed(_) | Purpose::Better(_) => Vec::new(),
-                    },
-                    request,
-                ));
+        let (now_ms, mut out, mut calls) = (session.services.now_ms(), self.out(), Vec::new());
+        for making in &mut self.making {
+            if out < MAX_CALLS {
+                let new = making.calls(&mut self.last_call, now_ms);
+                out += new.len();
+                calls.extend(new);
             }
         }
         Ok(calls)
     }
 
-    /// Writes what no model has anything to write from.
-    fn write_blank(&mut self, session: &SessionState, staging: &mut Staging) {
-        let blank = self
-            .pending
-            .extract_if(.., |_, pending| pending.job.is_blank());
-        for (_, Pending { purpose, job }) in blank {
-            stage(
-                purpose,
-                job.without_model(&session.services),
-                session,
-                staging,
-            );
-        }
-    }
-
-    fn add(&mut self, purpose: Purpose, job: Job) {
-        self.last_id += 1;
-        self.pending.insert(self.last_id, Pending { purpose, job });
-    }
-
-    fn finish(&mut self, job: u64) -> Option<Pending> {
-        self.out.retain(|_, out| out.job != job);
-        self.pending.remove(&job)
+    /// Has a text made. What no model has anything to write from is staged at once.
+    fn add(&mut self, purpose: Purpose, job: Job, session: &SessionState, staging: &mut Staging) {
+        let Job { summariser, draft } = job;
+        let model = session.services.model();
+        let Some((summariser, model)) = summariser.zip(model) else {
+            let written = draft.without_model(&session.services);
+            return stage(purpose, written, session, staging);
+        };
+        let covers = match &purpose {
+            Purpose::Leaf(ids) => ids.clone(),
+            Purpose::Condensed(_) | Purpose::Better(_) => Vec::new(),
+        };
+        let making = Making::new((purpose, draft), covers, model.name, summariser);
+        self.making.push(making);
     }
 
     fn plan_leaves(
@@ -210,7 +159,7 @@ impl Background {
         session: &SessionState,
         settings: &Settings,
         budgets: &Budgets,
-        staging: &Staging,
+        staging: &mut Staging,
         most: usize,
     ) -> Result<(), EngineError> {
         let protection = Protection {
@@ -249,7 +198,7 @@ impl Background {
             None => spans.len().saturating_sub(1),
         };
         for (at, ids) in spans.into_iter().enumerate() {
-            if self.pending.len() >= most {
+            if self.making.len() >= most {
                 break;
             }
             if staging.leaf(&ids).is_some() {
@@ -265,7 +214,7 @@ impl Background {
             let budget = budgets.node.min(tokens / LEAF_SHARE).max(LEAST_TEXT);
             let services = &session.services;
             let job = Job::leaf(&views, budget, None, services.model().as_ref(), services);
-            self.add(Purpose::Leaf(ids), job);
+            self.add(Purpose::Leaf(ids), job, session, staging);
         }
         Ok(())
     }
@@ -274,14 +223,14 @@ impl Background {
         &mut self,
         session: &SessionState,
         budgets: &Budgets,
-        staging: &Staging,
+        staging: &mut Staging,
         most: usize,
     ) {
         let frontier = session.frontier();
         let tokens: u64 = (frontier.iter())
             .map(|placed| placed.node.tokens + HEADING_TOKENS)
             .sum();
-        if tokens + staging.tokens() <= budgets.summaries || self.pending.len() >= most {
+        if tokens + staging.tokens() <= budgets.summaries || self.making.len() >= most {
             return;
         }
         let depths: Vec<u32> = frontier.iter().map(|placed| placed.node.depth).collect();
@@ -304,7 +253,7 @@ impl Background {
         let services = &session.services;
         let model = services.model();
         let job = Job::condensed(&texts, tokens, budget, None, model.as_ref(), services);
-        self.add(Purpose::Condensed(ids), job);
+        self.add(Purpose::Condensed(ids), job, session, staging);
     }
 
     /// Better texts for nodes of a lower level. In the frontier they may be as long as new ones if the
@@ -313,10 +262,10 @@ impl Background {
         &mut self,
         session: &SessionState,
         budgets: &Budgets,
-        staging: &Staging,
+        staging: &mut Staging,
         most: usize,
     ) -> Result<(), EngineError> {
-        if self.pending.len() >= most {
+        if self.making.len() >= most {
             return Ok(());
         }
         let tokens = |node: &Node| node.tokens + HEADING_TOKENS;
@@ -327,7 +276,7 @@ impl Background {
         let to_redo = nodes::to_redo(&session.store, session.id)?;
         let waits: HashSet<NodeId> = to_redo.iter().map(|(id, _)| *id).collect();
         for (id, _) in &to_redo {
-            if self.pending.len() >= most {
+            if self.making.len() >= most {
                 break;
             }
             if staging.better(*id).is_some() {
@@ -374,9 +323,9 @@ impl Background {
                 }
             };
             if in_frontier {
-                room = room.saturating_sub(job.budget().saturating_sub(node.tokens));
+                room = room.saturating_sub(job.draft.budget().saturating_sub(node.tokens));
             }
-            self.add(Purpose::Better(node), job);
+            self.add(Purpose::Better(node), job, session, staging);
         }
         Ok(())
     }
@@ -410,33 +359,29 @@ impl Background {
         staging: &mut Staging,
     ) -> Answered {
         // It is no longer needed if the conversation was cut back.
-        let Some(out) = self.out.remove(&id) else {
+        let Some(at) = self.making.iter().position(|making| making.asks(id)) else {
             return Answered::Nothing;
         };
-        let Some(pending) = self.pending.get_mut(&out.job) else {
+        let Some(finished) = self.making[at].answered(id, answer) else {
             return Answered::Nothing;
         };
-        let next = pending.job.answered(out.part, answer, &session.services);
-        if let Next::Unfinished = next {
-            return Answered::Nothing;
-        }
-        let Some(Pending { purpose, job }) = self.finish(out.job) else {
-            return Answered::Nothing;
-        };
-        match next {
-            Next::Done(written) => {
+        let making = self.making.remove(at);
+        let (purpose, draft) = making.purpose;
+        match finished {
+            Ok(text) => {
                 self.written += 1;
+                let less = making.summariser.asked_for_less();
+                let written = draft.by_model(&text, less, &making.model, &session.services);
                 stage(purpose, written, session, staging);
                 Answered::Written
             }
-            Next::GiveUp(failure) if is_about_the_text(failure.kind) => {
-                match self.without(purpose, &job, session, staging) {
+            Err(failure) if is_about_the_text(failure.kind) => {
+                match self.without(purpose, &draft, session, staging) {
                     1 => Answered::Failed(failure),
                     _ => Answered::Nothing,
                 }
             }
-            Next::GiveUp(failure) => Answered::Failed(failure),
-            Next::Unfinished => Answered::Nothing,
+            Err(failure) => Answered::Failed(failure),
         }
     }
 
@@ -444,7 +389,7 @@ impl Background {
     fn without(
         &mut self,
         purpose: Purpose,
-        job: &Job,
+        draft: &Draft,
         session: &SessionState,
         staging: &mut Staging,
     ) -> u32 {
@@ -453,7 +398,7 @@ impl Background {
                 let none = MessageId(0);
                 let span = (ids.iter().min(), ids.iter().max());
                 let span = (*span.0.unwrap_or(&none), *span.1.unwrap_or(&none));
-                staging.add_leaf(ids, job.without_model(&session.services));
+                staging.add_leaf(ids, draft.without_model(&session.services));
                 self.hold(span, session)
             }
             Purpose::Condensed(ids) => {

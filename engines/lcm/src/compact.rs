@@ -22,8 +22,6 @@ use crate::store::nodes::Placed;
 use crate::summarise::Written;
 use arrange::Arranged;
 
-/// The most tokens of the host's framing of a summary.
-const FRAMING_TOKENS: u64 = 24;
 /// The approximate tokens of the text around all nodes.
 const PREAMBLE_TOKENS: u64 = 64;
 

@@ -354,9 +354,8 @@ impl ContextEngine for Engine {
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
         if self.proposal.is_some() {
-            let line = format!("compaction {compaction} was refused: {reason}");
-            self.log(LogLevel::Warn, &line);
-            self.headroom.stop(line, &self.window.borrow());
+            let (window, services) = (self.window.borrow(), &self.session.services);
+            (self.headroom).refused(compaction, reason, &window, services);
         }
         self.withdraw();
     }

@@ -13,41 +13,20 @@ const EXCERPTS: [usize; 6] = [6_000, 2_400, 1_000, 400, 160, 60];
 /// The longest name. OpenAI allows 64 characters.
 const NAME_BYTES: usize = 256;
 
-/// The messages as text, in as few parts as possible of at most `max_tokens` each; none where nothing was said.
+/// The messages as texts of at most `max_tokens` each, without those that say nothing.
 pub(crate) fn transcript(
     messages: &[MessageView<'_>],
     max_tokens: u64,
     services: &Services,
 ) -> Vec<String> {
     let said = messages.iter().filter(|message| !is_blank(message));
-    let texts = said.map(|message| whole_or_excerpt(message, max_tokens, services));
-    pack(texts.collect(), max_tokens, services)
+    said.map(|message| whole_or_excerpt(message, max_tokens, services))
+        .collect()
 }
 
 /// Whether a message says nothing that a summary could hold.
 pub(crate) fn is_blank(message: &MessageView<'_>) -> bool {
     message.text().trim().is_empty() && message.tool_calls().is_empty() && !message.has_media()
-}
-
-/// Joins texts to as few parts as possible, about equally long. No text is split.
-pub(crate) fn pack(texts: Vec<String>, max_tokens: u64, services: &Services) -> Vec<String> {
-    let tokens: Vec<u64> = texts
-        .iter()
-        .map(|text| services.count_tokens(text))
-        .collect();
-    let total: u64 = tokens.iter().sum();
-    let each = total.div_ceil(total.div_ceil(max_tokens.max(1)).max(1));
-    let mut parts: Vec<(u64, String)> = Vec::new();
-    for (tokens, text) in tokens.into_iter().zip(texts) {
-        match parts.last_mut() {
-            Some((used, part)) if *used < each && *used + tokens <= max_tokens => {
-                *used += tokens;
-                part.push_str(&text);
-            }
-            _ => parts.push((tokens, text)),
-        }
-    }
-    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 fn whole_or_excerpt(message: &MessageView<'_>, max_tokens: u64, services: &Services) -> String {
@@ -185,9 +164,9 @@ mod tests {
         ];
         let services = Services::none();
         let parts = transcript(&messages, 500, &services);
-        assert_eq!(parts.len(), 1);
-        let text = &parts[0];
-        assert!(services.count_tokens(text) <= 500);
+        let fits = |text: &String| services.count_tokens(text) <= 500;
+        assert!(parts.len() == 2 && parts.iter().all(fits));
+        let text = parts.concat();
         assert!(
             text.contains("[error of bash] BEGIN") && text.contains("END"),
             "{text}"
@@ -211,8 +190,8 @@ mod tests {
         ];
         let parts = transcript(&messages, 500, &Services::none());
         assert_eq!(
-            parts,
-            ["[user dana] Ship it.\n[user Ben Li] Not yet.\n[result of bash] done\n"]
+            parts.concat(),
+            "[user dana] Ship it.\n[user Ben Li] Not yet.\n[result of bash] done\n"
         );
         assert_eq!(
             plain(&messages),
@@ -221,29 +200,6 @@ mod tests {
         let long = "ä".repeat(1_000);
         let named = MessageView::new(MessageId(1), "user").with_name(&long);
         assert!(speaker(&named).len() < 300);
-    }
-
-    #[test]
-    fn what_does_not_fit_one_part_is_parted_between_messages_and_none_is_left_out() {
-        let texts: Vec<String> = (0..40)
-            .map(|at| format!("fact-{at} {}", "words ".repeat(40)))
-            .collect();
-        let messages: Vec<MessageView<'_>> = (1..)
-            .zip(&texts)
-            .map(|(id, text)| MessageView::new(MessageId(id), "user").with_text(text))
-            .collect();
-        let services = Services::none();
-        let parts = transcript(&messages, 500, &services);
-        assert!(parts.len() > 4, "{}", parts.len());
-        let sizes: Vec<u64> = parts.iter().map(|p| services.count_tokens(p)).collect();
-        assert!(
-            sizes.iter().all(|size| (250..=500).contains(size)),
-            "{sizes:?}"
-        );
-        let joined = parts.concat();
-        for at in 0..40 {
-            assert_eq!(joined.matches(&format!("fact-{at} ")).count(), 1);
-        }
     }
 
     #[test]

@@ -133,21 +133,52 @@ enum Purpose {
     Redo(String),
 }
 
-/// A summary in the making.
+/// A text in the making: the model calls between turns that it takes.
 #[derive(Debug)]
-struct Making {
-    purpose: Purpose,
+pub struct Making<P> {
+    /// What it is for.
+    pub purpose: P,
+    /// The model that is asked.
+    pub model: String,
+    /// What is asked.
+    pub summariser: Summariser,
     covers: Vec<MessageId>,
-    model: String,
-    summariser: Summariser,
     /// The calls that are out, with the answers that have come.
     asked: Vec<(u64, Option<Answer>)>,
     since_ms: i64,
 }
 
-impl Making {
-    /// The calls to make now; none while answers are out.
-    fn calls(&mut self, last_call: &mut u64, now_ms: i64) -> Vec<BackgroundCall> {
+impl<P> Making<P> {
+    /// A text about these messages that is still to be asked for.
+    pub fn new(
+        purpose: P,
+        covers: Vec<MessageId>,
+        model: impl Into<String>,
+        summariser: Summariser,
+    ) -> Self {
+        Self {
+            purpose,
+            model: model.into(),
+            summariser,
+            covers,
+            asked: Vec::new(),
+            since_ms: 0,
+        }
+    }
+
+    /// How many answers are out.
+    pub fn out(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Whether an answer to this call is waited for.
+    pub fn asks(&self, id: u64) -> bool {
+        self.asked.iter().any(|(asked, _)| *asked == id)
+    }
+
+    /// The calls to make now; none while answers are out. Those that have not come for a quarter of an hour are lost,
+    /// and asked for again.
+    pub fn calls(&mut self, last_call: &mut u64, now_ms: i64) -> Vec<BackgroundCall> {
         let waits = (self.since_ms..self.since_ms + LOST_MS).contains(&now_ms);
         if !self.asked.is_empty() && waits {
             return Vec::new();
@@ -165,7 +196,9 @@ impl Making {
     }
 
     /// Takes an answer. None while there are more to come or to ask for.
-    fn answered(&mut self, id: u64, answer: Answer) -> Option<Result<String, ModelFailure>> {
+    ///
+    /// The inner error is the first failure that asking in another way does not mend.
+    pub fn answered(&mut self, id: u64, answer: Answer) -> Option<Result<String, ModelFailure>> {
         let (_, slot) = self.asked.iter_mut().find(|(asked, _)| *asked == id)?;
         *slot = Some(answer);
         if self.asked.iter().any(|(_, answer)| answer.is_none()) {
@@ -183,7 +216,7 @@ pub struct SummaryCycle {
     services: Services,
     cool_downs: CoolDowns,
     uses_model: bool,
-    making: Vec<Making>,
+    making: Vec<Making<Purpose>>,
     ready: Vec<Ready>,
     redo: Vec<Redo>,
     /// Texts of summaries that were written without the model, and what it wrote later.
@@ -270,24 +303,7 @@ impl SummaryCycle {
         let purpose = Purpose::Next(task.previous().map(str::to_owned));
         let summariser = self.summariser(task, None, &model);
         let summariser = summariser.in_window(covers.last().copied());
-        self.start(purpose, covers, summariser, model.name);
-    }
-
-    fn start(
-        &mut self,
-        purpose: Purpose,
-        covers: Vec<MessageId>,
-        summariser: Summariser,
-        model: String,
-    ) {
-        self.making.push(Making {
-            purpose,
-            covers,
-            model,
-            summariser,
-            asked: Vec::new(),
-            since_ms: 0,
-        });
+        (self.making).push(Making::new(purpose, covers, model.name, summariser));
     }
 
     fn summariser(&self, task: &impl Task, facts: Option<String>, model: &ModelInfo) -> Summariser {
@@ -308,7 +324,8 @@ impl SummaryCycle {
         if self.making.is_empty() {
             for redo in std::mem::take(&mut self.redo) {
                 let name = model.name.clone();
-                self.start(Purpose::Redo(redo.of), redo.covers, redo.summariser, name);
+                let purpose = Purpose::Redo(redo.of);
+                (self.making).push(Making::new(purpose, redo.covers, name, redo.summariser));
             }
         }
         let (now_ms, last_call) = (self.services.now_ms(), &mut self.last_call);
@@ -320,8 +337,7 @@ impl SummaryCycle {
 
     /// Takes the answer to a call. One that nobody waits for any more is ignored.
     pub fn answered(&mut self, id: u64, answer: Answer) {
-        let is_asked = |making: &Making| making.asked.iter().any(|(asked, _)| *asked == id);
-        let Some(at) = self.making.iter().position(is_asked) else {
+        let Some(at) = self.making.iter().position(|making| making.asks(id)) else {
             return;
         };
         let Some(finished) = self.making[at].answered(id, answer) else {

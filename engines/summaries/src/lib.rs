@@ -6,6 +6,7 @@
 //!
 //! - [`material`]: messages in the compact form that is sent to a model. If they do not fit its window, it writes notes on
 //!   pieces that are then merged. The prompts are the engine's ([`Prompts`]).
+//! - [`Making`]: one text that is asked for between turns, for an engine whose summaries have a life of their own.
 //! - [`digested`]: the summary of a model that cannot be asked.
 //! - [`CoolDowns`] leaves a model alone after it failed. [`Headroom`] decides when to compact and when to wait.
 //! - [`both_spellings`]: settings whose keys may also be written in camelCase.
@@ -25,11 +26,11 @@ mod summariser;
 pub use answer::{is_refusal, trim, unmarked, words_of};
 pub use brief::{Headings, SEAL_TOKENS, body_of, framing_tokens, marked};
 pub use cooldown::{CoolDown, CoolDowns};
-pub use cycle::{NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
+pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 pub use facts::digested;
 pub use headroom::{Headroom, Sizes};
 pub use material::material;
 pub use notes::Notes;
 pub use spelling::both_spellings;
-pub use summariser::{Prompts, tagged};
+pub use summariser::{Prompts, Summariser, tagged};

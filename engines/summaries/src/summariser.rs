@@ -43,6 +43,16 @@ pub trait Prompts: std::fmt::Debug + Send {
     fn read_piece(&self, answer: &str) -> Result<String, ModelFailure> {
         self.read(answer)
     }
+    /// Puts the notes on all pieces together without another question, if they are short enough for that.
+    fn join(&self, notes: &[String]) -> Option<String> {
+        let _ = notes;
+        None
+    }
+    /// Asks for less from now on, if that may mend this failure. False if there is nothing to try.
+    fn ask_for_less(&mut self, failure: &ModelFailure) -> bool {
+        let _ = failure;
+        false
+    }
     /// What the summary may take, in tokens.
     fn budget(&self) -> u64;
     /// Brings what goes along with the material to a size that leaves the material room.
@@ -61,7 +71,7 @@ pub fn tagged(prompt: &mut String, tag: &str, text: &str) {
 
 /// A summary in the making.
 #[derive(Debug)]
-pub(crate) struct Summariser {
+pub struct Summariser {
     prompts: Box<dyn Prompts>,
     /// The model's window, in tokens.
     window: u64,
@@ -69,6 +79,7 @@ pub(crate) struct Summariser {
     units: Vec<String>,
     halvings: u32,
     rounds: u32,
+    asked_for_less: bool,
     /// The last message of the material, where all of it stands in the window.
     through: Option<MessageId>,
     services: Services,
@@ -76,7 +87,7 @@ pub(crate) struct Summariser {
 
 impl Summariser {
     /// A summary of these pieces of text, by a model with a window of so many tokens.
-    pub(crate) fn new(
+    pub fn new(
         prompts: Box<dyn Prompts>,
         units: Vec<String>,
         window: u64,
@@ -88,6 +99,7 @@ impl Summariser {
             units,
             halvings: 0,
             rounds: 0,
+            asked_for_less: false,
             through: None,
             services,
         };
@@ -109,7 +121,7 @@ impl Summariser {
 
     /// The calls to make now: one that asks for the summary, or several that ask for notes on a piece
     /// each.
-    pub(crate) fn requests(&self) -> Vec<ModelRequest> {
+    pub fn requests(&self) -> Vec<ModelRequest> {
         let system = self.prompts.system();
         let whole = self.prompts.whole("");
         let answer = self.answer_tokens();
@@ -141,12 +153,30 @@ impl Summariser {
             .collect()
     }
 
-    /// Takes the answers to what [`requests`](Self::requests) asked, in its order. Some notes are the
-    /// summary; none means that there is more to ask.
+    /// Takes the answers to what [`requests`](Self::requests) asked, in its order. Some text is the summary; none means
+    /// that there is more to ask.
     ///
     /// # Errors
-    /// The first failure that smaller pieces do not mend.
-    pub(crate) fn answered(
+    /// The first failure that neither smaller pieces nor a shorter answer mend.
+    pub fn answered(
+        &mut self,
+        answers: Vec<Result<ModelAnswer, ModelFailure>>,
+    ) -> Result<Option<String>, ModelFailure> {
+        match self.read(answers) {
+            Err(failure) if self.prompts.ask_for_less(&failure) => {
+                self.asked_for_less = true;
+                Ok(None)
+            }
+            result => result,
+        }
+    }
+
+    /// Whether the model had to be asked for less than at first.
+    pub fn asked_for_less(&self) -> bool {
+        self.asked_for_less
+    }
+
+    fn read(
         &mut self,
         answers: Vec<Result<ModelAnswer, ModelFailure>>,
     ) -> Result<Option<String>, ModelFailure> {
@@ -167,6 +197,9 @@ impl Summariser {
         }
         if single {
             return Ok(notes.pop());
+        }
+        if let Some(summary) = self.prompts.join(&notes) {
+            return Ok(Some(summary));
         }
         self.rounds += 1;
         if notes.is_empty() || self.rounds > MAX_ROUNDS {

@@ -6,11 +6,11 @@ use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
     ModelFailure, Outcome, Replacement, grouped,
 };
-use contexture_summaries::Headroom;
+use contexture_summaries::{Headroom, NO_MODEL, framing_tokens};
 
 use super::arrange::Arrangement;
 use super::write::{Made, Writer};
-use super::{Compacted, Compactor, FRAMING_TOKENS, Proposal, pieces};
+use super::{Compacted, Compactor, Proposal, pieces};
 use crate::assemble::nodes_in;
 use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
@@ -32,7 +32,7 @@ impl Compactor<'_, '_> {
         let mut after = self.after(&entries);
         let most = self.goal;
         if after > most && !self.order.force {
-            writer.tighten(after - most + FRAMING_TOKENS)?;
+            writer.tighten(after - most + framing_tokens(&self.session.services))?;
             entries = self.entries(arrangement, &writer.runs);
             after = self.after(&entries);
         }
@@ -145,7 +145,8 @@ impl Compactor<'_, '_> {
     fn after(&self, entries: &[Entry]) -> u64 {
         let views: HashMap<MessageId, &MessageView<'_>> =
             self.views.iter().map(|view| (view.id(), view)).collect();
-        let count = |text: &str| self.session.services.count_tokens(text) + FRAMING_TOKENS;
+        let framing = framing_tokens(&self.session.services);
+        let count = |text: &str| self.session.services.count_tokens(text) + framing;
         entries.iter().fold(self.fixed, |sum, entry| {
             sum + match entry {
                 Entry::Keep(id) => views.get(id).map_or(0, |view| view.tokens()),
@@ -185,9 +186,7 @@ impl Compactor<'_, '_> {
                 "{extracted} summaries were extracted without the model, which nobody could wait for, and \
                  will be redone"
             )),
-            None if !self.model_wanted() => notes.push(
-                "no summary model is configured, so summaries are extracted from the messages".to_owned(),
-            ),
+            None if !self.model_wanted() => notes.push(NO_MODEL.to_owned()),
             None => {}
         }
         if !arrangement.replaced.is_empty() {

@@ -285,7 +285,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             if self.runs[at].len() == 1 && self.runs[at].iter().all(too_long) {
                 let child = std::mem::take(&mut self.runs[at]);
                 let job = self.job(&child, each);
-                let written = job.without_model(&self.compactor.session.services);
+                let written = job.draft.without_model(&self.compactor.session.services);
                 let parent = self.parent(&child, written);
                 self.runs[at].push(parent);
                 self.retire(child);
@@ -301,10 +301,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             Some(written) => written.clone(),
             None => {
                 let job = self.job(children, self.compactor.budgets.node);
-                match self.texts(vec![job.clone()])?.pop() {
-                    Some(written) => written,
-                    None => job.without_model(&self.compactor.session.services),
-                }
+                self.texts(vec![job])?.swap_remove(0)
             }
         };
         Ok(self.parent(children, written))
