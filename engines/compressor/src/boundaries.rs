@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView, whole_groups};
+use contexture_engine_api::{MessageKind, MessageView};
+use contexture_summaries::Groups;
 
 use crate::settings::PROTECT_FIRST_N;
 
@@ -27,7 +28,7 @@ pub(crate) struct Outline<'m, 'a> {
     pub(crate) last_answer: Option<usize>,
     /// The last assistant message, and with it everything that the model has not reacted to yet.
     pub(crate) last_turn: usize,
-    groups: Vec<Range<usize>>,
+    groups: Groups,
 }
 
 /// Which messages a compaction leaves alone. Everything else is its middle.
@@ -88,7 +89,6 @@ impl<'m, 'a> Outline<'m, 'a> {
         unanswered.retain(|(message, _)| Some(*message) != in_flight.as_ref().map(|r| r.start));
         unanswered.sort_unstable();
 
-        let groups = whole_groups(messages);
         let mut outline = Self {
             messages,
             tokens: messages.iter().map(MessageView::tokens).collect(),
@@ -102,36 +102,12 @@ impl<'m, 'a> Outline<'m, 'a> {
                     && !message.text().trim().is_empty()
             }),
             last_turn: messages.len(),
-            groups,
+            groups: Groups::of(messages),
         };
         if let Some(at) = last_assistant {
-            outline.last_turn = outline.cut_before(at);
+            outline.last_turn = outline.groups.cut_before(at);
         }
         outline
-    }
-
-    /// The largest safe cut at or below `index`.
-    pub(crate) fn cut_before(&self, index: usize) -> usize {
-        self.group_around(index).map_or(index, |group| group.start)
-    }
-
-    /// The smallest safe cut at or above `index`.
-    fn cut_after(&self, index: usize) -> usize {
-        self.group_around(index).map_or(index, |group| group.end)
-    }
-
-    /// The group that a cut at `index` would part. Groups are disjoint and in order.
-    fn group_around(&self, index: usize) -> Option<&Range<usize>> {
-        let after = self.groups.partition_point(|group| group.start < index);
-        after
-            .checked_sub(1)
-            .map(|at| &self.groups[at])
-            .filter(|group| index < group.end)
-    }
-
-    /// The message with what must not be parted from it.
-    fn whole(&self, at: usize) -> Range<usize> {
-        self.cut_before(at).min(at)..self.cut_after(at + 1)
     }
 
     /// The message that holds the call of a tool result, where it is known.
@@ -175,11 +151,13 @@ impl<'m, 'a> Outline<'m, 'a> {
             }
             by_tokens -= 1;
         }
-        let mut tail = self.cut_before(by_tokens.min(len.saturating_sub(protection.last)));
+        let mut tail = self
+            .groups
+            .cut_before(by_tokens.min(len.saturating_sub(protection.last)));
         if let Some(in_flight) = &self.in_flight {
-            tail = tail.min(self.cut_before(in_flight.start));
+            tail = tail.min(self.groups.cut_before(in_flight.start));
         }
-        let mut head = self.cut_before(protection.first.min(len)).min(tail);
+        let mut head = self.groups.cut_before(protection.first.min(len)).min(tail);
         if self.is_led_by_orphans(head) {
             head = 0;
         }
@@ -188,7 +166,7 @@ impl<'m, 'a> Outline<'m, 'a> {
             .into_iter()
             .flatten()
             .filter(|at| (head..tail).contains(at))
-            .map(|at| self.whole(at))
+            .map(|at| self.groups.whole(at))
             .collect();
         anchors.sort_unstable_by_key(|range| range.start);
         anchors.dedup();
@@ -217,7 +195,7 @@ impl<'m, 'a> Outline<'m, 'a> {
                     summary_before = Some(before);
                     break;
                 }
-                after = self.whole(after - 1).start.max(before);
+                after = self.groups.whole(after - 1).start.max(before);
                 match anchors.get_mut(at) {
                     Some(anchor) => anchor.start = after,
                     None => *tail = after,

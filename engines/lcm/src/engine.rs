@@ -9,7 +9,7 @@ use contexture_engine_api::{
     EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure, Observed,
     OpenRequest, Outcome, ToolCall, ToolCallView, ToolSpec, WindowState, grouped,
 };
-use contexture_summaries::Headroom;
+use contexture_summaries::{Headroom, to_host_tokens};
 use serde_json::{Value, json};
 
 use crate::background::{Answered, Background};
@@ -223,11 +223,9 @@ impl ContextEngine for Engine {
                 .iter()
                 .map(MessageView::tokens)
                 .sum::<u64>();
-        // The provider may count differently from the host: its figure decides, in the host's units.
-        let best = window.best_prompt_tokens().max(1);
-        let scale = (best as f64 / counted.max(1) as f64).clamp(0.5, 2.0);
+        let scale = to_host_tokens(counted, &window);
         for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
-            *limit = (*limit as f64 / scale) as u64;
+            *limit = (*limit as f64 * scale) as u64;
         }
         let model = self.model_use(order.may_wait_for_model, order.force, counted, budgets.hard);
         let compactor = Compactor {

@@ -8,10 +8,10 @@ use contexture_digest::{Budget, Digest, mask_secrets, merge};
 use contexture_engine_api::{
     EngineError, FailureKind, MessageView, ModelFailure, ModelInfo, Services,
 };
-use contexture_summaries::{Prompts, Summariser};
+use contexture_summaries::{Prompts, Summariser, digested, excerpt};
 
 use crate::dag::Level;
-use crate::transcript::{excerpt, fit, fit_and_count, is_blank, speaker, transcript};
+use crate::transcript::{fit, fit_and_count, is_blank, speaker, transcript};
 
 /// Characters per token of a digest, which is dense in names.
 const CHARS_PER_TOKEN: f64 = 2.33;
@@ -88,10 +88,11 @@ impl Question {
 
 impl Prompts for Question {
     fn system(&self) -> String {
-        let (how, budget) = match self.is_aggressive {
-            false => ("Write a summary that lets", self.tokens()),
-            true => ("Write the shortest list of facts that lets", self.tokens()),
+        let how = match self.is_aggressive {
+            false => "Write a summary that lets",
+            true => "Write the shortest list of facts that lets",
         };
+        let budget = self.tokens();
         format!(
             "You summarise a part of a conversation between a user and an assistant that uses tools. {how} the work go on \
              without the original, in at most {budget} tokens. Keep what the user asked for, rules and decisions with \
@@ -353,8 +354,7 @@ fn extracted(
     services: &Services,
     otherwise: impl FnOnce() -> String,
 ) -> String {
-    let count = |text: &str| services.count_tokens(text);
-    let text = digest.render(chars(budget).and_tokens(budget, &count));
+    let text = digested(digest, budget, services);
     match text.trim().is_empty() {
         true => otherwise(),
         false => text,

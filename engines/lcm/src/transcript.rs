@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{MessageView, Services};
+use contexture_summaries::excerpt;
 
 use crate::dates;
 
@@ -104,19 +105,6 @@ pub(crate) fn speaker(message: &MessageView<'_>) -> String {
 /// A text with secrets masked; of a long one the two ends.
 fn masked(text: &str, chars: usize) -> String {
     excerpt(&mask_secrets(text), chars)
-}
-
-/// The two ends of a long text, and how much is omitted between them.
-pub(crate) fn excerpt(text: &str, chars: usize) -> String {
-    let count = text.chars().count();
-    if count <= chars {
-        return text.to_owned();
-    }
-    let head = chars * 2 / 3;
-    let byte_of = |at: usize| text.char_indices().nth(at).map_or(text.len(), |(at, _)| at);
-    let start = &text[..byte_of(head)];
-    let end = &text[byte_of(count - (chars - head))..];
-    format!("{start}\n[... {} characters ...]\n{end}", count - chars)
 }
 
 /// The beginning of a text of at most `max_tokens`, cut at a line end if possible.

@@ -138,6 +138,15 @@ impl Headroom {
     }
 }
 
+/// The factor that converts the provider's tokens to the host's. The provider may count differently, and its count of the
+/// prompt in `window`, which the host counts as `counted`, is the right one.
+pub fn to_host_tokens(counted: u64, window: &WindowState) -> f64 {
+    match window.best_prompt_tokens() {
+        0 => 1.0,
+        best => (counted as f64 / best as f64).clamp(0.5, 2.0),
+    }
+}
+
 /// Converts tokens to the provider's count. `before` is the size of the window's prompt in the same unit as `tokens`.
 fn in_providers(tokens: u64, before: u64, window: &WindowState) -> u64 {
     let scale = window.best_prompt_tokens() as f64 / before.max(1) as f64;

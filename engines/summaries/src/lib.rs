@@ -9,6 +9,7 @@
 //! - [`Making`]: one text that is asked for between turns, for an engine whose summaries have a life of their own.
 //! - [`digested`]: the summary of a model that cannot be asked.
 //! - [`CoolDowns`] leaves a model alone after it failed. [`Headroom`] decides when to compact and when to wait.
+//! - [`Groups`]: where a window may be cut.
 //! - [`both_spellings`]: settings whose keys may also be written in camelCase.
 
 mod answer;
@@ -17,6 +18,7 @@ mod cooldown;
 mod cycle;
 mod excerpt;
 mod facts;
+mod groups;
 mod headroom;
 mod material;
 mod notes;
@@ -29,7 +31,8 @@ pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 pub use facts::digested;
-pub use headroom::{Headroom, Sizes};
+pub use groups::Groups;
+pub use headroom::{Headroom, Sizes, to_host_tokens};
 pub use material::material;
 pub use notes::Notes;
 pub use spelling::both_spellings;

@@ -2,7 +2,7 @@
 //! (`pre_rot_threshold`) or as its TypeScript does (`preRotThreshold`).
 
 use contexture_engine_api::WindowState;
-use contexture_summaries::both_spellings;
+use contexture_summaries::{both_spellings, to_host_tokens};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -98,10 +98,7 @@ impl Thresholds {
 impl Tiers {
     /// Converts the tiers to the host's count, in case the provider counts the prompt of `window` differently.
     pub(crate) fn counted(self, prompt: u64, window: &WindowState) -> Self {
-        let scale = match window.best_prompt_tokens() {
-            0 => 1.0,
-            best => (prompt as f64 / best as f64).clamp(0.5, 2.0),
-        };
+        let scale = to_host_tokens(prompt, window);
         let scaled = |tokens: u64| (tokens as f64 * scale) as u64;
         Self {
             compaction: scaled(self.compaction),

@@ -10,7 +10,7 @@ use contexture_engine_api::{
     grouped, in_flight, roomy,
 };
 use contexture_summaries::{
-    Notes, Sizes, SummaryCycle, WrittenSummary, body_of, framing_tokens, marked,
+    Notes, Sizes, SummaryCycle, WrittenSummary, body_of, framing_tokens, marked, to_host_tokens,
 };
 
 use crate::engine::VirtualFiles;
@@ -122,12 +122,7 @@ impl VirtualFiles {
         {
             return Ok(Outcome::Deferred(reason.to_owned()));
         }
-        // The provider may count differently from the host. Its figure decides, converted to the host's units.
-        let scale = match window.best_prompt_tokens() {
-            0 => 1.0,
-            best => (before as f64 / best as f64).clamp(0.5, 2.0),
-        };
-        let threshold = (threshold as f64 * scale) as u64;
+        let threshold = (threshold as f64 * to_host_tokens(before, window)) as u64;
         let goal = roomy(threshold);
         let kept = |plan: &Plan| -> u64 {
             let stay = messages

@@ -1,6 +1,7 @@
 //! What a compaction keeps: the user's last message, what the model has not answered yet, and a few messages before it.
 
-use contexture_engine_api::{MessageKind, MessageView, whole_groups};
+use contexture_engine_api::{MessageKind, MessageView};
+use contexture_summaries::Groups;
 
 /// What stays, by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +19,8 @@ impl Plan {
         in_flight: Option<usize>,
         tail_tokens: u64,
     ) -> Self {
-        let groups = whole_groups(messages);
-        let whole = |at: usize| {
-            let found = groups.partition_point(|group| group.end <= at);
-            let group = groups.get(found).filter(|group| group.start < at);
-            group.map_or(at, |group| group.start)
-        };
+        let groups = Groups::of(messages);
+        let whole = |at: usize| groups.cut_before(at);
         let last = messages
             .iter()
             .rposition(|message| message.kind() != MessageKind::Notice);

@@ -4,7 +4,7 @@ use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Floor, Outcome, WindowState, grouped,
 };
 
-use contexture_summaries::SEAL_TOKENS;
+use contexture_summaries::{SEAL_TOKENS, to_host_tokens};
 
 use super::Compressor;
 use crate::boundaries::{Outline, Protection};
@@ -102,12 +102,7 @@ impl Compressor {
         before: u64,
     ) -> (Limits, u64) {
         let mut budgets = Budgets::for_window(&self.settings, window);
-        // The provider may count differently from the host. Its reported count, or the host's count corrected by
-        // earlier reports, is the right one, so the limits are converted to the host's units.
-        let scale = match window.best_prompt_tokens() {
-            0 => 1.0,
-            best => (before as f64 / best as f64).clamp(0.5, 2.0),
-        };
+        let scale = to_host_tokens(before, window);
         budgets.threshold_tokens = share(budgets.threshold_tokens, scale);
         budgets.tail_token_budget = share(budgets.tail_token_budget, scale);
         let room_for_prompt = share(room_for_prompt(window), scale);

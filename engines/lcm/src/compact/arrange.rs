@@ -114,7 +114,7 @@ impl Compactor<'_, '_> {
         };
         let first_unready = (0..split.tail).find(|at| !ready(at));
         if let Some(at) = first_unready {
-            split.tail = outline.cut_before(at);
+            split.tail = outline.groups.cut_before(at);
             split.islands.retain(|island| island.end <= split.tail);
         }
         let arrangement = self.arrangement(outline, spots, &split)?;

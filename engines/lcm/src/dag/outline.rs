@@ -1,10 +1,10 @@
 //! Which messages of a window stay raw: the fresh tail, and before it the user's last message and the last
 //! answer. No cut separates a tool call from its results, or thinking from what follows it.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView, whole_groups};
+use contexture_engine_api::{MessageKind, MessageView, in_flight};
+use contexture_summaries::Groups;
 
 /// The number of messages that stay raw at any cost.
 const MIN_TAIL: usize = 3;
@@ -12,7 +12,7 @@ const MIN_TAIL: usize = 3;
 /// The properties of the window that decide where it may be cut.
 pub(crate) struct Outline {
     tokens: Vec<u64>,
-    groups: Vec<Range<usize>>,
+    pub(crate) groups: Groups,
     /// The last assistant message with unanswered calls, and everything after it.
     pub(crate) in_flight: Option<Range<usize>>,
     /// The last message written by the user.
@@ -55,48 +55,23 @@ impl Split {
 
 impl Outline {
     pub(crate) fn of(messages: &[MessageView<'_>]) -> Self {
-        let groups = whole_groups(messages);
+        let groups = Groups::of(messages);
         let last_assistant = messages.iter().rposition(|message| {
             message.role() == "assistant" && message.kind() != MessageKind::Summary
         });
-        let in_flight = last_assistant
-            .filter(|at| has_unanswered(messages, *at))
-            .map(|at| at..messages.len());
-        let mut outline = Self {
+        let last_turn = last_assistant.map_or(messages.len(), |at| groups.cut_before(at));
+        Self {
             tokens: messages.iter().map(MessageView::tokens).collect(),
             groups,
-            in_flight,
+            in_flight: in_flight(messages).map(|at| at..messages.len()),
             last_user: messages.iter().rposition(MessageView::is_real_user),
             last_answer: messages.iter().rposition(|message| {
                 message.role() == "assistant"
                     && message.kind() != MessageKind::Summary
                     && !message.text().trim().is_empty()
             }),
-            last_turn: messages.len(),
-        };
-        if let Some(at) = last_assistant {
-            outline.last_turn = outline.cut_before(at);
+            last_turn,
         }
-        outline
-    }
-
-    /// The last valid cut at or before `index`.
-    pub(crate) fn cut_before(&self, index: usize) -> usize {
-        self.group_around(index).map_or(index, |group| group.start)
-    }
-
-    /// The first valid cut at or after `index`.
-    pub(crate) fn cut_after(&self, index: usize) -> usize {
-        self.group_around(index).map_or(index, |group| group.end)
-    }
-
-    /// The group that a cut at `index` would split.
-    fn group_around(&self, index: usize) -> Option<&Range<usize>> {
-        let after = self.groups.partition_point(|group| group.start < index);
-        after
-            .checked_sub(1)
-            .and_then(|at| self.groups.get(at))
-            .filter(|group| index < group.end)
     }
 
     pub(crate) fn split(&self, protection: Protection) -> Split {
@@ -118,31 +93,17 @@ impl Outline {
         if self.last_turn < len {
             tail = tail.min(self.last_turn);
         }
-        let tail = self.cut_before(tail);
+        let tail = self.groups.cut_before(tail);
         let mut islands: Vec<Range<usize>> = [self.last_user, self.last_answer]
             .into_iter()
             .flatten()
             .filter(|at| *at < tail)
-            .map(|at| self.cut_before(at)..self.cut_after(at + 1))
+            .map(|at| self.groups.whole(at))
             .collect();
         islands.sort_unstable_by_key(|island| island.start);
         islands.dedup();
         Split { tail, islands }
     }
-}
-
-/// Whether a call of the message `at` has no result after it.
-fn has_unanswered(messages: &[MessageView<'_>], at: usize) -> bool {
-    let mut open: HashMap<&str, usize> = HashMap::new();
-    for call in messages[at].tool_calls() {
-        *open.entry(call.id()).or_default() += 1;
-    }
-    for message in &messages[at + 1..] {
-        if let Some(left) = message.tool_call_id().and_then(|id| open.get_mut(id)) {
-            *left = left.saturating_sub(1);
-        }
-    }
-    open.values().any(|left| *left > 0)
 }
 
 #[cfg(test)]

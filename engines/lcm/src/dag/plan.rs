@@ -115,7 +115,7 @@ fn run_of(
             Spot::Raw => {
                 let message = (views[at].id(), views[at].tokens());
                 let goes_on = at < unit_end;
-                unit_end = unit_end.max(outline.cut_after(at + 1));
+                unit_end = unit_end.max(outline.groups.cut_after(at + 1));
                 run.push_message(message, goes_on);
             }
         }

@@ -1,13 +1,13 @@
 //! `lcm_recent`: the newest messages, newest first.
 
 use contexture_engine_api::EngineError;
+use contexture_summaries::excerpt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
 use super::{Context, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema};
 use crate::store::{MessageRow, SessionId};
-use crate::transcript::excerpt;
 
 /// How many rows are read between two checks for cancellation.
 const BATCH: u32 = 256;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     Compaction, CompressOrder, CompressRequest, EngineError, Entry, MessageId, MessageKind,
-    MessageView, Outcome, Replacement, Services, ToolCallView, roomy, whole_groups,
+    MessageView, Outcome, Replacement, Services, ToolCallView, roomy,
 };
 use contexture_summaries::{
-    Prompts, Ready, Sizes, Task, WrittenSummary, framing_tokens, material, unmarked,
+    Groups, Prompts, Ready, Sizes, Task, WrittenSummary, framing_tokens, material, unmarked,
 };
 use serde_json::Value;
 
@@ -43,12 +43,9 @@ impl<S: Steps> Tiered<S> {
     /// those that the model has seen are compacted. If that is not enough, fewer of them are kept.
     fn covered(&mut self, messages: &[MessageView<'_>], trigger: u64) -> Covered {
         let tokens: Vec<u64> = messages.iter().map(MessageView::tokens).collect();
-        let groups = whole_groups(messages);
+        let groups = Groups::of(messages);
         let question = messages.iter().rposition(MessageView::is_real_user);
-        let question = question.map_or(0..0, |at| {
-            let group = groups.iter().find(|group| group.contains(&at));
-            group.cloned().unwrap_or(at..at + 1)
-        });
+        let question = question.map_or(0..0, |at| groups.whole(at));
         let framing = framing_tokens(&self.services);
         let most = share(trigger, SUMMARY_SHARE).max(MIN_SUMMARY_TOKENS);
         let unseen = messages
@@ -62,11 +59,7 @@ impl<S: Steps> Tiered<S> {
                 .steps
                 .clear_summarised(messages, keep)
                 .min(messages.len());
-            // Neither a group nor what stands alone is parted.
-            let group = groups
-                .iter()
-                .find(|group| group.start < cut && cut < group.end);
-            let cut = group.map_or(cut, |group| group.start);
+            let cut = groups.cut_before(cut);
             let stays = |at: &usize| *at >= cut || question.contains(at);
             let places: Vec<usize> = (0..cut).filter(|at| !stays(at)).collect();
             let left: u64 = (0..messages.len())

@@ -1,0 +1,65 @@
+//! Where a window may be cut.
+
+use std::ops::Range;
+
+use contexture_engine_api::{MessageView, whole_groups};
+
+/// The messages that no cut may part, such as a tool call and its results. See [`whole_groups`].
+#[derive(Debug, Clone, Default)]
+pub struct Groups(Vec<Range<usize>>);
+
+impl Groups {
+    /// The groups of these messages.
+    pub fn of(messages: &[MessageView<'_>]) -> Self {
+        Self(whole_groups(messages))
+    }
+
+    /// The last valid cut at or before this place.
+    pub fn cut_before(&self, at: usize) -> usize {
+        self.around(at).map_or(at, |group| group.start)
+    }
+
+    /// The first valid cut at or after this place.
+    pub fn cut_after(&self, at: usize) -> usize {
+        self.around(at).map_or(at, |group| group.end)
+    }
+
+    /// The message at this place with what must not be parted from it.
+    pub fn whole(&self, at: usize) -> Range<usize> {
+        self.cut_before(at).min(at)..self.cut_after(at + 1)
+    }
+
+    /// The group that a cut would part. Groups are disjoint and in order.
+    fn around(&self, at: usize) -> Option<&Range<usize>> {
+        let after = self.0.partition_point(|group| group.start < at);
+        let group = self.0.get(after.checked_sub(1)?)?;
+        (at < group.end).then_some(group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contexture_engine_api::{MessageId, ToolCallView};
+
+    use super::*;
+
+    #[test]
+    fn no_cut_is_inside_of_a_group() {
+        let calls = [ToolCallView::new("c", "ls", "{}")];
+        let said = |id| MessageView::new(MessageId(id), "assistant").with_text("said");
+        let result = MessageView::new(MessageId(3), "tool").with_result_of("c", "ls");
+        let groups = Groups::of(&[said(1), said(2).with_tool_calls(&calls), result, said(4)]);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|at| groups.cut_before(at)),
+            [0, 1, 1, 3, 4]
+        );
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|at| groups.cut_after(at)),
+            [0, 1, 3, 3, 4]
+        );
+        assert_eq!(
+            [0, 1, 2, 3].map(|at| groups.whole(at)),
+            [0..1, 1..3, 1..3, 3..4]
+        );
+    }
+}
