@@ -121,33 +121,6 @@ fn every_failure_leads_to_the_digest_and_loses_no_fact() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_ends_the_cool_down() {
-    let host = ScriptedHost::with_model(200_000);
-    host.model.will(Err(FailureKind::Auth));
-    let mut chat = long_chat();
-    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
-    let (after, compaction) = session.compacted(&chat, &waiting(&chat));
-    assert!(compaction.degraded && host.model.calls() == 1);
-    chat = after;
-    chat.talk(60, 3_400);
-    host.advance_clock(-86_400_000);
-    let (_, compaction) = session.compacted(&chat, &waiting(&chat));
-    assert!(!compaction.degraded && host.model.calls() == 2);
-}
-
-#[test]
-fn a_cancelled_call_changes_nothing() {
-    let host = ScriptedHost::with_model(200_000);
-    host.model.will(Err(FailureKind::Cancelled));
-    let chat = long_chat();
-    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
-    let order = waiting(&chat);
-    let error = session.compress(&chat, &order).unwrap_err();
-    assert_eq!(error, EngineError::Cancelled);
-    assert!(session.engine.status()["cool_down"].is_null());
-}
-
-#[test]
 fn without_a_model_the_digest_is_no_failure() {
     let chat = long_chat();
     let mut session = alone("{}", &chat.window(WINDOW, 500));
