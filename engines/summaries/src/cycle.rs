@@ -100,7 +100,7 @@ pub struct WrittenSummary {
     /// Who wrote it, for a person.
     pub note: String,
     covers: Vec<MessageId>,
-    redo: Option<Redo>,
+    redo: Option<Making<Purpose>>,
 }
 
 impl WrittenSummary {
@@ -114,14 +114,6 @@ impl WrittenSummary {
             redo: None,
         }
     }
-}
-
-/// A summary to write again: its text, and how to ask the model for a better one.
-#[derive(Debug)]
-struct Redo {
-    of: String,
-    covers: Vec<MessageId>,
-    summariser: Summariser,
 }
 
 /// What a summary in the making is for.
@@ -218,7 +210,7 @@ pub struct SummaryCycle {
     uses_model: bool,
     making: Vec<Making<Purpose>>,
     ready: Vec<Ready>,
-    redo: Vec<Redo>,
+    redo: Vec<Making<Purpose>>,
     /// Texts of summaries that were written without the model, and what it wrote later.
     better: Vec<(String, String)>,
     last_call: u64,
@@ -322,11 +314,10 @@ impl SummaryCycle {
             return Vec::new();
         };
         if self.making.is_empty() {
-            for redo in std::mem::take(&mut self.redo) {
-                let name = model.name.clone();
-                let purpose = Purpose::Redo(redo.of);
-                (self.making).push(Making::new(purpose, redo.covers, name, redo.summariser));
-            }
+            self.making.append(&mut self.redo);
+            // It may be another one by now.
+            let models = self.making.iter_mut().map(|making| &mut making.model);
+            models.for_each(|name| name.clone_from(&model.name));
         }
         let (now_ms, last_call) = (self.services.now_ms(), &mut self.last_call);
         let making = self.making.iter_mut();
@@ -344,33 +335,32 @@ impl SummaryCycle {
             return;
         };
         let making = self.making.remove(at);
-        match (finished, making.purpose) {
-            (Ok(text), Purpose::Next(previous)) => {
-                self.cool_downs.succeeded();
+        let text = match finished {
+            Ok(text) => text,
+            Err(failure) => {
+                // The host gave the call up for reasons of its own; the model is not to blame.
+                if failure.kind != FailureKind::Cancelled {
+                    self.cool_downs.failed(&making.model, &failure);
+                }
+                if matches!(making.purpose, Purpose::Redo(_)) {
+                    self.redo.push(making);
+                }
+                return;
+            }
+        };
+        self.cool_downs.succeeded();
+        match making.purpose {
+            Purpose::Next(previous) => {
                 self.ready.push(Ready {
                     text,
                     covers: making.covers.into_iter().collect(),
                     previous,
                 });
             }
-            (Ok(text), Purpose::Redo(of)) => {
-                self.cool_downs.succeeded();
+            Purpose::Redo(of) => {
                 self.better.push((of, text));
                 let surplus = self.better.len().saturating_sub(REMEMBERED);
                 self.better.drain(..surplus);
-            }
-            (Err(failure), purpose) => {
-                if let Purpose::Redo(of) = purpose {
-                    self.redo.push(Redo {
-                        of,
-                        covers: making.covers,
-                        summariser: making.summariser,
-                    });
-                }
-                // The host gave the call up for reasons of its own; the model is not to blame.
-                if failure.kind != FailureKind::Cancelled {
-                    self.cool_downs.failed(&making.model, &failure);
-                }
             }
         }
     }
@@ -411,13 +401,11 @@ impl SummaryCycle {
                 let note = format!(
                     "the summary was extracted from the messages without a model: {reason}"
                 );
+                let summariser = self.summariser(task, Some(text.clone()), &model);
+                let purpose = Purpose::Redo(text.clone());
                 WrittenSummary {
                     degraded: true,
-                    redo: Some(Redo {
-                        of: text.clone(),
-                        covers: task.covers(),
-                        summariser: self.summariser(task, Some(text.clone()), &model),
-                    }),
+                    redo: Some(Making::new(purpose, task.covers(), model.name, summariser)),
                     ..WrittenSummary::new(task, text, note)
                 }
             }

@@ -467,6 +467,31 @@ fn where_the_model_does_not_answer_the_engine_reads_the_fields_itself() {
     assert_eq!(host.model.calls(), calls);
 }
 
+#[test]
+fn an_extracted_summary_is_redone_and_keeps_its_figures() {
+    let host = ScriptedHost::with_model(400_000);
+    let chat = debugging(200, 144_000);
+    let mut session = open(&host, "{}");
+    let (mut after, proposal) = compacted(&mut session, &chat, &order(chat.window(WINDOW, 0)));
+    assert!(proposal.degraded);
+    let calls = session.background();
+    assert_eq!(calls.len(), 1);
+    host.model
+        .will(Ok(r#"{"user_goal": "redone", "last_step": "x"}"#));
+    session.answer(calls);
+    assert!(session.background().is_empty());
+    after.talk(60, 9_600);
+    host.model
+        .will(Ok(r#"{"user_goal": "next", "last_step": "y"}"#));
+    let waiting = order(after.window(WINDOW, 0)).may_wait_for_model(true);
+    let (_, proposal) = compacted(&mut session, &after, &waiting);
+    let asked = &host.model.requests()[1].prompt;
+    assert!(asked.contains("redone") && asked.contains("\"count\": 189"));
+    let (summary, covers) = summary(&proposal);
+    assert_eq!(summary.user_goal, "next");
+    assert_eq!(summary.count, 188 + covers as u64);
+}
+
 static STORED: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 /// The document's own memory, which has every step its own way.
