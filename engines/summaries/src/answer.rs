@@ -26,7 +26,7 @@ pub fn words_of(answer: &str) -> &str {
 }
 
 /// Whether a text begins as a refusal does.
-pub fn is_refusal(text: &str) -> bool {
+fn is_refusal(text: &str) -> bool {
     let text = text.to_lowercase().replace('’', "'");
     [
         "i'm sorry",
@@ -45,27 +45,32 @@ pub fn is_refusal(text: &str) -> bool {
     .any(|opening| text.starts_with(opening))
 }
 
+/// A model's words, if they are a summary.
+///
+/// # Errors
+/// There are none: no words at all, or a refusal.
+pub fn summary_in(words: String) -> Result<String, ModelFailure> {
+    let failed = |kind, why: String| Err(ModelFailure::new(kind, why));
+    if words.is_empty() {
+        let why = "the summary model answered without a summary";
+        return failed(FailureKind::Empty, why.to_owned());
+    }
+    if words.len() < SHORT_ANSWER && is_refusal(&words) {
+        let why = format!("the summary model declined: {words}");
+        return failed(FailureKind::Refused, why);
+    }
+    Ok(words)
+}
+
 /// The notes under headings in a model's words, which stand there without what marks a summary.
 ///
 /// # Errors
 /// There are none: no words at all, or a refusal.
 pub(crate) fn notes_in(words: String) -> Result<String, ModelFailure> {
-    if words.is_empty() {
-        return Err(ModelFailure::new(
-            FailureKind::Empty,
-            "the summary model answered without notes",
-        ));
-    }
     if words.lines().any(|line| line.starts_with("## ")) {
         return Ok(words);
     }
-    if words.len() < SHORT_ANSWER && is_refusal(&words) {
-        return Err(ModelFailure::new(
-            FailureKind::Refused,
-            format!("the summary model declined: {words}"),
-        ));
-    }
-    Ok(format!("## Critical Context\n{words}"))
+    Ok(format!("## Critical Context\n{}", summary_in(words)?))
 }
 
 /// The text of a summary without the host's marks, so that no summary is ever wrapped in another.

@@ -292,20 +292,24 @@ impl SummaryCycle {
         if self.ready.iter().any(is_same) {
             return;
         }
-        let purpose = Purpose::Next(task.previous().map(str::to_owned));
-        let summariser = self.summariser(task, None, &model);
-        let summariser = summariser.in_window(covers.last().copied());
-        (self.making).push(Making::new(purpose, covers, model.name, summariser));
+        if let Some(summariser) = self.summariser(task, None, &model) {
+            let purpose = Purpose::Next(task.previous().map(str::to_owned));
+            let summariser = summariser.in_window(covers.last().copied());
+            (self.making).push(Making::new(purpose, covers, model.name, summariser));
+        }
     }
 
-    fn summariser(&self, task: &impl Task, facts: Option<String>, model: &ModelInfo) -> Summariser {
-        let (prompts, material) = (task.prompts(facts), task.material());
-        Summariser::new(
-            prompts,
-            material,
-            model.context_length,
-            self.services.clone(),
-        )
+    /// What a model is asked for a task; none if its messages say nothing.
+    fn summariser(
+        &self,
+        task: &impl Task,
+        facts: Option<String>,
+        model: &ModelInfo,
+    ) -> Option<Summariser> {
+        let (material, services) = (task.material(), self.services.clone());
+        let window = model.context_length;
+        (!material.is_empty())
+            .then(|| Summariser::new(task.prompts(facts), material, window, services))
     }
 
     /// The model calls to make between turns.
@@ -405,7 +409,7 @@ impl SummaryCycle {
                 let purpose = Purpose::Redo(text.clone());
                 WrittenSummary {
                     degraded: true,
-                    redo: Some(Making::new(purpose, task.covers(), model.name, summariser)),
+                    redo: summariser.map(|it| Making::new(purpose, task.covers(), model.name, it)),
                     ..WrittenSummary::new(task, text, note)
                 }
             }
@@ -440,8 +444,10 @@ impl SummaryCycle {
                 model.name, cool_down.failure
             )));
         }
-        let mut summariser = self.summariser(task, task.facts(), model);
-        summariser = summariser.in_window(task.covers().last().copied());
+        let Some(summariser) = self.summariser(task, task.facts(), model) else {
+            return Ok(Err("the messages say nothing".to_owned()));
+        };
+        let mut summariser = summariser.in_window(task.covers().last().copied());
         loop {
             if services.is_cancelled() {
                 return Err(EngineError::Cancelled);
@@ -753,6 +759,15 @@ mod tests {
         let written = play.writes(&task(&[4, 5], None), false);
         play.cycle.committed([written]);
         assert_eq!(play.status(), [0, 0, 1]);
+    }
+
+    #[test]
+    fn where_nothing_was_said_no_model_is_asked() {
+        let mut play = Play::new();
+        play.cycle.prepare(&task(&[], None));
+        assert!(play.cycle.is_idle());
+        let written = play.writes(&task(&[], None), true);
+        assert_eq!((written.text.as_str(), play.host.model.calls()), ("<>", 0));
     }
 
     #[test]

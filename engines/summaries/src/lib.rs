@@ -25,7 +25,7 @@ mod notes;
 mod spelling;
 mod summariser;
 
-pub use answer::{is_refusal, trim, unmarked, words_of};
+pub use answer::{summary_in, trim, unmarked, words_of};
 pub use brief::{Headings, SEAL_TOKENS, body_of, framing_tokens, marked};
 pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};

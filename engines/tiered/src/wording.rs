@@ -1,7 +1,7 @@
 //! What the model is asked for a structured summary, and how its answer is read.
 
 use contexture_engine_api::{FailureKind, ModelFailure};
-use contexture_summaries::{Prompts, is_refusal, tagged, words_of};
+use contexture_summaries::{Prompts, summary_in, tagged, words_of};
 
 use crate::summary::StructuredSummary;
 
@@ -68,14 +68,7 @@ impl Prompts for Question {
     }
 
     fn read_piece(&self, answer: &str) -> Result<String, ModelFailure> {
-        let notes = words_of(answer).trim();
-        match notes.is_empty() || notes.len() < 400 && is_refusal(notes) {
-            true => Err(ModelFailure::new(
-                FailureKind::Empty,
-                "the summary model wrote no notes",
-            )),
-            false => Ok(notes.to_owned()),
-        }
+        summary_in(words_of(answer).trim().to_owned())
     }
 
     fn budget(&self) -> u64 {
