@@ -1,30 +1,4 @@
-//! The life cycle of the summaries of one session, the same for every engine.
-//!
-//! [`SummaryCycle`] holds everything between "a summary will be needed" and "it is in the window". The engine decides
-//! what a summary covers and how it is worded ([`Task`]); the cycle decides who writes it, and keeps what is prepared
-//! until it is used or no longer true. A summary is in one of these states:
-//!
-//! | state | what it is | what ends it |
-//! |---|---|---|
-//! | *in the making* | model calls between turns are to be made, or are out | its answers: **ready**. A failure, or a call that the host gave up: gone, and asked for again once the cool-down is over. |
-//! | *ready* | the model's text waits for the next compaction | [`write`](SummaryCycle::write) uses it if its messages are among those of the task and both update the same earlier summary; what came since is extracted into it. |
-//! | *written* | part of a proposal | [`committed`](SummaryCycle::committed): in force. If the host discards the proposal, it is dropped, and what was ready still is. |
-//! | *to redo* | in force, but written without the model although there is one | its next turn in the background: **in the making** again, before any other |
-//! | *better* | the model's text for a summary that is in force without it | the engine reads it in place of the summary when that is updated: [`better`](SummaryCycle::better) |
-//!
-//! Writing tries in this order: what is ready; the model, if somebody waits for the compaction and the model is not in a
-//! cool-down; and an extract of the messages, which needs no model. If the model is asked, the material goes in one
-//! piece, or in smaller ones if it is too long ([`Summariser`]).
-//!
-//! The host drives the transitions through the engine:
-//!
-//! - `observe` → [`observe`](SummaryCycle::observe): a cut drops everything in the making, ready or to redo. A revised
-//!   message drops what covers it.
-//! - `background` → [`prepare`](SummaryCycle::prepare) if the engine finds the next compaction near, then
-//!   [`calls`](SummaryCycle::calls).
-//! - `background_done` → [`answered`](SummaryCycle::answered).
-//! - `compress` → [`write`](SummaryCycle::write), and `committed` → [`committed`](SummaryCycle::committed), which drops
-//!   what was prepared for messages that have left.
+//! The life cycle of summaries: see [`SummaryCycle`].
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -201,8 +175,33 @@ impl<P> Making<P> {
     }
 }
 
-/// The summaries of one session, from the first preparation to the text in the window. The states are described at the
-/// [module](self).
+/// The life cycle of the summaries of one session, the same for every engine.
+///
+/// It holds everything between "a summary will be needed" and "it is in the window". The engine decides
+/// what a summary covers and how it is worded ([`Task`]); the cycle decides who writes it, and keeps what is prepared
+/// until it is used or no longer true. A summary is in one of these states:
+///
+/// | state | what it is | what ends it |
+/// |---|---|---|
+/// | *in the making* | model calls between turns are to be made, or are out | its answers: **ready**. A failure, or a call that the host gave up: gone, and asked for again once the cool-down is over. |
+/// | *ready* | the model's text waits for the next compaction | [`write`](Self::write) uses it if its messages are among those of the task and both update the same earlier summary; what came since is extracted into it. |
+/// | *written* | part of a proposal | [`committed`](Self::committed): in force. If the host discards the proposal, it is dropped, and what was ready still is. |
+/// | *to redo* | in force, but written without the model although there is one | its next turn in the background: **in the making** again, before any other |
+/// | *better* | the model's text for a summary that is in force without it | the engine reads it in place of the summary when that is updated: [`better`](Self::better) |
+///
+/// Writing tries in this order: what is ready; the model, if somebody waits for the compaction and the model is not in a
+/// cool-down; and an extract of the messages, which needs no model. If the model is asked, the material goes in one
+/// piece, or in smaller ones if it is too long ([`Summariser`]).
+///
+/// The host drives the transitions through the engine:
+///
+/// - `observe` → [`observe`](Self::observe): a cut drops everything in the making, ready or to redo. A revised
+///   message drops what covers it.
+/// - `background` → [`prepare`](Self::prepare) if the engine finds the next compaction near, then
+///   [`calls`](Self::calls).
+/// - `background_done` → [`answered`](Self::answered).
+/// - `compress` → [`write`](Self::write), and `committed` → [`committed`](Self::committed), which drops
+///   what was prepared for messages that have left.
 #[derive(Debug)]
 pub struct SummaryCycle {
     services: Services,
