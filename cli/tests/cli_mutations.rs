@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cli_support;
-#[path = "../../engines/digest/tests/support/random.rs"]
+#[path = "../../engines/secrets/tests/support/random.rs"]
 mod random;
 
 use std::collections::{HashMap, HashSet};

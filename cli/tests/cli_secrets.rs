@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cli_support;
-#[path = "../../engines/digest/tests/support/secrets.rs"]
+#[path = "../../engines/secrets/tests/support/secrets.rs"]
 mod corpus;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -100,8 +100,8 @@ pub mod tokens;
 mod trust;
 
 pub use contexture_contract as contract;
-pub use contexture_digest::mask_secrets;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
+pub use contexture_secrets::mask_secrets;
 pub use gateway_token::{GatewayToken, TokenError};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
 pub use per_process::PerProcess;

@@ -21,8 +21,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use contexture_digest::mask_secrets;
 use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_text, printable};
+use contexture_secrets::mask_secrets;
 
 pub use health::{EngineHealth, HealthState};
 

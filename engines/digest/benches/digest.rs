@@ -2,7 +2,7 @@
 //! times as many messages.
 #![allow(missing_docs)]
 
-use contexture_digest::{Budget, Digest, mask_secrets};
+use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{MessageId, MessageView, ToolCallView};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
@@ -89,13 +89,6 @@ fn digest(criterion: &mut Criterion) {
         });
         group.finish();
     }
-    let text = Session::new(1_000).texts.concat();
-    let mut group = criterion.benchmark_group("mask_secrets");
-    group.throughput(Throughput::Bytes(text.len() as u64));
-    group.bench_function("1.7 MB", |bencher| {
-        bencher.iter(|| mask_secrets(&text).len())
-    });
-    group.finish();
 }
 
 criterion_group!(benches, digest);

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use contexture_secrets::unicode_escape;
+
 /// One value with the key it stands under; an array's values share their key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Argument<'a> {
@@ -102,26 +104,6 @@ pub(crate) fn unescape(raw: &str) -> Cow<'_, str> {
     }
     text.push_str(rest);
     Cow::Owned(text)
-}
-
-/// The character of a `\u` escape whose digits `rest` begins with, and how many bytes it took.
-pub(crate) fn unicode_escape(rest: &str) -> (char, usize) {
-    let unit = |from: usize| {
-        let digits = rest.get(from..from + 4)?;
-        u16::from_str_radix(digits, 16).ok()
-    };
-    let Some(first) = unit(0) else {
-        return (char::REPLACEMENT_CHARACTER, 0);
-    };
-    let low = if rest[4..].starts_with("\\u") {
-        unit(6)
-    } else {
-        None
-    };
-    match char::decode_utf16([first].into_iter().chain(low)).next() {
-        Some(Ok(character)) => (character, if character > '\u{ffff}' { 10 } else { 4 }),
-        _ => (char::REPLACEMENT_CHARACTER, 4),
-    }
 }
 
 #[cfg(test)]

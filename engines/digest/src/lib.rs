@@ -46,7 +46,6 @@ mod rank;
 mod readings;
 mod render;
 mod scan;
-mod secrets;
 mod sections;
 mod shorten;
 mod shown;
@@ -61,7 +60,6 @@ mod words;
 pub use language::Language;
 pub use merge::merge;
 pub use readings::Readings;
-pub use secrets::{SECRET_MASK, is_secret_name, mask_secrets};
 pub use sections::{Section, sections};
 pub use shorten::{cut_arguments, shorten_arguments};
 

@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
+use contexture_secrets::mask_secrets;
 use hashbrown::{HashMap, HashSet};
 
 use crate::files::files;
 use crate::language::{Language, is_left, is_said, last_said};
 use crate::rank::Fact;
-use crate::secrets::mask_secrets;
 use crate::sections::{Section, sections};
 use crate::shown::{Evidence, Shown};
 use crate::span::{Origin, Span};

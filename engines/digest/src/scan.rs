@@ -423,6 +423,29 @@ mod tests {
         assert_eq!(facts(&base64.repeat(40)), vec![]);
     }
 
+    #[test]
+    fn any_repetition_takes_steps_in_proportion_to_its_length() {
+        let steps_for = |unit: &str, len: usize| {
+            crate::steps::take();
+            scan(&unit.repeat(len / unit.len()), |_| {});
+            crate::steps::take()
+        };
+        const PARTS: [&str; 14] = [
+            "a", "A1", "a://", "C:\\", "://", ":", "/", ".", "-", "\\u00e9", "\\", "\u{1b}[", " ",
+            "密",
+        ];
+        for unit in PARTS
+            .iter()
+            .flat_map(|one| PARTS.map(|other| one.to_string() + other))
+        {
+            let (small, large) = (steps_for(&unit, 4_000), steps_for(&unit, 8_000));
+            assert!(
+                large <= 3 * small + 1_000,
+                "{large} steps, before {small}: {unit:?}"
+            );
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_text_gives_ranges_on_char_boundaries(text in "\\PC{0,80}") {

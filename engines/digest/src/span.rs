@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
+use contexture_secrets::mask_secrets;
 use hashbrown::HashMap;
 
 use crate::arguments::arguments;
 use crate::readings::Reading;
-use crate::secrets::mask_secrets;
 use crate::tool::{Action, Call};
 
 /// Where a text comes from.

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use contexture_secrets::mask_secrets;
 use hashbrown::HashSet;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::secrets::mask_secrets;
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
 use crate::words::Words;

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     BackgroundCall, Committed, CompressRequest, ContextEngine, Cut, Decision, Delivery,
     EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure, Observed,
     OpenRequest, Outcome, ToolCall, ToolCallView, ToolSpec, WindowState, grouped,
 };
+use contexture_secrets::mask_secrets;
 use contexture_summaries::{Headroom, to_host_tokens};
 use serde_json::{Value, json};
 

@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 
-use contexture_digest::{Budget, Digest, mask_secrets, merge};
+use contexture_digest::{Budget, Digest, merge};
 use contexture_engine_api::{
     EngineError, FailureKind, MessageView, ModelFailure, ModelInfo, Services,
 };
+use contexture_secrets::mask_secrets;
 use contexture_summaries::{Prompts, Summariser, digested, excerpt};
 
 use crate::dag::Level;

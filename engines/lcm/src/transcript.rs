@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use contexture_digest::mask_secrets;
 use contexture_engine_api::{MessageView, Services};
+use contexture_secrets::mask_secrets;
 use contexture_summaries::excerpt;
 
 use crate::dates;

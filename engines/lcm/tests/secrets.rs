@@ -1,7 +1,7 @@
 //! No secret is stored under `redact`, and none reaches a model, wherever in a message it stands.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-#[path = "../../digest/tests/support/secrets.rs"]
+#[path = "../../secrets/tests/support/secrets.rs"]
 mod corpus;
 
 use std::sync::Arc;

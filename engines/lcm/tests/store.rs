@@ -389,7 +389,7 @@ fn a_message_shown_again_with_other_markers_or_masked_is_the_same_message() {
     })
     .to_string();
     deliver(&store, session, &[moved], 1);
-    let masked = contexture_digest::mask_secrets(text);
+    let masked = contexture_secrets::mask_secrets(text);
     assert_ne!(masked, text);
     deliver(&store, session, &[said(1, &masked)], 1);
     assert_eq!(store.session_info(session).unwrap().messages, 1);

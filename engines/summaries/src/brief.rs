@@ -1,7 +1,7 @@
 //! Notes under headings: what the model is told, and what is made of its answer.
 
-use contexture_digest::mask_secrets;
 use contexture_engine_api::{ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
+use contexture_secrets::mask_secrets;
 
 use crate::answer::{notes_in, unmarked, words_of};
 use crate::summariser::{Prompts, tagged};

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use contexture_digest::{Budget, Digest, mask_secrets, merge};
+use contexture_digest::{Budget, Digest, merge};
 use contexture_engine_api::{MessageView, Services};
+use contexture_secrets::mask_secrets;
 
 use crate::answer::{trim, unmarked};
 use crate::excerpt::excerpt;

@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use contexture_digest::{mask_secrets, shorten_arguments};
+use contexture_digest::shorten_arguments;
 use contexture_engine_api::{MessageView, tool_groups};
+use contexture_secrets::mask_secrets;
 
 use crate::excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 

@@ -2,10 +2,10 @@
 //! notes are then put together. It only says what to ask next; who asks, and whether anybody waits, is
 //! the caller's business.
 
-use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     Continued, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelRequest, Services, grouped,
 };
+use contexture_secrets::mask_secrets;
 
 use crate::excerpt::excerpt;
 

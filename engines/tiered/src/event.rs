@@ -1,7 +1,8 @@
 //! One event of the conversation, and its reversible compaction.
 
-use contexture_digest::{cut_arguments, mask_secrets};
+use contexture_digest::cut_arguments;
 use contexture_engine_api::{MessageView, RESTORED, Replacement, Services, ShortArguments};
+use contexture_secrets::mask_secrets;
 use contexture_summaries::{SEAL_TOKENS, tool_of};
 use serde_json::{Map, Value, json};
 

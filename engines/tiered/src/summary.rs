@@ -1,7 +1,8 @@
 //! The structured summary: fields, not free text.
 
-use contexture_digest::{Digest, Section, mask_secrets, sections};
+use contexture_digest::{Digest, Section, sections};
 use contexture_engine_api::{MessageView, Services};
+use contexture_secrets::mask_secrets;
 use contexture_summaries::{digested, excerpt, unmarked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

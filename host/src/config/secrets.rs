@@ -1,6 +1,6 @@
 //! Finds secrets that do not belong in a config file.
 
-use contexture_digest::{SECRET_MASK, is_secret_name, mask_secrets};
+use contexture_secrets::{SECRET_MASK, is_secret_name, mask_secrets};
 use serde_json::Value;
 
 use super::check::{Found, Problem};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contexture_digest::mask_secrets;
+use contexture_secrets::mask_secrets;
 
 use super::{
     AgentModel, ModelClient, ModelSettings, ProviderChoice, ProviderError, Resolved, resolve,

@@ -3,7 +3,7 @@
 
 mod boundaries;
 mod chat;
-#[path = "../../../digest/tests/support/secrets.rs"]
+#[path = "../../../secrets/tests/support/secrets.rs"]
 mod corpus;
 mod document;
 mod model;

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use contexture_digest::{SECRET_MASK, mask_secrets};
 use contexture_engine_api::{Delivery, MessageId, MessageView, Observed};
+use contexture_secrets::{SECRET_MASK, mask_secrets};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::block::{self, Draft};

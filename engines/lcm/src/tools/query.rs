@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     EngineError, FailureKind, MessageView, ModelRequest, Services, ToolCallView,
 };
+use contexture_secrets::mask_secrets;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

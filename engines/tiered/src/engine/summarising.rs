@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     Compaction, CompressOrder, CompressRequest, EngineError, Entry, MessageId, MessageKind,
     MessageView, Outcome, Replacement, Services, ToolCallView, roomy,
 };
+use contexture_secrets::mask_secrets;
 use contexture_summaries::{
     Groups, Prompts, Ready, Sizes, Task, WrittenSummary, framing_tokens, material, unmarked,
 };

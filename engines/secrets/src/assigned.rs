@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 
-use super::SECRET_MASK;
-use super::keys;
-use super::rules::{ALNUM, TOKEN, is_in};
-use super::value::is_placeholder;
+use crate::SECRET_MASK;
+use crate::keys;
+use crate::rules::{ALNUM, TOKEN, is_in};
 use crate::steps;
+use crate::value::is_placeholder;
 
 /// How far back of its value a name is looked for, how far apart both may be, and how long a key is, in bytes.
 const NAME: usize = 48;
@@ -57,7 +57,7 @@ static PROVIDERS: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(||
 });
 
 /// Appends the keys in a text that stand behind a provider's name.
-pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
+pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
     let mut last = 0..0;
     for operator in memchr::memchr2_iter(b'=', b':', bytes) {
@@ -96,7 +96,7 @@ pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
 }
 
 /// Whether a value is a key of a provider that ends a text as a name: `export ADAFRUIT_IO_KEY`.
-pub(super) fn is_key_of(name: &str, value: &str) -> bool {
+pub(crate) fn is_key_of(name: &str, value: &str) -> bool {
     let bytes = value.as_bytes();
     let has = |test: fn(&u8) -> bool| bytes.iter().any(test);
     if !(LEAST..=MOST).contains(&value.len())

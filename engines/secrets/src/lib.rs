@@ -13,11 +13,14 @@ mod keys;
 mod notation;
 mod rules;
 mod shape;
+mod steps;
 mod tables;
 mod value;
 
 use std::borrow::Cow;
 use std::ops::Range;
+
+pub use escaped::unicode_escape;
 
 use escaped::Decoded;
 
@@ -59,7 +62,7 @@ impl Secret {
 /// in which JSON was escaped or cut off is searched with its escapes resolved, too.
 ///
 /// ```
-/// use contexture_digest::mask_secrets;
+/// use contexture_secrets::mask_secrets;
 ///
 /// assert_eq!(mask_secrets("password=hunter2!"), "password=[secret masked]");
 /// assert_eq!(mask_secrets(r#"{"pass": "a\"b12"}"#), r#"{"pass": "[secret masked]"}"#);
@@ -428,7 +431,6 @@ mod tests {
             let text = unit.repeat(len / unit.len());
             crate::steps::take();
             mask_secrets(&text);
-            crate::scan::scan(&text, |_| {});
             crate::steps::take()
         };
         for unit in hostile() {

@@ -8,7 +8,7 @@ mod corpus;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use contexture_digest::mask_secrets;
+use contexture_secrets::mask_secrets;
 use corpus::{Random, assigned, keys, leak, look_alikes, notations, placements, secrets, seven};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
@@ -227,7 +227,7 @@ fn recall_and_precision(_: &mut Criterion) {
             speed(&text)
         );
         let masks = mask_secrets(&log)
-            .matches(contexture_digest::SECRET_MASK)
+            .matches(contexture_secrets::SECRET_MASK)
             .count();
         println!("{name}: {masks} masks in {} bytes", log.len());
     }

@@ -3,14 +3,12 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
-use crate::arguments::unicode_escape;
-
 /// How a text becomes another: `behind` is told of the end of each change, in the result and in the original.
 type Way = fn(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String;
 
 /// A text whose escapes are resolved.
-pub(super) struct Decoded {
-    pub(super) text: String,
+pub(crate) struct Decoded {
+    pub(crate) text: String,
     way: Way,
     /// Behind each escape: the byte in `text`, and the byte in the original. Few texts hold a secret, so it
     /// is made when the first place is asked for.
@@ -19,7 +17,7 @@ pub(super) struct Decoded {
 
 impl Decoded {
     /// None for a text without a backslash.
-    pub(super) fn of(original: &str) -> Option<Self> {
+    pub(crate) fn of(original: &str) -> Option<Self> {
         memchr::memchr(b'\\', original.as_bytes())?;
         Some(Self {
             text: decode(original, &mut |_, _| {}),
@@ -30,7 +28,7 @@ impl Decoded {
 
     /// The text without what a reader does not see, of which [`hidden`] tells the places. None if there is nothing of
     /// it.
-    pub(super) fn visible(original: &str) -> Option<Self> {
+    pub(crate) fn visible(original: &str) -> Option<Self> {
         (!hidden(original.as_bytes()).is_empty()).then(|| Self {
             text: without_invisible(original, &mut |_, _| {}),
             way: without_invisible,
@@ -39,7 +37,7 @@ impl Decoded {
     }
 
     /// The bytes of the original that became these.
-    pub(super) fn original(&self, original: &str, decoded: &Range<usize>) -> Range<usize> {
+    pub(crate) fn original(&self, original: &str, decoded: &Range<usize>) -> Range<usize> {
         let behind = self.behind.get_or_init(|| {
             let mut behind = Vec::new();
             (self.way)(original, &mut |decoded, original| {
@@ -81,7 +79,7 @@ const ENTITIES: [(&str, char); 7] = [
 
 /// Where there is something that a reader does not see: the colours of a terminal, characters without a width, the
 /// escapes of HTML, the marks of a quotation, what joins two strings of code.
-pub(super) fn hidden(bytes: &[u8]) -> Vec<usize> {
+pub(crate) fn hidden(bytes: &[u8]) -> Vec<usize> {
     let mut places: Vec<usize> = memchr::memchr3_iter(0x1b, 0xe2, b'&', bytes)
         .filter(|at| match &bytes[*at..] {
             [0x1b, ..]
@@ -215,4 +213,25 @@ fn decode(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
     }
     text.push_str(&original[copied..]);
     text
+}
+
+/// The character of a JSON escape `\u`, behind which `rest` begins, and how many bytes of `rest` it takes: 4, or 10
+/// for a pair of surrogates. A replacement character if there are no four digits, or half a pair.
+pub fn unicode_escape(rest: &str) -> (char, usize) {
+    let unit = |from: usize| {
+        let digits = rest.get(from..from + 4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let Some(first) = unit(0) else {
+        return (char::REPLACEMENT_CHARACTER, 0);
+    };
+    let low = if rest[4..].starts_with("\\u") {
+        unit(6)
+    } else {
+        None
+    };
+    match char::decode_utf16([first].into_iter().chain(low)).next() {
+        Some(Ok(character)) => (character, if character > '\u{ffff}' { 10 } else { 4 }),
+        _ => (char::REPLACEMENT_CHARACTER, 4),
+    }
 }

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::rules::Value;
-use super::shape::{self, is_secret};
-use super::value::is_strong;
+use crate::rules::Value;
+use crate::shape::{self, is_secret};
 use crate::steps;
+use crate::value::is_strong;
 
 /// The longest first line of a table, in bytes.
 const HEADING: usize = 1_024;
 
 /// Appends the secrets below the names at these places, each of which fills a field of its line.
-pub(super) fn scan(text: &str, names: &[usize], secrets: &mut Vec<Range<usize>>) {
+pub(crate) fn scan(text: &str, names: &[usize], secrets: &mut Vec<Range<usize>>) {
     let mut done = 0;
     for name in names {
         if *name < done {

@@ -1,37 +1,37 @@
 //! The shapes of keys, read from `keys.txt`, and how one is matched around its cue.
 
-use super::rules::{self, ALNUM, BASE64, DOTTED, WORD};
+use crate::rules::{self, ALNUM, BASE64, DOTTED, WORD};
 
 static TABLE: &str = include_str!("keys.txt");
 
 /// A kind of key around its cue.
 #[derive(Debug, Clone)]
-pub(super) struct Key {
-    pub(super) before: Vec<Piece>,
-    pub(super) after: Vec<Piece>,
+pub(crate) struct Key {
+    pub(crate) before: Vec<Piece>,
+    pub(crate) after: Vec<Piece>,
     /// How many pieces before or behind the cue stay visible, with the cue: for a key that a URL or a name gives away.
-    pub(super) shown: bool,
+    pub(crate) shown: bool,
 }
 
 /// A part of a key.
 #[derive(Debug, Clone)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     Text(String),
     Run(Run),
 }
 
 /// A number of characters of a set.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
-    pub(super) set: u16,
-    pub(super) least: usize,
-    pub(super) most: usize,
+pub(crate) struct Run {
+    pub(crate) set: u16,
+    pub(crate) least: usize,
+    pub(crate) most: usize,
     /// `least` letters and digits have to stand in one piece.
-    pub(super) whole: bool,
+    pub(crate) whole: bool,
 }
 
 /// Every key of the table with its cue.
-pub(super) fn all() -> impl Iterator<Item = (String, Key)> {
+pub(crate) fn all() -> impl Iterator<Item = (String, Key)> {
     shapes(TABLE)
         .flat_map(alternatives)
         .map(|shape| key(&shape))
@@ -126,7 +126,7 @@ fn run(text: &str) -> Option<Run> {
 }
 
 /// The set of characters that a letter stands for.
-pub(super) fn set(letter: char) -> Option<u16> {
+pub(crate) fn set(letter: char) -> Option<u16> {
     Some(match letter {
         'n' => rules::DIGIT,
         'h' => rules::HEX,
@@ -147,7 +147,7 @@ pub(super) fn set(letter: char) -> Option<u16> {
 }
 
 /// `20`, `20-40` or `20-`.
-pub(super) fn lengths(text: &str) -> Option<(usize, usize)> {
+pub(crate) fn lengths(text: &str) -> Option<(usize, usize)> {
     let (least, most) = match text.split_once('-') {
         Some((least, "")) => (least, usize::MAX),
         Some((least, most)) => (least, most.parse().ok()?),

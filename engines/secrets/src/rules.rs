@@ -6,19 +6,19 @@ use std::sync::LazyLock;
 
 use self::Take::{Attached, Next, Pair};
 use self::Value::{Cookie, Header, Jwk, Key, Password, Short};
-use super::keys;
+use crate::keys;
 
 /// One kind of secret.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     /// The text of three bytes or more that makes a place a candidate; ASCII case is ignored.
-    pub(super) cue: Cow<'static, str>,
-    pub(super) shape: Shape,
+    pub(crate) cue: Cow<'static, str>,
+    pub(crate) shape: Shape,
 }
 
 /// What stands around or behind a cue if it is a secret.
 #[derive(Debug, Clone)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// A key that is known by how it looks, around a cue in its own case.
     Key(keys::Key),
     /// A PEM block with a private key.
@@ -51,7 +51,7 @@ pub(super) enum Shape {
 
 /// What behind an option is secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Take {
+pub(crate) enum Take {
     /// The next word.
     Next,
     /// What follows in the same word.
@@ -62,7 +62,7 @@ pub(super) enum Take {
 
 /// When the value behind a name is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// Always, unless it is code, prose or a placeholder.
     Password,
     /// If it is long and looks random.
@@ -78,28 +78,28 @@ pub(super) enum Value {
 }
 
 // Sets of characters, as bits.
-pub(super) const DIGIT: u16 = 1;
+pub(crate) const DIGIT: u16 = 1;
 const A_TO_F: u16 = 2;
 const LOWER_REST: u16 = 4;
 const UPPER: u16 = 8;
 const UNDERSCORE: u16 = 16;
-pub(super) const DASH: u16 = 32;
-pub(super) const DOT: u16 = 64;
+pub(crate) const DASH: u16 = 32;
+pub(crate) const DOT: u16 = 64;
 const BASE64_REST: u16 = 128;
 const OTHER: u16 = 256;
-pub(super) const TILDE: u16 = 512;
+pub(crate) const TILDE: u16 = 512;
 const UPPER_A_TO_F: u16 = 1024;
 
-pub(super) const HEX: u16 = DIGIT | A_TO_F;
-pub(super) const ANY_HEX: u16 = HEX | UPPER_A_TO_F;
-pub(super) const SMALL: u16 = HEX | LOWER_REST;
-pub(super) const CAPITALS: u16 = DIGIT | UPPER | UPPER_A_TO_F;
-pub(super) const ALNUM: u16 = SMALL | CAPITALS;
-pub(super) const WORD: u16 = ALNUM | UNDERSCORE | DASH;
-pub(super) const DOTTED: u16 = WORD | DOT;
-pub(super) const BASE64: u16 = ALNUM | BASE64_REST;
+pub(crate) const HEX: u16 = DIGIT | A_TO_F;
+pub(crate) const ANY_HEX: u16 = HEX | UPPER_A_TO_F;
+pub(crate) const SMALL: u16 = HEX | LOWER_REST;
+pub(crate) const CAPITALS: u16 = DIGIT | UPPER | UPPER_A_TO_F;
+pub(crate) const ALNUM: u16 = SMALL | CAPITALS;
+pub(crate) const WORD: u16 = ALNUM | UNDERSCORE | DASH;
+pub(crate) const DOTTED: u16 = WORD | DOT;
+pub(crate) const BASE64: u16 = ALNUM | BASE64_REST;
 /// What tokens in headers and URLs are made of.
-pub(super) const TOKEN: u16 = DOTTED | BASE64_REST | OTHER | TILDE;
+pub(crate) const TOKEN: u16 = DOTTED | BASE64_REST | OTHER | TILDE;
 
 static SETS: [u16; 256] = sets();
 
@@ -126,7 +126,7 @@ const fn sets() -> [u16; 256] {
     sets
 }
 
-pub(super) fn is_in(byte: u8, set: u16) -> bool {
+pub(crate) fn is_in(byte: u8, set: u16) -> bool {
     SETS[usize::from(byte)] & set != 0
 }
 
@@ -150,7 +150,7 @@ const fn option(cue: &'static str, take: Take, commands: &'static str) -> Rule {
 }
 
 /// Every kind of secret: its cue and its shape.
-pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let keys = keys::all().map(|(cue, key)| Rule {
         cue: Cow::Owned(cue),
         shape: Shape::Key(key),

@@ -2,8 +2,8 @@
 
 use super::{Case, DIGITS, HEX, LOWER, Random, UPPER};
 
-const KEYS: &str = include_str!("../../src/secrets/keys.txt");
-const PROVIDERS: &str = include_str!("../../src/secrets/providers.txt");
+const KEYS: &str = include_str!("../../src/keys.txt");
+const PROVIDERS: &str = include_str!("../../src/providers.txt");
 
 fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
     table

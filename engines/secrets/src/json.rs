@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
-use super::assigned::is_key_of;
-use super::cards::is_card;
-use super::escaped::Decoded;
-use super::notation::{holds_the_value, names_a_pair};
-use super::rules::Value;
-use super::shape;
-use super::{Secret, secrets_in};
+use crate::assigned::is_key_of;
+use crate::cards::is_card;
+use crate::escaped::Decoded;
+use crate::notation::{holds_the_value, names_a_pair};
+use crate::rules::Value;
+use crate::shape;
+use crate::{Secret, secrets_in};
 
 /// Shorter texts hold no secret of their own: even `pwd=1234` is as long.
 const LEAST: usize = 8;
@@ -23,7 +23,7 @@ const COMMAND: usize = 4_096;
 
 /// Whether a text is JSON: values, side by side or separated by commas, of which the first is an object, a
 /// list or a string.
-pub(super) fn is_json(text: &str) -> bool {
+pub(crate) fn is_json(text: &str) -> bool {
     let mut rest = text.trim_start();
     if !rest.starts_with(['{', '[', '"']) {
         return false;
@@ -62,7 +62,7 @@ struct Name {
 }
 
 /// Appends the secrets of JSON, which may lie in `depth` more strings of JSON.
-pub(super) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
+pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
     let bytes = json.as_bytes();
     let mut at = 0;
     let mut name = Name::default();

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::rules::RULES;
+use crate::rules::RULES;
 
 /// The bytes that a cue is looked up by.
 const BEGINNING: usize = 3;
@@ -24,7 +24,7 @@ struct Cues {
 }
 
 /// The first place at byte `from` or later where a cue begins.
-pub(super) fn find(text: &str, from: usize) -> Option<usize> {
+pub(crate) fn find(text: &str, from: usize) -> Option<usize> {
     let cues = &*CUES;
     let bytes = text.as_bytes();
     let mut at = from;
@@ -48,7 +48,7 @@ pub(super) fn find(text: &str, from: usize) -> Option<usize> {
 }
 
 /// The cues at a place, the longest first: their places in the table of rules, and their bytes.
-pub(super) fn at(text: &str, place: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+pub(crate) fn at(text: &str, place: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
     CUES.at(text.as_bytes(), place)
 }
 

@@ -1,6 +1,6 @@
 //! Tells a secret value from code, prose, placeholders and ordinary names.
 
-use super::rules::{TOKEN, is_in};
+use crate::rules::{TOKEN, is_in};
 
 /// What is looked at of a long value, in bytes: the rest does not change what it is.
 const LOOKED_AT: usize = 192;
@@ -10,7 +10,7 @@ fn beginning(value: &str) -> &str {
 }
 
 /// Whether it stands for a value: a variable, a template, a masked or an elided one.
-pub(super) fn is_placeholder(value: &str) -> bool {
+pub(crate) fn is_placeholder(value: &str) -> bool {
     const WORDS: [&str; 8] = [
         "your_",
         "your-",
@@ -61,7 +61,7 @@ fn is_code(value: &str) -> bool {
 }
 
 /// Whether the value behind a password's name is a password, rather than code, prose or a placeholder.
-pub(super) fn is_password(value: &str, quoted: bool) -> bool {
+pub(crate) fn is_password(value: &str, quoted: bool) -> bool {
     const DECLARED: [&str; 30] = [
         "str",
         "string",
@@ -117,7 +117,7 @@ pub(super) fn is_password(value: &str, quoted: bool) -> bool {
 }
 
 /// How many kinds of characters there are: small letters, capital letters, digits and signs.
-pub(super) fn kinds(value: &str) -> usize {
+pub(crate) fn kinds(value: &str) -> usize {
     let has = |test: fn(&u8) -> bool| usize::from(value.as_bytes().iter().any(test));
     has(u8::is_ascii_lowercase)
         + has(u8::is_ascii_uppercase)
@@ -126,7 +126,7 @@ pub(super) fn kinds(value: &str) -> usize {
 }
 
 /// Whether a short value looks like a password: letters with digits, or with a sign and in both cases.
-pub(super) fn is_strong(value: &str) -> bool {
+pub(crate) fn is_strong(value: &str) -> bool {
     let value = beginning(value).trim_end_matches(['.', ',', '!', '?', ')', ';']);
     value.len() >= 6
         && value.bytes().any(|byte| byte.is_ascii_alphabetic())
@@ -136,7 +136,7 @@ pub(super) fn is_strong(value: &str) -> bool {
 }
 
 /// Whether a word of a sentence looks like a password: as above, or of three kinds with a dash or a dot in it.
-pub(super) fn is_spoken(value: &str) -> bool {
+pub(crate) fn is_spoken(value: &str) -> bool {
     const METHODS: [&str; 12] = [
         "base64", "base32", "sha256", "sha512", "sha224", "sha384", "sha1", "md5", "argon2",
         "argon2id", "pbkdf2", "oauth2",
@@ -153,12 +153,12 @@ pub(super) fn is_spoken(value: &str) -> bool {
 }
 
 /// Whether a value behind the name of a secret is one, however short.
-pub(super) fn is_short_key(value: &str) -> bool {
+pub(crate) fn is_short_key(value: &str) -> bool {
     value.len() >= 8 && is_strong(value) && !is_placeholder(value)
 }
 
 /// Whether a value looks random: long, letters with digits, no path, no UUID, no name made of words.
-pub(super) fn is_key(value: &str) -> bool {
+pub(crate) fn is_key(value: &str) -> bool {
     let whole = value.len();
     let value = beginning(value);
     let bytes = value.as_bytes();
@@ -202,7 +202,7 @@ fn changes(bytes: &[u8]) -> usize {
 }
 
 /// Whether the kinds of characters change as often as in a random text.
-pub(super) fn is_mixed(bytes: &[u8]) -> bool {
+pub(crate) fn is_mixed(bytes: &[u8]) -> bool {
     changes(bytes) * 4 >= bytes.len()
 }
 
@@ -225,7 +225,7 @@ fn is_path(value: &str) -> bool {
 }
 
 /// Whether it is a user and a password, joined by a colon and encoded in Base64.
-pub(super) fn is_user_info(value: &str) -> bool {
+pub(crate) fn is_user_info(value: &str) -> bool {
     let value = beginning(value).trim_end_matches('=');
     let mut bits = 0_u32;
     let mut count = 0;

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::SECRET_MASK;
-use super::rules::{TOKEN, Take, Value, WORD, is_in};
-use super::shape::{
+use crate::SECRET_MASK;
+use crate::rules::{TOKEN, Take, Value, WORD, is_in};
+use crate::shape::{
     GAP, NAME_REST, QUOTED, Scan, cookies, credential, credential_start, is_secret, names,
 };
-use super::value::{is_key, is_password, is_placeholder, is_spoken, kinds};
 use crate::steps;
+use crate::value::{is_key, is_password, is_placeholder, is_spoken, kinds};
 
 /// How far ahead and back of a name the value of a pair is looked for, how far that of a sentence, and how far the end
 /// of a tag, in bytes.
@@ -52,16 +52,16 @@ const VALUES: [&str; 9] = [
 ];
 
 /// Whether a word says that a name follows, and whether it says that a value does.
-pub(super) fn names_a_pair(word: &str) -> bool {
+pub(crate) fn names_a_pair(word: &str) -> bool {
     NAMES.iter().any(|name| word.eq_ignore_ascii_case(name))
 }
 
-pub(super) fn holds_the_value(word: &str) -> bool {
+pub(crate) fn holds_the_value(word: &str) -> bool {
     VALUES.iter().any(|value| word.eq_ignore_ascii_case(value))
 }
 
 /// A value of a name.
-pub(super) struct Behind {
+pub(crate) struct Behind {
     place: Range<usize>,
     quoted: bool,
     /// It follows `=`, or is in quotes: no prose.
@@ -82,7 +82,7 @@ impl Behind {
 }
 
 /// What is known of the command that the text is in.
-pub(super) struct Command {
+pub(crate) struct Command {
     /// The names that it may have.
     names: &'static str,
     /// Up to where its words were looked at, and whether one of these names was among them.
@@ -96,7 +96,7 @@ const CLOSERS: [char; 13] = [
 
 impl Scan<'_> {
     /// Appends the secret of a name. Returns the end of what need not be looked at again.
-    pub(super) fn named(
+    pub(crate) fn named(
         &mut self,
         place: &Range<usize>,
         value: Value,
@@ -621,7 +621,7 @@ impl Scan<'_> {
     }
 
     /// What is secret of an option.
-    pub(super) fn option(
+    pub(crate) fn option(
         &mut self,
         place: &Range<usize>,
         commands: &'static str,
@@ -715,7 +715,7 @@ impl Scan<'_> {
     }
 
     /// The words that `echo` or `printf` give to a command.
-    pub(super) fn piped(&self, place: &Range<usize>) -> Option<Range<usize>> {
+    pub(crate) fn piped(&self, place: &Range<usize>) -> Option<Range<usize>> {
         let before = self.behind(place.start, PAIR_BACK);
         let echo = [&b"echo "[..], b"printf "];
         let said = echo
@@ -741,7 +741,7 @@ impl Scan<'_> {
     }
 
     /// The entries of a secret of Kubernetes, whose kind stands at `place`.
-    pub(super) fn kubernetes(
+    pub(crate) fn kubernetes(
         &self,
         place: &Range<usize>,
         secrets: &mut Vec<Range<usize>>,

@@ -5,20 +5,20 @@
 
 use std::ops::Range;
 
-use super::SECRET_MASK;
-use super::cues::{self, find};
-use super::keys::{Key, Piece, Run};
-use super::notation::Command;
-use super::rules::{ALNUM, BASE64, DOTTED, RULES, Shape, TOKEN, Value, WORD, is_in};
-use super::value::{is_key, is_mixed, is_password, is_placeholder, is_short_key, is_user_info};
-use super::{assigned, tables};
+use crate::SECRET_MASK;
+use crate::cues::{self, find};
+use crate::keys::{Key, Piece, Run};
+use crate::notation::Command;
+use crate::rules::{ALNUM, BASE64, DOTTED, RULES, Shape, TOKEN, Value, WORD, is_in};
 use crate::steps;
+use crate::value::{is_key, is_mixed, is_password, is_placeholder, is_short_key, is_user_info};
+use crate::{assigned, tables};
 
 /// How far from a name its value may be, and how long the rest of a name may be, in bytes.
-pub(super) const GAP: usize = 12;
-pub(super) const NAME_REST: usize = 32;
+pub(crate) const GAP: usize = 12;
+pub(crate) const NAME_REST: usize = 32;
 /// How far the closing quote of a value is looked for, in bytes.
-pub(super) const QUOTED: usize = 1_024;
+pub(crate) const QUOTED: usize = 1_024;
 /// The maximum length in bytes of a URL's user, password and host together, and of the rest of a password after a
 /// slash.
 const AUTHORITY: usize = 2_048;
@@ -38,7 +38,7 @@ const JOIN: usize = 32;
 const BEFORE: usize = 160;
 
 /// Appends the places of the secrets in `text`; they may overlap.
-pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
+pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut scan = Scan {
         text,
         bytes: text.as_bytes(),
@@ -65,11 +65,11 @@ pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     }
     tables::scan(text, &scan.headings, secrets);
     assigned::scan(text, secrets);
-    super::cards::scan(text, secrets);
+    crate::cards::scan(text, secrets);
 }
 
 /// What the value behind a name has to be like for the name to be that of a secret.
-pub(super) fn named(name: &str) -> Option<Value> {
+pub(crate) fn named(name: &str) -> Option<Value> {
     if matches!(name, "d" | "k" | "p" | "q" | "dp" | "dq" | "qi") {
         return Some(Value::Jwk);
     }
@@ -78,7 +78,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
     value
 }
 
-pub(super) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
+pub(crate) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
     let mut ends = false;
     names_in(name, |_, end| ends |= end == name.len());
     ends
@@ -101,7 +101,7 @@ fn names_in(name: &str, mut found: impl FnMut(Value, usize)) {
 }
 
 /// The secret in a value of this kind, which stands alone, such as one in quotes.
-pub(super) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>) {
+pub(crate) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>) {
     match value {
         Value::Cookie => {
             cookies(text, 0..text.len(), secrets);
@@ -119,7 +119,7 @@ pub(super) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>
     }
 }
 
-pub(super) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
+pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
     match value {
         Value::Password => is_password(text, quoted),
         Value::Key => is_key(text),
@@ -130,7 +130,7 @@ pub(super) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
 }
 
 /// Whether a name that ends at `end` and holds a cue at `place` is that of a value.
-pub(super) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
+pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
     let rest = &text[place.end..end];
     if whole && text.as_bytes()[place.start] == b'_' {
         const OF_OTHER_THINGS: [&str; 20] = [
@@ -210,7 +210,7 @@ pub(super) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -
 }
 
 /// Whether the word before `at` is an escape of a terminal or of a URL, rather than a word.
-pub(super) fn begins_behind_an_escape(text: &str, at: usize) -> bool {
+pub(crate) fn begins_behind_an_escape(text: &str, at: usize) -> bool {
     let before = &text.as_bytes()[at.saturating_sub(12)..at];
     match before {
         [.., b'%', high, low] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
@@ -224,31 +224,31 @@ pub(super) fn begins_behind_an_escape(text: &str, at: usize) -> bool {
 }
 
 /// A scan of one text.
-pub(super) struct Scan<'t> {
-    pub(super) text: &'t str,
-    pub(super) bytes: &'t [u8],
+pub(crate) struct Scan<'t> {
+    pub(crate) text: &'t str,
+    pub(crate) bytes: &'t [u8],
     /// The last long run of each set of characters, the last value without quotes and the last line of a
     /// header. Where several cues lie in one of them, its end is looked for once.
     runs: Vec<(u16, Range<usize>)>,
-    pub(super) value: Range<usize>,
-    pub(super) line: Range<usize>,
+    pub(crate) value: Range<usize>,
+    pub(crate) line: Range<usize>,
     /// Where the last closing line of a key block ends. Text before it belongs to no later block.
     block_end: usize,
     /// The names that may head a column of a table.
-    pub(super) headings: Vec<usize>,
-    pub(super) commands: Vec<Command>,
+    pub(crate) headings: Vec<usize>,
+    pub(crate) commands: Vec<Command>,
 }
 
 impl Scan<'_> {
     /// The bytes from `from` on, at most `most` of them.
-    pub(super) fn ahead(&self, from: usize, most: usize) -> &[u8] {
+    pub(crate) fn ahead(&self, from: usize, most: usize) -> &[u8] {
         let ahead = &self.bytes[from..self.bytes.len().min(from + most)];
         steps::add(ahead.len());
         ahead
     }
 
     /// The bytes before `to`, at most `most` of them.
-    pub(super) fn behind(&self, to: usize, most: usize) -> &[u8] {
+    pub(crate) fn behind(&self, to: usize, most: usize) -> &[u8] {
         let behind = &self.bytes[to.saturating_sub(most)..to];
         steps::add(behind.len());
         behind
@@ -396,7 +396,7 @@ impl Scan<'_> {
     }
 
     /// The end of the characters of a set from `from` on.
-    pub(super) fn run_of(&mut self, from: usize, set: u16) -> usize {
+    pub(crate) fn run_of(&mut self, from: usize, set: u16) -> usize {
         let known = self.runs.iter().position(|(of, _)| *of == set);
         if let Some(known) = known
             && self.runs[known].1.contains(&from)
@@ -418,7 +418,7 @@ impl Scan<'_> {
         end
     }
 
-    pub(super) fn begins_a_word(&self, at: usize) -> bool {
+    pub(crate) fn begins_a_word(&self, at: usize) -> bool {
         match at.checked_sub(1).map(|before| self.bytes[before]) {
             Some(byte) if byte.is_ascii_alphanumeric() => begins_behind_an_escape(self.text, at),
             _ => true,
@@ -668,21 +668,21 @@ fn has_piece(body: &str, least: usize) -> bool {
 }
 
 /// Where the credential in a header's value begins, after its scheme.
-pub(super) fn credential_start(text: &str, place: &Range<usize>) -> usize {
+pub(crate) fn credential_start(text: &str, place: &Range<usize>) -> usize {
     let value = &text[place.start..text.floor_char_boundary(place.end.min(place.start + 64))];
     let scheme = value.find(' ').map_or(0, |space| space + 1);
     place.start + scheme + value[scheme..].len() - value[scheme..].trim_start().len()
 }
 
 /// The range of a token in a header's value, if it looks like a credential.
-pub(super) fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
+pub(crate) fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
     let credential = &text[place.clone()];
     let fits = place.len() >= 8 && is_plausible(credential) && !is_placeholder(credential);
     fits.then_some(place)
 }
 
 /// Appends the values of the cookies in a header. Returns the end of the last that was looked at.
-pub(super) fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
+pub(crate) fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
     const ATTRIBUTES: [&str; 7] = [
         "path", "domain", "expires", "max-age", "samesite", "version", "priority",
     ];

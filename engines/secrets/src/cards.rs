@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Appends the places of card numbers. Of any four digits in a row one is at a multiple of four, so no more
 /// than every fourth byte is looked at where there are none.
-pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
+pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
     let mut at = 3;
     while at < bytes.len() {
@@ -29,7 +29,7 @@ pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
 }
 
 /// Whether digits are the number of a card.
-pub(super) fn is_card(digits: &[u8]) -> bool {
+pub(crate) fn is_card(digits: &[u8]) -> bool {
     let number = |len: usize| {
         digits[..len]
             .iter()
