@@ -121,19 +121,9 @@ fn build_against(
     manifest.replace_range(start..end, "members = [\"engine-api\", \"variant\"]");
     std::fs::write(root.join("Cargo.toml"), manifest).unwrap();
     std::fs::copy(repository().join("Cargo.lock"), root.join("Cargo.lock")).unwrap();
-    build_in(&root, name);
-    let built = target_dir().join("debug");
-    match is_host {
-        true => built.join(format!("{name}{}", std::env::consts::EXE_SUFFIX)),
-        false => built.join(library_name(name)),
-    }
-}
-
-/// Builds one crate of the workspace in `root`.
-fn build_in(root: &Path, name: &str) {
     let output = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--offline", "-p", name])
-        .current_dir(root)
+        .current_dir(&root)
         .env("CARGO_TARGET_DIR", target_dir())
         .output()
         .unwrap();
@@ -142,6 +132,11 @@ fn build_in(root: &Path, name: &str) {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    let built = target_dir().join("debug");
+    match is_host {
+        true => built.join(format!("{name}{}", std::env::consts::EXE_SUFFIX)),
+        false => built.join(library_name(name)),
+    }
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -385,82 +380,5 @@ fn an_answer_that_makes_no_sense_is_shown() {
     assert!(
         matches!(&error, EngineError::Protocol(said) if said.contains("not what you expect")),
         "{error}"
-    );
-}
-
-/// The plugin on version 1.0 of the interface as it was frozen.
-fn frozen() -> PathBuf {
-    let root = target_dir().join("abi-variants/api-v1_0");
-    copy_folder(&repository().join("tests/fixtures/api-v1_0"), &root);
-    std::fs::copy(repository().join("Cargo.lock"), root.join("Cargo.lock")).unwrap();
-    build_in(&root, "frozen");
-    target_dir().join("debug").join(library_name("frozen"))
-}
-
-#[test]
-fn a_plugin_on_the_frozen_version_1_0_does_all_that_it_did() {
-    let library = frozen();
-    let home = Home::new();
-    home.configure("context:\n  engine: frozen\n  engines:\n    frozen:\n      keep: 3\n");
-    let folder = home.plugin_dir("frozen");
-    std::fs::create_dir_all(&folder).unwrap();
-    let manifest =
-        contexture::catalog::manifest_of(&library, std::time::Duration::from_secs(60)).unwrap();
-    assert!(manifest.contains("keep:\n    type: integer"), "{manifest}");
-    std::fs::write(folder.join("plugin.yaml"), manifest).unwrap();
-    std::fs::copy(&library, folder.join(library_name("frozen"))).unwrap();
-
-    let agent = contexture::session::AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length: 20_000,
-        max_output_tokens: 1_000,
-    };
-    let options = contexture::session::SessionOptions::default();
-    let engines = engines(&home);
-    let mut session =
-        contexture::session::Session::open(&engines, None, "frozen", agent, options).unwrap();
-    let mut body = chat(1, 2_000);
-    let all = body["messages"].as_array().unwrap().clone();
-    let mut turn = |messages: &[serde_json::Value]| {
-        body["messages"] = messages.into();
-        let text = body.to_string();
-        let turn = session.turn(&text).unwrap();
-        let out: serde_json::Value = serde_json::from_str(&turn.body).unwrap();
-        let denied = turn.tools_denied.clone();
-        assert_eq!(session.take_warnings(), Vec::<String>::new());
-        let last = out["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
-        (out, denied, last)
-    };
-    // System, user, call, result: the result is shortened, and a notice put in.
-    let (out, denied, last) = turn(&all[..4]);
-    assert!(
-        last.contains("[frozen: 3 messages, You are a careful programmer.]"),
-        "{last}"
-    );
-    let result = out["messages"][3]["content"].as_str().unwrap();
-    assert!(result.starts_with("[frozen: 2"), "{result}");
-    assert_eq!(out["tools"][0]["function"]["name"], "frozen_read");
-    assert_eq!(denied, None);
-    // The next turn restores it, byte for byte.
-    let (out, denied, _) = turn(&all);
-    assert_eq!(out["messages"][3], all[3]);
-    assert_eq!(denied.as_deref(), Some("enough"));
-    // More than eight messages with the notices: a summary under the engine's own mark.
-    let mut more = all.clone();
-    more.push(serde_json::json!({"role": "assistant", "content": "It is fine."}));
-    more.push(serde_json::json!({"role": "user", "content": "Thank you."}));
-    let (out, ..) = turn(&more);
-    let text = out["messages"].to_string();
-    assert!(
-        text.contains("[frozen] ") && text.contains("END OF CONTEXT COMPACTION"),
-        "{text}"
-    );
-    let call = contexture_engine_api::ToolCall::new("frozen_read", "{}");
-    assert_eq!(session.call_tool(call).unwrap(), "frozen_read {}");
-    let status = session.status().unwrap();
-    assert_eq!(
-        status,
-        serde_json::json!({"observed": 7, "committed": [1, 2, 3, 4], "discarded": 0, "tokens": true,
-            "model": null, "supports": true, "late": false})
     );
 }
