@@ -1,0 +1,1233 @@
+//! A client that does what a play says, and after every turn looks whether the session is right.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::act::{Act, Holds, Place, Reply, Words};
+use crate::driver::{Driver, Outcome, tokens};
+use crate::flaky::{Faults, schedule};
+use crate::play::Play;
+use crate::rules;
+use crate::truth::{Said, Serial, Speaker, Truth, short};
+use crate::wire::{Dialect, PIXEL, Request, Wire, carried, respell, texts};
+
+/// What is wrong, by the check that found it.
+#[derive(Debug, Clone)]
+pub(crate) struct Wrong {
+    pub(crate) check: &'static str,
+    pub(crate) what: String,
+}
+
+fn wrong(check: &'static str) -> impl Fn(String) -> Wrong {
+    move |what| Wrong { check, what }
+}
+
+/// What happened in sessions, to be printed.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Figures {
+    pub(crate) sessions: usize,
+    pub(crate) turns: usize,
+    pub(crate) messages: usize,
+    pub(crate) compactions: usize,
+    pub(crate) restarts: usize,
+    pub(crate) losses: usize,
+    pub(crate) faults: usize,
+}
+
+impl std::ops::AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        self.sessions += other.sessions;
+        self.turns += other.turns;
+        self.messages += other.messages;
+        self.compactions += other.compactions;
+        self.restarts += other.restarts;
+        self.losses += other.losses;
+        self.faults += other.faults;
+    }
+}
+
+/// A wire message of the client's list.
+#[derive(Debug, Clone)]
+struct Entry {
+    bytes: String,
+    /// The message that it is.
+    whole: Option<Serial>,
+    /// The messages that stand in it, that one among them.
+    holds: Vec<Serial>,
+}
+
+impl Entry {
+    fn of(said: &Said) -> Self {
+        Self {
+            bytes: said.bytes.clone(),
+            whole: Some(said.serial),
+            holds: vec![said.serial],
+        }
+    }
+}
+
+/// What a client holds: the system prompt and its list.
+#[derive(Debug, Clone)]
+struct Held {
+    system: String,
+    entries: Vec<Entry>,
+}
+
+impl Held {
+    fn request(&self) -> Request {
+        let messages = self
+            .entries
+            .iter()
+            .map(|entry| entry.bytes.clone())
+            .collect();
+        Request {
+            system: self.system.clone(),
+            messages,
+            ..Request::default()
+        }
+    }
+}
+
+impl Held {
+    /// The same with the host's messages joined to neighbours of the same role: with `joiner` between the texts, or
+    /// else as parts of one message. Two messages of the user stay two, because joining those would be an edit.
+    fn joined(&self, joiner: Option<&str>) -> Self {
+        let is_hosts = |entry: &Entry| entry.whole.is_none() && entry.bytes.contains("] #");
+        let mut entries: Vec<Entry> = Vec::new();
+        for entry in &self.entries {
+            let mut entry = entry.clone();
+            if let Some(bytes) = joiner
+                .filter(|_| is_hosts(&entry))
+                .and_then(|joiner| flat(&entry.bytes, joiner))
+            {
+                entry.bytes = bytes;
+            }
+            let both = entries.last().filter(|last| {
+                (is_hosts(last) || is_hosts(&entry)) && !would_join_users(last, &entry)
+            });
+            match both.and_then(|last| together(&last.bytes, &entry.bytes, joiner)) {
+                Some(bytes) => {
+                    let holds = entries.pop().map_or_else(Vec::new, |last| last.holds);
+                    entry.holds.extend(holds);
+                    entry.whole = None;
+                    entries.push(Entry { bytes, ..entry });
+                }
+                None => entries.push(entry),
+            }
+        }
+        Self {
+            system: self.system.clone(),
+            entries,
+        }
+    }
+}
+
+/// A message of texts alone as a single text; `None` for any other.
+fn flat(bytes: &str, joiner: &str) -> Option<String> {
+    let mut message: Value = serde_json::from_str(bytes).ok()?;
+    let parts = message["content"].as_array()?;
+    let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
+    message["content"] = json!(texts?.join(joiner));
+    Some(message.to_string())
+}
+
+/// Whether words of the user's would meet if the two were joined, with nothing of the host's between them.
+fn would_join_users(one: &Entry, next: &Entry) -> bool {
+    let text = |entry: &Entry, is_last: bool| {
+        let carries = carried(&entry.bytes).unwrap_or_default();
+        let parts = parts_of(&carries);
+        let part = if is_last { parts.last() } else { parts.first() };
+        part.and_then(|part| part["text"].as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    !one.holds.is_empty()
+        && !next.holds.is_empty()
+        && !ends_with_seal(&text(one, true))
+        && !begins_with_mark(&text(next, false))
+}
+
+/// Joins two user messages; `None` for any others.
+fn together(one: &str, other: &str, joiner: Option<&str>) -> Option<String> {
+    let [mut message, other] =
+        [one, other].map(|bytes| serde_json::from_str::<Value>(bytes).unwrap_or_default());
+    if [&message, &other]
+        .iter()
+        .any(|message| message["role"] != "user")
+    {
+        return None;
+    }
+    message["content"] = match joiner {
+        Some(joiner) => json!(format!(
+            "{}{joiner}{}",
+            message["content"].as_str()?,
+            other["content"].as_str()?
+        )),
+        None => {
+            let parts = |message: &Value| {
+                carried(&message.to_string())
+                    .map(|carries| parts_of(&carries))
+                    .unwrap_or_default()
+            };
+            json!([parts(&message), parts(&other)].concat())
+        }
+    };
+    Some(message.to_string())
+}
+
+/// The last messages after a compaction, and what it was made under.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    messages: usize,
+    tokens: u64,
+    window: u64,
+    engine: &'static str,
+}
+
+pub(crate) struct Client {
+    pub(crate) driver: Driver,
+    wire: Wire,
+    truth: Truth,
+    system: String,
+    /// What the client sent last time: this or that.
+    holds: Holds,
+    /// What was handed out last and what came since; none where the client could not do with it what it did.
+    handed: Option<Held>,
+    /// Said, and not sent yet.
+    fresh: Vec<Said>,
+    /// The calls that wait for their results.
+    calls: Vec<String>,
+    /// How many of the last messages are the last answer.
+    answer: usize,
+    /// What was sent last, where nothing but an answer came since.
+    sent: Option<Held>,
+    /// What went in last and what came out.
+    crossed: Option<(Request, Request)>,
+    /// Messages that are nowhere any more, and were reported.
+    missing: HashSet<Serial>,
+    tail: Option<Tail>,
+    /// A copy of the store, what was in it when it was last looked at, and the next message then.
+    backup: Option<(PathBuf, HashSet<Serial>, Serial)>,
+    /// What the store has though it was left, for the engine was not told of that or a backup brought it back, and
+    /// whether the record is lost, which alone would tell; both until the next turn.
+    came_back: HashSet<Serial>,
+    record_is_lost: bool,
+    /// Messages that were left, which nobody who could know is still there.
+    forgiven: HashSet<Serial>,
+    faults: Faults,
+    /// A failure came, and the store was not right again since; how many turns ago.
+    trouble: Option<usize>,
+    /// The session is opened anew before the next turn.
+    let_in: bool,
+    pub(crate) figures: Figures,
+}
+
+impl Client {
+    pub(crate) fn new(driver: Driver, wire: Wire) -> Self {
+        Self {
+            faults: schedule(&driver.home()),
+            trouble: None,
+            let_in: false,
+            driver,
+            wire,
+            truth: Truth::default(),
+            system: wire.first_request().system,
+            holds: Holds::Originals,
+            handed: None,
+            fresh: Vec::new(),
+            calls: Vec::new(),
+            answer: 0,
+            sent: None,
+            crossed: None,
+            missing: HashSet::new(),
+            tail: None,
+            backup: None,
+            came_back: HashSet::new(),
+            record_is_lost: false,
+            forgiven: HashSet::new(),
+            figures: Figures {
+                sessions: 1,
+                ..Figures::default()
+            },
+        }
+    }
+
+    /// Does one act after the other.
+    pub(crate) fn play(&mut self, play: &Play) -> Result<(), Wrong> {
+        for (at, act) in play.acts.iter().enumerate() {
+            let here = |Wrong { check, what }| Wrong {
+                check,
+                what: format!("act {at}: {what}"),
+            };
+            self.act(act).map_err(here)?;
+        }
+        self.finish()
+    }
+
+    pub(crate) fn act(&mut self, act: &Act) -> Result<(), Wrong> {
+        let drive = wrong("drive");
+        match act {
+            Act::Turn {
+                words,
+                holds,
+                dialect,
+                repeats,
+                reply,
+            } => {
+                self.say(*words);
+                self.holds = *holds;
+                let held = self.list(*holds, *dialect);
+                self.send(&held, *repeats)?;
+                self.reply(*reply)?;
+            }
+            Act::SendAgain(reply) => {
+                if let Some(held) = self.sent.clone() {
+                    self.drop_answer();
+                    self.send(&held, 0)?;
+                    self.reply(*reply)?;
+                }
+            }
+            Act::LoseAnswer => self.drop_answer(),
+            Act::Edit { at, words } => self.edit(*at, *words),
+            Act::Rewind { at } => self.rewind(*at),
+            Act::Insert {
+                at,
+                words,
+                answered,
+            } => self.insert(*at, *words, *answered),
+            Act::Restart { in_order } => {
+                self.figures.restarts += 1;
+                self.driver.restart(*in_order).map_err(drive)?;
+            }
+            Act::ChangeProcess => {
+                self.figures.restarts += 1;
+                self.driver.change_process().map_err(drive)?;
+            }
+            Act::Window { tokens, at_once } => {
+                self.driver.set_window(*tokens, *at_once).map_err(drive)?;
+            }
+            Act::ChangeEngine => {
+                let other = if self.driver.engine() == self.driver.configured() {
+                    "compressor"
+                } else {
+                    self.driver.configured()
+                };
+                self.driver.set_engine(other).map_err(drive)?;
+            }
+            Act::LoseRecord => {
+                self.lose();
+                self.record_is_lost = true;
+                let next = self.truth.next_serial();
+                let unknown = self.left_and_stored(&self.truth.stored, next);
+                self.came_back.extend(unknown);
+                self.driver.lose_record().map_err(drive)?;
+            }
+            Act::LoseStore => {
+                self.lose();
+                self.driver.lose_store().map_err(drive)?;
+                self.truth.stored.clear();
+                self.truth.ever_stored.clear();
+            }
+            Act::BackUp if self.is_lossless() && !self.truth.stored.is_empty() => {
+                let file = self.driver.back_up().map_err(drive)?;
+                let next = self.truth.next_serial();
+                self.backup = Some((file, self.truth.stored.clone(), next));
+            }
+            Act::PutBack => {
+                if let Some((file, stored, next)) = self.backup.clone() {
+                    self.lose();
+                    self.came_back = self.left_and_stored(&stored, next);
+                    self.driver.put_back(&file).map_err(drive)?;
+                    self.truth.ever_stored = stored.clone();
+                    self.truth.stored = self.still_current(stored);
+                }
+            }
+            Act::BackUp => {}
+            Act::Fail(fault) => self.faults.add(*fault),
+        }
+        Ok(())
+    }
+
+    /// What was left since, of all that a store has that had this when it was looked at; `next` was not said yet.
+    fn left_and_stored(&self, stored: &HashSet<Serial>, next: Serial) -> HashSet<Serial> {
+        // The last answer came after the look.
+        let last = stored.iter().max().copied().unwrap_or(0);
+        let is_in_it =
+            |serial: &Serial| stored.contains(serial) || (last + 1..next).contains(serial);
+        let left = self.truth.left.iter().map(|said| said.serial);
+        left.filter(is_in_it).collect()
+    }
+
+    /// What an older store has of the conversation as it is now. An answer in several items is one message: where
+    /// one of them was edited later, the store has the others in an earlier form alone.
+    fn still_current(&self, mut stored: HashSet<Serial>) -> HashSet<Serial> {
+        let of_model = |said: &Said| said.speaker == Speaker::Model;
+        for answer in self
+            .truth
+            .branch
+            .chunk_by(|one, next| of_model(one) && of_model(next))
+        {
+            let edited = answer
+                .iter()
+                .position(|said| !stored.contains(&said.serial));
+            let is_there = |said: &Said| stored.contains(&said.serial);
+            if edited.is_some_and(|at| answer[at..].iter().any(is_there)) {
+                stored.retain(|serial| answer.iter().all(|said| said.serial != *serial));
+            }
+        }
+        stored
+    }
+
+    fn lose(&mut self) {
+        self.figures.losses += 1;
+        self.crossed = None;
+        self.tail = None;
+    }
+
+    fn is_lossless(&self) -> bool {
+        !matches!(
+            self.driver.engine(),
+            "compressor" | "keep-tail" | "two-layer" | "tiered" | "virtual-files"
+        )
+    }
+
+    // What is said.
+
+    fn text(&self, words: Words, after: u32) -> (String, Option<String>) {
+        let is_empty = words == Words::Empty && self.wire == Wire::Anthropic;
+        let words = if is_empty { Words::GoOn } else { words };
+        words.text(self.truth.next_serial() + after)
+    }
+
+    fn user(&mut self, words: Words) -> Said {
+        let (text, word) = self.text(words, 0);
+        let message = self.wire.user(&text, words == Words::Image);
+        self.truth.make(Speaker::User, &message, word)
+    }
+
+    /// The results of the calls in flight, or else the user's words.
+    fn say(&mut self, words: Words) {
+        if self.calls.is_empty() {
+            let said = self.user(words);
+            self.fresh.push(said);
+            return;
+        }
+        let calls = std::mem::take(&mut self.calls);
+        let texts: Vec<_> = (0..)
+            .zip(&calls)
+            .map(|(after, _)| words.text(self.truth.next_serial() + after))
+            .collect();
+        let results: Vec<_> = calls
+            .iter()
+            .zip(&texts)
+            .map(|(id, (text, _))| (id.as_str(), text.clone()))
+            .collect();
+        let word = (words == Words::GoOn).then_some("go on");
+        for (at, message) in self.wire.results(&results, word).iter().enumerate() {
+            let speaker = if at < results.len() {
+                Speaker::Tools
+            } else {
+                Speaker::User
+            };
+            let own = texts.get(at).and_then(|(_, own)| own.clone());
+            let said = self.truth.make(speaker, message, own);
+            self.fresh.push(said);
+        }
+    }
+
+    fn reply(&mut self, reply: Reply) -> Result<(), Wrong> {
+        let (mut text, word) = self.text(reply.words, 0);
+        if self.wire != Wire::Chat && reply.calls > 0 && reply.words == Words::Empty {
+            text.clear();
+        }
+        let calls: Vec<_> = (0..u32::from(reply.calls))
+            .map(|at| {
+                let number = self.truth.next_serial() + at;
+                let id = if reply.same_ids { at } else { number * 10 + at };
+                (format!("call_{id}"), number)
+            })
+            .collect();
+        self.calls = calls.iter().map(|(id, _)| id.clone()).collect();
+        let messages = self.wire.answer(&text, reply.thinks, &calls);
+        let mut word = word;
+        let said: Vec<Said> = messages
+            .iter()
+            .map(|message| {
+                let has_word = word
+                    .as_ref()
+                    .is_some_and(|word| message.to_string().contains(word));
+                let word = if has_word { word.take() } else { None };
+                self.truth.make(Speaker::Model, message, word)
+            })
+            .collect();
+        self.answer = said.len();
+        if reply.untold {
+            self.fresh.extend(said);
+            return Ok(());
+        }
+        let items: Vec<&str> = said.iter().map(|said| said.bytes.as_str()).collect();
+        let input = self.crossed.as_ref().map(|(_, out)| reported(out));
+        let usage = input.filter(|_| reply.usage);
+        self.driver.answer(&items, usage).map_err(wrong("answer"))?;
+        if let Some(handed) = &mut self.handed {
+            handed.entries.extend(said.iter().map(Entry::of));
+        }
+        self.truth.branch.extend(said);
+        Ok(())
+    }
+
+    /// The client has not got the last answer.
+    fn drop_answer(&mut self) {
+        let untold = self.fresh.len().min(self.answer);
+        let told = self.answer - untold;
+        if self.answer == 0 {
+            return;
+        }
+        self.fresh.truncate(self.fresh.len() - untold);
+        self.truth.cut(self.truth.branch.len() - told);
+        if let Some(handed) = &mut self.handed {
+            handed.entries.truncate(handed.entries.len() - told);
+        }
+        self.answer = 0;
+        self.calls.clear();
+    }
+
+    /// What is not sent yet is sent with what is changed: it is part of the conversation from here on.
+    fn settle(&mut self) {
+        if let Some(handed) = &mut self.handed {
+            handed.entries.extend(self.fresh.iter().map(Entry::of));
+        }
+        self.truth.branch.append(&mut self.fresh);
+        self.sent = None;
+        self.answer = 0;
+    }
+
+    /// Where a message stands in what was handed out; a client that does not see it there goes back to its
+    /// originals.
+    fn in_handed(&mut self, serial: Serial) -> Option<(&mut Held, usize)> {
+        let at = self
+            .handed
+            .as_ref()?
+            .entries
+            .iter()
+            .position(|entry| entry.whole == Some(serial));
+        if at.is_none() {
+            self.handed = None;
+        }
+        Some((self.handed.as_mut()?, at?))
+    }
+
+    fn edit(&mut self, at: Place, words: Words) {
+        self.settle();
+        if self.truth.branch.is_empty() {
+            return;
+        }
+        let at = at.index(self.truth.branch.len());
+        let Said {
+            serial,
+            speaker,
+            bytes,
+            ..
+        } = self.truth.branch[at].clone();
+        let (text, own) = self.text(words, 0);
+        let message = match speaker {
+            Speaker::User => self.wire.user(&text, words == Words::Image),
+            _ => match with_text(&bytes, &text) {
+                Some(message) => message,
+                None => return,
+            },
+        };
+        let edited = self.truth.make(speaker, &message, own);
+        if let Some((handed, place)) = self.in_handed(serial) {
+            handed.entries[place] = Entry::of(&edited);
+        }
+        self.truth.replace(at, edited);
+    }
+
+    /// A message of the user's that is not the first.
+    fn some_user(&self, at: Place) -> Option<Said> {
+        let users = self
+            .truth
+            .branch
+            .iter()
+            .skip(1)
+            .filter(|said| said.speaker == Speaker::User);
+        let users: Vec<&Said> = users.collect();
+        (!users.is_empty()).then(|| users[at.index(users.len())].clone())
+    }
+
+    fn rewind(&mut self, at: Place) {
+        self.settle();
+        let Some(said) = self.some_user(at) else {
+            return;
+        };
+        if let Some((handed, place)) = self.in_handed(said.serial) {
+            handed.entries.truncate(place);
+        }
+        if let Some(place) = self.truth.place(said.serial) {
+            self.truth.cut(place);
+        }
+        self.calls.clear();
+    }
+
+    fn insert(&mut self, at: Place, words: Words, pair: bool) {
+        self.settle();
+        let Some(next) = self.some_user(at) else {
+            return;
+        };
+        let mut new = vec![self.user(words)];
+        if pair {
+            let (text, own) = self.text(words, 0);
+            let answer = self.wire.answer(&text, false, &[]);
+            new.push(self.truth.make(Speaker::Model, &answer[0], own));
+        }
+        if let Some((handed, place)) = self.in_handed(next.serial) {
+            let entries = new.iter().map(Entry::of);
+            handed.entries.splice(place..place, entries);
+        }
+        if let Some(place) = self.truth.place(next.serial) {
+            self.truth.branch.splice(place..place, new);
+        }
+    }
+
+    // What is sent, and what comes of it.
+
+    fn list(&mut self, holds: Holds, dialect: Dialect) -> Held {
+        self.settle();
+        let originals = || Held {
+            system: self.system.clone(),
+            entries: self.truth.branch.iter().map(Entry::of).collect(),
+        };
+        let mut held = match (&self.handed, holds) {
+            (Some(handed), Holds::Handed) => handed.clone(),
+            (None, _) | (_, Holds::Originals) => originals(),
+            (Some(handed), joins) => handed.joined(joins.joiner()),
+        };
+        for entry in &mut held.entries {
+            entry.bytes = respell(&entry.bytes, dialect);
+        }
+        held
+    }
+
+    fn send(&mut self, held: &Held, repeats: u8) -> Result<(), Wrong> {
+        self.figures.turns += 1;
+        if std::mem::take(&mut self.let_in) {
+            // What came too late may still have come.
+            self.faults.wait();
+            self.driver.restart(true).map_err(wrong("drive"))?;
+        }
+        let came_back = std::mem::take(&mut self.came_back);
+        if std::mem::take(&mut self.record_is_lost)
+            && held.entries.iter().any(|entry| entry.whole.is_none())
+        {
+            self.forgiven.extend(came_back);
+        }
+        let request = held.request();
+        let body = self.wire.write(&request);
+        let mut before: Option<String> = None;
+        for _ in 0..=repeats {
+            let outcome = self
+                .driver
+                .turn(self.wire, &body)
+                .map_err(wrong("turn fails"))?;
+            let out = self.wire.read(&outcome.body).map_err(wrong("body"))?;
+            if let Some(before) = before.filter(|before| *before != outcome.body) {
+                let what = if outcome.compacted {
+                    "and compacts again"
+                } else {
+                    "without a compaction"
+                };
+                let what = format!(
+                    "the same body again {what}: {}",
+                    first_difference(&before, &outcome.body)
+                );
+                return Err(wrong("same body")(what));
+            }
+            self.check(held, &request, &out, &outcome)?;
+            // A failure may have kept the engine from what it does at the next try.
+            before = self.trouble.is_none().then_some(outcome.body);
+            self.crossed = Some((request.clone(), out));
+        }
+        self.sent = Some(held.clone());
+        Ok(())
+    }
+
+    fn check(
+        &mut self,
+        held: &Held,
+        request: &Request,
+        out: &Request,
+        outcome: &Outcome,
+    ) -> Result<(), Wrong> {
+        let entries = self.entries(&out.messages)?;
+        self.figures.compactions += usize::from(outcome.compacted);
+        self.figures.messages = self.truth.branch.len() + self.truth.left.len();
+
+        let excuses = &outcome.excuses;
+        let usable = self.driver.window() * 9 / 10;
+        let size = count(out);
+        // Nobody counts alike, to the token.
+        if size > usable + usable / 20 && excuses.is_empty() {
+            return Err(wrong("fits")(format!(
+                "{size} tokens for {usable}, and no word of it ({}): {}",
+                outcome.decision, outcome.body
+            )));
+        }
+        let own: HashSet<String> = rules::broken(self.wire, request).into_iter().collect();
+        let broken = rules::broken(self.wire, out)
+            .into_iter()
+            .find(|rule| !own.contains(rule));
+        if let Some(rule) = broken {
+            return Err(wrong("rules")(format!(
+                "{rule}: {}",
+                out.messages.join("\n")
+            )));
+        }
+        Self::check_neighbours(held, &entries)?;
+        self.check_words(held, &entries)?;
+        // What it rewrites is what came since, in front of which nothing changes.
+        let is_prefix_kept = outcome.only_rewritten && self.driver.engine() == "virtual-files";
+        if !outcome.compacted || is_prefix_kept {
+            self.check_prefix(request, out)?;
+        } else {
+            if !outcome.only_rewritten {
+                self.check_tail(&entries, outcome.stood_in)?;
+            }
+        }
+        self.check_store(held, outcome)?;
+        self.handed = Some(Held {
+            system: out.system.clone(),
+            entries,
+        });
+        Ok(())
+    }
+
+    /// What a body is made of, told by what it carries: from the end, where nothing was summarised.
+    fn entries(&self, messages: &[String]) -> Result<Vec<Entry>, Wrong> {
+        let mut end = self.truth.branch.len();
+        let mut entries = Vec::with_capacity(messages.len());
+        let carried: Vec<Value> = (messages.iter())
+            .map(|bytes| carried(bytes).map_err(wrong("body")))
+            .collect::<Result<_, _>>()?;
+        // What stands before the first summary is told from the beginning: the same may have been said again later,
+        // where the summary hides it.
+        let is_summary = |bytes: &String| bytes.contains("[END OF CONTEXT COMPACTION] #");
+        let first = messages.iter().position(is_summary).unwrap_or(0);
+        let both = self.truth.branch.iter().zip(&carried).take(first);
+        let head = both.take_while(|(said, carries)| said.carries == **carries);
+        let head = head.count();
+        for (number, bytes) in messages.iter().enumerate().rev() {
+            let carries = &carried[number];
+            if let Some(said) = self.truth.branch.get(number).filter(|_| number < head) {
+                entries.push(Entry {
+                    bytes: bytes.clone(),
+                    ..Entry::of(said)
+                });
+                continue;
+            }
+            let earlier = &self.truth.branch[..end];
+            // What stands before it in the body and was said only later shows that it is not that message, but
+            // the host's own words: a tool may have said the like.
+            let is_passed_over = |at: usize| {
+                carried[..number].iter().any(|before| {
+                    let said = earlier.iter().position(|said| said.carries == *before);
+                    said.is_some_and(|said| said > at)
+                })
+            };
+            let mut entry = Entry {
+                bytes: bytes.clone(),
+                whole: None,
+                holds: Vec::new(),
+            };
+            let whole = earlier.iter().rposition(|said| said.carries == *carries);
+            if let Some(at) = whole.filter(|at| !is_passed_over(*at)) {
+                entry.whole = Some(earlier[at].serial);
+                entry.holds.push(earlier[at].serial);
+                end = at;
+            } else {
+                // Several in one, or one beside a summary: each of them is in it whole.
+                let mut parts = parts_of(carries);
+                for (at, said) in earlier.iter().enumerate().rev() {
+                    let own = parts_of(&said.carries);
+                    let is_in = |own: &Value| parts.iter().any(|part| holds(part, own));
+                    if beside_content(&said.carries) == beside_content(carries)
+                        && !own.is_empty()
+                        && own.iter().all(is_in)
+                        && !is_passed_over(at)
+                    {
+                        parts.retain(|part| !own.iter().any(|own| holds(part, own)));
+                        entry.holds.push(said.serial);
+                        end = at;
+                    }
+                }
+            }
+            entries.push(entry);
+        }
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// The user's last words are there, and what nobody said is marked.
+    fn check_words(&self, held: &Held, entries: &[Entry]) -> Result<(), Wrong> {
+        let sent = held.entries.iter().flat_map(|entry| &entry.holds);
+        let sent = sent
+            .filter_map(|serial| self.truth.place(*serial))
+            .map(|at| &self.truth.branch[at]);
+        let last = sent
+            .filter(|said| said.is_of_user())
+            .max_by_key(|said| self.truth.place(said.serial));
+        // The words beside the results of tools may stay while the results are shortened.
+        let last = last
+            .filter(|said| said.speaker == Speaker::User)
+            .map(|said| said.serial);
+        let is_there = |last| entries.iter().any(|entry| entry.holds.contains(&last));
+        // An engine may keep them as a file, and show their beginning.
+        let is_file = |entry: &Entry| entry.bytes.contains("[file user-");
+        let is_kept = entries.iter().any(is_file);
+        if let Some(last) = last.filter(|last| !is_there(*last) && !is_kept) {
+            return Err(wrong("last words")(format!(
+                "message {last}, the user's last, is not in the body as it was said: {}",
+                entries
+                    .iter()
+                    .map(|entry| entry.bytes.as_str())
+                    .collect::<Vec<_>>()
+                    .join("\n"),
+            )));
+        }
+        let came: HashSet<&str> = held
+            .entries
+            .iter()
+            .map(|entry| entry.bytes.as_str())
+            .collect();
+        for entry in entries
+            .iter()
+            .filter(|entry| entry.whole.is_none() && !came.contains(entry.bytes.as_str()))
+        {
+            let marks = [
+                "[CONTEXT COMPACTION]",
+                "[Shortened to save",
+                "[Old tool output cleared",
+                "[truncated: ",
+                "[COMPACTED: ",
+                "【历史摘要】",
+                "[file ",
+                "[virtual files",
+            ];
+            let is_marked = marks.iter().any(|mark| entry.bytes.contains(mark));
+            // A call whose arguments were shortened has no place for a mark.
+            let calls = ["tool_calls", "tool_use", "function_call"]
+                .iter()
+                .any(|call| entry.bytes.contains(call));
+            // Words beside results of tools stay where the results are summarised.
+            let carries = carried(&entry.bytes).map_err(wrong("body"))?;
+            let is_marked = is_marked || self.truth.has_part(&carries);
+            if !is_marked && !calls && entry.holds.is_empty() {
+                return Err(wrong("unmarked")(entry.bytes.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a message of the host has a neighbour of its role only if the client itself sent it that way,
+    /// because many clients join such messages into one.
+    fn check_neighbours(held: &Held, entries: &[Entry]) -> Result<(), Wrong> {
+        let role = |entry: &Entry| {
+            let message: Value = serde_json::from_str(&entry.bytes).unwrap_or_default();
+            message["role"].as_str().unwrap_or_default().to_owned()
+        };
+        // Of a message that two-layer made shorter the first words are left: "[truncated: 437 chars] said00027z".
+        let shortened = |entry: &Entry, is_behind: bool| -> Option<Serial> {
+            const CUT: &str = "chars] said";
+            let found = if is_behind {
+                entry.bytes.rsplit_once(CUT)
+            } else {
+                entry.bytes.split_once(CUT)
+            };
+            found?.1.split('z').next()?.parse().ok()
+        };
+        // Whether the message of this entry had a neighbour of its role before or after it when it came.
+        let had_neighbour = |entry: &Entry, is_behind: bool| {
+            let serial = if is_behind {
+                entry.holds.iter().max()
+            } else {
+                entry.holds.iter().min()
+            };
+            let serial = serial.copied().or_else(|| shortened(entry, is_behind));
+            // Of a message of which a part was summarised the words at its end are left.
+            let edge = |entry: &Entry| {
+                let carries = carried(&entry.bytes).unwrap_or_default();
+                let parts = parts_of(&carries);
+                let part = if is_behind {
+                    parts.last()
+                } else {
+                    parts.first()
+                };
+                part.and_then(|part| part["text"].as_str().map(str::to_owned))
+            };
+            held.entries.windows(2).any(|pair| {
+                let own = if is_behind { &pair[0] } else { &pair[1] };
+                let is_left = entry.whole.is_none() && edge(entry).is_some();
+                let is_own = serial.is_some_and(|serial| own.holds.contains(&serial))
+                    || (is_left && edge(entry) == edge(own));
+                is_own && role(&pair[0]) == role(&pair[1])
+            })
+        };
+        for pair in entries.windows(2) {
+            let [one, next] = pair else { continue };
+            let is_hosts = |entry: &Entry| entry.whole.is_none() && entry.bytes.contains("] #");
+            let is_said = matches!(role(one).as_str(), "user" | "assistant");
+            if is_said
+                && role(one) == role(next)
+                && (is_hosts(one) || is_hosts(next))
+                && !had_neighbour(one, true)
+                && !had_neighbour(next, false)
+            {
+                return Err(wrong("neighbours")(format!(
+                    "{}\n{}",
+                    one.bytes, next.bytes
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the client goes on with the bytes that it sent, or that it got, so does the body.
+    fn check_prefix(&self, request: &Request, out: &Request) -> Result<(), Wrong> {
+        let Some((sent, handed)) = &self.crossed else {
+            return Ok(());
+        };
+        let goes_on = |before: &Request| {
+            request.system == before.system && request.messages.starts_with(&before.messages)
+        };
+        if !goes_on(sent) && !goes_on(handed) {
+            return Ok(());
+        }
+        let whence = if goes_on(sent) { "sent" } else { "was handed" };
+        if out.system != handed.system {
+            let what = format!(
+                "goes on from what it {whence}, system prompt: {} -> {}",
+                handed.system, out.system
+            );
+            return Err(wrong("prefix")(what));
+        }
+        let same = out
+            .messages
+            .iter()
+            .zip(&handed.messages)
+            .take_while(|(now, before)| now == before)
+            .count();
+        // What the user says next joins the message that the user said last, where roles alternate.
+        let is_joined = same + 1 == handed.messages.len()
+            && out.messages.get(same).is_some_and(|now| {
+                let parts = |message| carried(message).map(|carries| parts_of(&carries));
+                match (parts(now), parts(&handed.messages[same])) {
+                    (Ok(now), Ok(before)) => !before.is_empty() && now.starts_with(&before),
+                    _ => false,
+                }
+            });
+        match same == handed.messages.len() || is_joined {
+            true => Ok(()),
+            false => {
+                let now = out.messages.get(same).map_or("nothing", String::as_str);
+                let what = format!(
+                    "the client goes on from what it {whence}, and message {same} of {} was {} and is {}",
+                    handed.messages.len(),
+                    short(&json!(handed.messages[same])),
+                    short(&json!(now)),
+                );
+                Err(wrong("prefix")(what))
+            }
+        }
+    }
+
+    /// Over like compactions what stays word for word behind the summary does not shrink, in messages and in tokens.
+    /// Where one turn is a large part of it, what stays is a matter of chance.
+    fn check_tail(&mut self, entries: &[Entry], stood_in: bool) -> Result<(), Wrong> {
+        let marks = ["[CONTEXT COMPACTION]", "【历史摘要】"];
+        let is_summary = |entry: &Entry| marks.iter().any(|mark| entry.bytes.contains(mark));
+        let last = entries
+            .iter()
+            .rev()
+            .take_while(|entry| entry.whole.is_some() || !is_summary(entry))
+            .filter(|entry| entry.whole.is_some());
+        let tail = Tail {
+            messages: last.clone().count(),
+            tokens: last.map(|entry| tokens(&entry.bytes)).sum(),
+            window: self.driver.window(),
+            engine: match stood_in {
+                true => "compressor",
+                false => self.driver.engine(),
+            },
+        };
+        let before = self.tail.replace(tail);
+        // What those keep is counted in messages and turns.
+        if matches!(self.driver.engine(), "keep-tail" | "two-layer" | "tiered") {
+            return Ok(());
+        }
+        // One that does not fit its window was no compaction's doing.
+        let alike = before.filter(|before| {
+            (before.window, before.engine) == (tail.window, tail.engine)
+                && before.tokens <= before.window
+        });
+        let Some(before) = alike else { return Ok(()) };
+        let (mut turn, mut largest) = (0, 0);
+        let (mut messages, mut longest) = (0, 0);
+        for said in &self.truth.branch {
+            if said.speaker == Speaker::User {
+                (turn, messages) = (0, 0);
+            }
+            turn += tokens(&said.bytes);
+            messages += 1;
+            (largest, longest) = (largest.max(turn), longest.max(messages));
+        }
+        let shrinks =
+            tail.messages + longest < before.messages && tail.tokens + largest < before.tokens;
+        match shrinks && largest * 3 < before.tokens {
+            false => Ok(()),
+            true => Err(wrong("tail")(format!(
+                "{tail:?} after {before:?}, and the largest turn has {largest} tokens"
+            ))),
+        }
+    }
+
+    /// The store has what was said, once, in order, and nothing else.
+    fn check_store(&mut self, held: &Held, outcome: &Outcome) -> Result<(), Wrong> {
+        if !self.is_lossless() || self.is_in_trouble()? {
+            return Ok(());
+        }
+        let mut required: HashSet<Serial> = held
+            .entries
+            .iter()
+            .flat_map(|entry| entry.holds.clone())
+            .collect();
+        required.extend(&self.truth.stored);
+        self.compare(&required)?;
+        let branch = self.truth.branch.iter().map(|said| said.serial);
+        let missing: HashSet<Serial> = branch
+            .filter(|serial| !self.truth.stored.contains(serial))
+            .collect();
+        let newly: Vec<&Serial> = missing.difference(&self.missing).collect();
+        if !newly.is_empty() && outcome.warnings.is_empty() {
+            return Err(wrong("unreported loss")(format!(
+                "{newly:?} are nowhere any more, and no warning says so"
+            )));
+        }
+        self.missing = missing;
+        Ok(())
+    }
+
+    /// Whether a failure came in this turn, or an earlier one keeps the engine out. It is let in again by the
+    /// next turn but one.
+    fn is_in_trouble(&mut self) -> Result<bool, Wrong> {
+        let fired = self.faults.fired();
+        self.figures.faults += fired;
+        if fired > 0 {
+            self.trouble = Some(0);
+        }
+        let Some(turns) = &mut self.trouble else {
+            return Ok(false);
+        };
+        *turns += 1;
+        let turns = *turns;
+        let is_out = self.driver.engine_is_shut_out();
+        self.let_in = is_out && turns > 1;
+        if !is_out && fired == 0 {
+            self.trouble = None;
+        }
+        Ok(self.trouble.is_some())
+    }
+
+    fn compare(&mut self, required: &HashSet<Serial>) -> Result<(), Wrong> {
+        let mut export = Vec::new();
+        for raw in self.driver.export().map_err(wrong("export"))? {
+            for item in items(&raw) {
+                export.push(carried(&item.to_string()).map_err(wrong("export"))?);
+            }
+        }
+        self.truth.stored = self
+            .truth
+            .compare(&export, required, &self.forgiven)
+            .map_err(|(check, what)| Wrong { check, what })?;
+        self.truth.ever_stored.extend(&self.truth.stored);
+        Ok(())
+    }
+
+    /// What failed is over, and one more turn is right.
+    fn recover(&mut self) -> Result<(), Wrong> {
+        self.faults.clear();
+        self.faults.wait();
+        self.driver.restart(true).map_err(wrong("drive"))?;
+        self.is_in_trouble()?;
+        self.trouble = None;
+        self.say(Words::Plain(9));
+        let held = self.list(self.holds, Dialect::AsIs);
+        self.send(&held, 1)
+    }
+
+    /// What is looked at once: that everything left can be read, and that nothing else was ever stored.
+    fn finish(&mut self) -> Result<(), Wrong> {
+        if self.figures.faults > 0 || self.faults.fired() > 0 {
+            self.recover()?;
+        }
+        if !self.is_lossless()
+            || self.truth.stored.is_empty()
+            || self.fresh.len() != self.answer.min(self.fresh.len())
+        {
+            return Ok(());
+        }
+        self.driver.verify().map_err(wrong("verify"))?;
+        self.driver.doctor().map_err(wrong("doctor"))?;
+        for mark in [
+            "CONTEXT COMPACTION",
+            "Shortened to save context",
+            "tool output cleared",
+        ] {
+            for id in self.driver.find(mark).map_err(wrong("search"))? {
+                let raw = self.driver.stored(&id).map_err(wrong("search"))?;
+                for item in items(&raw) {
+                    let carries = carried(&item.to_string()).map_err(wrong("search"))?;
+                    if !self.truth.was_said(&carries) {
+                        return Err(wrong("invented")(format!(
+                            "{id} is stored: {}",
+                            short(&carries)
+                        )));
+                    }
+                }
+            }
+        }
+        for said in self.truth.left.iter().rev().take(20) {
+            let Some(word) = said
+                .word
+                .as_ref()
+                .filter(|_| self.truth.stored_ever(said.serial))
+            else {
+                continue;
+            };
+            if self.driver.find(word).map_err(wrong("search"))?.is_empty() {
+                return Err(wrong("left")(format!(
+                    "{} was left, and cannot be found any more",
+                    said.serial
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a message is beside its content: its role, its calls, the call that it answers.
+fn beside_content(carries: &Value) -> Value {
+    let mut rest = carries.clone();
+    rest["content"] = Value::Null;
+    rest
+}
+
+/// Its content, part by part.
+fn parts_of(carries: &Value) -> Vec<Value> {
+    carries["content"].as_array().cloned().unwrap_or_default()
+}
+
+/// Whether a part is another one, or is that one with a summary before or behind it.
+fn holds(part: &Value, other: &Value) -> bool {
+    let (Some(text), Some(own)) = (part["text"].as_str(), other["text"].as_str()) else {
+        return part == other;
+    };
+    if own.is_empty() {
+        // An empty text joined to a summary.
+        let is_host_before = text.trim().is_empty() || ends_with_seal(text);
+        return part == other || (text.ends_with("\n\n") && is_host_before);
+    }
+    part == other
+        || text.match_indices(own).any(|(at, _)| {
+            let (before, behind) = (&text[..at], &text[at + own.len()..]);
+            text != own
+                && (before.trim().is_empty() || ends_with_seal(before))
+                && (behind.trim().is_empty() || begins_with_mark(behind))
+        })
+}
+
+/// Whether a summary ends here.
+fn ends_with_seal(text: &str) -> bool {
+    text.trim_end()
+        .rsplit_once("[END OF CONTEXT COMPACTION] #")
+        .is_some_and(|(_, sum)| sum.len() == 8)
+}
+
+/// Whether a summary begins here.
+fn begins_with_mark(text: &str) -> bool {
+    text.trim_start().starts_with("[CONTEXT COMPACTION]")
+}
+
+/// The JSON values of a wire message: several where it is made of several items.
+fn items(raw: &str) -> Vec<Value> {
+    let list = format!("[{raw}]");
+    serde_json::from_str(&list).unwrap_or_else(|_| {
+        serde_json::Deserializer::from_str(raw)
+            .into_iter()
+            .map_while(Result::ok)
+            .collect()
+    })
+}
+
+/// A message that is not the user's with another text; none where it has none.
+fn with_text(bytes: &str, text: &str) -> Option<Value> {
+    let mut message: Value = serde_json::from_str(bytes).ok()?;
+    let has_thought = bytes.contains("\"thinking\"");
+    let place = match &mut message {
+        message if has_thought && message["role"] == "assistant" => return None,
+        message if message["output"].is_string() => &mut message["output"],
+        message if message["content"].is_string() => &mut message["content"],
+        message => {
+            let mut parts = message["content"].as_array_mut()?.iter_mut();
+            let part =
+                parts.find(|part| part["text"].is_string() || part["content"].is_string())?;
+            let key = if part["text"].is_string() {
+                "text"
+            } else {
+                "content"
+            };
+            &mut part[key]
+        }
+    };
+    *place = json!(text);
+    Some(message)
+}
+
+/// What the model of the sessions charges for an image of one tile (platform.openai.com, "Images and vision": 70 and 140).
+const IMAGE_TOKENS: u64 = 210;
+
+/// What a provider reports for a request: its tools and images too, and a few tokens more for each message.
+fn reported(request: &Request) -> u64 {
+    let images = (request.messages.iter()).map(|message| message.matches(PIXEL).count() as u64);
+    count(request)
+        + tokens(&request.tools)
+        + 4 * (request.messages.len() as u64 + 1)
+        + IMAGE_TOKENS * images.sum::<u64>()
+}
+
+/// What a model reads in a request, at least.
+fn count(request: &Request) -> u64 {
+    let mut read = String::new();
+    for message in request.messages.iter().chain([&request.system]) {
+        texts(
+            &serde_json::from_str(message).unwrap_or_default(),
+            &mut read,
+        );
+    }
+    tokens(&read)
+}
+
+fn first_difference(one: &str, other: &str) -> String {
+    let at = one
+        .bytes()
+        .zip(other.bytes())
+        .take_while(|(one, other)| one == other)
+        .count();
+    let around = |text: &str| {
+        let from = text.floor_char_boundary(at.saturating_sub(60));
+        let to = text.floor_char_boundary(at + 120);
+        text[from..to.min(text.len())].to_owned()
+    };
+    format!("`{}` and then `{}`", around(one), around(other))
+}
