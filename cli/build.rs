@@ -10,44 +10,39 @@ mod shared_data;
 #[path = "src/plugins/spelled_out.rs"]
 mod spelled_out;
 
-/// The folder of each package in the repository, and beside the others where they are handed out.
-const CARRIED: [(&str, &str); 3] = [
-    ("engine-api", "engine-api"),
-    ("contract", "contract"),
-    ("tests/kit", "testkit"),
-];
+/// The folder of each package, in the repository and beside the others where they are handed out.
+const CARRIED: [&str; 3] = ["engine-api", "contract", "testkit"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     shared_data::main();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let root = read(&repository.join("Cargo.toml"))?;
     let place = |path: &str| {
-        let found = CARRIED.iter().find(|(folder, _)| *folder == path);
-        let (_, handed_out) = found.unwrap_or_else(|| panic!("{path} is not handed out"));
-        format!("../{handed_out}")
+        assert!(CARRIED.contains(&path), "{path} is not handed out");
+        format!("../{path}")
     };
     let mut files = String::new();
-    for (folder, handed_out) in CARRIED {
+    for folder in CARRIED {
         let package = repository.join(folder);
         let manifest = spelled_out::spelled_out(&read(&package.join("Cargo.toml"))?, &root, &place);
         // Writing to a string does not fail.
         let _ = writeln!(
             files,
             "({:?}, {manifest:?}),",
-            format!("{handed_out}/Cargo.toml")
+            format!("{folder}/Cargo.toml")
         );
         let sources = package.join("src");
         println!("cargo::rerun-if-changed={}", sources.display());
         let mut folders = vec![sources];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(&folder)? {
+        while let Some(inner) = folders.pop() {
+            for entry in std::fs::read_dir(&inner)? {
                 let path = entry?.path();
                 if path.is_dir() {
                     folders.push(path);
                     continue;
                 }
                 let inside = path.strip_prefix(&package)?;
-                let name = format!("{handed_out}/{}", inside.display()).replace('\\', "/");
+                let name = format!("{folder}/{}", inside.display()).replace('\\', "/");
                 let _ = writeln!(files, "({name:?}, include_str!({path:?})),");
             }
         }

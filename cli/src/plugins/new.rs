@@ -94,10 +94,10 @@ impl Api {
     }
 
     /// What a manifest says of the package in this folder of the repository.
-    fn dependency(&self, folder: &str, copy: &str, version: &str) -> String {
+    fn dependency(&self, folder: &str, version: &str) -> String {
         match self {
             Self::Sources(sources) => format!("{{ path = {:?} }}", sources.join(folder)),
-            Self::Copies => format!("{{ path = \"{COPIES}/{copy}\" }}"),
+            Self::Copies => format!("{{ path = \"{COPIES}/{folder}\" }}"),
             Self::Version(_) => format!("{version:?}"),
         }
     }
@@ -108,8 +108,8 @@ impl Api {
             Self::Version(version) => version,
             _ => API_VERSION,
         };
-        let api = self.dependency("engine-api", "engine-api", version);
-        let kit = self.dependency("tests/kit", "testkit", env!("CARGO_PKG_VERSION"));
+        let api = self.dependency("engine-api", version);
+        let kit = self.dependency("testkit", env!("CARGO_PKG_VERSION"));
         format!(
             "[dependencies]\ncontexture-engine-api = {api}\nschemars = \"1\"\nserde = {{ version = \"1\", features = [\"derive\"] }}\n\n\
              [dev-dependencies]\ncontexture-testkit = {kit}\n"
@@ -150,11 +150,7 @@ impl Api {
 
 /// The first file that a checkout of the repository has and this folder has not.
 fn lacks(folder: &Path) -> Option<&'static str> {
-    let files = [
-        "engine-api/Cargo.toml",
-        "tests/kit/Cargo.toml",
-        "Cargo.toml",
-    ];
+    let files = ["engine-api/Cargo.toml", "testkit/Cargo.toml", "Cargo.toml"];
     files.into_iter().find(|file| !folder.join(file).is_file())
 }
 
