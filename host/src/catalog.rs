@@ -14,6 +14,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use contexture_base::trust::check_writers;
 use serde_json::Value;
 
 pub(crate) use generate::asks_of;
@@ -24,9 +25,7 @@ pub use resolve::{Choice, Resolution, ResolveError, resolve};
 
 use crate::config::Schema;
 pub use crate::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
-pub use crate::trust::Untrusted;
-use crate::trust::check_writers;
-
+pub use contexture_base::trust::Untrusted;
 /// The engines besides the built-in one.
 #[derive(Debug, Default)]
 pub struct Catalog {
@@ -436,7 +435,7 @@ mod tests {
             // Who is in the group that runs the tests is the machine's.
             let text = |file| std::fs::read_to_string(file).unwrap();
             let found = std::fs::metadata(path).unwrap();
-            let others = crate::trust::has_others(
+            let others = contexture_base::trust::has_others(
                 found.gid(),
                 found.uid(),
                 &text("/etc/group"),

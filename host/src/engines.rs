@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use contexture_base::lock;
+use contexture_base::private::{narrow, narrow_folder};
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
     About, ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory,
@@ -20,12 +22,11 @@ use crate::catalog::{
 };
 use crate::config::{Config, Isolation, Loaded, Schema};
 use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
-use crate::private::{narrow, narrow_folder};
 use crate::prompt_cache::Pauses;
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
 use crate::session::{Asking, Peers};
-use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock, thrown};
+use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, thrown};
 use crate::tokens::TokenCounter;
 
 pub use crate::supervision::{CallError, EngineHealth, HealthState};

@@ -8,8 +8,8 @@ use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::private::narrow;
-use crate::trust::{self, Untrusted};
+use contexture_base::private::narrow;
+use contexture_base::trust::{self, Untrusted};
 
 /// Its file in the home directory.
 const FILE: &str = "gateway.token";

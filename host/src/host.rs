@@ -20,7 +20,7 @@ use crate::session::{
     AgentWindow, BackgroundBy, Peers, Record, RecordError, Session, SessionError, SessionOptions,
     Unrelated,
 };
-use crate::supervision::lock;
+use contexture_base::lock;
 
 /// Why a host cannot be opened.
 #[derive(Debug, thiserror::Error)]

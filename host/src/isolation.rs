@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use contexture_base::lock;
+use contexture_base::trust;
 use contexture_engine_api::EngineDescription;
 
 use crate::catalog::Library;
-use crate::supervision::lock;
-use crate::trust;
 use process::Process;
 
 pub(crate) use factory::IsolatedFactory;

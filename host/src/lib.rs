@@ -87,24 +87,20 @@ mod isolation;
 #[cfg(not(unix))]
 #[path = "no_isolation.rs"]
 mod isolation;
-mod per_process;
-mod private;
 pub mod prompt_cache;
 pub mod providers;
 pub mod replay;
 mod services;
 pub mod session;
-mod suggest;
 mod supervision;
 pub mod tokens;
-mod trust;
 
+pub use contexture_base::PerProcess;
 pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use contexture_secrets::mask_secrets;
 pub use gateway_token::{GatewayToken, TokenError};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
-pub use per_process::PerProcess;
 pub use session::{
     BodyMessage, Canceller, Compact, CompactionReport, OutcomeKind, Session, SessionError, Turn,
     TurnOptions, Unrelated,

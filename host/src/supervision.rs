@@ -18,9 +18,10 @@ mod worker;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use contexture_base::lock;
 use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_text, printable};
 use contexture_secrets::mask_secrets;
 
@@ -748,9 +749,4 @@ impl Supervised {
         }
         result
     }
-}
-
-/// Ignores poisoning: the guarded data is consistent between statements.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,8 +7,9 @@ use std::process::Stdio;
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
+use contexture_base::trust::{self, Untrusted};
+
 use super::PluginProblem;
-use crate::trust::{self, Untrusted};
 
 /// How often a copy is tried to be sealed; the kernel waits 150 ms each time.
 #[cfg(target_os = "linux")]

@@ -5,6 +5,7 @@ use std::env::consts::{ARCH, DLL_PREFIX, DLL_SUFFIX, OS};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use contexture_base::trust::Untrusted;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -12,7 +13,6 @@ use serde_json::{Map, Value};
 use super::library::Library;
 use crate::config::{Document, DocumentError, Finding, Schema, SchemaError, with_text};
 use crate::engine_name::{NAME_RULE, is_engine_name};
-use crate::trust::Untrusted;
 
 /// The manifest's file name, in the plugin's folder.
 pub const MANIFEST_FILE: &str = "plugin.yaml";

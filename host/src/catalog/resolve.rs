@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use contexture_base::suggest::nearest;
+
 use super::manifest::Manifest;
 use super::{Catalog, FolderState, PluginState};
 use crate::config::{Config, Finding, Loaded, OnLoadFailure, OnMissing};
 use crate::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
-use crate::suggest::nearest;
 
 /// The engine that runs.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,12 +1,12 @@
 //! Checks values against a schema: what is wrong, in words, and what would be allowed.
 
+use contexture_base::suggest::nearest;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::schema::{Beside, Format, Schema, Type};
 use super::secrets::shorten;
 use super::yaml::KeyPath;
-use crate::suggest::nearest;
 
 /// What is wrong with one key or value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use contexture_base::trust::{self, Untrusted};
 use contexture_engine_api::grouped;
 use serde::Serialize;
 use serde_json::Value;
@@ -12,7 +13,6 @@ use super::check::{Found, Problem};
 use super::schema::Schema;
 use super::secrets;
 use super::yaml::{self, Aim, KeyPath, Location, YamlError};
-use crate::trust::{self, Untrusted};
 
 /// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
 /// scanner quadratic time.

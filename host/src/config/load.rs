@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use contexture_base::trust::Untrusted;
 use serde_json::Value;
 
 use super::check::{Found, Problem};
@@ -12,7 +13,6 @@ use super::schema::Schema;
 use super::sections::{Compression, Config, ISOLATION, Isolation};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;
-use crate::trust::Untrusted;
 
 /// Reads a variable of the environment: [`std::env::var_os`], or a test's own.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -72,14 +72,9 @@ impl ConfigError {
     /// The config file that it is about, where it is about one.
     pub fn file(&self) -> Option<&Path> {
         match self {
+            Self::Document(DocumentError::Untrusted(untrusted)) => Some(untrusted.path()),
             Self::Document(
-                DocumentError::Untrusted(
-                    Untrusted::WritableByAll { path: file }
-                    | Untrusted::ForeignOwner { path: file, .. }
-                    | Untrusted::NotRegular { path: file, .. }
-                    | Untrusted::Unreadable { path: file, .. },
-                )
-                | DocumentError::TooLarge { file }
+                DocumentError::TooLarge { file }
                 | DocumentError::NotUtf8 { file, .. }
                 | DocumentError::Syntax { file, .. }
                 | DocumentError::DuplicateKey { file, .. },

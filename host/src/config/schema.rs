@@ -3,6 +3,7 @@
 //! The same checker serves the host's own configuration, whose schema is derived from its structs, the
 //! manifest of a plugin, and the settings that a manifest declares.
 
+use contexture_base::suggest::nearest;
 use http::Uri;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -11,7 +12,6 @@ use serde_json::{Map, Value};
 
 use super::secrets::shorten;
 use super::yaml::KeyPath;
-use crate::suggest::nearest;
 
 /// The allowed values of a key. The default allows anything.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -12,7 +12,7 @@ use contexture_engine_api::{
 use super::Isolated;
 use super::process::Process;
 use super::sent::Sent;
-use crate::supervision::lock;
+use contexture_base::lock;
 
 /// Opens sessions in the engine's process, and has the factory made there where a new process needs one.
 pub(crate) struct IsolatedFactory {

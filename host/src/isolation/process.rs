@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::Launch;
 use crate::engines::HOST;
-use crate::supervision::lock;
+use contexture_base::lock;
 
 type Services = Arc<Mutex<HashMap<u64, Arc<dyn HostServices>>>>;
 

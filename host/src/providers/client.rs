@@ -14,7 +14,7 @@ use super::endpoint::{Endpoint, Wire};
 use super::network::Models;
 use super::resolve::{NoModel, Resolved};
 use crate::formats::Format;
-use crate::supervision::lock;
+use contexture_base::lock;
 
 /// Replaces the secrets in a text before it leaves the machine.
 pub type Mask = fn(&str) -> Cow<'_, str>;

@@ -1,6 +1,6 @@
 //! What the configuration and the agent say about models.
 
-use crate::suggest;
+use contexture_base::suggest;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

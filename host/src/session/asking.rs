@@ -11,8 +11,9 @@ use contexture_engine_api::{
 
 use crate::formats::{self, Format};
 use crate::providers::{ModelClient, Question, cancelled};
-use crate::supervision::{CallState, lock};
+use crate::supervision::CallState;
 use crate::tokens::TokenCounter;
+use contexture_base::lock;
 
 /// What a session's questions are answered with; shared with the services of its engine.
 #[derive(Debug)]

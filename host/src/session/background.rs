@@ -9,8 +9,9 @@ use contexture_engine_api::{BackgroundCall, CompressRequest, ModelAnswer, ModelF
 
 use super::{Asking, Session, SessionError};
 use crate::providers::ModelClient;
-use crate::supervision::{Pace, lock};
+use crate::supervision::Pace;
 use crate::tokens::TokenCounter;
+use contexture_base::lock;
 
 /// Who makes the model calls that an engine would like made between turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

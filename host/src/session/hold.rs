@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use contexture_base::private::narrow;
 use contexture_engine_api::{make_private_folder, private_file_options};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::record::RecordError;
-use crate::private::narrow;
 
 /// The folder of the locks, in the home directory.
 const FOLDER: &str = "sessions.locks";

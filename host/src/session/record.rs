@@ -18,13 +18,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use contexture_base::private::narrow;
 use contexture_engine_api::{MessageId, make_private_folder};
 use rusqlite::{Connection, OpenFlags};
 
 use super::align::Mark;
 use super::hold::Hold;
 use super::window::SavedWindow;
-use crate::private::narrow;
 use crate::prompt_cache::Pauses;
 use checkpoint::Checkpoints;
 pub use damage::RecordRepair;

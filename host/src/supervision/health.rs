@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::{CallError, NO_SESSION, Policy, lock};
+use super::{CallError, NO_SESSION, Policy};
+use contexture_base::lock;
 
 /// The health of one engine in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-use super::lock;
+use contexture_base::lock;
 
 /// How long a thread waits for its next call before it ends.
 const IDLE: Duration = Duration::from_secs(10);

@@ -4,12 +4,12 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use contexture_base::PerProcess;
 use contexture_engine_api::{FailureKind, ModelFailure};
 use reqwest::Client;
 use reqwest::redirect::Policy;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::per_process::PerProcess;
 use crate::providers::endpoint::Endpoint;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,10 +3,7 @@
 /// The candidate nearest to `word`, where one is near enough to be what was meant: at most one slip
 /// (letter added, left out, changed, or swapped with its neighbour) for every three characters, case
 /// not counted. Of equally near ones the first.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let allowed = (word.chars().count() / 3).max(1);
     // A word much longer than every candidate is no misspelling of one.

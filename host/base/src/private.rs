@@ -6,7 +6,7 @@ use std::path::Path;
 use contexture_engine_api::make_private;
 
 /// Takes a file or folder of the home directory away from other users, and says so.
-pub(crate) fn narrow(path: &Path) {
+pub fn narrow(path: &Path) {
     let target = path.display();
     match make_private(path) {
         Ok(false) => {}
@@ -21,7 +21,7 @@ pub(crate) fn narrow(path: &Path) {
 }
 
 /// Does so with a folder and the files in it.
-pub(crate) fn narrow_folder(path: &Path) {
+pub fn narrow_folder(path: &Path) {
     narrow(path);
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {

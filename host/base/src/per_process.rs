@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// ```
 /// use std::sync::Mutex;
 ///
-/// use contexture::PerProcess;
+/// use contexture_base::PerProcess;
 ///
 /// static NAMES: PerProcess<Mutex<Vec<String>>> = PerProcess::new(Mutex::new(Vec::new()));
 /// NAMES.get().lock().unwrap().push("one".to_owned());

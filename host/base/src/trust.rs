@@ -53,11 +53,23 @@ pub enum Untrusted {
     },
 }
 
+impl Untrusted {
+    /// The file or folder.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::WritableByAll { path }
+            | Self::ForeignOwner { path, .. }
+            | Self::NotRegular { path, .. }
+            | Self::Unreadable { path, .. } => path,
+        }
+    }
+}
+
 /// Opens a regular file that no other user can have written.
 ///
 /// # Errors
 /// It cannot be opened, is not a regular file, or another user may have written it.
-pub(crate) fn open(path: &Path) -> Result<File, Untrusted> {
+pub fn open(path: &Path) -> Result<File, Untrusted> {
     let unreadable = |cause| Untrusted::Unreadable {
         path: path.to_owned(),
         cause,
@@ -106,7 +118,7 @@ fn kind(metadata: &Metadata) -> &'static str {
 /// Refuses a file that every user may write to, or that belongs to a user other than this one or root. Returns a
 /// warning if its group may write to it and has other members.
 #[cfg(unix)]
-pub(crate) fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<String>, Untrusted> {
+pub fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<String>, Untrusted> {
     use std::os::unix::fs::MetadataExt;
 
     let own = rustix::process::geteuid().as_raw();
@@ -142,7 +154,7 @@ pub(crate) fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<S
 /// Whether a group may have members other than this user and root, according to `/etc/group` and `/etc/passwd`. If
 /// these do not list the group or the user, as with network accounts, the answer is yes.
 #[cfg(unix)]
-pub(crate) fn has_others(gid: u32, own: u32, groups: &str, users: &str) -> bool {
+pub fn has_others(gid: u32, own: u32, groups: &str, users: &str) -> bool {
     let fields = |line: &'_ str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
     let number = |fields: &[String], at: usize| fields.get(at)?.parse::<u32>().ok();
     let users: Vec<_> = users.lines().map(fields).collect();
@@ -162,7 +174,7 @@ pub(crate) fn has_others(gid: u32, own: u32, groups: &str, users: &str) -> bool 
 }
 
 #[cfg(not(unix))]
-pub(crate) fn check_writers(_: &Path, _: &Metadata) -> Result<Option<String>, Untrusted> {
+pub fn check_writers(_: &Path, _: &Metadata) -> Result<Option<String>, Untrusted> {
     Ok(None)
 }
 
