@@ -30,8 +30,9 @@ impl Health {
         self.all().remove(session);
     }
 
-    /// A few lines on what is wrong, also with these engines; `None` if nothing is.
-    pub(crate) fn report(&self, engines: &[EngineHealth]) -> Option<String> {
+    /// A few lines on what is wrong, also with these engines; `None` if nothing is. Only the owner is told which session
+    /// it is and why: a health check needs no token.
+    pub(crate) fn report(&self, engines: &[EngineHealth], is_owner: bool) -> Option<String> {
         let mut report = String::new();
         let all = self.all();
         // A String takes everything.
@@ -39,8 +40,15 @@ impl Health {
             let count = all.len();
             let _ = writeln!(
                 report,
-                "degraded: the last request of {count} sessions was handled without its engine or store\n{session}: {why}"
+                "degraded: the last request of {count} sessions was handled without its engine or store"
             );
+            let _ = match is_owner {
+                true => writeln!(report, "{session}: {why}"),
+                false => writeln!(
+                    report,
+                    "the log says which, and so does this page with the token of the home directory"
+                ),
+            };
         }
         for EngineHealth {
             engine,

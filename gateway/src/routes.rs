@@ -107,7 +107,8 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let normal = endpoint::normalised(&path);
     if normal == "/healthz" {
         // The status stays 200, because restarting an unhealthy gateway would make it worse.
-        let report = shared.health.report(&shared.host.engines().health());
+        let is_owner = settings.tokens.caller(request.headers_mut()) == Some(Caller::Owner);
+        let report = (shared.health).report(&shared.host.engines().health(), is_owner);
         return text(StatusCode::OK, report.unwrap_or_else(|| "ok\n".to_owned()));
     }
     if normal.is_empty() && request.method() == Method::GET {

@@ -324,12 +324,14 @@ async fn a_store_that_fails_is_seen() {
     let running = gateway(home.path(), &upstream, "context: {engine: lcm}\n").await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let body = json!({"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}]});
-    let health = async |base: &str| {
-        let answer = reqwest::get(format!("{base}/healthz")).await.unwrap();
+    let health = async |base: &str, token: &str| {
+        let asked = http.get(format!("{base}/healthz"));
+        let answer = asked.header("x-contexture-token", token).send().await;
+        let answer = answer.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
-    ask(&http, &running.base, Api::Chat, "s", &body).await;
-    assert_eq!(health(&running.base).await, (200, "ok\n".to_owned()));
+    ask(&http, &running.base, Api::Chat, "a-name", &body).await;
+    assert_eq!(health(&running.base, "").await, (200, "ok\n".to_owned()));
     running.stop().await;
     let store = home.path().join("engines/lcm/lcm.sqlite3");
     for more in ["-wal", "-shm"] {
@@ -337,10 +339,15 @@ async fn a_store_that_fails_is_seen() {
     }
     std::fs::write(&store, "no database ".repeat(1_000)).unwrap();
     let running = start(home.path()).await;
-    let (status, ..) = ask(&http, &running.base, Api::Chat, "s", &body).await;
+    let (status, ..) = ask(&http, &running.base, Api::Chat, "a-name", &body).await;
     assert_eq!(status, 200);
-    let (status, text) = health(&running.base).await;
-    assert!(status == 200 && text.starts_with("degraded"), "{text}");
+    // Which session it is and where its files lie is for whoever may read the home directory.
+    let token = std::fs::read_to_string(home.path().join("gateway.token")).unwrap();
+    for (token, names) in [("", false), ("wrong", false), (token.trim(), true)] {
+        let (status, text) = health(&running.base, token).await;
+        assert!(status == 200 && text.starts_with("degraded"), "{text}");
+        assert_eq!(text.contains("a-name"), names, "{text}");
+    }
     let failures = running.metric("contexture_engine_failures_total").await;
     assert_eq!(failures, 1.0);
 }
