@@ -176,14 +176,32 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
         let path = path.to_owned();
         move |source| CliError::Write { path, source }
     };
-    make_private_folder(&folder).map_err(failed(&folder))?;
-    let library = folder.join(&shown.manifest.library);
-    output::replace_file(&library, None, |file| {
+    // Both files are written whole elsewhere first: half a plugin would be found, and what ran before would not.
+    make_private_folder(dir).map_err(failed(dir))?;
+    let staged = tempfile::Builder::new()
+        .prefix(".contexture-")
+        .tempdir_in(dir);
+    let staged = staged.map_err(failed(&folder))?;
+    let new_library = staged.path().join("library");
+    // Without a `plugin.yaml` it is nobody's plugin.
+    let new_manifest = staged.path().join("manifest");
+    let (library, manifest) = (
+        folder.join(&shown.manifest.library),
+        folder.join(MANIFEST_FILE),
+    );
+    output::replace_file(&new_library, None, |file| {
         std::io::copy(&mut std::fs::File::open(&shown.library)?, file)
     })
     .map_err(failed(&library))?;
     // The pin is of what was shown: where it was replaced meanwhile, it is never loaded.
-    pin(&shown, &folder.join(MANIFEST_FILE))?;
+    pin(&shown, &new_manifest).map_err(|error| match error {
+        CliError::Write { source, .. } => failed(&manifest)(source),
+        error => error,
+    })?;
+    make_private_folder(&folder).map_err(failed(&folder))?;
+    for (new, path) in [(&new_library, &library), (&new_manifest, &manifest)] {
+        std::fs::rename(new, path).map_err(failed(path))?;
+    }
     output::print(&format!(
         "installed {name} {} in {}, pinned\n{}",
         shown.manifest.version,
