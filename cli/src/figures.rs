@@ -32,7 +32,12 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// How long ago something was, in its largest unit.
 pub(crate) fn age(then: SystemTime) -> String {
-    let seconds = then.elapsed().map_or(0, |age| age.as_secs());
+    let seconds = match then.elapsed() {
+        Ok(age) => age.as_secs(),
+        // The clock was wrong then, or is now.
+        Err(ahead) if ahead.duration().as_secs() >= 60 => return "in the future".to_owned(),
+        Err(_) => 0,
+    };
     let (number, unit) = match seconds {
         0..60 => return "just now".to_owned(),
         60..3_600 => (seconds / 60, "min"),

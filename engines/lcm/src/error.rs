@@ -12,11 +12,11 @@ use crate::store::create::with_suffix;
 #[non_exhaustive]
 pub enum StoreError {
     /// Another process held the database for longer than the time limit.
-    #[error("the store is locked by another process; try again, or close that process")]
-    Busy,
+    #[error("{} is locked by another process; try again, or close that process", .0.display())]
+    Busy(PathBuf),
     /// The file or its directory cannot be written.
-    #[error("the store cannot be written; check the permissions of the file and its directory")]
-    ReadOnly,
+    #[error("{} cannot be opened or written; check the permissions of the file and its directory", .0.display())]
+    ReadOnly(PathBuf),
     /// The disk is full.
     #[error(
         "the disk is full, so that {} cannot be written; free some space, then try again: nothing was lost",
@@ -42,23 +42,25 @@ pub enum StoreError {
     Gone(PathBuf),
     /// The file is damaged.
     #[error(
-        "the store is damaged ({0}); `contexture sessions repair` keeps a copy of the file, carries over \
-         what can still be read and says what cannot"
+        "{} is damaged ({}); `contexture sessions repair` keeps a copy of the file, carries over \
+         what can still be read and says what cannot", .0.path.display(), .0.what
     )]
-    Damaged(String),
+    Damaged(Damage),
     /// A repair found nothing to recover.
     #[error(
-        "nothing of the store's tables can be found, so that no repair helps; put a backup back \
+        "nothing of the tables in {} can be found, so that no repair helps; put a backup back \
          (`contexture sessions backup --help`), or set CONTEXTURE_HOME to another directory to begin anew; the file \
-         stays as it is"
+         stays as it is", .0.display()
     )]
-    NothingLeft,
+    NothingLeft(PathBuf),
     /// The file was written by a newer version.
     #[error(
-        "the store has schema version {found}, this program knows versions up to {known}; \
-         use the newer program, or another data directory"
+        "{} has schema version {found}, this program knows versions up to {known}; \
+         use the newer program, or another data directory", path.display()
     )]
     NewerSchema {
+        /// The file.
+        path: PathBuf,
         /// The version of the file.
         found: i64,
         /// The newest version that this program knows.
@@ -119,19 +121,49 @@ pub enum StoreError {
         cause: std::io::Error,
     },
     /// Anything else that SQLite reports.
-    #[error("the store failed: {0}")]
-    Sqlite(rusqlite::Error),
+    #[error("{}: {cause}", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        cause: rusqlite::Error,
+    },
+}
+
+/// What is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// The part of it.
+    pub what: String,
+}
+
+impl<T: Into<String>> From<T> for Damage {
+    fn from(what: T) -> Self {
+        Self {
+            path: PathBuf::new(),
+            what: what.into(),
+        }
+    }
 }
 
 impl StoreError {
-    /// The same of this file, where it does not name one. SQLite calls damaged what the system cannot read.
+    /// The same error of this file, if it names none yet: whoever reads a row does not know the file. SQLite calls
+    /// damaged what the system cannot read.
     pub(crate) fn at(mut self, file: &Path) -> Self {
         if let Self::Damaged(_) = self
             && let Err(unreadable) = read_through(file)
         {
             return unreadable;
         }
-        if let Self::DiskFull(path) | Self::Io { path, .. } = &mut self
+        if let Self::Busy(path)
+        | Self::ReadOnly(path)
+        | Self::DiskFull(path)
+        | Self::NothingLeft(path)
+        | Self::Io { path, .. }
+        | Self::Damaged(Damage { path, .. })
+        | Self::Sqlite { path, .. } = &mut self
             && path.as_os_str().is_empty()
         {
             file.clone_into(path);
@@ -178,11 +210,11 @@ impl From<rusqlite::Error> for StoreError {
         | rusqlite::Error::SqlInputError { .. }
         | rusqlite::Error::IntegralValueOutOfRange(..) = error
         {
-            return Self::Damaged(error.to_string());
+            return Self::Damaged(error.to_string().into());
         }
         match error.sqlite_error_code() {
-            Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
-            Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly,
+            Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy(PathBuf::new()),
+            Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly(PathBuf::new()),
             Some(Code::DiskFull) => Self::DiskFull(PathBuf::new()),
             Some(Code::SystemIoFailure) if is_full(&error) => Self::DiskFull(PathBuf::new()),
             Some(Code::SystemIoFailure) => Self::Io {
@@ -192,13 +224,16 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::OperationInterrupted) => Self::Cancelled,
             // The description of a table is damaged: every statement is right for one that is not.
             Some(Code::Unknown) if error.to_string().contains("foreign key mismatch") => {
-                Self::Damaged(error.to_string())
+                Self::Damaged(error.to_string().into())
             }
             // Nothing too big is ever written, so a length must be damaged.
             Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {
-                Self::Damaged(error.to_string())
+                Self::Damaged(error.to_string().into())
             }
-            _ => Self::Sqlite(error),
+            _ => Self::Sqlite {
+                path: PathBuf::new(),
+                cause: error,
+            },
         }
     }
 }

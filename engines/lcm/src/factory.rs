@@ -52,7 +52,7 @@ impl Lcm {
                 | StoreCommand::Index { dry_run: true, .. }
         );
         match self.store() {
-            Err(StoreError::ReadOnly | StoreError::DiskFull(_))
+            Err(StoreError::ReadOnly(_) | StoreError::DiskFull(_))
                 if only_reads && self.directory.join(FILE_NAME).exists() =>
             {
                 Store::open_to_read(&self.directory, self.settings.clone())
@@ -113,7 +113,7 @@ impl EngineFactory for Lcm {
         match lcm.store() {
             // Those can be repaired, or read.
             Ok(_)
-            | Err(StoreError::Damaged(_) | StoreError::ReadOnly | StoreError::DiskFull(_)) => {
+            | Err(StoreError::Damaged(_) | StoreError::ReadOnly(_) | StoreError::DiskFull(_)) => {
                 Ok(lcm)
             }
             Err(error) => Err(error.into()),

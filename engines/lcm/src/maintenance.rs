@@ -176,9 +176,13 @@ fn line(store: &Store, info: &SessionInfo) -> Value {
     })
 }
 
-/// The time of a session's last activity: of its last message with a time, or of the last delivery.
+/// The time of a session's last activity: of its last message with a time, or of the last delivery. A time after now is
+/// of a clock that was wrong, and counts only if there is no other: such a session is not deleted for its age.
 fn last_use(info: &SessionInfo) -> i64 {
-    info.touched_at.max(info.last_at).max(info.created_at)
+    let times = [info.touched_at, info.last_at, info.created_at];
+    let now = now_ms();
+    let past = times.into_iter().filter(|at| *at > 0 && *at <= now);
+    (past.max()).unwrap_or_else(|| times.into_iter().max().unwrap_or(0))
 }
 
 /// Updates the word index and the vectors of these sessions.

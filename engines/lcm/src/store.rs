@@ -323,7 +323,7 @@ mod tests {
         let (_directory, store, session) = store_after("PRAGMA query_only = ON;");
         assert!(matches!(
             ingest_more(&store, session),
-            Err(StoreError::ReadOnly)
+            Err(StoreError::ReadOnly(path)) if path == store.path()
         ));
         assert_eq!(store.session_info(session).unwrap().messages, 1);
     }
@@ -338,7 +338,10 @@ mod tests {
             let both = [(); 2].map(|()| scope.spawn(|| ingest_more(&store, session)));
             both.map(|one| one.join().unwrap()).into_iter().collect()
         });
-        assert!(busy.iter().all(|one| matches!(one, Err(StoreError::Busy))));
+        assert!(
+            busy.iter()
+                .all(|one| matches!(one, Err(StoreError::Busy(path)) if path == store.path()))
+        );
         assert!(
             since.elapsed() < std::time::Duration::from_secs(8),
             "a call has ten seconds, whoever else waits"

@@ -446,7 +446,7 @@ fn a_truncated_file_is_repaired_or_refused() {
                 assert!(store.check(|_, _| ()).unwrap().is_sound());
             }
             Err(error) => {
-                assert!(matches!(error, StoreError::NothingLeft), "{error}");
+                assert!(matches!(error, StoreError::NothingLeft(_)), "{error}");
                 assert_eq!(std::fs::read(&path).unwrap(), cut, "kept as it was");
             }
         }
@@ -597,7 +597,7 @@ fn a_store_in_use_is_not_repaired() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(&directory, &["one"], 3);
     let error = Store::repair(directory.path(), |_, _| ()).unwrap_err();
-    assert!(matches!(error, StoreError::Busy), "{error}");
+    assert!(matches!(error, StoreError::Busy(_)), "{error}");
     drop(store);
     assert_eq!(
         Store::repair(directory.path(), |_, _| ()).unwrap().lost,

@@ -14,8 +14,8 @@ pub(crate) enum FolderError {
         cause: std::io::Error,
     },
     #[error(
-        "{path} is of the session `{found}`, and not of `{session}`; move the folder away, and what is in it is \
-         forgotten"
+        "{path} is of the session `{found}`, and not of `{session}`; it was copied or renamed, and is left as it is: \
+         give the folder its name back"
     )]
     OfAnother {
         path: PathBuf,

@@ -336,7 +336,8 @@ impl Folder {
 pub(crate) struct Kept {
     pub(crate) session: String,
     pub(crate) bytes: u64,
-    /// When something was last written.
+    /// When something was last written. A time after now is of a clock that was wrong, and counts only if there is no
+    /// other.
     pub(crate) used: SystemTime,
     path: PathBuf,
 }
@@ -350,12 +351,23 @@ impl Kept {
             Err(error) => return Err(failed(data_dir, "read")(error)),
         };
         let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        Ok(folders.filter_map(Self::at).collect())
+        let kept = folders.map(|folder| {
+            let journal = folder.join(JOURNAL);
+            match fs::read(&journal) {
+                Ok(journal) => Ok(Self::of(&journal, folder)),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+                {
+                    Ok(None)
+                }
+                Err(error) => Err(failed(&journal, "read")(error)),
+            }
+        });
+        kept.filter_map(Result::transpose).collect()
     }
 
-    /// The session of a folder; none where its journal says none.
-    fn at(path: PathBuf) -> Option<Self> {
-        let journal = fs::read(path.join(JOURNAL)).ok()?;
+    /// The session of a folder with this journal; none if the journal says none.
+    fn of(journal: &[u8], path: PathBuf) -> Option<Self> {
         let first = journal.split(|byte| *byte == b'\n').next()?;
         let step: Step = serde_json::from_slice(first).ok()?;
         let session = step.session?;
@@ -368,10 +380,16 @@ impl Kept {
             used: SystemTime::UNIX_EPOCH,
             path,
         };
+        let now = SystemTime::now();
         for entry in fs::read_dir(&kept.path).ok()? {
             let file = entry.ok()?.metadata().ok()?;
             kept.bytes += file.len();
-            kept.used = kept.used.max(file.modified().ok()?);
+            let used = file.modified().ok()?;
+            kept.used = match (used <= now, kept.used <= now) {
+                (true, false) => used,
+                (false, true) if kept.used > SystemTime::UNIX_EPOCH => kept.used,
+                _ => kept.used.max(used),
+            };
         }
         Some(kept)
     }

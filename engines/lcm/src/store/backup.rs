@@ -36,12 +36,17 @@ impl Store {
         // Left by a process that was killed.
         remove_database(&partial);
         make_empty(&partial)?;
+        // What cannot be written is the copy; what is damaged or locked is the store.
+        let failed = |error| match StoreError::from(error) {
+            error @ (StoreError::DiskFull(_) | StoreError::ReadOnly(_)) => error.at(to),
+            error => error,
+        };
         let copied = self.read(|source| {
-            let mut target = Connection::open(&partial)?;
+            let mut target = Connection::open(&partial).map_err(failed)?;
             let backup = Backup::new(source, &mut target)?;
             loop {
                 self.go_on()?;
-                let step = backup.step(BACKUP_PAGES)?;
+                let step = backup.step(BACKUP_PAGES).map_err(failed)?;
                 let state = backup.progress();
                 progress(
                     (state.pagecount - state.remaining).max(0) as u64,
@@ -104,13 +109,13 @@ impl Store {
         let total = self.free_bytes()?;
         let mut left = total;
         while left > 0 {
-            {
-                let writer = self.database().writer.take()?;
+            self.database().plainly(|writer| {
                 let mut step =
                     writer.prepare(&format!("PRAGMA incremental_vacuum({SHRINK_PAGES})"))?;
                 let mut pages = step.query([])?;
                 while pages.next()?.is_some() {}
-            }
+                Ok(())
+            })?;
             let now = self.free_bytes()?;
             if now >= left {
                 break;
@@ -118,10 +123,7 @@ impl Store {
             left = now;
             progress(total.saturating_sub(left), total);
         }
-        self.database()
-            .writer
-            .take()?
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-        Ok(())
+        (self.database())
+            .plainly(|writer| writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
     }
 }

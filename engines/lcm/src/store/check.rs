@@ -44,7 +44,7 @@ impl Check {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(StoreError::Damaged(why)) => {
-                self.problems.push(format!("{what}: {why}"));
+                self.problems.push(format!("{what}: {}", why.what));
                 Ok(None)
             }
             Err(error) => Err(error),

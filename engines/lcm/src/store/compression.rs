@@ -37,7 +37,7 @@ const MAX_PIECE_BYTES: usize = 1 << 30;
 
 /// Maps a failure of the library to damage of the file.
 pub(super) fn damaged(error: std::io::Error) -> StoreError {
-    StoreError::Damaged(error.to_string())
+    StoreError::Damaged(error.to_string().into())
 }
 
 /// Decompresses data; `bytes` is the decompressed size.

@@ -74,7 +74,9 @@ pub(super) fn make_empty(path: &Path) -> Result<(), StoreError> {
         .create_new(true)
         .open(path);
     made.map(drop).map_err(|cause| match cause.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            StoreError::ReadOnly(path.to_owned())
+        }
         _ => StoreError::File {
             path: path.to_owned(),
             cause,

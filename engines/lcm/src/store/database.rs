@@ -105,6 +105,15 @@ impl Database {
         cancelled: Option<&Cancelled>,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.read_named(cancelled, work)
+            .map_err(|error| error.at(&self.path))
+    }
+
+    fn read_named<T>(
+        &self,
+        cancelled: Option<&Cancelled>,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let pooled = lock(&self.readers).pop();
         let mut connection = match pooled {
             Some(connection) => connection,
@@ -125,7 +134,7 @@ impl Database {
         if connection.is_autocommit() {
             lock(&self.readers).push(connection);
         }
-        result.map_err(|error| error.at(&self.path))
+        result
     }
 
     /// Runs `work` in a write transaction; an error rolls it back.
@@ -133,7 +142,7 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.done(write(self.writer.take()?, work))
+        self.done(self.writer.take().and_then(|writer| write(writer, work)))
     }
 
     /// As [`Database::write`], for background work: turns go first.
@@ -141,7 +150,16 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.done(write(self.writer.take_behind()?, work))
+        self.done((self.writer.take_behind()).and_then(|writer| write(writer, work)))
+    }
+
+    /// Runs `work` on the connection that writes, outside of a transaction.
+    pub(super) fn plainly<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let done = self.writer.take().and_then(|writer| Ok(work(&writer)?));
+        done.map_err(|error| error.at(&self.path))
     }
 
     /// What came of a write. One into a file that was removed is gone with it.
@@ -186,7 +204,7 @@ pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreE
     let connection = Connection::open_with_flags(path, flags | more).map_err(unopened)?;
     settle(&connection)?;
     match connection.is_readonly(rusqlite::MAIN_DB)? {
-        true => Err(StoreError::ReadOnly),
+        true => Err(StoreError::ReadOnly(path.to_owned())),
         false => Ok(connection),
     }
 }
@@ -216,7 +234,7 @@ fn settle(connection: &Connection) -> rusqlite::Result<()> {
 /// Why a file cannot be opened that is there.
 fn unopened(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly,
+        Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly(PathBuf::new()),
         _ => error.into(),
     }
 }

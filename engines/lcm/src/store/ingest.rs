@@ -179,7 +179,7 @@ impl Database {
                 transaction
                     .prepare_cached(
                         "UPDATE sessions SET next_ordinal = ?2, last_host = ?3, order_at = ?4,
-                                             touched_at = max(touched_at, ?5), archived_at = NULL
+                                             touched_at = ?5, archived_at = NULL
                          WHERE id = ?1",
                     )?
                     .execute(params![
@@ -523,8 +523,22 @@ fn insert_messages(
     new: &[Prepared<'_>],
 ) -> Result<i64, StoreError> {
     let mut order_at = cursor.order_at;
+    // The clock was ahead, perhaps by years, and is right again: nothing arrived later than now. Otherwise a search with
+    // `until` would not find what arrives from here on.
+    if let Some(now) = arrival.filter(|now| *now < order_at) {
+        transaction
+            .prepare_cached(
+                "UPDATE messages SET order_at = ?3 WHERE id >= ?1 AND id < ?2 AND order_at > ?3",
+            )?
+            .execute([
+                Key::new(session, 0).0,
+                Key::new(session, cursor.next).0,
+                now,
+            ])?;
+        order_at = now;
+    }
     for (message, ordinal) in new.iter().zip(cursor.next..) {
-        // Never decreases, whatever the clock does, so that order by time and order of arrival agree.
+        // Never decreases, so that order by time and order of arrival agree.
         order_at = order_at.max(message.view.time().or(arrival).unwrap_or(order_at));
         insert_message(transaction, session, ordinal, order_at, message)?;
     }

@@ -261,7 +261,7 @@ impl Chunks {
 }
 
 fn lost_part(id: PayloadId) -> StoreError {
-    StoreError::Damaged(format!("a part of file f{} is lost", id.0))
+    StoreError::Damaged(format!("a part of file f{} is lost", id.0).into())
 }
 
 fn as_text(bytes: &[u8]) -> Result<&str, StoreError> {

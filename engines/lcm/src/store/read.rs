@@ -310,10 +310,8 @@ pub(super) fn whole(
         None => block.text(slot).to_owned(),
     };
     if row.facts().hash(&raw, &text, &beside) != row.hash {
-        return Err(StoreError::Damaged(format!(
-            "message {} is not what was stored",
-            row.id
-        )));
+        let damage = format!("message {} is not what was stored", row.id);
+        return Err(StoreError::Damaged(damage.into()));
     }
     Ok(StoredMessage {
         row,
@@ -585,11 +583,9 @@ impl<'c> Blocks<'c> {
     /// The block that holds a message, and the message's slot in it.
     fn of(&mut self, key: Key) -> Result<(&Block, usize), StoreError> {
         self.find(key)?.ok_or_else(|| {
-            StoreError::Damaged(format!(
-                "message {} of session {} has no content",
-                key.ordinal(),
-                key.session().0
-            ))
+            let (ordinal, session) = (key.ordinal(), key.session().0);
+            let damage = format!("message {ordinal} of session {session} has no content");
+            StoreError::Damaged(damage.into())
         })
     }
 

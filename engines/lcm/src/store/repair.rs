@@ -54,17 +54,25 @@ impl Store {
     /// newer version; a file without anything readable; a disk without room for a second file, and for a third if
     /// the tables' definitions are damaged. The old file is unchanged then.
     pub fn repair(directory: &Path, progress: impl FnMut(u64, u64)) -> Result<Repair, StoreError> {
-        finish(directory)?;
         let path = directory.join(FILE_NAME);
+        Self::repaired(directory, &path, progress).map_err(|error| error.at(&path))
+    }
+
+    fn repaired(
+        directory: &Path,
+        path: &Path,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<Repair, StoreError> {
+        finish(directory)?;
         // What the disk does not give now may be whole.
-        read_through(&path)?;
+        read_through(path)?;
         let building = directory.join("lcm.sqlite3.repairing");
         let stand_in = directory.join("lcm.sqlite3.stand-in");
         remove_database(&building);
         remove_database(&stand_in);
-        let nothing_left = schema::is_nothing_left(&path)?;
+        let nothing_left = schema::is_nothing_left(path)?;
         let built =
-            open_to_read(&path, &stand_in).and_then(|old| build_anew(&old, &building, progress));
+            open_to_read(path, &stand_in).and_then(|old| build_anew(&old, &building, progress));
         remove_database(&stand_in);
         let (messages, lost, summaries, summaries_lost) = match built {
             Ok(counts) => counts,
@@ -74,7 +82,7 @@ impl Store {
             }
         };
         rename(&building, &directory.join(REPAIRED))?;
-        let kept = finish(directory)?.unwrap_or(path);
+        let kept = finish(directory)?.unwrap_or_else(|| path.to_owned());
         Ok(Repair {
             kept,
             messages,
@@ -178,7 +186,7 @@ fn open_alone(path: &Path) -> Result<Connection, StoreError> {
         "PRAGMA writable_schema = ON; PRAGMA locking_mode = EXCLUSIVE; SELECT * FROM sqlite_schema;",
     );
     match locked.map_err(StoreError::from) {
-        Err(StoreError::Busy) => Err(StoreError::Busy),
+        Err(busy @ StoreError::Busy(_)) => Err(busy),
         // Damage is expected here.
         _ => Ok(old),
     }
@@ -204,22 +212,18 @@ fn build_anew(
         writer.execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
         let rows = salvage::copy(&old.read, &writer)?;
         if rows == 0 && old.held.is_some() {
-            return Err(StoreError::NothingLeft);
+            return Err(StoreError::NothingLeft(PathBuf::new()));
         }
         mend::sessions(&writer)?;
         writer.execute_batch("COMMIT;")?;
     }
     let (messages, lost) = mend::messages(&new, progress)?;
     let (summaries, summaries_lost) = mend::summaries(&new)?;
-    new.writer
-        .take()?
-        .execute_batch("PRAGMA foreign_keys = ON;")?;
+    new.plainly(|writer| writer.execute_batch("PRAGMA foreign_keys = ON;"))?;
     for info in new.read(sessions::sessions_in)? {
         build::catch_up(&new, info.id, || Ok(()))?;
     }
     // Moves the log into the file, so that the file is complete by itself.
-    new.writer
-        .take()?
-        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    new.plainly(|writer| writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))?;
     Ok((messages, lost, summaries, summaries_lost))
 }

@@ -25,12 +25,12 @@ CREATE TABLE sessions(
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT NOT NULL UNIQUE,
     created_at   INTEGER NOT NULL,          -- ms since the epoch
-    touched_at   INTEGER NOT NULL,          -- when something was last delivered; never goes back
+    touched_at   INTEGER NOT NULL,          -- when something was last delivered
     archived_at  INTEGER,
     deleted      INTEGER NOT NULL DEFAULT 0,-- on its way out: only its rows are still to be removed
     next_ordinal INTEGER NOT NULL DEFAULT 0,
     last_host    INTEGER,                   -- the host's id of the last live message
-    order_at     INTEGER NOT NULL DEFAULT 0 -- latest time of a message seen; never goes back
+    order_at     INTEGER NOT NULL DEFAULT 0 -- latest time of a message seen
 );
 -- The ordinals that are part of the conversation now.
 CREATE TABLE live(
@@ -225,7 +225,7 @@ fn header(path: &Path) -> Result<Option<[u8; HEADER_BYTES]>, StoreError> {
     match read.map_err(|error| (error.kind(), error)) {
         Ok(()) => Ok(Some(header)),
         Err((ErrorKind::NotFound | ErrorKind::UnexpectedEof, _)) => Ok(None),
-        Err((ErrorKind::PermissionDenied, _)) => Err(StoreError::ReadOnly),
+        Err((ErrorKind::PermissionDenied, _)) => Err(StoreError::ReadOnly(path.to_owned())),
         Err((_, cause)) => Err(StoreError::File {
             path: path.to_owned(),
             cause,
@@ -238,10 +238,11 @@ fn nothing_left(path: &Path) -> StoreError {
         Ok(file) => format!("has {} bytes, less than a header", file.len()),
         Err(_) => "is gone, and its log is there".to_owned(),
     };
-    StoreError::Damaged(format!(
-        "{0} {what}; {0}-wal may hold more, so keep both",
+    let damage = format!(
+        "it {what}; {}-wal may hold more, so keep both",
         path.display()
-    ))
+    );
+    StoreError::Damaged(damage.into())
 }
 
 fn judge(owner: i64, found: i64, path: &Path) -> Result<(), StoreError> {
@@ -250,7 +251,11 @@ fn judge(owner: i64, found: i64, path: &Path) -> Result<(), StoreError> {
     }
     let known = known_version();
     match found > known {
-        true => Err(StoreError::NewerSchema { found, known }),
+        true => Err(StoreError::NewerSchema {
+            path: path.to_owned(),
+            found,
+            known,
+        }),
         false => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! The one connection that writes, lent to one thread at a time.
 
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -67,7 +68,7 @@ impl Writer {
             .unwrap_or_else(PoisonError::into_inner);
         queue.turns -= usize::from(is_turn);
         if queue.is_lent {
-            return Err(StoreError::Busy);
+            return Err(StoreError::Busy(PathBuf::new()));
         }
         queue.is_lent = true;
         drop(queue);
