@@ -276,7 +276,9 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
                     (answer, false)
                 }
                 // It keeps no conversations, and may have files of theirs all the same.
-                (answer, Some(id)) if keeper.is_recorded_alone(id)? => {
+                (answer @ (Ok(_) | Err(CliError::Usage { .. })), Some(id))
+                    if keeper.is_recorded_alone(id)? =>
+                {
                     let is_left = answer.is_ok();
                     let mut answer = answer.unwrap_or_else(|_| json!({"dry_run": !yes}));
                     answer["sessions"] = json!([id]);
@@ -534,7 +536,7 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
     let shown = keeper.ask(StoreCommand::Show { session })?;
     let count = shown.get("in_conversation").and_then(Value::as_u64);
     let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
-    let (mut after, mut lost, mut last) = (None, 0, None);
+    let (mut after, mut lost, mut last) = (None, 0, None::<MessageId>);
     loop {
         let command = StoreCommand::Export {
             session: id.to_owned(),
@@ -548,7 +550,7 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
             progress.step();
             let ids = message.get("ids").and_then(Value::as_array);
             let mut ids = ids.into_iter().flatten().filter_map(Value::as_u64);
-            last = ids.clone().max().max(last);
+            last = ids.clone().max().map(MessageId).max(last);
             let is_behind = !behind.is_empty() && ids.all(|id| behind.contains(&MessageId(id)));
             match message.get("message").and_then(Value::as_str) {
                 // Codex continues with its summary as an item of the conversation.
@@ -573,9 +575,9 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
     let delivered = keeper.store.delivered(id).map_err(CliError::Sessions)?;
     let delivered = delivered.filter(|delivered| delivered.engine == keeper.engine);
     if let Some(delivered) = delivered
-        && last < delivered.last.map(|last| last.0)
+        && last < delivered.last
     {
-        let what = older_store(&delivered);
+        let what = older_store(&delivered, last);
         terminal::say(&format!("{}\n", terminal::warning(&what)));
         return Ok(NEGATIVE);
     }
@@ -718,7 +720,11 @@ impl Keeper<'_> {
     fn ask(&self, command: StoreCommand) -> Result<Value, CliError> {
         let answer = self.engines.manage(Some(&self.engine), &command);
         answer.map_err(|error| match self.session {
-            _ if matches!(kept::list(self.engines, &self.engine), Ok(None)) => self.keeps_nothing(),
+            _ if is_unsupported(&error)
+                && matches!(kept::list(self.engines, &self.engine), Ok(None)) =>
+            {
+                self.keeps_nothing()
+            }
             Some(session) if is_refusal(&error) => self.refused(session, error),
             _ => CliError::of_keeper(error),
         })
@@ -768,10 +774,18 @@ impl Keeper<'_> {
 }
 
 fn is_refusal(error: &OpenError) -> bool {
-    let OpenError::Call(CallError::Failed { error, .. }) = error else {
-        return false;
-    };
-    matches!(error, EngineError::InvalidInput(_))
+    matches!(engine_error(error), Some(EngineError::InvalidInput(_)))
+}
+
+fn is_unsupported(error: &OpenError) -> bool {
+    matches!(engine_error(error), Some(EngineError::Unsupported(_)))
+}
+
+fn engine_error(error: &OpenError) -> Option<&EngineError> {
+    match error {
+        OpenError::Call(CallError::Failed { error, .. }) => Some(error),
+        _ => None,
+    }
 }
 
 /// What a check finds, and whether all is well. What was delivered to the engine and is not there is not well.
@@ -781,7 +795,8 @@ fn verify(keeper: &Keeper<'_>) -> Result<(Value, bool), CliError> {
         terminal::say(&format!("{}\n", terminal::warning(what)));
     }
     let mut answer = keeper.ask_long("checking", StoreCommand::Verify)?;
-    let lost = match lost(keeper.engines, keeper.store, &keeper.engine, &answer) {
+    let lost = lost(keeper.engines, keeper.store, &keeper.engine, &answer);
+    let lost = match lost.and_then(|lost| Ok([lost, shorter(keeper)?].concat())) {
         // It is among what was found.
         Err(CliError::Sessions(error)) if error.is_damage() => Vec::new(),
         lost => lost?,
@@ -826,11 +841,51 @@ fn lost(
             let way_out = lost
                 .help()
                 .map_or_else(String::new, |help| format!("; {help}"));
-            let lost = format!("{lost}{way_out}");
-            terminal::say(&format!("{}\n", terminal::warning(&lost)));
-            all.push(lost);
+            all.push(format!("{lost}{way_out}"));
         }
     }
+    all.iter()
+        .for_each(|what| terminal::say(&format!("{}\n", terminal::warning(what))));
+    Ok(all)
+}
+
+/// Says of which sessions the engine lacks the end of what was delivered to it.
+fn shorter(keeper: &Keeper<'_>) -> Result<Vec<String>, CliError> {
+    let after = |id: &str, after| {
+        let command = StoreCommand::Export {
+            session: id.to_owned(),
+            after,
+            limit: PAGE,
+        };
+        keeper.engines.manage(Some(&keeper.engine), &command)
+    };
+    let mut all = Vec::new();
+    let delivered = keeper.store.delivered_to(&keeper.engine);
+    for one in delivered.map_err(CliError::Sessions)? {
+        let Some(last) = one.last else { continue };
+        // It knows no message of this id, or no such session.
+        if !matches!(after(&one.session, Some(last.0)), Err(error) if is_refusal(&error)) {
+            continue;
+        }
+        let (mut next, mut kept) = (None, None);
+        while let Ok(page) = after(&one.session, next) {
+            let messages = page.get("messages").and_then(Value::as_array);
+            let ids = messages.into_iter().flatten().map(|one| &one["ids"]);
+            let ids = ids.filter_map(Value::as_array).flatten();
+            kept = ids.filter_map(Value::as_u64).max().max(kept);
+            next = page.get("next").and_then(Value::as_u64);
+            if next.is_none() {
+                // Or it was deleted since.
+                let now = keeper.store.delivered(&one.session);
+                if now.map_err(CliError::Sessions)?.is_some() {
+                    all.push(older_store(&one, kept.map(MessageId)));
+                }
+                break;
+            }
+        }
+    }
+    all.iter()
+        .for_each(|what| terminal::say(&format!("{}\n", terminal::warning(what))));
     Ok(all)
 }
 

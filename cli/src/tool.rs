@@ -106,7 +106,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         if seen.map(|seen| seen.last) < delivered.last {
             terminal::say(&format!(
                 "{}\n",
-                terminal::warning(&older_store(&delivered))
+                terminal::warning(&older_store(&delivered, seen.map(|seen| seen.last)))
             ));
         }
     }
@@ -205,18 +205,24 @@ fn is_of_storage(error: &SessionError) -> bool {
     )
 }
 
-pub(crate) fn older_store(delivered: &Delivered) -> String {
+/// What to say of an engine whose last message of a session is `kept`, and not the last one that was delivered.
+pub(crate) fn older_store(delivered: &Delivered, kept: Option<MessageId>) -> String {
     let Delivered {
         session,
         engine,
+        last,
         messages,
-        ..
     } = delivered;
+    let kept = kept.map_or_else(
+        || "it has none of them".to_owned(),
+        |kept| format!("{kept} is its last"),
+    );
     format!(
         "the engine `{engine}` has not all of the {} messages of the session `{session}` that were delivered \
-         to it: its store is an older one. The session's next turn delivers them again, and so does \
-         `contexture import FILE --session {session}`",
-        grouped(*messages)
+         to it, up to {}: {kept}. Its store is an older one, or lost its log (the file with -wal at its end). The \
+         session's next turn delivers them again, and so does `contexture import FILE --session {session}`",
+        grouped(*messages),
+        last.unwrap_or_default(),
     )
 }
 

@@ -35,21 +35,25 @@ fn all_under(folder: &Path) -> Vec<std::path::PathBuf> {
 
 /// Runs it under this umask, in a home that it has to make.
 fn run_under(home: &Home, umask: &str, args: &[&str]) -> Ran {
-    let plain = home.command(args.iter().copied());
     let mut command = Command::new("sh");
-    command
-        .args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")])
-        .arg(plain.get_program())
+    command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]);
+    let mut command = through(command, &home.command(args.iter().copied()));
+    let new_home = home.path("new/home");
+    ran(command.env("CONTEXTURE_HOME", new_home).output().unwrap())
+}
+
+/// The program with its arguments and environment, run by another one that takes them as its last arguments.
+fn through(mut runs: Command, plain: &Command) -> Command {
+    runs.arg(plain.get_program())
         .args(plain.get_args())
         .current_dir(plain.get_current_dir().unwrap());
     for (name, value) in plain.get_envs() {
         match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
+            Some(value) => runs.env(name, value),
+            None => runs.env_remove(name),
         };
     }
-    let new_home = home.path("new/home");
-    ran(command.env("CONTEXTURE_HOME", new_home).output().unwrap())
+    runs
 }
 
 fn done(ran: &Ran) {
@@ -391,20 +395,64 @@ fn a_full_disk_is_read_and_whoever_would_write_is_told() {
         return;
     };
     done(&home.run(["import", "chat.json", "--session", "s"]));
+    home.put("results.json", &with_results(24));
+    for engine in ["tiered", "virtual-files"] {
+        done(&compacted_by(&home, engine));
+    }
+    home.put("tidy/plugin.yaml", "name: tidy\nversion: 0.1.0\n");
+    let library = format!(
+        "{}tidy{}",
+        std::env::consts::DLL_PREFIX,
+        std::env::consts::DLL_SUFFIX
+    );
+    home.put(&format!("tidy/{library}"), &"no code ".repeat(9_000));
     disk.fill();
     check_reads(&home);
-    for args in [
-        ["import", "longer.json", "--session", "s"].as_slice(),
-        &["sessions", "delete", "s", "--yes"],
-        &["sessions", "gc", "--yes"],
-        &["sessions", "archive", "s"],
+    let before = all_under(Path::new(&home.path("home")));
+    // What writes: the arguments, and the file that the error names.
+    for (args, file) in [
+        (
+            ["import", "longer.json", "--session", "s"].as_slice(),
+            ".sqlite3",
+        ),
+        (&["sessions", "delete", "s", "--yes"], ".sqlite3"),
+        (&["sessions", "gc", "--yes"], ".sqlite3"),
+        (&["sessions", "archive", "s"], ".sqlite3"),
+        (&["sessions", "restore", "tiered"], "sessions.sqlite3"),
+        (&["plugins", "install", "tidy", "--yes"], "/home/plugins"),
+        (
+            &["compress", "longer.json", "-o", "home/out.json"],
+            "home/out.json",
+        ),
+        (
+            &["compress", "chat.json", "--report", "home/report.json"],
+            "home/report.json",
+        ),
     ] {
         let ran = home.run(args.iter().copied());
         assert_eq!(ran.code, 3, "{args:?}: {}{}", ran.stdout, ran.stderr);
-        for says in ["disk is full", ".sqlite3"] {
-            assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
-        }
+        let way_out = ["room on", "free some space"];
+        let says_it = way_out.iter().any(|says| ran.stderr.contains(says));
+        assert!(
+            says_it && ran.stderr.contains(file),
+            "{args:?}: {}",
+            ran.stderr
+        );
+        // Nothing of it is there, whole or in part.
+        let mut made = all_under(Path::new(&home.path("home")));
+        made.retain(|path| !before.contains(path));
+        made.retain(|path| !path.is_dir() && !path.to_string_lossy().contains("sqlite3-"));
+        assert!(made.is_empty(), "{args:?}: {made:?}");
     }
+    // The result goes to a file that a shell opened there.
+    let out = std::fs::File::create(home.path("home/export.jsonl")).unwrap();
+    let mut export = home.command(["sessions", "export", "s"]);
+    let ran = ran(export.stdout(out).output().unwrap());
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    for says in ["stdout", "No space left", "not whole"] {
+        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+    }
+    done(&home.run(["tool", "file_list", "--session", "virtual-files"]));
     // A copy is whole or not there.
     let copy = home.path("home/copy");
     for engine in [&[][..], &["--engine", "lcm"]] {
@@ -779,21 +827,25 @@ fn with_results(turns: usize) -> String {
 fn sessions_of_all_engines(home: &Home) {
     home.put("results.json", &with_results(24));
     for engine in ENGINES {
-        let ran = home.run([
-            "compress",
-            "results.json",
-            "--session",
-            engine,
-            "--engine",
-            engine,
-            "--context-length",
-            "20000",
-            "--force",
-            "-o",
-            &format!("{engine}.json"),
-        ]);
-        done(&ran);
+        done(&compacted_by(home, engine));
     }
+}
+
+/// Compacts `results.json` in a session that is called as its engine is.
+fn compacted_by(home: &Home, engine: &str) -> Ran {
+    home.run([
+        "compress",
+        "results.json",
+        "--session",
+        engine,
+        "--engine",
+        engine,
+        "--context-length",
+        "20000",
+        "--force",
+        "-o",
+        &format!("{engine}.json"),
+    ])
 }
 
 const ENGINES: [&str; 5] = ["compressor", "lcm", "tiered", "two-layer", "virtual-files"];
@@ -835,7 +887,7 @@ fn what_is_kept(home: &Home) -> Vec<String> {
     said
 }
 
-/// Copies what a backup holds into a home of its own.
+/// Copies a home, or what a backup holds, into a home of its own.
 fn put_back(backup: &str) -> Home {
     let home = Home::new();
     let copied = Command::new("cp")
@@ -932,4 +984,194 @@ fn a_backup_beside_sessions_that_are_written_is_whole() {
         done(&other.run(["sessions", "verify"]));
         what_is_kept(&other);
     }
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Wrong {
+    Unreadable,
+    ReadOnly,
+    AFolder,
+    Locked,
+    Truncated,
+    NotSqlite,
+}
+
+impl Wrong {
+    /// Does it to a file. A lock lasts as long as what this returns.
+    fn befall(self, path: &str) -> Option<rusqlite::Connection> {
+        let bytes = std::fs::read(path).unwrap();
+        match self {
+            Self::Unreadable => set_mode(path, 0),
+            Self::ReadOnly => set_mode(path, 0o400),
+            Self::AFolder => {
+                std::fs::remove_file(path).unwrap();
+                std::fs::create_dir(path).unwrap();
+            }
+            Self::Truncated => std::fs::write(path, &bytes[..bytes.len() / 2]).unwrap(),
+            Self::NotSqlite => std::fs::write(path, "not a database ".repeat(900)).unwrap(),
+            Self::Locked => {
+                let other = rusqlite::Connection::open(path).unwrap();
+                let lock = "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE";
+                other.execute_batch(lock).unwrap();
+                return Some(other);
+            }
+        }
+        None
+    }
+}
+
+/// A command that permissions bind, also if root runs it.
+fn bound(home: &Home, args: &[&str]) -> Command {
+    let plain = home.command(args.iter().copied());
+    if !rustix::process::geteuid().is_root() {
+        return plain;
+    }
+    const FREEDOMS: &str = "-dac_override,-dac_read_search,-fowner";
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", FREEDOMS, "--inh-caps", FREEDOMS]);
+    through(command, &plain)
+}
+
+/// Every command that reads or writes what is kept.
+const ON_STORES: [&[&str]; 25] = [
+    &["sessions", "list"],
+    &["sessions", "show", "lcm"],
+    &["sessions", "export", "lcm"],
+    &["sessions", "export", "tiered"],
+    &["sessions", "restore", "tiered"],
+    &["sessions", "archive", "lcm"],
+    &["sessions", "archive", "lcm", "--undo"],
+    &["sessions", "index"],
+    &["sessions", "verify"],
+    &["sessions", "repair"],
+    &["sessions", "repair", "--yes"],
+    &["sessions", "backup", "copy"],
+    &["sessions", "backup", "--engine", "lcm", "copy.sqlite3"],
+    &["sessions", "gc"],
+    &["sessions", "gc", "--yes"],
+    &["sessions", "delete", "lcm"],
+    &["sessions", "delete", "lcm", "--yes"],
+    &[
+        "sessions",
+        "delete",
+        "virtual-files",
+        "--engine",
+        "virtual-files",
+        "--yes",
+    ],
+    &["import", "results.json", "--session", "lcm"],
+    &[
+        "compress",
+        "results.json",
+        "--session",
+        "lcm",
+        "-o",
+        "out.json",
+    ],
+    &[
+        "compress",
+        "results.json",
+        "--session",
+        "tiered",
+        "-o",
+        "out.json",
+    ],
+    &[
+        "compress",
+        "results.json",
+        "--session",
+        "virtual-files",
+        "-o",
+        "out.json",
+    ],
+    &[
+        "tool",
+        "lcm_grep",
+        r#"{"pattern": "needle_3 ", "scope": "messages"}"#,
+        "--session",
+        "lcm",
+    ],
+    &["tool", "file_list", "--session", "virtual-files"],
+    &["mcp", "--session", "lcm"],
+];
+
+#[test]
+#[cfg(target_os = "linux")]
+fn whatever_is_wrong_with_a_store_its_file_is_named_or_the_answer_is_right() {
+    use Wrong::*;
+
+    let origin = Home::new();
+    sessions_of_all_engines(&origin);
+    let journal = all_under(Path::new(&origin.path("home")));
+    let journal = journal.iter().find(|path| path.ends_with("journal.jsonl"));
+    let journal = journal.unwrap().strip_prefix(origin.path("")).unwrap();
+    let kinds = [Unreadable, ReadOnly, AFolder, Locked, Truncated, NotSqlite];
+    let stores = ["home/sessions.sqlite3", "home/engines/lcm/lcm.sqlite3"];
+    let mut all: Vec<_> = (kinds.iter())
+        .flat_map(|kind| stores.map(|store| (*kind, store)))
+        .collect();
+    // A journal that ends early is what a crash leaves.
+    all.extend(
+        kinds[..3]
+            .iter()
+            .map(|kind| (*kind, journal.to_str().unwrap())),
+    );
+    // Without the home's own name, and the time.
+    let said = |home: &Home, ran: &Ran| {
+        let said = ran.stdout.replace(&home.path(""), "");
+        let lines = said.lines().filter(|line| !line.contains("\"archived\":"));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let home_of = || {
+        let home = put_back(&origin.path("home"));
+        home.put("results.json", &with_results(24));
+        home
+    };
+    let right: Vec<_> = (ON_STORES.iter())
+        .map(|args| {
+            let home = home_of();
+            let ran = home.run(args.iter().copied());
+            (ran.code, said(&home, &ran))
+        })
+        .collect();
+    let wrong = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let (right, wrong, said, home_of) = (&right, &wrong, &said, &home_of);
+        for part in all.chunks(all.len().div_ceil(4)) {
+            scope.spawn(move || {
+                for (kind, store) in part {
+                    for (args, right) in ON_STORES.iter().zip(right) {
+                        let home = home_of();
+                        let path = home.path(store);
+                        let lock = kind.befall(&path);
+                        let before = std::fs::read(&path).ok();
+                        let mut command = bound(&home, args);
+                        let ran = ran(command.stdin(Stdio::null()).output().unwrap());
+                        drop(lock);
+                        let is_named = format!("{}{}", ran.stdout, ran.stderr).contains(&path);
+                        let is_right = (ran.code, said(&home, &ran)) == *right;
+                        let is_untouched = std::fs::read(&path).ok() == before
+                            || is_right
+                            || args.contains(&"repair");
+                        if !(0..=3).contains(&ran.code) || !(is_named || is_right) || !is_untouched {
+                            let what = format!(
+                                "{kind:?} {store}, {args:?}: {} named {is_named} right {is_right} untouched {is_untouched}\n{}{}",
+                                ran.code, ran.stdout, ran.stderr
+                            );
+                            wrong.lock().unwrap().push(what);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        all.len() * ON_STORES.len(),
+        wrong.join("\n")
+    );
 }

@@ -311,6 +311,71 @@ async fn a_gateway_that_is_killed_in_a_stream_loses_nothing() {
     }
 }
 
+/// After a kill, what came last is in the store's log alone. What is missing is said, and the next turn brings it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_is_lost_or_cut_after_a_kill_is_said() {
+    let (provider, home) = (StandIn::start(), Home::new());
+    before(&provider, &home, LCM, "");
+    provider.answer_with(|_| Answer::text("Yes."));
+    let mut serving = Serving::start(&home);
+    let mut agent = Agent::new(Api::Messages, &serving.base, "s");
+    let mut asked = Vec::new();
+    for number in 0..5 {
+        asked.push(format!("Question {number}"));
+        agent.user(&asked[number]);
+        assert_eq!(agent.go_on().await.text, "Yes.");
+    }
+    serving.kill();
+    let store = home.path().join("engines/lcm/lcm.sqlite3");
+    let wal = home.path().join("engines/lcm/lcm.sqlite3-wal");
+    let files = [&store, &wal].map(|path| std::fs::read(path).unwrap());
+    let size = files[1].len();
+    assert!(size > 40_000, "{size}");
+    let mut counts = Vec::new();
+    for room in [
+        None,
+        Some(0),
+        Some(size / 4),
+        Some(size / 2),
+        Some(size - 1),
+    ] {
+        std::fs::write(&store, &files[0]).unwrap();
+        let _ = std::fs::remove_file(store.with_extension("sqlite3-shm"));
+        match room {
+            None => std::fs::remove_file(&wal).unwrap(),
+            Some(bytes) => std::fs::write(&wal, &files[1][..bytes]).unwrap(),
+        }
+        let run = |args: &[&str]| {
+            let output = home.contexture(args).output().unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(text).unwrap())
+        };
+        let (code, verified) = run(&["sessions", "verify"]);
+        let (export, exported) = run(&["sessions", "export", "s"]);
+        for (code, said) in [(code, &verified), (export, &exported)] {
+            assert_ne!(code, Some(0), "{room:?}: {said}");
+            assert!(
+                said.contains("`s`") && said.contains("import FILE"),
+                "{room:?}: {said}"
+            );
+        }
+        let kept = exported.matches("Question ").count();
+        counts.push(kept);
+        if kept > 0 {
+            assert!(exported.contains(", up to m"), "{room:?}: {exported}");
+        }
+    }
+    counts.dedup();
+    assert!(counts.len() > 1, "some logs hold a part of it: {counts:?}");
+    serving = Serving::start(&home);
+    agent.base = serving.base.clone();
+    asked.push("Question 5".to_owned());
+    agent.user("Question 5");
+    assert_eq!(agent.go_on().await.text, "Yes.");
+    drop(serving);
+    assert_whole(&home, "s", &asked);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_costs_no_answer_and_no_session() {
     let (provider, home) = (StandIn::start(), Home::new());

@@ -138,7 +138,7 @@ fn way_to_write(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     match error.kind() {
         StorageFull | QuotaExceeded => "the disk is full: make room on it",
-        _ => "check that the file and its directory can be written",
+        _ => "check the permissions of the file and its directory",
     }
 }
 
@@ -157,7 +157,7 @@ fn way_out(error: &rusqlite::Error) -> &'static str {
         Some(ErrorCode::SystemIoFailure) => {
             "the disk failed or is out of reach, and the file may be whole: see to the disk"
         }
-        _ => "check that the file and its directory can be written",
+        _ => "check the permissions of the file and its directory",
     }
 }
 

@@ -93,24 +93,35 @@ fn copy_folder<E: From<RecordError>>(
             name.strip_suffix(suffix)
                 .is_some_and(|of| from.join(of).exists())
         });
+        let is_named = |kind| path.extension().is_some_and(|extension| extension == kind);
         if kind.is_dir() {
+            if is_named("sqlite3") || is_named("jsonl") {
+                damaged.push(format!("{} is a folder", path.display()));
+            }
             copy_folder(&path, &to, take, damaged)?;
-        } else if is_log || !kind.is_file() {
-        } else if is_database(&path) {
+        }
+        if is_log || !kind.is_file() {
+            continue;
+        }
+        // Of a file that cannot be read, its own name says more than that of the copy.
+        let opened = fs::File::open(&path).map_err(written(&path))?;
+        if is_database(opened) {
             if !take(&path, &to)? {
                 copy_database(&path, &to, damaged)?;
             }
         } else {
+            if is_named("sqlite3") {
+                damaged.push(format!("{} is no database", path.display()));
+            }
             copy_file(&path, &to).map_err(written(&to))?;
         }
     }
     Ok(())
 }
 
-fn is_database(path: &Path) -> bool {
+fn is_database(mut file: fs::File) -> bool {
     let mut head = [0; SQLITE.len()];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head == SQLITE
+    file.read_exact(&mut head).is_ok() && head == SQLITE
 }
 
 /// Copies a database as of one moment; the files as they are where it is damaged.
