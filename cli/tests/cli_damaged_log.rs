@@ -22,7 +22,7 @@ fn two_values_in_one_line_of_a_log_are_two_lines() {
     lines[0] = format!("{SUMMARY}{}", lines[0]);
     home.put("first.jsonl", &lines.join("\n"));
     for file in ["log.jsonl", "first.jsonl"] {
-        let ran = home.run(["import", file, "--session", file]);
+        let ran = home.contexture(format!("import {file} --session {file}"));
         assert_eq!(ran.code, 0, "{file}: {}", ran.stderr);
         assert_eq!(json(&ran.stdout)["new"], 40, "{file}");
         assert!(!ran.stderr.contains("warning"), "{file}: {}", ran.stderr);
@@ -57,7 +57,7 @@ fn lines_that_cannot_be_read_are_named_once_and_stay_as_they_are() {
         "5000",
     ];
     let ran = home.run(compress);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     assert!(ran.stdout.starts_with(&log), "passed through untouched");
     assert!(ran.stdout.len() > log.len(), "{}", ran.stderr);
     assert_eq!(
@@ -66,27 +66,19 @@ fn lines_that_cannot_be_read_are_named_once_and_stay_as_they_are() {
         "{}",
         ran.stderr
     );
-    assert!(
-        ran.stderr.contains("lines 8, 22 of the log"),
-        "{}",
-        ran.stderr
-    );
+    ran.stderr_has("lines 8, 22 of the log");
     assert!(!ran.stderr.contains('\u{1}'));
-    let imported = home.run(["import", "log.jsonl", "--session", "s"]);
+    let imported = home.contexture("import log.jsonl --session s");
     assert_eq!(json(&imported.stdout)["new"], 40, "{}", imported.stderr);
     let strict = home.run([&compress[..], &["--strict"]].concat());
     assert_eq!((strict.code, strict.stdout.as_str()), (2, ""));
-    assert!(
-        strict.stderr.contains("line 8, column 1"),
-        "{}",
-        strict.stderr
-    );
+    strict.stderr_has("line 8, column 1");
     let sound = claude_code_log(40);
     home.put("sound.jsonl", &sound);
-    assert_eq!(home.run(["compress", "sound.jsonl", "--strict"]).code, 0);
+    assert_eq!(home.contexture("compress sound.jsonl --strict").code, 0);
     home.put("cut.jsonl", &sound[..sound.len() - 30]);
-    assert_eq!(home.run(["compress", "cut.jsonl"]).code, 0);
-    assert_eq!(home.run(["compress", "cut.jsonl", "--strict"]).code, 2);
+    assert_eq!(home.contexture("compress cut.jsonl").code, 0);
+    assert_eq!(home.contexture("compress cut.jsonl --strict").code, 2);
 }
 
 #[test]
@@ -108,7 +100,7 @@ fn what_is_no_log_is_refused_where_it_is_damaged() {
         format!("a\nb\nc\n{}", claude_code_log(3)),
     ] {
         home.put("damaged.json", &damaged);
-        let ran = home.run(["compress", "damaged.json"]);
+        let ran = home.contexture("compress damaged.json");
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{damaged:.200}");
     }
 }
@@ -147,14 +139,5 @@ fn thinking_stays_with_what_it_leads_to() {
         log.push_str(&format!("{line}\n"));
     }
     home.put("log.jsonl", &log);
-    let ran = home.run([
-        "compress",
-        "log.jsonl",
-        "--engine",
-        "compressor",
-        "--force",
-        "--context-length",
-        "1000",
-    ]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    home.done("compress log.jsonl --engine compressor --force --context-length 1000");
 }

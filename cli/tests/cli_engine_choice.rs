@@ -29,7 +29,7 @@ fn with(args: &[&'static str], more: &[&'static str]) -> Vec<&'static str> {
 
 /// It ends well, and says each of these.
 fn says(ran: &Ran, parts: &[&str]) {
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     for part in parts {
         assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
     }
@@ -37,7 +37,7 @@ fn says(ran: &Ran, parts: &[&str]) {
 
 fn runs(home: &Home, args: &[&str], engine: &str) -> Ran {
     let ran = home.run(args.iter().copied());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     let took = format!("engine    {engine} (");
     assert!(ran.stderr.contains(&took), "no {took} in {}", ran.stderr);
     ran
@@ -65,12 +65,8 @@ fn an_import_takes_the_configured_engine_where_one_is_written() {
     assert_eq!(json(&plain.stdout)["engine"], "lcm");
     let written = home(COMPRESSOR);
     let ran = written.run(IMPORT);
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
-    assert!(
-        ran.stderr.contains("`compressor` keeps no sessions"),
-        "{}",
-        ran.stderr
-    );
+    ran.exits(2);
+    ran.stderr_has("`compressor` keeps no sessions");
     let ran = written.run(with(&IMPORT, &["--engine", "lcm"]));
     assert_eq!(json(&ran.stdout)["engine"], "lcm");
 }
@@ -87,10 +83,10 @@ fn a_known_session_goes_on_with_its_own_engine() {
     let asked = home.run(STATUS);
     says(&asked, &["the engine is `lcm`"]);
     says(
-        &home.run(["sessions", "show", "s"]),
+        &home.contexture("sessions show s"),
         &["the engine is `lcm`"],
     );
-    says(&home.run(["sessions", "list"]), &["the engine is `lcm`"]);
+    says(&home.contexture("sessions list"), &["the engine is `lcm`"]);
 
     for command in [&COMPRESS[..], &with(&COMPRESS, &["--dry-run"]), &IMPORT] {
         let ran = home.run(with(command, &["--engine", "compressor"]));
@@ -118,25 +114,20 @@ fn a_session_is_handed_over_where_that_is_asked_for_and_says_so() {
 
     // Its tools went with the engine, and the way to them is said.
     let ran = home.run(STATUS);
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
-    assert!(ran.stderr.contains("add --engine lcm"), "{}", ran.stderr);
+    ran.exits(2);
+    ran.stderr_has("add --engine lcm");
     assert_eq!(home.run(with(&STATUS, &["--engine", "lcm"])).code, 0);
     for command in ["show", "export", "archive"] {
-        let ran = home.run(["sessions", command, "s"]);
-        assert_eq!(ran.code, 2, "{}", ran.stdout);
+        let ran = home.contexture(format!("sessions {command} s"));
+        ran.exits(2);
         for part in ["`compressor` keeps no sessions", "--engine lcm"] {
             assert!(ran.stderr.contains(part), "{command}: {}", ran.stderr);
         }
     }
-    let shown = home.run(["sessions", "show", "s", "--engine", "lcm"]);
-    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    home.done("sessions show s --engine lcm");
     let ran = home.run(IMPORT);
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
-    assert!(
-        ran.stderr.contains("--engine lcm --rebind"),
-        "{}",
-        ran.stderr
-    );
+    ran.exits(2);
+    ran.stderr_has("--engine lcm --rebind");
     let back = home.run(with(&IMPORT, &["--engine", "lcm", "--rebind"]));
     says(
         &back,
@@ -158,5 +149,5 @@ fn a_session_is_handed_over_where_that_is_asked_for_and_says_so() {
     );
     let ran = home.run(STATUS);
     says(&ran, &[]);
-    assert!(!ran.stderr.contains("note:"), "{}", ran.stderr);
+    ran.stderr_lacks("note:");
 }

@@ -25,19 +25,14 @@ fn library(home: &Home, name: &str, text: &str) {
 #[test]
 fn the_list_shows_every_engine_its_state_and_why_one_runs() {
     let home = Home::new();
-    let ran = home.run(["engines", "list"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.done("engines list");
     let runs = |line: &str| {
         line.split_whitespace()
             .take(3)
             .eq(["*", "compressor", "builtin"])
     };
     assert!(ran.stdout.lines().any(runs), "{}", ran.stdout);
-    assert!(
-        ran.stdout.contains("this one is the default"),
-        "{}",
-        ran.stdout
-    );
+    ran.stdout_has("this one is the default");
 
     plugin(
         &home,
@@ -46,7 +41,7 @@ fn the_list_shows_every_engine_its_state_and_why_one_runs() {
     );
     plugin(&home, "broken", "name: other\nversion: \"1\"\n");
     home.put("home/config.yaml", "context: {engine: source}\n");
-    let ran = home.run(["engines", "list", "--json"]);
+    let ran = home.contexture("engines list --json");
     let listed = json(&ran.stdout);
     let engines = listed["engines"].as_array().unwrap();
     let of = |name: &str| {
@@ -76,7 +71,7 @@ fn the_list_shows_every_engine_its_state_and_why_one_runs() {
     );
     assert_eq!(listed["running"]["requested"], "source");
     assert_eq!(listed["running"]["engine"], "compressor");
-    let text = home.run(["engines", "list"]).stdout;
+    let text = home.contexture("engines list").stdout;
     assert!(
         text.contains("names `source`, which cannot run")
             && text.contains("contexture plugins build"),
@@ -91,7 +86,7 @@ fn every_list_is_to_be_had_as_json() {
     plugin(&home, "broken", "name: [\n");
     let of = |args: &[&str]| {
         let ran = home.run(args.iter().copied());
-        assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
+        ran.exits(0);
         json(&ran.stdout)
     };
     let engines = of(&["engines", "--json"]);
@@ -116,7 +111,7 @@ fn listing_runs_no_code_of_a_plugin() {
     plugin(&home, "ready", "name: ready\nversion: \"1\"\n");
     library(&home, "ready", "no library at all");
     home.put("home/config.yaml", "context: {engine: ready}\n");
-    let listed = json(&home.run(["engines", "list", "--json"]).stdout);
+    let listed = json(&home.contexture("engines list --json").stdout);
     assert_eq!(
         listed["running"]["engine"], "ready",
         "it is found, and not loaded"
@@ -139,7 +134,7 @@ fn show_tells_the_settings_and_hints_at_a_slip() {
         "home/config.yaml",
         "context: {engines: {tail: {keep: 7}}}\n",
     );
-    let text = home.run(["engines", "show", "tail"]).stdout;
+    let text = home.contexture("engines show tail").stdout;
     for part in [
         "not built",
         "keep",
@@ -151,31 +146,21 @@ fn show_tells_the_settings_and_hints_at_a_slip() {
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    let shown = json(&home.run(["engines", "show", "tail", "--json"]).stdout);
+    let shown = json(&home.contexture("engines show tail --json").stdout);
     assert_eq!(shown["settings_schema"]["keep"]["type"], "integer");
     assert_eq!(shown["settings"]["keep"], 7);
-    let shown = json(&home.run(["engines", "show", "compressor", "--json"]).stdout);
+    let shown = json(&home.contexture("engines show compressor --json").stdout);
     assert_eq!(shown["settings_schema"]["threshold"]["default"], 0.5);
-    let ran = home.run(["engines", "show", "compresser"]);
+    let ran = home.contexture("engines show compresser");
     assert_eq!(ran.code, 2);
-    assert!(
-        ran.stderr.contains("did you mean `compressor`?"),
-        "{}",
-        ran.stderr
-    );
+    ran.stderr_has("did you mean `compressor`?");
 }
 
 #[test]
 fn the_doctor_is_content_with_the_defaults_and_names_what_is_wrong() {
     let home = Home::new();
-    let ran = home.run(["engines", "doctor"]);
-    assert_eq!(ran.code, 0, "{}", ran.stdout);
-    assert!(
-        ran.stdout
-            .contains("the built-in compressor loads, opens and answers"),
-        "{}",
-        ran.stdout
-    );
+    let ran = home.done("engines doctor");
+    ran.stdout_has("the built-in compressor loads, opens and answers");
 
     let bad: [(&str, &str); 5] = [
         ("modle: {}\n", "did you mean `model`?"),
@@ -189,10 +174,10 @@ fn the_doctor_is_content_with_the_defaults_and_names_what_is_wrong() {
     ];
     for (config, part) in bad {
         home.put("home/config.yaml", config);
-        let ran = home.run(["engines", "doctor"]);
+        let ran = home.contexture("engines doctor");
         assert_eq!(ran.code, 1, "{config}: {}", ran.stdout);
         assert!(ran.stdout.contains(part), "{config}: {}", ran.stdout);
-        let told = json(&home.run(["engines", "doctor", "--json"]).stdout);
+        let told = json(&home.contexture("engines doctor --json").stdout);
         assert_eq!(told["healthy"], false, "{config}");
     }
 
@@ -200,13 +185,9 @@ fn the_doctor_is_content_with_the_defaults_and_names_what_is_wrong() {
     home.put("home/config.yaml", "context: {engine: fake}\n");
     plugin(&home, "fake", "name: fake\nversion: \"1\"\n");
     library(&home, "fake", "not a library");
-    let ran = home.run(["engines", "doctor"]);
+    let ran = home.contexture("engines doctor");
     assert_eq!(ran.code, 1);
-    assert!(
-        ran.stdout.contains("`fake` cannot be loaded"),
-        "{}",
-        ran.stdout
-    );
+    ran.stdout_has("`fake` cannot be loaded");
 }
 
 #[cfg(unix)]
@@ -222,10 +203,10 @@ fn the_doctor_notices_a_home_that_cannot_be_written() {
         eprintln!("skipped: this user may write everywhere");
         return;
     }
-    let ran = home.run(["engines", "doctor"]);
+    let ran = home.contexture("engines doctor");
     set(0o700);
-    assert_eq!(ran.code, 1, "{}", ran.stdout);
-    assert!(ran.stdout.contains("cannot be written"), "{}", ran.stdout);
+    ran.exits(1);
+    ran.stdout_has("cannot be written");
 }
 
 #[test]
@@ -264,7 +245,7 @@ fn a_plugin_is_built_and_its_library_put_beside_its_manifest() {
         std::fs::metadata(&built).unwrap().len() > 1_000,
         "a library, and not the old one"
     );
-    let listed = home.run(["plugins", "list"]).stdout;
+    let listed = home.contexture("plugins list").stdout;
     assert!(listed.contains("my-engine  0.3.0    ready"), "{listed}");
 
     // A build that fails leaves the library that is there.
@@ -294,14 +275,13 @@ fn a_plugin_is_built_and_its_library_put_beside_its_manifest() {
 #[test]
 fn config_check_names_every_problem() {
     let home = Home::new();
-    assert_eq!(home.run(["config", "check"]).code, 0);
+    assert_eq!(home.contexture("config check").code, 0);
     home.put("home/config.yaml", "compression: {threshold: 0.4}\n");
-    let ran = home.run(["config", "check"]);
-    assert_eq!(ran.code, 0);
-    assert!(ran.stdout.contains("no problems"), "{}", ran.stdout);
+    let ran = home.done("config check");
+    ran.stdout_has("no problems");
 
     home.put("home/config.yaml", "compresion: {}\nhygeine: {}\n");
-    let ran = home.run(["config", "check"]);
+    let ran = home.contexture("config check");
     assert_eq!(ran.code, 2);
     for part in [
         "did you mean `compression`?",
@@ -311,9 +291,9 @@ fn config_check_names_every_problem() {
         assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
     }
     home.put("home/config.yaml", "compression: {threshold: 7}\n");
-    let ran = home.run(["config", "check"]);
+    let ran = home.contexture("config check");
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("from 0 to 1"), "{}", ran.stderr);
+    ran.stderr_has("from 0 to 1");
 
     // The settings of an engine are checked by the schema that its manifest declares.
     plugin(
@@ -322,14 +302,9 @@ fn config_check_names_every_problem() {
         "name: tail\nversion: \"1\"\nsettings: {keep: {type: integer}}\n",
     );
     home.put("home/config.yaml", "context: {engines: {tail: {kep: 7}}}\n");
-    let ran = home.run(["config", "check"]);
+    let ran = home.contexture("config check");
     assert_eq!(ran.code, 2);
-    assert!(
-        ran.stderr
-            .contains("did you mean `context.engines.tail.keep`?"),
-        "{}",
-        ran.stderr
-    );
+    ran.stderr_has("did you mean `context.engines.tail.keep`?");
 }
 
 #[test]
@@ -339,8 +314,8 @@ fn config_check_names_a_folder_that_is_no_embedder() {
     let text =
         format!("context:\n  engine: lcm\n  engines:\n    lcm:\n      embedder: {missing}\n");
     home.put("home/config.yaml", &text);
-    let ran = home.run(["config", "check"]);
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    let ran = home.contexture("config check");
+    ran.exits(2);
     let file = format!("{missing}/model.onnx");
     for part in [
         "config.yaml:",
@@ -356,17 +331,16 @@ fn config_check_names_a_folder_that_is_no_embedder() {
 fn config_check_names_an_engine_that_is_not_there() {
     let home = Home::new();
     home.put("home/config.yaml", "context:\n  engine: lmc\n");
-    let ran = home.run(["config", "check"]);
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    let ran = home.contexture("config check");
+    ran.exits(2);
     for part in ["config.yaml:2:11", "no engine `lmc`", "did you mean `lcm`?"] {
         assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
     }
-    let ran = home.run(["engines", "show", "lmc"]);
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
-    assert!(ran.stderr.contains("did you mean `lcm`?"), "{}", ran.stderr);
+    let ran = home.contexture("engines show lmc");
+    ran.exits(2);
+    ran.stderr_has("did you mean `lcm`?");
     home.put("home/config.yaml", "context:\n  engine: lcm\n");
-    let ran = home.run(["config", "check"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    home.done("config check");
 }
 
 #[test]
@@ -376,24 +350,19 @@ fn a_plugin_that_cannot_run_is_told_with_the_reason_and_the_way_out() {
     plugin(&home, "source", "name: source\nversion: \"1\"\n");
     plugin(&home, "text", "name: text\nversion: \"1\"\n");
     library(&home, "text", &"no library ".repeat(50));
-    let run = |engine| home.run(["compress", "chat.json", "--engine", engine]);
+    let run = |engine| home.contexture(format!("compress chat.json --engine {engine}"));
     let ran = run("source");
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    ran.exits(2);
     for part in ["not built", "`contexture plugins build`"] {
         assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
     }
     let ran = run("text");
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
-    assert!(ran.stderr.contains("text"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("dlopen failed"), "{}", ran.stderr);
+    ran.exits(2);
+    ran.stderr_has("text");
+    ran.stderr_lacks("dlopen failed");
     // The system's words.
     #[cfg(target_os = "linux")]
-    assert!(
-        ran.stderr
-            .contains("cannot be opened as a library: invalid ELF header"),
-        "{}",
-        ran.stderr
-    );
+    ran.stderr_has("cannot be opened as a library: invalid ELF header");
 }
 
 #[test]
@@ -401,7 +370,7 @@ fn config_check_names_settings_that_contradict_each_other() {
     let home = Home::new();
     let check = |text: &str, says: &[&str]| {
         home.put("home/config.yaml", text);
-        let ran = home.run(["config", "check"]);
+        let ran = home.contexture("config check");
         assert_eq!(ran.code, 2, "{text}: {}", ran.stdout);
         for part in says {
             assert!(
@@ -464,52 +433,48 @@ fn config_check_names_settings_that_contradict_each_other() {
         "home/config.yaml",
         &format!("{lcm}      soft_threshold: 0.9\n"),
     );
-    let ran = home.run(["compress", "chat.json"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("soft_threshold"), "{}", ran.stderr);
+    let ran = home.contexture("compress chat.json");
+    ran.exits(2);
+    ran.stderr_has("soft_threshold");
 }
 
 #[test]
 fn config_show_and_path_tell_what_holds_and_where_it_stands() {
     let home = Home::new();
-    let ran = home.run(["config", "path"]);
+    let ran = home.contexture("config path");
     assert_eq!(ran.stdout.trim_end(), home.path("home/config.yaml"));
-    assert!(ran.stderr.contains("does not exist"), "{}", ran.stderr);
+    ran.stderr_has("does not exist");
     home.put("home/config.yaml", "compression: {threshold: 0.4}\n");
-    assert!(home.run(["config", "path"]).stderr.contains("It exists"));
-    let shown = home.run(["config", "show"]).stdout;
+    assert!(home.contexture("config path").stderr.contains("It exists"));
+    let shown = home.contexture("config show").stdout;
     assert!(
         shown.contains("threshold: 0.4\n") && shown.contains("target_ratio: 0.2  # default"),
         "{shown}"
     );
     // What is shown is a config file that says the same.
-    let again = home.put("again.yaml", &shown);
-    assert_eq!(home.run(["config", "check", "--config", &again]).code, 0);
+    home.put("again.yaml", &shown);
+    assert_eq!(home.contexture("config check --config again.yaml").code, 0);
 
     home.put("home/config.yaml", "a: [\n");
-    let ran = home.run(["config", "path"]);
+    let ran = home.contexture("config path");
     assert_eq!(
         (ran.code, ran.stdout.trim_end()),
         (0, home.path("home/config.yaml").as_str()),
         "a broken file is found, too"
     );
-    assert_eq!(home.run(["config", "show"]).code, 2);
-    let ran = home.run(["config", "show", "--config", "nowhere.yaml"]);
+    assert_eq!(home.contexture("config show").code, 2);
+    let ran = home.contexture("config show --config nowhere.yaml");
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("nowhere.yaml"), "{}", ran.stderr);
+    ran.stderr_has("nowhere.yaml");
 }
 
 #[cfg(feature = "lcm")]
 #[test]
 fn an_engine_shows_its_status_and_what_it_makes_of_a_conversation() {
     let home = Home::new();
-    let shown = home.run(["engines", "show", "lcm"]);
-    assert!(
-        shown.stdout.contains("status of a new session: {"),
-        "{}",
-        shown.stdout
-    );
-    let shown = json(&home.run(["engines", "show", "lcm", "--json"]).stdout);
+    let shown = home.contexture("engines show lcm");
+    shown.stdout_has("status of a new session: {");
+    let shown = json(&home.contexture("engines show lcm --json").stdout);
     assert!(shown["status"].is_object(), "{shown}");
 
     home.put("chat.json", &chat(300));
@@ -518,6 +483,7 @@ fn an_engine_shows_its_status_and_what_it_makes_of_a_conversation() {
         code,
         stdout,
         stderr,
+        ..
     } = home.run(tried.into_iter().chain(["4000"]));
     assert_eq!(code, 0, "{stderr}");
     for part in [
@@ -539,11 +505,8 @@ fn an_engine_shows_its_status_and_what_it_makes_of_a_conversation() {
     );
     // Nothing is left behind.
     assert!(!std::path::Path::new(&home.path("home/engines")).exists());
-    let none = home.run(["engines", "try", "lmc", "chat.json"]);
+    let none = home.contexture("engines try lmc chat.json");
     assert_eq!(none.code, 2);
-    assert!(
-        none.stderr.contains("lmc") && none.stderr.contains("help:"),
-        "{}",
-        none.stderr
-    );
+    none.stderr_has("lmc");
+    none.stderr_has("help:");
 }

@@ -8,9 +8,9 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
 use cli_support::Home;
-use contexture_stand_in::{Answer, StandIn, address_in};
+use contexture_provider_simulator::{Answer, Simulator, address_in};
 
-fn home(provider: &StandIn, more: &str) -> Home {
+fn home(provider: &Simulator, more: &str) -> Home {
     let home = Home::new();
     let base = provider.base_url();
     let config = format!(
@@ -82,7 +82,7 @@ impl Drop for Serving {
 #[cfg(unix)]
 #[test]
 fn it_serves_reads_its_configuration_again_and_stops_when_told() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     provider.answer_with(|_| Answer::text("Hello yourself."));
     let home = home(&provider, "");
     let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
@@ -130,7 +130,7 @@ fn the_log_of_a_compaction_shows_the_figures_that_triggered_it() {
         ("lcm", 10_000, due),
         (late, 17_000, hygiene),
     ] {
-        let provider = StandIn::start();
+        let provider = Simulator::start();
         provider.answer_with(|_| Answer::text("Yes."));
         let config = format!(
             "model: {{context_length: 20000}}\ncompression: {{threshold: 0.5, timing: threshold}}\n\
@@ -169,7 +169,7 @@ fn the_log_of_a_compaction_shows_the_figures_that_triggered_it() {
 
 #[test]
 fn other_machines_need_a_token_and_have_sessions_of_their_own() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     provider.answer_with(|_| Answer::text("Yes."));
     let home_without = home(&provider, "");
     let refused = home_without
@@ -233,7 +233,7 @@ fn other_machines_need_a_token_and_have_sessions_of_their_own() {
 #[cfg(unix)]
 #[test]
 fn run_tells_a_command_where_the_gateway_is() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let home = home(&provider, "");
     let script = "echo $ANTHROPIC_BASE_URL $OPENAI_BASE_URL $1 $2; exit 7";
     let ran = home
@@ -262,7 +262,7 @@ fn run_tells_a_command_where_the_gateway_is() {
 #[cfg(unix)]
 #[test]
 fn run_gives_codex_a_provider_of_its_own_if_it_is_logged_in() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let home = home(&provider, "");
     let codex = home.put(
         "codex",
@@ -383,7 +383,7 @@ fn ask_with(base: &str, path: &str, key: &str) -> String {
 #[cfg(unix)]
 #[test]
 fn run_goes_on_to_the_address_of_the_environment_and_keeps_off_the_screen() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     provider.answer_with(|_| Answer::text("Yes."));
     let corp = format!("{}/v1", provider.base_url());
     let bare = Home::new();
@@ -465,7 +465,7 @@ fn run_goes_on_to_the_address_of_the_environment_and_keeps_off_the_screen() {
 fn run_gives_its_command_the_token_and_never_the_key() {
     const SCRIPT: &str = "#!/bin/sh\necho \"$OPENAI_API_KEY|$ANTHROPIC_API_KEY|$CODEX_API_KEY|$OPENCODE_CONFIG_CONTENT|\
         $CONTEXTURE_GATEWAY_TOKEN|$@|\"\necho \"$ANTHROPIC_CUSTOM_HEADERS\"\n";
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let base = provider.base_url();
     let upstream = |key: &str| {
         format!(
@@ -554,7 +554,7 @@ fn run_gives_its_command_the_token_and_never_the_key() {
 /// `serve` says where the token is, and an agent that has none is told the same.
 #[test]
 fn serve_says_where_the_token_is() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let base = provider.base_url();
     let home = Home::new();
     let config = format!("upstream: {{openai: {{base_url: \"{base}\", api_key_env: T_TOKEN}}}}\n");
@@ -586,11 +586,11 @@ fn serve_says_where_the_token_is() {
 #[cfg(unix)]
 #[test]
 fn run_ends_as_its_command_did_and_says_if_nothing_came() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let home = home(&provider, "");
     for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130)] {
         let ran = home.run(["run", "--", "sh", "-c", &format!("kill -{signal} $$")]);
-        assert_eq!(ran.code, code, "{}", ran.stderr);
+        ran.exits(code);
     }
     for (agent, hint) in [
         ("pi", "models.json"),
@@ -601,12 +601,9 @@ fn run_ends_as_its_command_did_and_says_if_nothing_came() {
         let program = home.put(agent, "#!/bin/sh\n");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&program, mode).unwrap();
-        let ran = home.run(["run", "--", &program]);
-        assert!(
-            ran.stderr.contains("no request came") && ran.stderr.contains(hint),
-            "{}",
-            ran.stderr
-        );
+        let ran = home.contexture(format!("run -- {program}"));
+        ran.stderr_has("no request came");
+        ran.stderr_has(hint);
     }
 }
 
@@ -614,8 +611,8 @@ fn run_ends_as_its_command_did_and_says_if_nothing_came() {
 #[cfg(unix)]
 #[test]
 fn a_second_interrupt_ends_at_once() {
-    let provider = StandIn::start();
-    provider.answer_with(|_| Answer::fault(contexture_stand_in::Fault::Hang));
+    let provider = Simulator::start();
+    provider.answer_with(|_| Answer::fault(contexture_provider_simulator::Fault::Hang));
     let home = home(&provider, "");
     let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
     let address = serving.1.clone();

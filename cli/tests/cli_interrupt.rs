@@ -119,8 +119,7 @@ fn home(messages: usize, megabytes: u32) -> Home {
         format!("{line}\n")
     });
     home.put("log.jsonl", &lines.collect::<String>());
-    let imported = home.run(["import", "log.jsonl", "--session", "s"]);
-    assert_eq!(imported.code, 0, "{}", imported.stderr);
+    home.done("import log.jsonl --session s");
     free(&home, megabytes);
     home
 }
@@ -140,8 +139,7 @@ fn free(home: &Home, megabytes: u32) {
 }
 
 fn assert_sound(home: &Home) {
-    let ran = home.run(["sessions", "verify"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let ran = home.done("sessions verify");
     assert_eq!(json(&ran.stdout)["ok"], true);
 }
 
@@ -176,7 +174,7 @@ fn an_interrupted_backup_is_whole_or_not_there() {
                 )
                 .unwrap();
                 assert_sound(&other);
-                let exported = other.run(["sessions", "export", "s", "--engine", "lcm"]);
+                let exported = other.contexture("sessions export s --engine lcm");
                 assert_eq!(exported.stdout.lines().count(), 40);
             }
             End::Code(code) => {
@@ -256,7 +254,7 @@ fn what_removes_or_mends_runs_to_its_end_unless_it_is_told_twice() {
             assert!(was_told, "{command} {twice}");
         }
         assert_sound(&home);
-        let exported = home.run(["sessions", "export", "s"]);
+        let exported = home.contexture("sessions export s");
         assert_eq!(exported.stdout, home.read("log.jsonl"));
     }
 }
@@ -281,9 +279,9 @@ fn an_interrupted_import_loses_nothing_and_goes_on() {
     }
     assert!(interrupts > 0);
     let again = home.run(import);
-    assert_eq!(again.code, 0, "{}", again.stderr);
+    again.exits(0);
     assert_eq!(json(&again.stdout)["new"], 0);
-    let exported = home.run(["sessions", "export", "t"]);
+    let exported = home.contexture("sessions export t");
     assert_eq!(exported.stdout, home.read("log.jsonl"));
     assert_sound(&home);
 }

@@ -51,14 +51,14 @@ fn body(count: usize) -> String {
 }
 
 fn assert_sound(home: &Home, context: &str) {
-    let ran = home.run(["sessions", "verify"]);
+    let ran = home.contexture("sessions verify");
     assert_eq!(ran.code, 0, "{context}: {}{}", ran.stdout, ran.stderr);
     assert_eq!(json(&ran.stdout)["ok"], true, "{context}: {}", ran.stdout);
 }
 
 /// Asserts that the first of `whole`, `reported` of them at least, are what is kept. How many are.
 fn assert_kept(home: &Home, session: &str, whole: &str, reported: usize, context: &str) -> usize {
-    let ran = home.run(["sessions", "export", session]);
+    let ran = home.contexture(format!("sessions export {session}"));
     assert!(ran.code == 0 || reported == 0, "{context}: {}", ran.stderr);
     let kept = ran.stdout.lines().count();
     assert!(
@@ -117,7 +117,7 @@ fn commands_that_are_killed_lose_nothing() {
         let args = commands[round as usize % commands.len()];
         let context = format!("round {round}, {args:?}");
         if args.contains(&"victim") {
-            let ran = home.run(["import", "victim.jsonl", "--session", "victim"]);
+            let ran = home.contexture("import victim.jsonl --session victim");
             assert_eq!(ran.code, 0, "{context}: {}", ran.stderr);
         }
         let mut process = home
@@ -144,7 +144,7 @@ fn commands_that_are_killed_lose_nothing() {
             json(&home.read("smaller.json"));
         }
         if args.contains(&"victim") {
-            let export = home.run(["sessions", "export", "victim"]);
+            let export = home.contexture("sessions export victim");
             assert!(
                 export.code == 2 || export.stdout == lines(300),
                 "{context}: {}",
@@ -187,7 +187,7 @@ fn commands_that_are_killed_lose_nothing() {
             }
             "backup" => std::fs::remove_file(home.path("copy.sqlite3")).unwrap(),
             "archive" => {
-                home.run(["sessions", "archive", "log", "--undo"]);
+                home.contexture("sessions archive log --undo");
             }
             _ => {}
         }

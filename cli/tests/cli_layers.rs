@@ -55,7 +55,7 @@ fn replayed(engine: &str, config: &str, window: &str) -> Value {
     args.extend(["--engine", engine, "--context-length", window]);
     args.extend(["--offline", "--report", "-"]);
     let ran = home.run(args);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     let report = json(&ran.stdout);
     let mut totals = report["totals"].as_array().unwrap().iter();
     totals.find(|row| row["engine"] == engine).unwrap().clone()
@@ -64,9 +64,8 @@ fn replayed(engine: &str, config: &str, window: &str) -> Value {
 #[test]
 fn two_layers_cut_each_turn_and_summarise_above_the_threshold() {
     let home = Home::new();
-    let chat = home.put("chat.json", &document());
-    let ran = home.run(["compress", &chat, "--engine", "two-layer"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    home.put("chat.json", &document());
+    let ran = home.done("compress chat.json --engine two-layer");
     let first = messages(&ran.stdout);
     assert_eq!(first.len(), 30);
     for (at, message) in first
@@ -88,14 +87,10 @@ fn two_layers_cut_each_turn_and_summarise_above_the_threshold() {
         "home/config.yaml",
         "context:\n  engine: two-layer\n  engines:\n    two-layer:\n      token_threshold: 10000\n",
     );
-    let ran = home.run(["-v", "compress", &chat]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.done("-v compress chat.json");
     let line = "Context auto_compact triggered: estimated tokens=";
-    assert!(
-        ran.stderr.contains(line) && ran.stderr.contains(" > threshold=10000"),
-        "{}",
-        ran.stderr
-    );
+    ran.stderr_has(line);
+    ran.stderr_has(" > threshold=10000");
     let second = messages(&ran.stdout);
     assert_eq!(second[0]["content"], "你是豆豆。");
     assert_eq!(second[1]["role"], "system");
@@ -115,7 +110,7 @@ fn two_layers_cut_each_turn_and_summarise_above_the_threshold() {
 #[test]
 fn their_settings_are_checked() {
     let home = Home::new();
-    let chat = home.put("chat.json", &document());
+    home.put("chat.json", &document());
     for (engine, setting, said) in [
         ("two-layer", "keep_recent_tools: 0", "at least 1"),
         ("two-layer", "summary_format: xml", "json"),
@@ -160,15 +155,15 @@ fn their_settings_are_checked() {
     ] {
         let config = format!("context:\n  engines:\n    {engine}:\n      {setting}\n");
         home.put("home/config.yaml", &config);
-        let ran = home.run(["compress", &chat, "--engine", engine]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        let ran = home.contexture(format!("compress chat.json --engine {engine}"));
+        ran.exits(2);
         assert!(ran.stderr.contains(said), "{setting}: {}", ran.stderr);
         let config = format!(
             "context:\n  engine: {engine}\n{}",
             &config["context:\n".len()..]
         );
         home.put("home/config.yaml", &config);
-        let ran = home.run(["config", "check"]);
+        let ran = home.contexture("config check");
         assert_ne!(ran.code, 0, "{setting}: {}", ran.stdout);
     }
 }
@@ -176,10 +171,9 @@ fn their_settings_are_checked() {
 #[test]
 fn the_doctor_finds_them_well() {
     let home = Home::new();
-    let ran = home.run(["engines", "doctor"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let ran = home.done("engines doctor");
     for engine in ["two-layer", "tiered"] {
-        assert!(ran.stdout.contains(engine), "{}", ran.stdout);
+        ran.stdout_has(engine);
     }
 }
 
@@ -216,15 +210,14 @@ fn what_is_compacted_comes_back_exactly_after_a_restart() {
         "--force",
     ];
     let ran = home.run(args);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     let compacted = messages(&ran.stdout);
     assert_eq!(compacted.len(), whole.len());
     let text = compacted[3]["content"].as_str().unwrap();
     assert!(text.starts_with("[COMPACTED: loadContent a.md]"), "{text}");
     assert_eq!(compacted[20..], whole[20..], "the newest ten");
 
-    let exported = home.run(["sessions", "export", "s"]);
-    assert_eq!(exported.code, 0, "{}", exported.stderr);
+    let exported = home.done("sessions export s");
     let events = events(&exported.stdout);
     let third = events
         .iter()
@@ -238,29 +231,18 @@ fn what_is_compacted_comes_back_exactly_after_a_restart() {
     assert!(kept["tokens_saved"].as_u64().unwrap() > 1_000, "{kept}");
     assert!(kept["compacted_at"].as_str().unwrap().ends_with('Z'));
 
-    let ran = home.run(["sessions", "restore", "s", "m3"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("1 message will stand"),
-        "{}",
-        ran.stderr
-    );
-    let ran = home.run(["compress", &chat, "--session", "s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.done("sessions restore s m3");
+    ran.stderr_has("1 message will stand");
+    let ran = home.done("compress chat.json --session s");
     let restored = messages(&ran.stdout);
     assert_eq!(restored[3], whole[3]);
     assert_eq!(restored[7], compacted[7]);
 
-    let ran = home.run(["sessions", "restore", "s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let ran = home.run(["compress", &chat, "--session", "s"]);
+    home.done("sessions restore s");
+    let ran = home.contexture("compress chat.json --session s");
     assert_eq!(messages(&ran.stdout), whole);
-    let ran = home.run(["sessions", "restore", "s"]);
-    assert!(
-        ran.stderr.contains("nothing is compacted"),
-        "{}",
-        ran.stderr
-    );
+    let ran = home.contexture("sessions restore s");
+    ran.stderr_has("nothing is compacted");
 }
 
 #[test]
@@ -276,11 +258,9 @@ fn who_carries_on_from_what_was_handed_out_gets_it_back_too() {
         "s",
         "--force",
     ];
-    let handed = home.put("handed.json", &home.run(args).stdout);
-    let ran = home.run(["sessions", "restore", "s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let ran = home.run(["compress", &handed, "--session", "s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    home.put("handed.json", &home.run(args).stdout);
+    home.done("sessions restore s");
+    let ran = home.done("compress handed.json --session s");
     let (restored, whole) = (messages(&ran.stdout), messages(&document()));
     for (restored, whole) in restored.iter().zip(&whole) {
         assert_eq!(restored["content"], whole["content"]);
@@ -310,15 +290,11 @@ fn the_tool_restores_from_the_command_line_too() {
     for (at, words) in [(3, shown(3)), (7, "m7".to_owned())] {
         let asked = serde_json::json!({"message": words}).to_string();
         let ran = home.run(["tool", "restore", &asked, "--session", "s"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.exits(0);
         assert_eq!(json(&ran.stdout)["content"], whole[at]["content"]);
-        assert!(
-            ran.stderr.contains("1 message will stand"),
-            "{}",
-            ran.stderr
-        );
+        ran.stderr_has("1 message will stand");
     }
-    let ran = home.run(["compress", &chat, "--session", "s"]);
+    let ran = home.contexture("compress chat.json --session s");
     let restored = messages(&ran.stdout);
     for at in [3, 7] {
         assert_eq!(restored[at], whole[at]);
@@ -331,8 +307,8 @@ fn the_tool_restores_from_the_command_line_too() {
         "--session",
         "s",
     ]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(!ran.stderr.contains(" 0 are compacted"), "{}", ran.stderr);
+    ran.exits(2);
+    ran.stderr_lacks(" 0 are compacted");
 }
 
 #[test]
@@ -351,21 +327,17 @@ fn what_was_restored_stays_restored_where_the_client_goes_back_to_an_older_body(
     ];
     let handed = home.put("handed.json", &home.run(args).stdout);
     let whole = messages(&original);
-    let ran = home.run(["sessions", "restore", "s", "m3"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    home.done("sessions restore s m3");
     for body in [&chat, &handed, &handed] {
         // The client may also go back to an earlier body.
-        let ran = home.run(["compress", body, "--session", "s"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = home.done(format!("compress {body} --session s"));
         let said = messages(&ran.stdout);
         assert_eq!(said[3]["content"], whole[3]["content"], "{}", ran.stderr);
         let text = said[7]["content"].as_str().unwrap();
         assert!(text.starts_with("[COMPACTED: "), "{text}");
     }
-    let ran = home.run(["sessions", "restore", "s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let ran = home.run(["compress", &handed, "--session", "s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    home.done("sessions restore s");
+    let ran = home.done("compress handed.json --session s");
     let (restored, whole) = (messages(&ran.stdout), messages(&document()));
     for (restored, whole) in restored.iter().zip(&whole) {
         assert_eq!(restored["content"], whole["content"]);
@@ -396,22 +368,16 @@ fn events_are_read_with_what_is_kept_with_them() {
     ] {
         let home = Home::new();
         let file = home.put(name, &text);
-        let ran = home.run([
-            "compress",
-            &file,
-            "--engine",
-            "tiered",
-            "--session",
-            "s",
-            "--force",
-        ]);
+        let ran = home.contexture(format!(
+            "compress {file} --engine tiered --session s --force"
+        ));
         assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
         assert!(
             ran.stdout.contains("[COMPACTED: "),
             "{name}: {}",
             ran.stdout
         );
-        let exported = home.run(["sessions", "export", "s"]);
+        let exported = home.contexture("sessions export s");
         let compacted: Vec<Value> = events(&exported.stdout)
             .into_iter()
             .filter(|event| event["state"]["__compaction__"].is_object())
@@ -421,9 +387,8 @@ fn events_are_read_with_what_is_kept_with_them() {
             assert_eq!(event["state"]["userGoal"], "修复", "{event}");
             assert!(event["state"]["step"].is_u64(), "{event}");
         }
-        let ran = home.run(["sessions", "restore", "s"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let ran = home.run(["compress", &file, "--session", "s"]);
+        home.done("sessions restore s");
+        let ran = home.contexture(format!("compress {file} --session s"));
         assert!(
             !ran.stdout.contains("[COMPACTED: "),
             "{name}: {}",
@@ -435,41 +400,29 @@ fn events_are_read_with_what_is_kept_with_them() {
 #[test]
 fn what_is_not_compacted_is_not_restored() {
     let home = Home::new();
-    let chat = home.put("chat.json", &document());
-    home.run([
-        "compress",
-        &chat,
-        "--engine",
-        "tiered",
-        "--session",
-        "s",
-        "--force",
-    ]);
-    let ran = home.run(["sessions", "restore", "s", "m1"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("m1") && ran.stderr.contains("sessions export s"),
-        "{}",
-        ran.stderr
-    );
-    let ran = home.run(["sessions", "restore", "nobody"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    home.put("chat.json", &document());
+    home.contexture("compress chat.json --engine tiered --session s --force");
+    let ran = home.contexture("sessions restore s m1");
+    ran.exits(2);
+    ran.stderr_has("m1");
+    ran.stderr_has("sessions export s");
+    let ran = home.contexture("sessions restore nobody");
+    ran.exits(2);
 }
 
 #[test]
 fn tiers_wait_until_they_are_asked_where_the_settings_say_so() {
     let home = Home::new();
-    let chat = home.put("chat.json", &document());
+    home.put("chat.json", &document());
     let config = "context:\n  engine: tiered\n  engines:\n    tiered:\n      enableContextManagement: false\n      \
                   thresholds: {preRotThreshold: 10000}\n";
     home.put("home/config.yaml", config);
-    let ran = home.run(["compress", &chat]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.done("compress chat.json");
     assert_eq!(messages(&ran.stdout), messages(&document()));
-    let ran = home.run(["compress", &chat, "--force"]);
+    let ran = home.contexture("compress chat.json --force");
     assert_ne!(messages(&ran.stdout), messages(&document()));
     home.put("home/config.yaml", &config.replace("false", "true"));
-    let ran = home.run(["compress", &chat]);
+    let ran = home.contexture("compress chat.json");
     assert_ne!(messages(&ran.stdout), messages(&document()));
 }
 
@@ -499,7 +452,7 @@ fn tiers_keep_real_conversations_within_the_contract_and_save_seventy_percent() 
     for (force, summarises) in [(None, true), (Some("--force"), false)] {
         let args = args.into_iter().chain([report.as_str()]).chain(force);
         let ran = home.run(args);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.exits(0);
         let report = json(&home.read("report.json"));
         let (before, after) = (
             report["tokens_before"].as_u64(),

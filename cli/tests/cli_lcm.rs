@@ -9,17 +9,16 @@ use cli_support::{Home, Ran, chat, claude_code_log, json, shared_data};
 use serde_json::{Value, json};
 
 fn done(ran: Ran) -> Value {
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     json(&ran.stdout)
 }
 
 fn import(home: &Home, file: &str, session: &str) -> Value {
-    done(home.run(["import", file, "--session", session]))
+    done(home.contexture(format!("import {file} --session {session}")))
 }
 
 fn export(home: &Home, session: &str) -> String {
-    let ran = home.run(["sessions", "export", session]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.done(format!("sessions export {session}"));
     ran.stdout
 }
 
@@ -62,13 +61,13 @@ fn what_grew_is_added_and_what_is_known_is_not_stored_again() {
         json!({"session": "s", "engine": "lcm", "messages": 400, "new": 200})
     );
     assert_eq!(import(&home, "log.jsonl", "s")["new"], 0);
-    let shown = done(home.run(["sessions", "show", "s"]));
+    let shown = done(home.contexture("sessions show s"));
     assert_eq!(
         (&shown["messages"], &shown["in_conversation"]),
         (&json!(400), &json!(400))
     );
     assert_eq!(export(&home, "s"), whole);
-    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    assert_eq!(done(home.contexture("sessions verify"))["ok"], true);
 }
 
 #[test]
@@ -87,7 +86,7 @@ fn an_older_or_another_file_is_refused_and_a_rewound_one_is_told() {
         ),
         ("other.json", "no message in common with the session `s`"),
     ] {
-        let ran = home.run(["import", file, "--session", "s"]);
+        let ran = home.contexture(format!("import {file} --session s"));
         assert_eq!(ran.code, 2, "{file}: {}", ran.stderr);
         assert!(ran.stderr.contains(says), "{file}: {}", ran.stderr);
         assert!(
@@ -100,9 +99,8 @@ fn an_older_or_another_file_is_refused_and_a_rewound_one_is_told() {
 
     let other_end = r#"{"role": "user", "content": "Never mind the shelf.", "ts": 1767229200}"#;
     home.put("rewound.jsonl", &format!("{head}{other_end}\n"));
-    let ran = home.run(["import", "rewound.jsonl", "--session", "s"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("stays stored"), "{}", ran.stderr);
+    let ran = home.done("import rewound.jsonl --session s");
+    ran.stderr_has("stays stored");
     assert_eq!(export(&home, "s"), format!("{head}{other_end}\n"));
     // What was left out is still there to be found.
     let pattern = json!({"pattern": "shelf-38/box_38.txt", "mode": "literal", "scope": "messages"});
@@ -129,7 +127,7 @@ fn wrong_input_changes_nothing() {
         "nowhere.json",
     ] {
         for session in ["s", "new"] {
-            let ran = home.run(["import", file, "--session", session]);
+            let ran = home.contexture(format!("import {file} --session {session}"));
             assert_eq!(
                 ran.code, 2,
                 "{file} into {session}: {}{}",
@@ -143,16 +141,16 @@ fn wrong_input_changes_nothing() {
         }
         assert_eq!(export(&home, "s"), whole, "{file}");
     }
-    let list = done(home.run(["sessions", "list", "--json"]));
+    let list = done(home.contexture("sessions list --json"));
     assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
 
     // A log that breaks off in its last line is an older one, or the beginning of a new one.
     home.put("cut.jsonl", &whole[..whole.len() - 30]);
-    let ran = home.run(["import", "cut.jsonl", "--session", "s"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    let ran = home.contexture("import cut.jsonl --session s");
+    ran.exits(2);
     assert_eq!(export(&home, "s"), whole);
-    let ran = home.run(["import", "cut.jsonl", "--session", "new"]);
-    assert!(ran.stderr.contains("cut off"), "{}", ran.stderr);
+    let ran = home.contexture("import cut.jsonl --session new");
+    ran.stderr_has("cut off");
     assert_eq!(done(ran)["new"], 39);
     home.put("mended.jsonl", &whole);
     assert_eq!(import(&home, "mended.jsonl", "new")["new"], 1);
@@ -271,7 +269,7 @@ fn real_files_come_back_as_they_were() {
         );
         assert!(export(&home, &again) == exported, "{file}");
     }
-    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    assert_eq!(done(home.contexture("sessions verify"))["ok"], true);
 }
 
 /// Every kind of query over a larger file, beside a plain scan of its lines.
@@ -344,7 +342,7 @@ fn tools_are_listed_as_json_where_that_is_asked_for() {
     let home = Home::new();
     home.put("log.jsonl", &lines(4));
     import(&home, "log.jsonl", "s");
-    let tools = done(home.run(["tool", "--session", "s", "--json"]));
+    let tools = done(home.contexture("tool --session s --json"));
     let names: Vec<_> = tools["tools"]
         .as_array()
         .unwrap()
@@ -359,8 +357,7 @@ fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
     let home = Home::new();
     home.put("log.jsonl", &lines(8));
     import(&home, "log.jsonl", "s");
-    let listed = home.run(["tool", "--session", "s"]);
-    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    let listed = home.done("tool --session s");
     let names: Vec<&str> = (listed.stdout.lines())
         .map(|line| line.split(' ').next().unwrap())
         .collect();
@@ -377,18 +374,10 @@ fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
         listed.stdout
     );
 
-    let wrong = home.run(["tool", "lcm_gerp", "--session", "s"]);
+    let wrong = home.contexture("tool lcm_gerp --session s");
     assert_eq!(wrong.code, 2);
-    assert!(
-        wrong.stderr.contains("no tool `lcm_gerp`"),
-        "{}",
-        wrong.stderr
-    );
-    assert!(
-        wrong.stderr.contains("did you mean `lcm_grep`?"),
-        "{}",
-        wrong.stderr
-    );
+    wrong.stderr_has("no tool `lcm_gerp`");
+    wrong.stderr_has("did you mean `lcm_grep`?");
     for name in names {
         assert!(wrong.stderr.contains(name), "{name}: {}", wrong.stderr);
     }
@@ -408,7 +397,7 @@ fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
     }
     let ran = home.run(["tool", "lcm_grep", "{}", "--session", "nobody"]);
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("no session `nobody`"), "{}", ran.stderr);
+    ran.stderr_has("no session `nobody`");
     let piped = home.pipe(
         ["tool", "lcm_grep", "-", "--session", "s"],
         b"{\"question\": \"where is item 4?\"}",
@@ -424,7 +413,7 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
         import(&home, "log.jsonl", session);
     }
     let names = |home: &Home| -> Vec<String> {
-        let list = done(home.run(["sessions", "list", "--json"]));
+        let list = done(home.contexture("sessions list --json"));
         let sessions = list["sessions"].as_array().unwrap().iter();
         let mut names: Vec<_> = sessions
             .map(|one| one["session"].as_str().unwrap().to_owned())
@@ -433,8 +422,7 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
         names
     };
     assert_eq!(names(&home), ["a", "b"]);
-    let table = home.run(["sessions", "list"]);
-    assert_eq!(table.code, 0, "{}", table.stderr);
+    let table = home.done("sessions list");
     let rows: Vec<Vec<_>> = table
         .stdout
         .lines()
@@ -449,48 +437,44 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
     assert_eq!(rows[1][..4], ["a", "400", "lcm", "just now"]);
     assert!(rows[1][4].ends_with(" kB"), "{}", table.stdout);
     assert_eq!(rows[2][0], "b");
-    assert!(
-        table.stdout.contains("engines/lcm/lcm.sqlite3"),
-        "{}",
-        table.stdout
-    );
+    table.stdout_has("engines/lcm/lcm.sqlite3");
 
-    let backup = done(home.run(["sessions", "backup", "--engine", "lcm", "copy.sqlite3"]));
+    let backup = done(home.contexture("sessions backup --engine lcm copy.sqlite3"));
     assert!(backup["bytes"].as_u64() > Some(10_000), "{backup}");
-    let twice = home.run(["sessions", "backup", "--engine", "lcm", "copy.sqlite3"]);
+    let twice = home.contexture("sessions backup --engine lcm copy.sqlite3");
     assert_ne!(twice.code, 0, "a backup overwrites nothing");
 
-    let dry = home.run(["sessions", "delete", "a"]);
-    assert!(dry.stderr.contains("--yes"), "{}", dry.stderr);
+    let dry = home.contexture("sessions delete a");
+    dry.stderr_has("--yes");
     let dry = done(dry);
     assert_eq!(
         (&dry["dry_run"], &dry["messages"]),
         (&json!(true), &json!(400))
     );
     assert_eq!(names(&home), ["a", "b"]);
-    let gone = done(home.run(["sessions", "delete", "a", "--yes"]));
+    let gone = done(home.contexture("sessions delete a --yes"));
     assert_eq!(
         (&gone["messages"], &gone["bytes"]),
         (&dry["messages"], &dry["bytes"])
     );
     assert_eq!(names(&home), ["b"]);
-    let tool_of_gone = home.run(["tool", "lcm_recent", "--session", "a"]);
-    assert_eq!(tool_of_gone.code, 2, "{}", tool_of_gone.stderr);
+    let tool_of_gone = home.contexture("tool lcm_recent --session a");
+    tool_of_gone.exits(2);
 
-    let could = done(home.run(["sessions", "gc"]))["freed_bytes"]
+    let could = done(home.contexture("sessions gc"))["freed_bytes"]
         .as_u64()
         .unwrap();
     assert!(could > 0);
     let store = home.path("home/engines/lcm/lcm.sqlite3");
     let before = std::fs::metadata(&store).unwrap().len();
-    done(home.run(["sessions", "gc", "--yes"]));
+    done(home.contexture("sessions gc --yes"));
     assert!(std::fs::metadata(&store).unwrap().len() < before);
     assert_eq!(export(&home, "b"), lines(400));
 
     // The same name begins anew.
     assert_eq!(import(&home, "log.jsonl", "a")["new"], 400);
     // Nothing is old enough to go.
-    let old = done(home.run(["sessions", "delete", "--older-than", "30", "--yes"]));
+    let old = done(home.contexture("sessions delete --older-than 30 --yes"));
     assert_eq!(old["sessions"], json!([]));
 
     // The copy is a whole store: put in place of the other, it has both sessions.
@@ -527,7 +511,7 @@ fn a_damaged_store_is_told_by_verify_and_mended_by_repair() {
         page[3_616] ^= 0x55;
     }
     std::fs::write(&store, &bytes).unwrap();
-    let ran = home.run(["sessions", "verify"]);
+    let ran = home.contexture("sessions verify");
     assert_ne!(ran.code, 0, "{}", ran.stdout);
     assert!(
         ran.stderr.contains("damaged") || ran.stdout.contains("\"ok\": false"),
@@ -536,15 +520,15 @@ fn a_damaged_store_is_told_by_verify_and_mended_by_repair() {
         ran.stderr
     );
 
-    let dry = home.run(["sessions", "repair"]);
-    assert!(dry.stderr.contains("--yes"), "{}", dry.stderr);
+    let dry = home.contexture("sessions repair");
+    dry.stderr_has("--yes");
     // All but the header, which counts how often the file was opened.
     assert!(std::fs::read(&store).unwrap()[100..] == bytes[100..]);
-    let repaired = done(home.run(["sessions", "repair", "--yes"]));
+    let repaired = done(home.contexture("sessions repair --yes"));
     let copy = repaired["kept"].as_str().unwrap();
     assert!(std::fs::read(copy).unwrap()[100..] == bytes[100..]);
     assert!(repaired["messages_lost"].as_u64() > Some(0), "{repaired}");
-    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    assert_eq!(done(home.contexture("sessions verify"))["ok"], true);
     // What was lost comes back with the file that it came from.
     import(&home, "log.jsonl", "s");
     assert_eq!(export(&home, "s"), lines(400));
@@ -576,15 +560,15 @@ fn a_store_cut_to_nothing_is_told_repaired_and_filled_again() {
         }
     }
     assert_eq!(std::fs::metadata(&store).unwrap().len(), 0);
-    let ran = home.run(["sessions", "repair", "--yes"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let ran = home.contexture("sessions repair --yes");
+    ran.exits(1);
     let repaired = json(&ran.stdout);
     let kept = repaired["kept"].as_str().unwrap();
     assert_eq!(std::fs::metadata(kept).unwrap().len(), 0);
     let remains = repaired["remains"]["problems"][0].as_str().unwrap();
     assert!(remains.contains("nothing of the session `s`"), "{remains}");
     import(&home, "log.jsonl", "s");
-    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    assert_eq!(done(home.contexture("sessions verify"))["ok"], true);
     assert_eq!(export(&home, "s"), lines(40));
 }
 
@@ -596,10 +580,10 @@ fn a_repair_that_finds_nothing_does_not_advise_a_repair() {
     let store = home.path("home/engines/lcm/lcm.sqlite3");
     let bytes = std::fs::read(&store).unwrap();
     std::fs::write(&store, &bytes[..5_000]).unwrap();
-    let ran = home.run(["sessions", "repair", "--yes"]);
-    assert_eq!(ran.code, 3, "{}", ran.stdout);
-    assert!(!ran.stderr.contains("sessions repair"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("put a backup back"), "{}", ran.stderr);
+    let ran = home.contexture("sessions repair --yes");
+    ran.exits(3);
+    ran.stderr_lacks("sessions repair");
+    ran.stderr_has("put a backup back");
     assert_eq!(std::fs::read(&store).unwrap().len(), 5_000);
 }
 
@@ -612,16 +596,16 @@ fn an_archived_session_is_whole_and_comes_back() {
         let list = done(home.run([&["sessions", "list", "--json"], more].concat()));
         list["sessions"].as_array().unwrap().len()
     };
-    done(home.run(["sessions", "archive", "s"]));
+    done(home.contexture("sessions archive s"));
     assert_eq!((listed(&[]), listed(&["--all"])), (0, 1));
     assert_eq!(export(&home, "s"), lines(40));
-    done(home.run(["sessions", "archive", "s", "--undo"]));
+    done(home.contexture("sessions archive s --undo"));
     assert_eq!(listed(&[]), 1);
-    done(home.run(["sessions", "archive", "s"]));
+    done(home.contexture("sessions archive s"));
     home.put("log.jsonl", &lines(44));
     import(&home, "log.jsonl", "s");
     assert_eq!(listed(&[]), 1, "going on with it takes it back");
-    assert_eq!(home.run(["sessions", "archive", "nobody"]).code, 2);
+    assert_eq!(home.contexture("sessions archive nobody").code, 2);
 }
 
 #[test]
@@ -695,14 +679,10 @@ fn a_log_that_its_agent_compacted_is_kept_whole_and_gone_on_with_where_the_agent
         .zip([&[6, 7][..], &[0, 2, 5, 6, 7]])
     {
         home.put(file, &log);
-        let compressed = home.run(["compress", file, "--dry-run"]);
-        assert!(
-            !compressed.stderr.contains("warning"),
-            "{}",
-            compressed.stderr
-        );
-        let ran = home.run(["import", file, "--session", file]);
-        assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+        let compressed = home.contexture(format!("compress {file} --dry-run"));
+        compressed.stderr_lacks("warning");
+        let ran = home.contexture(format!("import {file} --session {file}"));
+        ran.stderr_lacks("warning");
         assert_eq!(done(ran)["new"], 7, "{file}");
         for word in [0, 1, 2, 3, 5, 6, 7] {
             let pattern = json!({"pattern": format!("word{word}")});
@@ -724,11 +704,13 @@ fn a_log_that_its_agent_compacted_is_kept_whole_and_gone_on_with_where_the_agent
         };
         let exported = export(&home, file);
         assert_eq!(words(&exported), goes_on_with, "{file}");
-        let whole = home.run(["sessions", "export", file, "--whole"]).stdout;
+        let whole = home
+            .contexture(format!("sessions export {file} --whole"))
+            .stdout;
         assert_eq!(words(&whole), [0, 1, 2, 3, 5, 6, 7], "{file}");
         assert_eq!(import(&home, file, file)["new"], 0, "{file}");
         assert_eq!(export(&home, file), exported);
-        let played = home.run(["replay", file, "--report", "-"]);
+        let played = home.contexture(format!("replay {file} --report -"));
         assert_eq!(
             json(&played.stdout)["conversations"][0]["requests"],
             3,
@@ -743,29 +725,20 @@ fn sessions_of_engines_that_keep_nothing_are_listed_too() {
     let home = Home::new();
     home.put("log.jsonl", &lines(40));
     import(&home, "log.jsonl", "kept");
-    let ran = home.run([
-        "compress",
-        "log.jsonl",
-        "--session",
-        "recorded",
-        "--engine",
-        "compressor",
-        "--force",
-    ]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let list = done(home.run(["sessions", "list", "--json"]));
+    home.done("compress log.jsonl --session recorded --engine compressor --force");
+    let list = done(home.contexture("sessions list --json"));
     let sessions = list["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 2, "{list}");
     assert_eq!(
         (&sessions[1]["session"], &sessions[1]["engine"]),
         (&json!("recorded"), &json!("compressor"))
     );
-    let table = home.run(["sessions", "list"]).stdout;
+    let table = home.contexture("sessions list").stdout;
     assert!(
         table.contains("recorded") && table.contains("compressor"),
         "{table}"
     );
-    let of_lcm = done(home.run(["sessions", "list", "--json", "--engine", "lcm"]));
+    let of_lcm = done(home.contexture("sessions list --json --engine lcm"));
     assert_eq!(of_lcm["sessions"].as_array().unwrap().len(), 1);
 }
 
@@ -786,12 +759,8 @@ fn an_import_makes_vectors_and_what_lacks_them_is_told_and_indexed() {
     home.put("log.jsonl", &log);
     // Before there is an embedder.
     assert_eq!(import(&home, "log.jsonl", "early")["embedded"], Value::Null);
-    let none = home.run(["sessions", "index", "early"]);
-    assert!(
-        none.stderr.contains("no embedder is configured"),
-        "{}",
-        none.stderr
-    );
+    let none = home.contexture("sessions index early");
+    none.stderr_has("no embedder is configured");
 
     let encoder = home.path("encoder");
     tiny_encoder::write_encoder(encoder.as_ref(), &[&["doctor", "stethoscope"]]);
@@ -800,10 +769,10 @@ fn an_import_makes_vectors_and_what_lacks_them_is_told_and_indexed() {
     let asked = |session: &str| {
         let question = json!({"question": "stethoscope?"}).to_string();
         let ran = home.run(["tool", "lcm_grep", &question, "--session", session]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.exits(0);
         (json(&ran.stdout)["hits"][0]["id"].clone(), ran.stderr)
     };
-    let missing = done(home.run(["sessions", "index", "early", "--dry-run"]));
+    let missing = done(home.contexture("sessions index early --dry-run"));
     assert_eq!(missing["missing"], 3, "{missing}");
     let (_, told) = asked("early");
     assert!(
@@ -811,7 +780,7 @@ fn an_import_makes_vectors_and_what_lacks_them_is_told_and_indexed() {
         "{told}"
     );
     assert!(told.contains("contexture sessions index early"), "{told}");
-    let made = done(home.run(["sessions", "index"]));
+    let made = done(home.contexture("sessions index"));
     assert_eq!(
         (&made["missing"], &made["sessions"][0]["embedded"]),
         (&json!(0), &json!(3))

@@ -75,8 +75,7 @@ fn conversation(messages: usize) -> String {
 fn a_client_has_the_tools_of_a_stored_session() {
     let home = Home::new();
     home.put("log.jsonl", &conversation(40));
-    let imported = home.run(["import", "log.jsonl", "--session", "s"]);
-    assert_eq!(imported.code, 0, "{}", imported.stderr);
+    home.done("import log.jsonl --session s");
     let mut client = Client::start(&home, "s");
     let listed = client.ask("tools/list", json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
@@ -102,8 +101,7 @@ fn a_client_has_the_tools_of_a_stored_session() {
     }
     // What came since is found, too.
     home.put("log.jsonl", &conversation(60));
-    let imported = home.run(["import", "log.jsonl", "--session", "s"]);
-    assert_eq!(imported.code, 0, "{}", imported.stderr);
+    home.done("import log.jsonl --session s");
     let (found, is_error) = client.call("lcm_grep", json!({"pattern": "item-55"}));
     assert!(!is_error && found.contains("item-55 is"), "{found}");
     drop(client.child.stdin.take());
@@ -113,7 +111,7 @@ fn a_client_has_the_tools_of_a_stored_session() {
 #[test]
 fn a_session_that_is_not_there_is_said_at_once() {
     let home = Home::new();
-    let ran = home.run(["mcp", "--session", "nobody"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    let ran = home.contexture("mcp --session nobody");
+    ran.exits(2);
     assert!(ran.stderr.contains("nobody") && ran.stdout.is_empty());
 }

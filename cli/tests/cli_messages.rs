@@ -20,21 +20,21 @@ fn refused(ran: &Ran, parts: &[&str]) {
 
 #[test]
 fn a_plugin_folder_that_is_not_there_is_no_missing_conversation() {
-    let ran = Home::new().run(["plugins", "build", "nosuch"]);
+    let ran = Home::new().contexture("plugins build nosuch");
     refused(
         &ran,
         &["no plugin to build in nosuch", "Cargo.toml", "plugins list"],
     );
-    assert!(!ran.stderr.contains("conversation"), "{}", ran.stderr);
+    ran.stderr_lacks("conversation");
 }
 
 #[test]
 fn a_session_that_is_not_there_is_named_with_the_way_to_those_that_are() {
     let home = Home::new();
     home.put("chat.json", &chat(4));
-    home.run(["import", "chat.json", "--session", "s"]);
+    home.contexture("import chat.json --session s");
     for command in ["show", "export", "archive", "delete"] {
-        let ran = home.run(["sessions", command, "nosuch"]);
+        let ran = home.contexture(format!("sessions {command} nosuch"));
         refused(&ran, &["there is no session `nosuch`", "sessions list"]);
     }
 }
@@ -43,7 +43,7 @@ fn a_session_that_is_not_there_is_named_with_the_way_to_those_that_are() {
 fn wrong_arguments_of_a_tool_are_said_to_be_that() {
     let home = Home::new();
     home.put("chat.json", &chat(4));
-    home.run(["import", "chat.json", "--session", "s"]);
+    home.contexture("import chat.json --session s");
     for (arguments, why) in [
         ("{}", "takes `pattern`"),
         ("{\"pattern\": 3}", "expected a string"),
@@ -55,7 +55,7 @@ fn wrong_arguments_of_a_tool_are_said_to_be_that() {
             &ran,
             &[why, "the tool `lcm_grep`", "`pattern`", "`question`"],
         );
-        assert!(!ran.stderr.contains("engine cannot"), "{}", ran.stderr);
+        ran.stderr_lacks("engine cannot");
     }
 }
 
@@ -63,13 +63,13 @@ fn wrong_arguments_of_a_tool_are_said_to_be_that() {
 fn a_text_is_not_called_a_damaged_document() {
     let home = Home::new();
     home.put("README.md", "# A project\n\nIt does things.\n");
-    let ran = home.run(["compress", "README.md"]);
+    let ran = home.contexture("compress README.md");
     refused(&ran, &["README.md", "not JSON", "claude-code", "anthropic"]);
-    assert!(!ran.stderr.contains("damaged"), "{}", ran.stderr);
+    ran.stderr_lacks("damaged");
     // What is one and was cut off still is.
     home.put("cut.json", &chat(4)[..90]);
     refused(
-        &home.run(["compress", "cut.json"]),
+        &home.contexture("compress cut.json"),
         &["damaged or was cut off"],
     );
 }
@@ -84,13 +84,9 @@ fn a_window_is_read_as_people_write_it_and_one_that_holds_nothing_is_refused() {
         ("1M", "1,000,000"),
         ("2m", "2,000,000"),
     ] {
-        let ran = home.run([
-            "compress",
-            "chat.json",
-            "--dry-run",
-            "--context-length",
-            written,
-        ]);
+        let ran = home.contexture(format!(
+            "compress chat.json --dry-run --context-length {written}"
+        ));
         assert_eq!(ran.code, 0, "{written}: {}", ran.stderr);
         let window = format!("window of {tokens}\n");
         assert!(ran.stderr.contains(&window), "{written}: {}", ran.stderr);
@@ -119,7 +115,7 @@ fn a_window_is_read_as_people_write_it_and_one_that_holds_nothing_is_refused() {
         ] {
             let argument = format!("--context-length={written}");
             refused(
-                &home.run([command, "chat.json", &argument]),
+                &home.contexture(format!("{command} chat.json {argument}")),
                 &[why, "--context-length"],
             );
         }
@@ -130,7 +126,7 @@ fn a_window_is_read_as_people_write_it_and_one_that_holds_nothing_is_refused() {
 fn a_missing_config_is_named_once() {
     let home = Home::new();
     home.put("chat.json", &chat(4));
-    let ran = home.run(["compress", "chat.json", "--config", "./nosuch.yaml"]);
+    let ran = home.contexture("compress chat.json --config ./nosuch.yaml");
     refused(&ran, &["nosuch.yaml", "--config"]);
     assert_eq!(
         ran.stderr.matches("No such file").count(),
@@ -150,9 +146,9 @@ fn a_missing_config_is_named_once() {
 fn paths_are_shown_without_dots_in_between() {
     let home = Home::new();
     home.put("home/config.yaml", "plugins: {dirs: [./mine/./here]}\n");
-    let ran = home.run(["plugins", "list"]);
+    let ran = home.contexture("plugins list");
     let folder = home.path("home/mine/here");
-    assert!(ran.stdout.contains(&folder), "{}", ran.stdout);
+    ran.stdout_has(&folder);
     for command in [
         &["plugins", "list"][..],
         &["engines", "list"],
@@ -196,10 +192,10 @@ fn no_secret_of_a_document_is_told() {
         ),
     ] {
         let ran = home.run(args.iter().copied());
-        assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
+        ran.exits(code);
+        ran.stderr_has(says);
         for part in [&body[..12], &body[40..52]] {
-            assert!(!ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
+            ran.stderr_lacks(part);
         }
     }
 }

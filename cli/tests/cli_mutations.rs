@@ -307,6 +307,7 @@ fn run(home: &Home, args: &[&str]) -> Result<Ran, String> {
             return Err(format!("{args:?} ends with {code}: {stderr}"));
         }
         Ok(Ran {
+            command: args.join(" "),
             code,
             stdout,
             stderr,

@@ -33,6 +33,7 @@ fn done<'a>(home: &Home, args: impl IntoIterator<Item = &'a str>) -> String {
         code,
         stdout,
         stderr,
+        ..
     } = with_cargo(home.command(args));
     assert_eq!(code, 0, "{stdout}{stderr}");
     stdout
@@ -45,6 +46,7 @@ fn cargo_test(home: &Home, folder: &str) -> String {
         code,
         stdout,
         stderr,
+        ..
     } = with_cargo(cargo);
     assert_eq!(code, 0, "{stdout}{stderr}");
     stdout
@@ -66,13 +68,9 @@ fn an_engine_from_the_sources_builds_holds_everything_and_compresses() {
         "{manifest}"
     );
 
-    let not_built = home.run(["plugins", "check", "my-engine"]);
+    let not_built = home.contexture("plugins check my-engine");
     assert_eq!(not_built.code, 2);
-    assert!(
-        not_built.stderr.contains("contexture plugins build"),
-        "{}",
-        not_built.stderr
-    );
+    not_built.stderr_has("contexture plugins build");
 
     done(&home, ["plugins", "build", "my-engine", "--debug"]);
     let table = done(&home, ["plugins", "check", "my-engine"]);

@@ -32,8 +32,8 @@ fn a_plugin_is_shown_installed_pinned_and_removed() {
         "tidy",
         "description: Tidies\nasks: [rewrites, offers_tools]\nsettings: {}\n",
     );
-    let asked = home.run(["plugins", "install", "tidy"]);
-    assert_eq!(asked.code, 2, "{}", asked.stderr);
+    let asked = home.contexture("plugins install tidy");
+    asked.exits(2);
     for shown in [
         "tidy",
         "0.3.0",
@@ -53,7 +53,8 @@ fn a_plugin_is_shown_installed_pinned_and_removed() {
         code,
         stdout,
         stderr,
-    } = home.run(["plugins", "install", "tidy", "--yes"]);
+        ..
+    } = home.contexture("plugins install tidy --yes");
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("contexture plugins"), "{stdout}");
     let manifest = home.read(&format!("{folder}/plugin.yaml"));
@@ -66,25 +67,16 @@ fn a_plugin_is_shown_installed_pinned_and_removed() {
         )
     );
     assert_eq!(home.read(&library(folder)), "abc");
-    let listed = json(&home.run(["plugins", "list", "--json"]).stdout);
+    let listed = json(&home.contexture("plugins list --json").stdout);
     assert_eq!(listed["plugins"][0]["state"], "ready");
     // Alone, and not at a terminal, it lists.
-    assert!(home.run(["plugins"]).stdout.contains("tidy"));
+    assert!(home.contexture("plugins").stdout.contains("tidy"));
 
     home.put("home/config.yaml", "context:\n  engine: tidy\n");
     home.put("home/engines/tidy/store", "kept");
-    let removed = home.run(["plugins", "remove", "tidy", "--yes"]);
-    assert_eq!(removed.code, 0, "{}", removed.stderr);
-    assert!(
-        removed.stdout.contains("still names it"),
-        "{}",
-        removed.stdout
-    );
-    assert!(
-        removed.stdout.contains("engines/tidy"),
-        "{}",
-        removed.stdout
-    );
+    let removed = home.done("plugins remove tidy --yes");
+    removed.stdout_has("still names it");
+    removed.stdout_has("engines/tidy");
     assert!(!std::path::Path::new(&home.path(folder)).exists());
     assert_eq!(home.read("home/engines/tidy/store"), "kept");
 }
@@ -94,17 +86,12 @@ fn a_plugin_in_place_is_pinned_and_the_pin_follows_what_is_allowed_again() {
     let home = Home::new();
     let folder = "home/plugins/context_engine/tidy";
     plugin(&home, folder, "");
-    let shown = home.run(["plugins", "allow", "tidy", "--yes"]);
-    assert_eq!(shown.code, 0, "{}", shown.stderr);
-    assert!(
-        shown.stderr.contains("its manifest does not say"),
-        "{}",
-        shown.stderr
-    );
+    let shown = home.done("plugins allow tidy --yes");
+    shown.stderr_has("its manifest does not say");
     let pinned =
         |digest: &str| format!("name: tidy\n# Ours.\nversion: 0.3.0 # so far\nsha256: {digest}\n");
     assert_eq!(home.read(&format!("{folder}/plugin.yaml")), pinned(DIGEST));
-    let again = home.run(["plugins", "allow", "tidy"]);
+    let again = home.contexture("plugins allow tidy");
     assert!(
         again.code == 0 && again.stdout.contains("already"),
         "{}",
@@ -112,16 +99,10 @@ fn a_plugin_in_place_is_pinned_and_the_pin_follows_what_is_allowed_again() {
     );
 
     home.put(&library(folder), "another");
-    let refused = home.run(["plugins", "allow", "tidy"]);
+    let refused = home.contexture("plugins allow tidy");
     assert_eq!(refused.code, 2);
-    assert!(
-        refused
-            .stderr
-            .contains(&format!("pinned to another library, {DIGEST}")),
-        "{}",
-        refused.stderr
-    );
-    assert_eq!(home.run(["plugins", "allow", "tidy", "--yes"]).code, 0);
+    refused.stderr_has(&format!("pinned to another library, {DIGEST}"));
+    assert_eq!(home.contexture("plugins allow tidy --yes").code, 0);
     let manifest = home.read(&format!("{folder}/plugin.yaml"));
     assert!(
         manifest.starts_with("name: tidy\n# Ours.\n") && !manifest.contains(DIGEST),
@@ -187,10 +168,6 @@ fn what_cannot_be_installed_pinned_or_removed_is_said() {
     }
     let inside = format!("{place}/tidy");
     plugin(&home, &inside, "");
-    let in_place = home.run(["plugins", "install", &inside, "--yes"]);
-    assert!(
-        in_place.stderr.contains("contexture plugins allow tidy"),
-        "{}",
-        in_place.stderr
-    );
+    let in_place = home.contexture(format!("plugins install {inside} --yes"));
+    in_place.stderr_has("contexture plugins allow tidy");
 }

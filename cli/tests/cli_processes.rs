@@ -11,7 +11,7 @@ use cli_support::{Home, Ran, chat, json};
 use serde_json::{Value, json};
 
 fn done(ran: Ran) -> Value {
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     json(&ran.stdout)
 }
 
@@ -40,8 +40,7 @@ fn compress<'a>(file: &'a str, session: &'a str) -> [&'a str; 10] {
 }
 
 fn exported(home: &Home, session: &str) -> Vec<Value> {
-    let ran = home.run(["sessions", "export", session]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.done(format!("sessions export {session}"));
     ran.stdout.lines().map(json).collect()
 }
 
@@ -52,7 +51,7 @@ fn lines(count: usize) -> String {
 }
 
 fn messages_of(home: &Home, session: &str) -> u64 {
-    let list = done(home.run(["sessions", "list", "--json"]));
+    let list = done(home.contexture("sessions list --json"));
     let sessions = list["sessions"].as_array().unwrap().iter();
     let mut of_it = sessions.filter(|one| one["session"] == session);
     of_it
@@ -80,10 +79,10 @@ fn processes_that_compress_one_session_take_turns() {
             assert!(process.wait().unwrap().success());
         }
         let last = home.run(compress("480.json", round));
-        assert_eq!(last.code, 0, "{}", last.stderr);
+        last.exits(0);
         assert_eq!(Value::Array(exported(&home, round)), whole, "{round}");
 
-        let shown = done(home.run(["sessions", "show", round]));
+        let shown = done(home.contexture(format!("sessions show {round}")));
         let window = &shown["window"];
         let under = window["messages_under_summaries"].as_u64().unwrap();
         let outside = window["messages_outside"].as_u64().unwrap();
@@ -95,8 +94,7 @@ fn processes_that_compress_one_session_take_turns() {
         let verbatim = sent.filter(|message| whole.contains(message)).count() as u64;
         assert_eq!(verbatim, outside, "{shown}");
     }
-    let verified = home.run(["sessions", "verify"]);
-    assert_eq!(verified.code, 0, "{}", verified.stdout);
+    home.done("sessions verify");
 }
 
 #[test]
@@ -144,7 +142,7 @@ fn a_killed_import_is_gone_on_with() {
         "s",
     ]));
     assert_eq!(found["total"], stored, "{found}");
-    let again = done(home.run(["import", "log.jsonl", "--session", "s"]));
+    let again = done(home.contexture("import log.jsonl --session s"));
     assert_eq!(again["new"], ALL - stored);
     assert_eq!(messages_of(&home, "s"), ALL);
 }
@@ -153,8 +151,8 @@ fn a_killed_import_is_gone_on_with() {
 fn a_backup_in_a_fresh_home_is_found_by_the_tools() {
     let home = Home::new();
     home.put("log.jsonl", &lines(40));
-    done(home.run(["import", "log.jsonl", "--session", "s"]));
-    done(home.run(["sessions", "backup", "--engine", "lcm", "copy.sqlite3"]));
+    done(home.contexture("import log.jsonl --session s"));
+    done(home.contexture("sessions backup --engine lcm copy.sqlite3"));
     let other = Home::new();
     let store = other.path("home/engines/lcm/lcm.sqlite3");
     std::fs::create_dir_all(other.path("home/engines/lcm")).unwrap();
@@ -167,18 +165,18 @@ fn a_backup_in_a_fresh_home_is_found_by_the_tools() {
         "s",
     ]));
     assert_eq!(found["total"], 40, "{found}");
-    let help = home.run(["sessions", "backup", "--help"]);
-    assert!(help.stdout.contains("lcm.sqlite3"), "{}", help.stdout);
+    let help = home.contexture("sessions backup --help");
+    help.stdout_has("lcm.sqlite3");
 
     // A name that nobody keeps stays unknown, whoever is asked.
     for engine in [&["--engine", "lcm"][..], &[]] {
         let args = ["tool", "lcm_grep", "{}", "--session", "nobody"];
         let ran = other.run([&args[..], engine].concat());
-        assert_eq!(ran.code, 2, "{}", ran.stdout);
-        assert!(ran.stderr.contains("no session `nobody`"), "{}", ran.stderr);
+        ran.exits(2);
+        ran.stderr_has("no session `nobody`");
         assert_eq!(messages_of(&other, "nobody"), 0);
     }
-    let list = done(other.run(["sessions", "list", "--json"]));
+    let list = done(other.contexture("sessions list --json"));
     assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
 }
 
@@ -191,11 +189,11 @@ fn a_store_that_is_gone_or_older_is_no_empty_answer() {
         home.run(["tool", "lcm_grep", pattern, "--session", "s"])
     };
     home.put("older.jsonl", &lines(100));
-    done(home.run(["import", "older.jsonl", "--session", "s"]));
-    done(home.run(["sessions", "backup", "--engine", "lcm", "older.sqlite3"]));
-    done(home.run(["import", "log.jsonl", "--session", "s"]));
+    done(home.contexture("import older.jsonl --session s"));
+    done(home.contexture("sessions backup --engine lcm older.sqlite3"));
+    done(home.contexture("import log.jsonl --session s"));
     let whole = grep();
-    assert!(!whole.stderr.contains("warning"), "{}", whole.stderr);
+    whole.stderr_lacks("warning");
 
     let engine = home.path("home/engines/lcm");
     std::fs::remove_dir_all(&engine).unwrap();
@@ -204,30 +202,26 @@ fn a_store_that_is_gone_or_older_is_no_empty_answer() {
     for says in ["400 messages", "`s`", "import FILE"] {
         assert!(gone.stderr.contains(says), "{says}: {}", gone.stderr);
     }
-    let verified = home.run(["sessions", "verify"]);
+    let verified = home.contexture("sessions verify");
     assert_eq!(verified.code, 1);
-    assert!(verified.stderr.contains("400"), "{}", verified.stderr);
+    verified.stderr_has("400");
 
     std::fs::create_dir_all(&engine).unwrap();
     let older = std::path::Path::new(&engine).join("lcm.sqlite3");
     std::fs::copy(home.path("older.sqlite3"), older).unwrap();
     let behind = grep();
-    assert!(behind.stderr.contains("400 messages"), "{}", behind.stderr);
-    let exported = home.run(["sessions", "export", "s"]);
-    assert_eq!(exported.code, 1, "{}", exported.stderr);
-    assert!(
-        exported.stderr.contains("400 messages"),
-        "{}",
-        exported.stderr
-    );
+    behind.stderr_has("400 messages");
+    let exported = home.contexture("sessions export s");
+    exported.exits(1);
+    exported.stderr_has("400 messages");
     assert_eq!(done(behind)["total"], 100);
 
     assert_eq!(
-        done(home.run(["import", "log.jsonl", "--session", "s"]))["new"],
+        done(home.contexture("import log.jsonl --session s"))["new"],
         300
     );
     let whole = grep();
-    assert!(!whole.stderr.contains("warning"), "{}", whole.stderr);
+    whole.stderr_lacks("warning");
     assert_eq!(done(whole)["total"], 400);
 }
 
@@ -267,8 +261,8 @@ fn a_dry_run_leaves_nothing_behind() {
         let args = ["compress", file, "--engine", "lcm", "--dry-run"];
         let window = ["--context-length", "8000"];
         let ran = home.run([&args[..], &window, session].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        assert!(ran.stderr.contains("compacted"), "{}", ran.stderr);
+        ran.exits(0);
+        ran.stderr_has("compacted");
         ran.stderr
     };
     let in_home = || std::fs::read_dir(home.path("home")).unwrap().count();
@@ -281,14 +275,14 @@ fn a_dry_run_leaves_nothing_behind() {
     args[9] = "/dev/null";
     assert_eq!(home.run(args).code, 0);
     let state = || {
-        let shown = done(home.run(["sessions", "show", "s"]));
+        let shown = done(home.contexture("sessions show s"));
         (shown, exported(&home, "s"), messages_of(&home, "s"))
     };
     let before = state();
     dry("longer.json", &["--session", "s"]);
     dry("longer.json", &[]);
     assert_eq!(state(), before);
-    let list = done(home.run(["sessions", "list", "--all", "--json"]));
+    let list = done(home.contexture("sessions list --all --json"));
     assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
     // What then comes is what the dry run said.
     let args = compress("longer.json", "s");
@@ -306,9 +300,9 @@ fn an_import_needs_an_engine_that_keeps_sessions_and_a_name() {
     home.put("log.jsonl", &lines(4));
     let args = ["import", "log.jsonl", "--session", "s"];
     let ran = home.run([&args[..], &["--engine", "compressor"]].concat());
-    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    ran.exits(2);
     for says in ["`compressor` keeps no sessions", "--engine lcm"] {
-        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+        ran.stderr_has(says);
     }
     for command in [
         &["import", "log.jsonl"][..],
@@ -326,8 +320,8 @@ fn an_import_says_that_the_system_prompt_is_not_among_the_messages() {
     let home = Home::new();
     let system = json!({"role": "system", "content": "Be brief."});
     home.put("log.jsonl", &format!("{system}\n{}", lines(6)));
-    let ran = home.run(["import", "log.jsonl", "--session", "s"]);
-    assert!(ran.stderr.contains("system prompt"), "{}", ran.stderr);
+    let ran = home.contexture("import log.jsonl --session s");
+    ran.stderr_has("system prompt");
     let answer = done(ran);
     assert_eq!(answer["messages"], 6);
     assert_eq!(answer["system_prompt"], "not among the messages");
@@ -337,11 +331,11 @@ fn an_import_says_that_the_system_prompt_is_not_among_the_messages() {
 fn a_backup_onto_a_file_is_refused_as_wrong_usage() {
     let home = Home::new();
     home.put("log.jsonl", &lines(4));
-    done(home.run(["import", "log.jsonl", "--session", "s"]));
+    done(home.contexture("import log.jsonl --session s"));
     home.put("there.txt", "mine");
-    let ran = home.run(["sessions", "backup", "--engine", "lcm", "there.txt"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("there.txt"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("the engine failed"), "{}", ran.stderr);
+    let ran = home.contexture("sessions backup --engine lcm there.txt");
+    ran.exits(2);
+    ran.stderr_has("there.txt");
+    ran.stderr_lacks("the engine failed");
     assert_eq!(home.read("there.txt"), "mine");
 }

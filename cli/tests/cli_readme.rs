@@ -78,7 +78,7 @@ fn the_first_command_prints_what_stands_under_it() {
     assert_ne!(first, command);
     let home = furnished();
     let ran = shell(&home, &command);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     assert_eq!(
         without_times(&ran.stderr),
         without_times(&blocks("text")[0])
@@ -99,7 +99,7 @@ fn the_table_of_a_replay_is_what_it_prints() {
     let begins = readme.find("`contexture replay session.jsonl").unwrap() + 1;
     let command = readme[begins..].split('`').next().unwrap();
     let ran = shell(&home, &command.replace('\n', " "));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.exits(0);
     let (heading, table) = ran.stdout.split_once("\n\n").unwrap();
     assert!(heading.contains("of 270 messages"), "{heading}");
     let tells_time = |row: &String| row.starts_with("tiered  ");
@@ -146,7 +146,7 @@ fn every_configuration_is_a_good_one() {
     let home = Home::new();
     for block in blocks("yaml") {
         home.put("home/config.yaml", &block);
-        let ran = home.run(["config", "check"]);
+        let ran = home.contexture("config check");
         assert_eq!(ran.code, 0, "{block}: {}", ran.stderr);
     }
 }

@@ -1,49 +1,17 @@
 //! `contexture replay` as a user types it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::path::{Path, PathBuf};
+mod cli_support;
 
-use assert_cmd::Command;
+use std::path::Path;
+
+use cli_support::{Home, Ran, ran};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-struct Place(TempDir);
-
-struct Said {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    fn replay(&self, args: &[&str]) -> Said {
-        let output = Command::cargo_bin("contexture")
-            .unwrap()
-            .env_clear()
-            .env("HOME", self.0.path())
-            .env("CONTEXTURE_HOME", self.0.path().join("home"))
-            .env("TMPDIR", self.0.path())
-            .current_dir(self.0.path())
-            .arg("replay")
-            .args(args)
-            .output()
-            .unwrap();
-        Said {
-            code: output.status.code().unwrap(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
+fn replay(home: &Home, args: &[&str]) -> Ran {
+    let mut command = home.command(["replay"]);
+    command.args(args).env("TMPDIR", home.path(""));
+    ran(command.output().unwrap())
 }
 
 /// A first question of 2,000 tokens and answers and questions of 100 each, after a system prompt.
@@ -60,7 +28,7 @@ fn chat(answers: usize) -> String {
     json!({"model": "gpt-5", "messages": messages}).to_string()
 }
 
-fn cells<'a>(said: &'a Said, engine: &str) -> Vec<&'a str> {
+fn cells<'a>(said: &'a Ran, engine: &str) -> Vec<&'a str> {
     let row = said.stdout.lines().find(|line| line.starts_with(engine));
     row.unwrap_or_else(|| panic!("no row {engine} in {}", said.stdout))
         .split_whitespace()
@@ -69,17 +37,21 @@ fn cells<'a>(said: &'a Said, engine: &str) -> Vec<&'a str> {
 
 #[test]
 fn prints_a_table_of_totals_over_all_inputs() {
-    let place = Place::new();
-    place.file("one.json", &chat(3));
-    place.file("two.jsonl", &format!("{}\n{}\n", chat(1), chat(40)));
-    let said = place.replay(&[
-        "one.json",
-        "two.jsonl",
-        "--context-length",
-        "6000",
-        "--offline",
-    ]);
-    assert_eq!(said.code, 0, "{}", said.stderr);
+    let home = Home::new();
+    std::fs::remove_dir(home.path("home")).unwrap();
+    home.put("one.json", &chat(3));
+    home.put("two.jsonl", &format!("{}\n{}\n", chat(1), chat(40)));
+    let said = replay(
+        &home,
+        &[
+            "one.json",
+            "two.jsonl",
+            "--context-length",
+            "6000",
+            "--offline",
+        ],
+    );
+    said.exits(0);
     assert!(
         said.stdout.starts_with(
             "44 requests in 3 conversations of 91 messages, window of 6,000 tokens (gpt-5)\n"
@@ -97,10 +69,10 @@ fn prints_a_table_of_totals_over_all_inputs() {
         ["0", "0"],
         "model calls and overflows: {compressor:?}"
     );
-    assert!(!said.stdout.contains("recorded"), "{}", said.stdout);
+    said.stdout_lacks("recorded");
     // The engines' data went with the temporary directory, and the home was never made.
-    assert!(!place.0.path().join("home").exists());
-    let left: Vec<_> = std::fs::read_dir(place.0.path())
+    assert!(!Path::new(&home.path("home")).exists());
+    let left: Vec<_> = std::fs::read_dir(home.path(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .filter(|name| name.to_string_lossy().contains("replay"))
@@ -110,7 +82,7 @@ fn prints_a_table_of_totals_over_all_inputs() {
 
 #[test]
 fn prices_and_lifetime_decide_what_it_costs() {
-    let place = Place::new();
+    let home = Home::new();
     let line = |ts: u64, role, words: usize| {
         json!({"ts": ts, "role": role, "content": vec!["a"; words].join(" ")}).to_string()
     };
@@ -121,11 +93,11 @@ fn prices_and_lifetime_decide_what_it_costs() {
         line(600, "user", 100),
         line(601, "assistant", 100),
     ];
-    place.file("lines.jsonl", &lines.join("\n"));
+    home.put("lines.jsonl", &lines.join("\n"));
     let cost = |args: &[&str]| {
         let fixed = ["lines.jsonl", "--model", "gpt-5", "--report", "-"];
-        let said = place.replay(&[&fixed, args].concat());
-        assert_eq!(said.code, 0, "{}", said.stderr);
+        let said = replay(&home, &[&fixed, args].concat());
+        said.exits(0);
         let report: Value = serde_json::from_str(&said.stdout).unwrap();
         report["totals"][0]["cost_usd"].as_f64().unwrap()
     };
@@ -148,27 +120,29 @@ fn prices_and_lifetime_decide_what_it_costs() {
     assert!(is(cost(&own), 2_212.0 * 2.0 + 2_004.0));
     assert!(is(cost(&["--price-in", "10"]), (2_004.0 + 2_212.0) * 10.0));
 
-    std::fs::create_dir(place.0.path().join("home")).unwrap();
-    place.file("home/config.yaml", "prompt_caching: {cache_ttl: 1h}\n");
+    home.put("home/config.yaml", "prompt_caching: {cache_ttl: 1h}\n");
     assert!(is(cost(&[]), (2_004.0 + 208.0) * 6.0 + 2_004.0 * 0.3));
 }
 
 #[test]
 fn the_report_goes_to_its_file_and_the_table_to_stdout() {
-    let place = Place::new();
-    place.file("chats.jsonl", &format!("{}\n{}\n", chat(2), chat(3)));
-    let said = place.replay(&[
-        "chats.jsonl",
-        "--engine",
-        "compressor",
-        "--engine",
-        "compressor",
-        "--report",
-        "r.json",
-    ]);
-    assert_eq!(said.code, 0, "{}", said.stderr);
+    let home = Home::new();
+    home.put("chats.jsonl", &format!("{}\n{}\n", chat(2), chat(3)));
+    let said = replay(
+        &home,
+        &[
+            "chats.jsonl",
+            "--engine",
+            "compressor",
+            "--engine",
+            "compressor",
+            "--report",
+            "r.json",
+        ],
+    );
+    said.exits(0);
     cells(&said, "compressor");
-    let report = std::fs::read_to_string(place.0.path().join("r.json")).unwrap();
+    let report = home.read("r.json");
     let report: Value = serde_json::from_str(&report).unwrap();
     let conversations = report["conversations"].as_array().unwrap();
     assert_eq!(conversations.len(), 2);
@@ -186,10 +160,10 @@ fn the_report_goes_to_its_file_and_the_table_to_stdout() {
 
 #[test]
 fn what_cannot_be_played_is_refused_with_the_way_out() {
-    let place = Place::new();
-    place.file("chat.json", &chat(1));
-    place.file("cut.json", "{\"messages\": [");
-    place.file("empty.json", "");
+    let home = Home::new();
+    home.put("chat.json", &chat(1));
+    home.put("cut.json", "{\"messages\": [");
+    home.put("empty.json", "");
     for (args, hint) in [
         (&[][..], "INPUT"),
         (&["missing.json"], "missing.json"),
@@ -202,13 +176,8 @@ fn what_cannot_be_played_is_refused_with_the_way_out() {
         (&["chat.json", "--cache-ttl", "10m"], "5m"),
         (&["chat.json", "--context-length", "0"], "--context-length"),
     ] {
-        let said = place.replay(args);
-        assert_eq!(
-            (said.code, said.stdout.as_str()),
-            (2, ""),
-            "{args:?}: {}",
-            said.stderr
-        );
+        let said = replay(&home, args);
+        said.exits(2).stdout_is("");
         assert!(
             said.stderr.to_lowercase().contains(&hint.to_lowercase()),
             "{args:?}: {}",
@@ -221,8 +190,8 @@ fn what_cannot_be_played_is_refused_with_the_way_out() {
 #[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn every_real_file_is_played() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let place = Place::new();
-    let mut files: Vec<PathBuf> = vec![data.join("claude-code/main.jsonl")];
+    let home = Home::new();
+    let mut files: Vec<std::path::PathBuf> = vec![data.join("claude-code/main.jsonl")];
     for folder in ["swe-agent", "tau2-bench"] {
         let entries = std::fs::read_dir(data.join(folder)).unwrap();
         files.extend(
@@ -233,8 +202,8 @@ fn every_real_file_is_played() {
     }
     let mut args: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
     args.extend(["--context-length", "100000", "--offline", "--report", "-"]);
-    let said = place.replay(&args);
-    assert_eq!(said.code, 0, "{}", said.stderr);
+    let said = replay(&home, &args);
+    said.exits(0);
     let report: Value = serde_json::from_str(&said.stdout).unwrap();
     let names: Vec<_> = report["totals"]
         .as_array()
@@ -274,26 +243,29 @@ fn accounted(row: &Value, prices: &Value) -> (f64, f64) {
 fn compactions_timed_by_price_cost_less_and_every_cent_is_accounted_for() {
     let log =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/claude-code/main.jsonl");
-    let place = Place::new();
+    let home = Home::new();
     let report = |timing: &str, ttl: &str| {
         let config =
             format!("compression: {{timing: {timing}}}\nprompt_caching: {{cache_ttl: {ttl}}}\n");
-        let config = place.file(&format!("{timing}-{ttl}.yaml"), &config);
-        let said = place.replay(&[
-            log.to_str().unwrap(),
-            "--config",
-            config.to_str().unwrap(),
-            "--engine",
-            "compressor",
-            "--engine",
-            "lcm",
-            "--context-length",
-            "200000",
-            "--offline",
-            "--report",
-            "-",
-        ]);
-        assert_eq!(said.code, 0, "{}", said.stderr);
+        let config = home.put(&format!("{timing}-{ttl}.yaml"), &config);
+        let said = replay(
+            &home,
+            &[
+                log.to_str().unwrap(),
+                "--config",
+                &config,
+                "--engine",
+                "compressor",
+                "--engine",
+                "lcm",
+                "--context-length",
+                "200000",
+                "--offline",
+                "--report",
+                "-",
+            ],
+        );
+        said.exits(0);
         let report: Value = serde_json::from_str(&said.stdout).unwrap();
         for row in report["totals"].as_array().unwrap() {
             if row["engine"] != "recorded" {
@@ -337,13 +309,13 @@ fn compactions_timed_by_price_cost_less_and_every_cent_is_accounted_for() {
 
 #[test]
 fn the_cheapest_settings_are_named_in_words_that_go_into_the_configuration() {
-    let place = Place::new();
-    let chat = place.file("chat.json", &chat(40));
-    let chat = chat.to_str().unwrap();
+    let home = Home::new();
+    let chat = home.put("chat.json", &chat(40));
+    let chat = chat.as_str();
     let args = ["--context-length", "8000", "--offline"];
-    let said = place.replay(&[&[chat, "--advise"][..], &args].concat());
-    assert_eq!(said.code, 0, "{}", said.stderr);
-    assert!(said.stdout.contains("as configured"), "{}", said.stdout);
+    let said = replay(&home, &[&[chat, "--advise"][..], &args].concat());
+    said.exits(0);
+    said.stdout_has("as configured");
     let lines: Vec<&str> = said.stdout.lines().skip(2).collect();
     let costs: Vec<f64> = lines
         .iter()
@@ -365,9 +337,12 @@ fn the_cheapest_settings_are_named_in_words_that_go_into_the_configuration() {
         panic!("no advice in {}", said.stdout);
     };
     // What is advised costs what the table says.
-    let config = place.file("advised.yaml", yaml);
-    let config = config.to_str().unwrap();
-    let said = place.replay(&[&[chat, "--config", config, "--report", "-"][..], &args].concat());
+    let config = home.put("advised.yaml", yaml);
+    let config = &config;
+    let said = replay(
+        &home,
+        &[&[chat, "--config", config, "--report", "-"][..], &args].concat(),
+    );
     let report: Value = serde_json::from_str(&said.stdout).unwrap();
     let cost = report["totals"][1]["cost_usd"].as_f64().unwrap();
     assert_eq!(format!("{cost:.4}"), format!("{:.4}", costs[0]));

@@ -203,7 +203,7 @@ fn no_compaction_makes_two_messages_of_one_role_stand_in_a_row() {
                 let input = home.put("in.jsonl", &lines.join("\n"));
                 let run = ["compress", &input, "--config", &config, "--force"];
                 let ran = home.run(run.into_iter().chain(["--context-length", "6000"]));
-                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                ran.exits(0);
                 let smaller = json(&ran.stdout);
                 let smaller = smaller.as_array().unwrap().iter();
                 for (at, (body, after)) in bodies.iter_mut().zip(smaller).enumerate() {

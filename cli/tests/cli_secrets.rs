@@ -469,15 +469,9 @@ fn a_report_holds_no_text_of_a_message_unless_it_is_asked_for() {
         assert!(found.is_none(), "{engine}: {found:?} in {plain}");
         home.put("document", &document);
         with_text += usize::from(compress(&["--report-text"]).contains("states"));
-        let replayed = home.run([
-            "replay",
-            "document",
-            "--engine",
-            engine,
-            "--report",
-            "-",
-            "--offline",
-        ]);
+        let replayed = home.contexture(format!(
+            "replay document --engine {engine} --report - --offline"
+        ));
         let found = words.iter().find(|word| replayed.stdout.contains(*word));
         assert!(
             found.is_none(),

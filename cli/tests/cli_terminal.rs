@@ -87,7 +87,7 @@ fn a_conversation_is_not_poured_over_a_terminal_unless_it_is_asked_for() {
 
     let piped = home.run(compress);
     assert!(json(&piped.stdout)["messages"].is_array());
-    assert!(!piped.stderr.contains("-o FILE"), "{}", piped.stderr);
+    piped.stderr_lacks("-o FILE");
 }
 
 #[test]

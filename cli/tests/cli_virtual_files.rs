@@ -16,15 +16,8 @@ fn log(lines: usize) -> String {
 fn the_command_compresses_and_reads_files_back() {
     let home = Home::new();
     home.put("home/config.yaml", "context:\n  engine: virtual-files\n");
-    let doctor = home.run(["engines", "doctor"]);
-    assert_eq!(doctor.code, 0, "{}", doctor.stderr);
-    assert!(
-        doctor
-            .stdout
-            .contains("engine virtual-files  loads, opens and answers"),
-        "{}",
-        doctor.stdout
-    );
+    let doctor = home.done("engines doctor");
+    doctor.stdout_has("engine virtual-files  loads, opens and answers");
     let chat = json!({"model": "gpt-5", "messages": [
         {"role": "user", "content": "look"},
         {"role": "assistant", "content": null, "tool_calls": [
@@ -32,15 +25,9 @@ fn the_command_compresses_and_reads_files_back() {
         {"role": "tool", "tool_call_id": "c1", "content": log(3_000)},
     ]});
     let chat = home.put("chat.json", &chat.to_string());
-    let ran = home.run([
-        "compress",
-        &chat,
-        "--session",
-        "work",
-        "--context-length",
-        "200000",
-    ]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.done(format!(
+        "compress {chat} --session work --context-length 200000"
+    ));
     let out: Value = serde_json::from_str(&ran.stdout).unwrap();
     let result = out["messages"][2]["content"].as_str().unwrap();
     let name = result.strip_prefix("[file ").unwrap();
@@ -55,7 +42,7 @@ fn the_command_compresses_and_reads_files_back() {
         home.run(["tool", tool, &arguments.to_string(), "--session", "work"])
     };
     let list = tool("file_list", json!({}));
-    assert_eq!(list.code, 0, "{}", list.stderr);
+    list.exits(0);
     assert!(list.stdout.starts_with(name), "{}", list.stdout);
     let found = tool("file_regex", json!({"pattern": "line 2999 "}));
     assert!(
@@ -64,11 +51,7 @@ fn the_command_compresses_and_reads_files_back() {
         found.stdout
     );
     let read = tool("file_read", json!({"name": name, "start_line": 3_000}));
-    assert!(
-        read.stdout.contains("line 3000 of the log"),
-        "{}",
-        read.stdout
-    );
+    read.stdout_has("line 3000 of the log");
     let wrong = tool("file_read", json!({"name": name, "start_line": 3_001}));
     assert!(
         wrong.code != 0 && wrong.stderr.contains("has 3000 lines"),
@@ -86,7 +69,7 @@ fn the_command_compresses_and_reads_files_back() {
             .count()
     };
     assert_eq!(sessions(), 1);
-    let asked = home.run(["sessions", "delete", "work"]);
+    let asked = home.contexture("sessions delete work");
     assert!(asked.code == 0 && sessions() == 1, "{}", asked.stderr);
     deletes_work(&home);
     assert_eq!(sessions(), 0);
@@ -102,17 +85,9 @@ fn real_conversations_are_replayed_without_a_failure() {
     ] {
         let home = Home::new();
         let path = format!("{data}/{file}");
-        let ran = home.run([
-            "replay",
-            &path,
-            "--engine",
-            "virtual-files",
-            "--context-length",
-            window,
-            "--report",
-            &home.path("report.json"),
-        ]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        home.done(format!(
+            "replay {path} --engine virtual-files --context-length {window} --report report.json"
+        ));
         let report: Value = serde_json::from_str(&home.read("report.json")).unwrap();
         let totals = report["totals"].as_array().unwrap();
         let run = totals
@@ -133,21 +108,15 @@ fn what_is_recorded_of_an_engine_that_keeps_nothing_is_deleted() {
     let home = Home::new();
     let chat = json!({"model": "gpt-5", "messages": [{"role": "user", "content": "look"}]});
     let chat = home.put("chat.json", &chat.to_string());
-    let ran = home.run([
-        "compress",
-        &chat,
-        "--session",
-        "work",
-        "--engine",
-        "compressor",
-    ]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    home.done(format!(
+        "compress {chat} --session work --engine compressor"
+    ));
     deletes_work(&home);
 }
 
 /// Deletes the session `work`, which is not there afterwards.
 fn deletes_work(home: &Home) {
-    let delete = || home.run(["sessions", "delete", "work", "--yes"]);
+    let delete = || home.contexture("sessions delete work --yes");
     let gone = delete();
     let answer: Value = serde_json::from_str(&gone.stdout).unwrap();
     assert_eq!(

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use contexture::formats::{Format, RenderPlan, read};
-use contexture_stand_in::{StandIn, signature};
+use contexture_provider_simulator::{Simulator, signature};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -259,7 +259,7 @@ fn body(format: Format, steps: &[Step]) -> String {
 }
 
 /// Asks for an answer. Returns the provider's message if it refuses.
-fn refusal(provider: &StandIn, format: Format, document: &str) -> Option<String> {
+fn refusal(provider: &Simulator, format: Format, document: &str) -> Option<String> {
     let mut body: Value = serde_json::from_str(document).unwrap();
     let path = match format {
         Format::OpenAiChat => "/v1/chat/completions",
@@ -290,7 +290,7 @@ fn refusal(provider: &StandIn, format: Format, document: &str) -> Option<String>
 }
 
 /// Converts a body and checks that the provider accepts it.
-fn check(provider: &StandIn, from: Format, to: Format, document: &str) {
+fn check(provider: &Simulator, from: Format, to: Format, document: &str) {
     let write = |document: &str, from| {
         let conversation = read(document, Some(from)).unwrap().remove(0);
         let plan = RenderPlan::whole(conversation.messages().len());
@@ -321,7 +321,7 @@ proptest! {
 
     #[test]
     fn whatever_is_converted_is_taken(steps in prop::collection::vec(step(), 0..9)) {
-        let provider = StandIn::start();
+        let provider = Simulator::start();
         for from in FORMATS {
             let document = body(from, &steps);
             for to in FORMATS {
@@ -371,7 +371,7 @@ fn each_kind_is_taken_and_what_became_of_it_is_said() {
         ("a tool of the provider's own", vec![Step::Hosted]),
         ("has no form for", vec![Step::Document("id")]),
     ];
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     for (expected, steps) in kinds {
         let mut said = Vec::new();
         for from in FORMATS {

@@ -20,7 +20,7 @@ use contexture::replay::{Prices, Recording, Stage, play, without_engine};
 use contexture::session::AgentWindow;
 use contexture_engine_api::{ModelAnswer, ModelRequest};
 use contexture_gateway::Gateway;
-use contexture_stand_in::{Answer, Options, StandIn};
+use contexture_provider_simulator::{Answer, Options, Simulator};
 use contexture_tests::shared_data;
 use serde_json::{Value, json};
 
@@ -245,7 +245,7 @@ struct Bill {
 
 impl Bill {
     fn of(session: &Session, way: Option<&Way>) -> Self {
-        let provider = StandIn::with(Options {
+        let provider = Simulator::with(Options {
             window: Some(1_000_000),
             ..Options::default()
         });
@@ -359,7 +359,7 @@ fn answer(message: &Value) -> Answer {
     };
     blocks.iter().fold(Answer::default(), |answer, block| {
         match block["type"].as_str() {
-            Some("tool_use") => answer.and(contexture_stand_in::Part::Call {
+            Some("tool_use") => answer.and(contexture_provider_simulator::Part::Call {
                 id: block["id"].as_str().map(str::to_owned),
                 name: block["name"].as_str().unwrap().to_owned(),
                 arguments: block["input"].clone(),

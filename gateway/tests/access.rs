@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use contexture::HostOptions;
 use contexture_gateway::Gateway;
-use contexture_stand_in::{Answer, Fault};
+use contexture_provider_simulator::{Answer, Fault};
 use support::agent::{APIS, Agent, Api};
 use support::{Running, Stage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

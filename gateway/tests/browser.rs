@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contexture_stand_in::{Answer, StandIn};
+use contexture_provider_simulator::{Answer, Simulator};
 use serde_json::{Value, json};
 use support::Stage;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
@@ -206,7 +206,7 @@ async fn no_page_of_another_site_uses_the_gateway() {
     let localhost = format!("http://localhost:{port}");
 
     // The attack works: a server that trusts the browser gets the requests.
-    let naive = StandIn::start();
+    let naive = Simulator::start();
     naive.answer_with(|_| Answer::text("Yes."));
     site.visit(&format!("http://{EVIL}/attack?target={}", naive.base_url()))
         .await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use contexture::{Host, HostOptions, ToolCall};
 use contexture_engine_api::SUMMARY_MARK;
-use contexture_stand_in::{Answer, Coder, Fault, Request};
+use contexture_provider_simulator::{Answer, Coder, Fault, Request};
 use serde_json::json;
 use support::Stage;
 use support::agent::{APIS, Agent, Api};
@@ -304,7 +304,7 @@ async fn tokens_are_counted_of_the_body_that_would_be_sent() {
     let sent = stage.provider.requests().pop().unwrap();
     let counted = stage
         .provider
-        .requests_of(contexture_stand_in::Api::CountTokens);
+        .requests_of(contexture_provider_simulator::Api::CountTokens);
     assert_eq!(sent.messages().len(), counted[0].messages().len());
     assert_eq!(sent.json["tools"], counted[0].json["tools"]);
     assert_eq!(said.header("x-contexture-status"), "managed");

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use contexture_stand_in::{Answer, Fault, StandIn, address_in};
+use contexture_provider_simulator::{Answer, Fault, Simulator, address_in};
 use contexture_tests::{Home, built_plugins};
 use serde_json::Value;
 use support::Stage;
@@ -19,7 +19,7 @@ use support::agent::{APIS, Agent, Api};
 const LCM: &str = "context: {engine: lcm}\n";
 
 /// Adds what the configuration says of the provider, and `more`.
-fn before(provider: &StandIn, home: &Home, config: &str, more: &str) {
+fn before(provider: &Simulator, home: &Home, config: &str, more: &str) {
     let base = provider.base_url();
     let upstream = format!(
         "upstream:\n  idle_timeout_ms: 700\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n"
@@ -92,7 +92,7 @@ fn assert_whole(home: &Home, session: &str, asked: &[String]) {
     }
 }
 
-fn nothing_was_refused(provider: &StandIn, what: &str) {
+fn nothing_was_refused(provider: &Simulator, what: &str) {
     let refused = provider.violations();
     assert!(refused.is_empty(), "{what}: {refused:#?}");
 }
@@ -111,7 +111,7 @@ async fn whatever_a_provider_does_the_client_is_told_and_goes_on() {
         Fault::Status(500),
         Fault::Status(529),
     ];
-    let (provider, home) = (StandIn::start(), Home::new());
+    let (provider, home) = (Simulator::start(), Home::new());
     before(&provider, &home, LCM, "");
     let serving = Serving::start(&home);
     let mut sessions = Vec::new();
@@ -192,7 +192,7 @@ async fn whatever_an_engine_does_the_client_is_answered() {
         ("segfault:compress", &isolated),
         ("spin:compress", &isolated),
     ] {
-        let (provider, home) = (StandIn::start(), Home::new());
+        let (provider, home) = (Simulator::start(), Home::new());
         let limits =
             "  supervision: {grace_ms: 100, call_deadline_ms: 500, compress_deadline_ms: 1000}\n";
         home.misbehave(fault, &format!("{isolation}{limits}"));
@@ -220,7 +220,7 @@ async fn whatever_an_engine_does_the_client_is_answered() {
 /// What keeps failing in one session is the affair of that session. Its requests say so as long as it lasts.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_fails_in_one_session_is_in_quarantine_there_alone() {
-    let (provider, home) = (StandIn::start(), Home::new());
+    let (provider, home) = (Simulator::start(), Home::new());
     let limits = "  supervision: {failures_before_quarantine: 1, quarantine_ms: 3000}\n";
     home.misbehave("error:observe", limits);
     let config = std::fs::read_to_string(home.config()).unwrap();
@@ -275,7 +275,7 @@ async fn an_engine_that_fails_in_one_session_is_in_quarantine_there_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_killed_in_a_stream_loses_nothing() {
     for api in APIS {
-        let (provider, home) = (StandIn::start(), Home::new());
+        let (provider, home) = (Simulator::start(), Home::new());
         before(&provider, &home, LCM, "");
         provider.set(|options| options.piece = 40);
         let mut serving = Serving::start(&home);
@@ -314,7 +314,7 @@ async fn a_gateway_that_is_killed_in_a_stream_loses_nothing() {
 /// After a kill, what came last is in the store's log alone. What is missing is said, and the next turn brings it back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_is_lost_or_cut_after_a_kill_is_said() {
-    let (provider, home) = (StandIn::start(), Home::new());
+    let (provider, home) = (Simulator::start(), Home::new());
     before(&provider, &home, LCM, "");
     provider.answer_with(|_| Answer::text("Yes."));
     let mut serving = Serving::start(&home);
@@ -378,7 +378,7 @@ async fn a_log_that_is_lost_or_cut_after_a_kill_is_said() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_costs_no_answer_and_no_session() {
-    let (provider, home) = (StandIn::start(), Home::new());
+    let (provider, home) = (Simulator::start(), Home::new());
     before(&provider, &home, LCM, "");
     provider.answer_with(|_| Answer::text("Yes."));
     let mut agent = Agent::new(Api::Messages, "", "s");
@@ -425,7 +425,7 @@ async fn a_timeout_is_that_of_the_configuration_as_it_is_now() {
 /// where it panicked and on which thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_panics_offers_no_tools_any_more_and_is_warned_of_once() {
-    let (provider, home) = (StandIn::start(), Home::new());
+    let (provider, home) = (Simulator::start(), Home::new());
     home.misbehave("panic:call_tool", "");
     let config = std::fs::read_to_string(home.config()).unwrap();
     before(
@@ -440,7 +440,7 @@ async fn an_engine_that_panics_offers_no_tools_any_more_and_is_warned_of_once() 
     let mut serving = Serving::of(serve);
     let mut agent = Agent::new(Api::Messages, &serving.base, "s");
     let long = "of a thing ".repeat(350);
-    let offers = |provider: &StandIn| {
+    let offers = |provider: &Simulator| {
         provider
             .requests()
             .pop()
@@ -488,7 +488,7 @@ async fn an_engine_that_panics_offers_no_tools_any_more_and_is_warned_of_once() 
 /// half-finished installation falls back, says so, and changes over as soon as possible.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_is_installed_beside_a_running_gateway_runs() {
-    let (provider, home) = (StandIn::start(), Home::new());
+    let (provider, home) = (Simulator::start(), Home::new());
     home.install("plugins/context_engine/keep-tail", "keep-tail");
     let folder = home.plugin_dir("keep-tail");
     let (manifest, library) = (

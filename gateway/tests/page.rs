@@ -3,7 +3,7 @@
 
 mod support;
 
-use contexture_stand_in::{Coder, Request};
+use contexture_provider_simulator::{Coder, Request};
 // Linked in, so that it can be named.
 use contexture_tiered as _;
 use serde_json::{Value, json};

@@ -5,19 +5,18 @@ mod support;
 
 use std::time::Duration;
 
-use contexture_stand_in::{Answer, Fault};
+use contexture_provider_simulator::{Answer, Fault};
 use serde_json::json;
-use support::Stage;
 use support::agent::{APIS, Agent, Api};
+use support::{Stage, each};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_conversation_is_what_it_would_be_without_the_gateway() {
-    for api in APIS {
-        for stream in [true, false] {
-            let stage = Stage::new("prompt_caching: {enabled: false}\n");
-            let gateway = stage.gateway().await;
-            let mut agent = Agent::new(api, &gateway.base, "s");
-            agent.stream = stream;
+    each(
+        Stage::new,
+        "prompt_caching: {enabled: false}\n",
+        async |stage, _gateway, mut agent| {
+            let api = agent.api;
             agent.more = json!({"x_unknown": {"deep": [1, 2.50, "ü"]}});
             for number in 0..3 {
                 stage.provider.script([
@@ -46,51 +45,47 @@ async fn a_short_conversation_is_what_it_would_be_without_the_gateway() {
                     .iter()
                     .all(|(name, _)| !name.starts_with("x-contexture-"))
             );
-            stage.nothing_was_refused();
-        }
-    }
+        },
+    )
+    .await;
 }
 
 /// The very bytes, whatever the pieces in which they come.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_without_the_engines_tools_passes_byte_for_byte() {
-    for api in APIS {
-        for stream in [true, false] {
-            let stage = Stage::new("");
-            stage.provider.set(|options| options.piece = 7);
-            let gateway = stage.gateway().await;
-            let answer = || {
-                Answer::thinking("Wörter")
-                    .and_text("Say \"this\" – \u{1F600}.")
-                    .and_call("run", json!({"command": "ls"}))
-            };
-            stage.provider.script([answer(), answer()]);
-            let mut agent = Agent::new(api, &gateway.base, "s");
-            agent.stream = stream;
-            agent.user("Hello");
-            let through = agent.send().await;
-            agent.base = stage.provider.base_url();
-            let direct = agent.send().await;
-            // Ids and times are other ones for each answer.
-            let plain = |raw: &str| {
-                let words = raw.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-                let is_id = |word: &&str| word.chars().any(|c| c.is_ascii_digit());
-                words
-                    .filter(|word| !is_id(word))
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            };
-            assert_eq!(plain(&through.raw), plain(&direct.raw), "{api:?} {stream}");
-            for (name, value) in &direct.headers {
-                if !matches!(
-                    name.as_str(),
-                    "date" | "content-length" | "request-id" | "x-request-id"
-                ) {
-                    assert!(through.headers.contains_key(name), "{name}: {value:?}");
-                }
+    each(Stage::new, "", async |stage, _gateway, mut agent| {
+        let (api, stream) = (agent.api, agent.stream);
+        stage.provider.set(|options| options.piece = 7);
+        let answer = || {
+            Answer::thinking("Wörter")
+                .and_text("Say \"this\" – \u{1F600}.")
+                .and_call("run", json!({"command": "ls"}))
+        };
+        stage.provider.script([answer(), answer()]);
+        agent.user("Hello");
+        let through = agent.send().await;
+        agent.base = stage.provider.base_url();
+        let direct = agent.send().await;
+        // Ids and times are other ones for each answer.
+        let plain = |raw: &str| {
+            let words = raw.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let is_id = |word: &&str| word.chars().any(|c| c.is_ascii_digit());
+            words
+                .filter(|word| !is_id(word))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(plain(&through.raw), plain(&direct.raw), "{api:?} {stream}");
+        for (name, value) in &direct.headers {
+            if !matches!(
+                name.as_str(),
+                "date" | "content-length" | "request-id" | "x-request-id"
+            ) {
+                assert!(through.headers.contains_key(name), "{name}: {value:?}");
             }
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

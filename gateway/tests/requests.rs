@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use contexture_gateway::Gateway;
-use contexture_stand_in::Answer;
+use contexture_provider_simulator::Answer;
 use serde_json::{Value, json};
 use support::agent::{Agent, Api};
 use support::{Running, Stage};

@@ -10,10 +10,10 @@ use contexture_engine_api::{
     About, ContextEngine, EngineError, EngineFactory, FactoryRequest, HostInfo, OpenRequest,
     define_engine,
 };
-use contexture_stand_in::{Answer, Usage};
+use contexture_provider_simulator::{Answer, Usage};
 use serde_json::{Value, json};
-use support::Stage;
 use support::agent::{self, APIS, Agent, Api, Said};
+use support::{Stage, each};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -142,57 +142,50 @@ async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_with_calls_of_both_kinds_gives_the_client_its_own() {
-    for api in APIS {
-        for stream in [true, false] {
-            let stage = stage("");
-            let gateway = stage.gateway().await;
-            let mut agent = Agent::new(api, &gateway.base, "s");
-            agent.stream = stream;
-            let both = Answer::text("Both. ")
-                .and_call("run", json!({"command": "a"}))
-                .and_call("lcm_grep", json!({"pattern": "zebra"}))
-                .and_call("run", json!({"command": "b"}));
-            stage.provider.script([both, Answer::text("Done.")]);
-            let said = agent.ask("Look for the zebra.", "its result").await;
-            let names: Vec<&str> = said[0]
-                .calls
-                .iter()
-                .map(|(_, name, _)| name.as_str())
-                .collect();
-            assert_eq!(names, ["run", "run"]);
-            assert!(!said[0].raw.contains("lcm_grep"));
-            assert_eq!(said[1].text, "Done.");
-            let requests = stage.provider.requests();
-            assert_eq!(requests.len(), 2);
-            assert_eq!(
-                count_of(&requests[1].json, "\"lcm_grep\""),
-                2,
-                "{}",
-                requests[1].json
-            );
-            assert_eq!(count_of(&requests[1].json, "its result"), 2);
-            // And again after them, from another gateway, which knows of it from the store alone.
-            gateway.stop().await;
-            let gateway = stage.gateway().await;
-            agent.base = gateway.base.clone();
-            stage.provider.script([Answer::text("Fine.")]);
-            agent.ask("And now?", "").await;
-            let last = stage.provider.requests().pop().unwrap();
-            assert_eq!(count_of(&last.json, "\"lcm_grep\""), 2, "{}", last.json);
-            stage.nothing_was_refused();
-        }
-    }
+    each(stage, "", async |stage, gateway, mut agent| {
+        let both = Answer::text("Both. ")
+            .and_call("run", json!({"command": "a"}))
+            .and_call("lcm_grep", json!({"pattern": "zebra"}))
+            .and_call("run", json!({"command": "b"}));
+        stage.provider.script([both, Answer::text("Done.")]);
+        let said = agent.ask("Look for the zebra.", "its result").await;
+        let names: Vec<&str> = said[0]
+            .calls
+            .iter()
+            .map(|(_, name, _)| name.as_str())
+            .collect();
+        assert_eq!(names, ["run", "run"]);
+        assert!(!said[0].raw.contains("lcm_grep"));
+        assert_eq!(said[1].text, "Done.");
+        let requests = stage.provider.requests();
+        assert_eq!(requests.len(), 2);
+        assert_eq!(
+            count_of(&requests[1].json, "\"lcm_grep\""),
+            2,
+            "{}",
+            requests[1].json
+        );
+        assert_eq!(count_of(&requests[1].json, "its result"), 2);
+        // And again after them, from another gateway, which knows of it from the store alone.
+        gateway.stop().await;
+        let gateway = stage.gateway().await;
+        agent.base = gateway.base.clone();
+        stage.provider.script([Answer::text("Fine.")]);
+        agent.ask("And now?", "").await;
+        let last = stage.provider.requests().pop().unwrap();
+        assert_eq!(count_of(&last.json, "\"lcm_grep\""), 2, "{}", last.json);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_an_end_to_the_rounds() {
-    for api in APIS {
-        for stream in [true, false] {
-            let stage = stage("gateway: {max_rounds: 3}\n");
-            let gateway = stage.gateway().await;
+    each(
+        stage,
+        "gateway: {max_rounds: 3}\n",
+        async |stage, gateway, mut agent| {
+            let (api, stream) = (agent.api, agent.stream);
             stage.provider.answer_with(|_| grep("again"));
-            let mut agent = Agent::new(api, &gateway.base, "s");
-            agent.stream = stream;
             agent.user("Look.");
             let said = agent.go_on().await;
             assert!(said.calls.is_empty());
@@ -215,9 +208,9 @@ async fn there_is_an_end_to_the_rounds() {
             stage.provider.answer_with(|_| Answer::text("Enough."));
             agent.user("Well?");
             assert_eq!(agent.go_on().await.text, "Enough.");
-            stage.nothing_was_refused();
-        }
-    }
+        },
+    )
+    .await;
 }
 
 /// The texts of two rounds are kept apart.
@@ -255,40 +248,36 @@ async fn texts_around_a_hidden_round_do_not_run_into_each_other() {
 /// What steers the clients' own compaction: the prompt of the last round, and all that was written.
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_is_that_of_the_last_round_and_the_sum_of_what_was_written() {
-    for api in APIS {
-        for stream in [true, false] {
-            let stage = stage("");
-            let gateway = stage.gateway().await;
-            let reports = |input, output| Usage {
-                input,
-                output,
-                ..Usage::default()
-            };
-            stage.provider.script([
-                grep("x").reporting(reports(1000, 30)),
-                Answer::text("Nothing.").reporting(reports(1200, 5)),
-            ]);
-            let mut agent = Agent::new(api, &gateway.base, "s");
-            agent.stream = stream;
-            agent.user("Look.");
-            let usage = agent.go_on().await.usage;
-            let (input, output) = match api {
-                Api::Chat => (&usage["prompt_tokens"], &usage["completion_tokens"]),
-                _ => (&usage["input_tokens"], &usage["output_tokens"]),
-            };
-            assert_eq!(output, 35, "{api:?} {stream} {usage}");
-            // Anthropic tells the prompt at the beginning of a stream, and again at its end where it does so.
-            if !(api == Api::Messages && stream) {
-                assert_eq!(input, 1200, "{api:?} {stream} {usage}");
-            }
-            assert_eq!(
-                gateway
-                    .metric("contexture_tokens_total{kind=\"input\"")
-                    .await,
-                2200.0
-            );
+    each(stage, "", async |stage, gateway, mut agent| {
+        let (api, stream) = (agent.api, agent.stream);
+        let reports = |input, output| Usage {
+            input,
+            output,
+            ..Usage::default()
+        };
+        stage.provider.script([
+            grep("x").reporting(reports(1000, 30)),
+            Answer::text("Nothing.").reporting(reports(1200, 5)),
+        ]);
+        agent.user("Look.");
+        let usage = agent.go_on().await.usage;
+        let (input, output) = match api {
+            Api::Chat => (&usage["prompt_tokens"], &usage["completion_tokens"]),
+            _ => (&usage["input_tokens"], &usage["output_tokens"]),
+        };
+        assert_eq!(output, 35, "{api:?} {stream} {usage}");
+        // Anthropic tells the prompt at the beginning of a stream, and again at its end where it does so.
+        if !(api == Api::Messages && stream) {
+            assert_eq!(input, 1200, "{api:?} {stream} {usage}");
         }
-    }
+        assert_eq!(
+            gateway
+                .metric("contexture_tokens_total{kind=\"input\"")
+                .await,
+            2200.0
+        );
+    })
+    .await;
 }
 
 /// What the model says `LENGTH` times beside a call.
@@ -312,75 +301,65 @@ async fn overflows_in_a_hidden_round(stage: &Stage, agent: &mut Agent) -> (Said,
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hidden_round_that_does_not_fit_is_sent_again_smaller() {
-    for api in APIS {
-        for stream in [true, false] {
-            let stage = stage("");
-            let gateway = stage.gateway().await;
-            let mut agent = Agent::new(api, &gateway.base, "s");
-            agent.stream = stream;
-            stage.provider.answer_with(|_| Answer::text("Yes."));
-            for number in 0..12 {
-                let words = "words of a long story ".repeat(100);
-                agent.ask(&format!("{number} {words}"), "").await;
-            }
-            let (said, window) = overflows_in_a_hidden_round(&stage, &mut agent).await;
-            let at = format!("{api:?} {stream}: {}", said.raw);
-            assert!(said.ended && said.text.ends_with("It is 4711."), "{at}");
-            let overflows = stage.provider.overflows().len();
-            assert!(overflows > 0, "{at}");
-            let resent = gateway.metric("contexture_resent_total").await;
-            assert_eq!(resent, overflows as f64, "{at}");
-            assert_eq!(gateway.metric("contexture_hidden_rounds_total").await, 1.0);
-            // What is asked and looked up is there, and what the model said at length as well.
-            let last = stage.provider.requests().pop().unwrap();
-            assert!(last.prompt_tokens() <= window, "{at}");
-            assert!(last.last_text().contains("4711"), "{}", last.last_text());
-            assert!(last.json.to_string().contains("Which port was it?"), "{at}");
-            assert_eq!(count_of(&last.json, AT_LENGTH.trim()), LENGTH);
-            agent.history.extend(said.items);
-            assert_eq!(agent.ask("Thanks.", "").await[0].text, "Yes.");
-            stage.nothing_was_refused();
+    each(stage, "", async |stage, gateway, mut agent| {
+        let (api, stream) = (agent.api, agent.stream);
+        stage.provider.answer_with(|_| Answer::text("Yes."));
+        for number in 0..12 {
+            let words = "words of a long story ".repeat(100);
+            agent.ask(&format!("{number} {words}"), "").await;
         }
-    }
+        let (said, window) = overflows_in_a_hidden_round(&stage, &mut agent).await;
+        let at = format!("{api:?} {stream}: {}", said.raw);
+        assert!(said.ended && said.text.ends_with("It is 4711."), "{at}");
+        let overflows = stage.provider.overflows().len();
+        assert!(overflows > 0, "{at}");
+        let resent = gateway.metric("contexture_resent_total").await;
+        assert_eq!(resent, overflows as f64, "{at}");
+        assert_eq!(gateway.metric("contexture_hidden_rounds_total").await, 1.0);
+        // What is asked and looked up is there, and what the model said at length as well.
+        let last = stage.provider.requests().pop().unwrap();
+        assert!(last.prompt_tokens() <= window, "{at}");
+        assert!(last.last_text().contains("4711"), "{}", last.last_text());
+        assert!(last.json.to_string().contains("Which port was it?"), "{at}");
+        assert_eq!(count_of(&last.json, AT_LENGTH.trim()), LENGTH);
+        agent.history.extend(said.items);
+        assert_eq!(agent.ask("Thanks.", "").await[0].text, "Yes.");
+    })
+    .await;
 }
 
 /// What clients know by the provider's own words (Claude Code) or code (Codex) to compact or to stop.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hidden_round_that_cannot_fit_ends_in_the_providers_words() {
-    for api in APIS {
-        for stream in [true, false] {
-            let stage = stage("");
-            let gateway = stage.gateway().await;
-            let mut agent = Agent::new(api, &gateway.base, "s");
-            agent.stream = stream;
-            let (said, _) = overflows_in_a_hidden_round(&stage, &mut agent).await;
-            let at = format!("{api:?} {stream}: {}", said.raw);
-            let error = match stream {
-                true => agent::events(&said.raw).pop().unwrap(),
-                false => serde_json::from_str(&said.raw).unwrap(),
-            };
-            let error = match (api, stream) {
-                (Api::Responses, true) => {
-                    assert_eq!(error["type"], "response.failed", "{at}");
-                    &error["response"]["error"]
-                }
-                _ => &error["error"],
-            };
-            assert_eq!(said.status, if stream { 200 } else { 400 }, "{at}");
-            match api {
-                Api::Messages => {
-                    assert_eq!(error["type"], "invalid_request_error", "{at}");
-                    let message = error["message"].as_str().unwrap();
-                    assert!(message.starts_with("prompt is too long: "), "{at}");
-                }
-                _ => assert_eq!(error["code"], "context_length_exceeded", "{at}"),
+    each(stage, "", async |stage, _gateway, mut agent| {
+        let (api, stream) = (agent.api, agent.stream);
+        let (said, _) = overflows_in_a_hidden_round(&stage, &mut agent).await;
+        let at = format!("{api:?} {stream}: {}", said.raw);
+        let error = match stream {
+            true => agent::events(&said.raw).pop().unwrap(),
+            false => serde_json::from_str(&said.raw).unwrap(),
+        };
+        let error = match (api, stream) {
+            (Api::Responses, true) => {
+                assert_eq!(error["type"], "response.failed", "{at}");
+                &error["response"]["error"]
             }
-            // The client asks once more, and the provider has more room.
-            stage.provider.set(|options| options.window = None);
-            assert_eq!(agent.go_on().await.text, "It is 4711.");
-            stage.nothing_was_refused();
+            _ => &error["error"],
+        };
+        assert_eq!(said.status, if stream { 200 } else { 400 }, "{at}");
+        match api {
+            Api::Messages => {
+                assert_eq!(error["type"], "invalid_request_error", "{at}");
+                let message = error["message"].as_str().unwrap();
+                assert!(message.starts_with("prompt is too long: "), "{at}");
+            }
+            _ => assert_eq!(error["code"], "context_length_exceeded", "{at}"),
         }
-    }
+        // The client asks once more, and the provider has more room.
+        stage.provider.set(|options| options.window = None);
+        assert_eq!(agent.go_on().await.text, "It is 4711.");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 
 mod support;
 
-use contexture_stand_in::Answer;
+use contexture_provider_simulator::Answer;
 use serde_json::{Value, json};
 use support::Stage;
 use support::agent::{Agent, Api, Said};

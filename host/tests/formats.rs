@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use contexture::formats::PlanEntry::Message;
 use contexture::formats::{
     Conversation, Format, FormatError, PlanEntry, RenderPlan, parse_messages, read, render_all,
     split,
@@ -107,6 +108,17 @@ fn roles(conversation: &Conversation) -> Vec<&str> {
         .iter()
         .map(|message| message.role.as_str())
         .collect()
+}
+
+fn summary(text: &str) -> PlanEntry<'_> {
+    PlanEntry::Summary {
+        text,
+        in_system_role: false,
+    }
+}
+
+fn render(document: &Conversation, entries: Vec<PlanEntry<'_>>) -> String {
+    document.render(&window(entries)).unwrap()
 }
 
 fn window<'a>(entries: Vec<PlanEntry<'a>>) -> RenderPlan<'a> {
@@ -312,7 +324,7 @@ fn what_is_kept_of_a_changed_document_leaves_byte_for_byte() {
                     messages
                         .map(|(index, message)| match message.role.as_str() {
                             "tool" => cleared(index),
-                            _ => PlanEntry::Message(index),
+                            _ => Message(index),
                         })
                         .collect(),
                 )
@@ -346,7 +358,7 @@ fn what_is_kept_of_a_changed_document_leaves_byte_for_byte() {
 #[test]
 fn replacing_one_result_leaves_the_other_blocks_alone() {
     let conversation = one(ANTHROPIC);
-    let mut entries: Vec<_> = (0..6).map(PlanEntry::Message).collect();
+    let mut entries: Vec<_> = (0..6).map(Message).collect();
     entries[3] = PlanEntry::Replaced {
         index: 3,
         text: Some("gone"),
@@ -361,7 +373,7 @@ fn replacing_one_result_leaves_the_other_blocks_alone() {
     let expected = ANTHROPIC
         .replace(r#"[{"type":"text","text":"no such file"}]"#, r#""gone""#)
         .replace(r#"{"path":"/x"}"#, r#"{"path":"…"}"#);
-    assert_eq!(conversation.render(&window(entries)).unwrap(), expected);
+    assert_eq!(render(&conversation, entries), expected);
 }
 
 #[test]
@@ -377,9 +389,9 @@ fn arguments_are_rewritten_in_the_form_they_had() {
         (ANTHROPIC, r#"{"path": "/tmp"}"#, r#"{"path":1}"#),
         (RESPONSES, r#""{\"path\": \"/tmp\"}""#, r#""{\"path\":1}""#),
     ] {
-        let mut entries: Vec<_> = (0..6).map(PlanEntry::Message).collect();
+        let mut entries: Vec<_> = (0..6).map(Message).collect();
         entries[1] = replaced;
-        let out = one(document).render(&window(entries)).unwrap();
+        let out = render(&one(document), entries);
         assert_eq!(out, document.replace(old, new));
     }
     let broken = [ShortArguments::new(0, "{")];
@@ -414,42 +426,21 @@ fn a_summary_takes_the_role_that_does_not_collide() {
             .collect();
         format!(r#"{{"messages":[{}]}}"#, messages.join(","))
     };
-    let summary = PlanEntry::Summary {
-        text: "## Goal",
-        in_system_role: false,
-    };
+    let summary = summary("## Goal");
     let mark = format!("{SUMMARY_MARK}\n## Goal");
     // Between two assistants the user's; between two users the assistant's.
     let document = one(&turns(&["assistant", "user", "assistant"]));
-    let out = one(&document
-        .render(&window(vec![
-            PlanEntry::Message(0),
-            summary,
-            PlanEntry::Message(2),
-        ]))
-        .unwrap());
+    let out = one(&render(&document, vec![Message(0), summary, Message(2)]));
     assert_eq!(roles(&out), ["assistant", "user", "assistant"]);
     assert_eq!(out.messages()[1].kind, MessageKind::Summary);
     assert_eq!(out.messages()[1].text, mark);
     let document = one(&turns(&["user", "assistant", "user"]));
-    let out = one(&document
-        .render(&window(vec![
-            PlanEntry::Message(0),
-            summary,
-            PlanEntry::Message(2),
-        ]))
-        .unwrap());
+    let out = one(&render(&document, vec![Message(0), summary, Message(2)]));
     assert_eq!(roles(&out), ["user", "assistant", "user"]);
     // Both collide: it joins the message after it, and leaves it again without a trace.
     let text = turns(&["user", "assistant", "user", "assistant"]);
     let document = one(&text);
-    let out = document
-        .render(&window(vec![
-            PlanEntry::Message(0),
-            summary,
-            PlanEntry::Message(3),
-        ]))
-        .unwrap();
+    let out = render(&document, vec![Message(0), summary, Message(3)]);
     let joined = one(&out);
     assert_eq!(roles(&joined), ["user", "assistant", "assistant"]);
     assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
@@ -457,21 +448,13 @@ fn a_summary_takes_the_role_that_does_not_collide() {
     assert_eq!(joined.messages()[2].text, "m3");
     let unsealed = without_seals(&out);
     assert!(unsealed.contains(&format!(r"## Goal\n\n{SUMMARY_END_MARK}\n\nm3")));
-    let without = joined
-        .render(&window(vec![PlanEntry::Message(0), PlanEntry::Message(2)]))
-        .unwrap();
+    let without = render(&joined, vec![Message(0), Message(2)]);
     assert_eq!(
         without,
         r#"{"messages":[{"role":"user","content":"m0"},{"role":"assistant","content":"m3"}]}"#
     );
     // The first message collides with the summary alone before it.
-    let out = one(&document
-        .render(&window(vec![
-            summary,
-            PlanEntry::Message(2),
-            PlanEntry::Message(3),
-        ]))
-        .unwrap());
+    let out = one(&render(&document, vec![summary, Message(2), Message(3)]));
     assert_eq!(roles(&out), ["user", "user", "assistant"]);
     assert_eq!(out.messages()[0].kind, MessageKind::Summary);
     assert_eq!(out.messages()[1].items, 0..1);
@@ -480,40 +463,20 @@ fn a_summary_takes_the_role_that_does_not_collide() {
 #[test]
 fn a_joined_summary_is_replaced_by_the_next_one() {
     let text = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d \ud83d\ude00 \"q\""},{"role":"user","content":"e"}]}"#;
-    let first = one(text)
-        .render(&window(vec![
-            PlanEntry::Message(0),
-            PlanEntry::Summary {
-                text: "one",
-                in_system_role: false,
-            },
-            PlanEntry::Message(3),
-            PlanEntry::Message(4),
-        ]))
-        .unwrap();
+    let first = render(
+        &one(text),
+        vec![Message(0), summary("one"), Message(3), Message(4)],
+    );
     let again = one(&first);
     assert_eq!(again.messages().len(), 4);
-    let second = again
-        .render(&window(vec![
-            PlanEntry::Message(0),
-            PlanEntry::Summary {
-                text: "two",
-                in_system_role: false,
-            },
-            PlanEntry::Message(2),
-            PlanEntry::Message(3),
-        ]))
-        .unwrap();
+    let second = render(
+        &again,
+        vec![Message(0), summary("two"), Message(2), Message(3)],
+    );
     let expected = without_seals(&first).replace(r"\none\n", r"\ntwo\n");
     assert_eq!(without_seals(&second), expected);
     // The earlier summary stays while the message that it joined leaves.
-    let alone = again
-        .render(&window(vec![
-            PlanEntry::Message(0),
-            PlanEntry::Message(1),
-            PlanEntry::Message(3),
-        ]))
-        .unwrap();
+    let alone = render(&again, vec![Message(0), Message(1), Message(3)]);
     let alone = one(&alone);
     assert_eq!(roles(&alone), ["user", "assistant", "user"]);
     assert_eq!(alone.messages()[1].kind, MessageKind::Summary);
@@ -534,15 +497,8 @@ fn a_summary_joins_parts_calls_and_pictures() {
             r#"{{"messages":[{{"role":"user","content":"{said}"}},{{"role":"assistant","content":"b"}},{case}]}}"#
         );
         let document = one(&text);
-        let places = vec![
-            PlanEntry::Message(0),
-            PlanEntry::Summary {
-                text: "S",
-                in_system_role: false,
-            },
-            PlanEntry::Message(2),
-        ];
-        let out = document.render(&window(places)).unwrap();
+        let places = vec![Message(0), summary("S"), Message(2)];
+        let out = render(&document, places);
         let joined = one(&out);
         assert_eq!(roles(&joined), order, "{out}");
         assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
@@ -550,19 +506,14 @@ fn a_summary_joins_parts_calls_and_pictures() {
             let identity = document.messages()[at].identity;
             assert_eq!(joined.messages()[at].identity, identity, "{out}");
         }
-        let restored = joined
-            .render(&window(vec![PlanEntry::Message(0), PlanEntry::Message(2)]))
-            .unwrap();
+        let restored = render(&joined, vec![Message(0), Message(2)]);
         assert!(restored.contains(case), "{restored}");
     }
     // Nor does it join calls behind an earlier summary: the two make one message.
     let document = one(&format!(r#"[{{"role":"user","content":"a"}},{calls}]"#));
-    let places = ["S", "T"].map(|text| PlanEntry::Summary {
-        text,
-        in_system_role: false,
-    });
-    let places = places.into_iter().chain([PlanEntry::Message(1)]).collect();
-    let out = one(&document.render(&window(places)).unwrap());
+    let places = ["S", "T"].map(summary);
+    let places = places.into_iter().chain([Message(1)]).collect();
+    let out = one(&render(&document, places));
     assert_eq!(roles(&out), ["user", "user", "assistant"]);
     assert_eq!(out.messages()[0].items, out.messages()[1].items);
     assert!(
@@ -579,24 +530,11 @@ fn a_summary_joins_parts_calls_and_pictures() {
         (media.mime.as_deref(), media.detail.as_deref()),
         (Some("image/png"), Some("low"))
     );
-    let out = document
-        .render(&window(vec![
-            PlanEntry::Summary {
-                text: "S",
-                in_system_role: false,
-            },
-            PlanEntry::Message(1),
-        ]))
-        .unwrap();
+    let out = render(&document, vec![summary("S"), Message(1)]);
     let joined = one(&out);
     assert_eq!(roles(&joined), ["user", "user"]);
     assert_eq!(joined.messages()[1].media.len(), 1);
-    assert!(
-        joined
-            .render(&window(vec![PlanEntry::Message(1)]))
-            .unwrap()
-            .contains(picture)
-    );
+    assert!(render(&joined, vec![Message(1)]).contains(picture));
 }
 
 #[test]
@@ -613,17 +551,9 @@ fn a_summary_joins_a_turn_of_items() {
             .filter(|line| drop.is_empty() || !line.contains("I look."))
             .collect();
         let document = one(&lines.join("\n"));
-        let places = (1..6).map(PlanEntry::Message);
-        let places = [
-            PlanEntry::Message(0),
-            PlanEntry::Summary {
-                text: "S",
-                in_system_role: false,
-            },
-        ]
-        .into_iter()
-        .chain(places);
-        let joined = one(&document.render(&window(places.collect())).unwrap());
+        let places = (1..6).map(Message);
+        let places = [Message(0), summary("S")].into_iter().chain(places);
+        let joined = one(&render(&document, places.collect()));
         let rest = ["assistant", "tool", "tool", "user", "assistant"];
         assert_eq!(roles(&joined)[..2], ["user", summary_of]);
         assert_eq!(roles(&joined)[2..], rest);
@@ -633,11 +563,8 @@ fn a_summary_joins_a_turn_of_items() {
             joined.messages()[2].identity,
             document.messages()[1].identity
         );
-        let rest: Vec<_> = (0..7)
-            .filter(|at| *at != 1)
-            .map(PlanEntry::Message)
-            .collect();
-        let restored = one(&joined.render(&window(rest)).unwrap());
+        let rest: Vec<_> = (0..7).filter(|at| *at != 1).map(Message).collect();
+        let restored = one(&render(&joined, rest));
         let identities = |of: &Conversation| -> Vec<u128> {
             of.messages()
                 .iter()
@@ -651,9 +578,7 @@ fn a_summary_joins_a_turn_of_items() {
 #[test]
 fn an_anthropic_conversation_opens_with_the_user() {
     let document = one(ANTHROPIC);
-    let out = one(&document
-        .render(&window(vec![PlanEntry::Message(5)]))
-        .unwrap());
+    let out = one(&render(&document, vec![Message(5)]));
     assert_eq!(roles(&out), ["user", "assistant"]);
     assert_eq!(out.messages()[0].kind, MessageKind::Summary);
 }
@@ -664,31 +589,16 @@ fn thinking_is_never_joined() {
     let document = one(text);
     assert!(document.messages()[3].has_thinking);
     assert_eq!(document.messages()[3].thinking, "hm");
-    let places = vec![
-        PlanEntry::Message(0),
-        PlanEntry::Summary {
-            text: "S",
-            in_system_role: false,
-        },
-        PlanEntry::Message(3),
-        PlanEntry::Message(4),
-    ];
-    let out = document.render(&window(places)).unwrap();
+    let places = vec![Message(0), summary("S"), Message(3), Message(4)];
+    let out = render(&document, places);
     let joined = one(&out);
     assert_eq!(roles(&joined), ["user", "user", "assistant", "user"]);
     assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
     assert_eq!(joined.messages()[1].items, 0..1);
     assert!(out.contains(document.raw(3)));
     // Before a message that thinks, between users' turns of another kind, it is the user's own.
-    let places = vec![
-        PlanEntry::Summary {
-            text: "S",
-            in_system_role: false,
-        },
-        PlanEntry::Message(3),
-        PlanEntry::Message(4),
-    ];
-    let out = one(&document.render(&window(places)).unwrap());
+    let places = vec![summary("S"), Message(3), Message(4)];
+    let out = one(&render(&document, places));
     assert_eq!(roles(&out), ["user", "assistant", "user"]);
 }
 
@@ -733,17 +643,9 @@ fn a_stub_stands_where_the_format_wants_the_answer() {
         call: 0,
         text: "[lost]",
     };
-    let places = || {
-        vec![
-            PlanEntry::Message(0),
-            PlanEntry::Message(1),
-            stub,
-            PlanEntry::Message(3),
-            PlanEntry::Message(4),
-        ]
-    };
+    let places = || vec![Message(0), Message(1), stub, Message(3), Message(4)];
     for document in [CHAT, ANTHROPIC, RESPONSES] {
-        let out = one(document).render(&window(places())).unwrap();
+        let out = render(&one(document), places());
         let out = one(&out);
         assert_eq!(
             roles(&out),
@@ -764,10 +666,10 @@ fn a_stub_stands_where_the_format_wants_the_answer() {
         }
     }
     let odd = RESPONSES.replacen("function_call", "odd\\n_call", 1);
-    let out = one(&odd).render(&window(places())).unwrap();
+    let out = render(&one(&odd), places());
     assert!(out.contains(r#""type":"odd\n_call_output""#), "{out}");
     assert_eq!(one(&out).messages()[2].text, "[lost]");
-    let orphan = window(vec![PlanEntry::Message(0), stub]);
+    let orphan = window(vec![Message(0), stub]);
     assert!(matches!(
         one(CHAT).render(&orphan),
         Err(FormatError::Window(_))
@@ -814,13 +716,13 @@ fn the_spellings_of_calls_and_results() {
     assert!(messages[3].opaque.contains("ws_1") && messages[3].has_thinking);
     assert_eq!(messages[3].calls[0].name, "local_shell");
     let short = [ShortArguments::new(0, r#"{"input":"…"}"#.to_owned())];
-    let mut entries: Vec<_> = (0..5).map(PlanEntry::Message).collect();
+    let mut entries: Vec<_> = (0..5).map(Message).collect();
     entries[1] = PlanEntry::Replaced {
         index: 1,
         text: None,
         arguments: &short,
     };
-    let out = custom.render(&window(entries)).unwrap();
+    let out = render(&custom, entries);
     assert_eq!(out, custom.document().replace("*** Begin", "…"));
 }
 
@@ -892,15 +794,12 @@ fn a_claude_code_log_is_its_live_branch() {
 fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
     let log = one(LOG);
     let places = vec![
-        PlanEntry::Summary {
-            text: "the first part",
-            in_system_role: false,
-        },
-        PlanEntry::Message(1),
-        PlanEntry::Message(2),
-        PlanEntry::Message(3),
-        PlanEntry::Message(4),
-        PlanEntry::Message(5),
+        summary("the first part"),
+        Message(1),
+        Message(2),
+        Message(3),
+        Message(4),
+        Message(5),
     ];
     let out = log
         .convert(&window(places), Format::ClaudeCode)
@@ -1111,7 +1010,7 @@ fn several_conversations_in_one_document() {
     let both = read(lines.as_str(), None).unwrap();
     assert_eq!(both.len(), 2);
     assert_eq!(both[1].format(), Format::Anthropic);
-    let places = window(vec![PlanEntry::Message(0)]);
+    let places = window(vec![Message(0)]);
     let out = both[1].render(&places).unwrap();
     assert!(
         out.starts_with(&CHAT.replace('\n', "")),
@@ -1126,16 +1025,7 @@ fn one_message_a_line_with_times() {
     let lines = one(text);
     assert_eq!(lines.format(), Format::MessageLines);
     assert_eq!(lines.messages()[2].time_ms, Some(1_767_225_660_500));
-    let out = lines
-        .render(&window(vec![
-            PlanEntry::Summary {
-                text: "S",
-                in_system_role: false,
-            },
-            PlanEntry::Message(1),
-            PlanEntry::Message(2),
-        ]))
-        .unwrap();
+    let out = render(&lines, vec![summary("S"), Message(1), Message(2)]);
     assert_eq!(out.lines().count(), 3);
     assert!(out.ends_with(text.split_once('\n').unwrap().1));
 }
@@ -1228,9 +1118,7 @@ fn odd_documents_are_read() {
         r#"{"messages":[{"role":"user","content":"\ud800 \u0000"},{"role":"user","content":"b"}]}"#;
     let conversation = one(surrogate);
     assert_eq!(conversation.messages()[0].text, "\u{fffd} \0");
-    let out = conversation
-        .render(&window(vec![PlanEntry::Message(0)]))
-        .unwrap();
+    let out = render(&conversation, vec![Message(0)]);
     assert!(out.contains(r#""\ud800 \u0000""#));
     let twice = one(r#"{"messages":[{"role":"user","content":"a","content":"b"}]}"#);
     assert_eq!(twice.messages()[0].text, "b");
@@ -1265,18 +1153,15 @@ mod any_document {
             let mut entries = Vec::new();
             for (index, message) in conversation.messages().iter().enumerate() {
                 match picks.get(index % picks.len().max(1)).copied().unwrap_or(0) % 5 {
-                    0 => entries.push(PlanEntry::Message(index)),
+                    0 => entries.push(Message(index)),
                     1 => entries.push(PlanEntry::Replaced {
                         index,
                         text: Some("short"),
                         arguments: &[],
                     }),
-                    2 => entries.push(PlanEntry::Summary {
-                        text: "## Goal\n\"x\"",
-                        in_system_role: false,
-                    }),
+                    2 => entries.push(summary("## Goal\n\"x\"")),
                     3 => {
-                        entries.push(PlanEntry::Message(index));
+                        entries.push(Message(index));
                         entries.extend((0..message.calls.len()).map(|call| PlanEntry::Stub {
                             message: index,
                             call,
@@ -1367,14 +1252,14 @@ mod any_document {
             let mut entries: Vec<PlanEntry<'_>> = Vec::new();
             for (at, (_, fate)) in fates.iter().enumerate() {
                 match fate {
-                    0 | 1 => entries.push(PlanEntry::Message(at)),
+                    0 | 1 => entries.push(Message(at)),
                     2 => entries.push(PlanEntry::Replaced { index: at, text: Some(&short[at]), arguments: &[] }),
                     3 => {
-                        entries.push(PlanEntry::Message(at));
+                        entries.push(Message(at));
                         entries.push(PlanEntry::Summary { text: "[NOTICE] n\n[notice #00000000]", in_system_role: true });
                     }
                     4 => {}
-                    _ => entries.push(PlanEntry::Summary { text: "S", in_system_role: false }),
+                    _ => entries.push(summary("S")),
                 }
             }
             let plan = RenderPlan { own_summaries: own, ..window(entries) };
@@ -1424,7 +1309,7 @@ mod any_document {
             let alone = |kind: u8, text: &str| {
                 let document = one(r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":"a"}]}"#);
                 let entry = PlanEntry::Summary { text, in_system_role: kind == 1 };
-                let out = document.render(&window(vec![PlanEntry::Message(0), PlanEntry::Message(1), entry])).unwrap();
+                let out = render(&document, vec![Message(0), Message(1), entry]);
                 let last = split(&out, Some(document.format())).unwrap().messages[2].to_owned();
                 let value: serde_json::Value = serde_json::from_str(&last).unwrap();
                 value["content"].as_str().unwrap().to_owned()
@@ -1505,9 +1390,9 @@ fn who_says_it_is_seen_in_every_format_that_tells() {
             text: Some("[Shortened to save context space] ls"),
             arguments: &[],
         };
-        let rest = (1..6).map(PlanEntry::Message);
+        let rest = (1..6).map(Message);
         let entries = std::iter::once(shorter).chain(rest).collect();
-        let out = one(&conversation.render(&window(entries)).unwrap());
+        let out = one(&render(&conversation, entries));
         assert_eq!(names(&out), NAMES, "{}", conversation.format());
     }
     let lines = one(&documents[4]);
@@ -1526,12 +1411,9 @@ fn a_result_and_a_summary_in_a_users_message_are_not_said_by_the_user() {
     let earlier = r#"{"role":"user","content":"go"},{"role":"assistant","content":"gone"}"#;
     let now =
         r#"{"role":"user","name":"ana","content":"and now?"},{"role":"assistant","content":"so"}"#;
-    let summary = PlanEntry::Summary {
-        text: "earlier",
-        in_system_role: false,
-    };
+    let summary = summary("earlier");
     let joined = one(&format!(r#"{{"messages":[{earlier},{now}]}}"#));
-    let window = window(vec![summary, PlanEntry::Message(2)]);
+    let window = window(vec![summary, Message(2)]);
     let conversation = one(&joined.render(&window).unwrap());
     assert_eq!(conversation.messages().len(), 2);
     assert_eq!(names(&conversation), ["-", "ana"]);
@@ -1563,11 +1445,8 @@ fn what_the_provider_compacted_itself_stays_as_it_is() {
         assert_eq!(roles(&conversation), ["user", "assistant", "user"]);
         let whole = conversation.render(&RenderPlan::whole(3)).unwrap();
         assert_eq!(whole, document);
-        let summary = PlanEntry::Summary {
-            text: "earlier",
-            in_system_role: false,
-        };
-        let mut plan = window(vec![summary, PlanEntry::Message(2)]);
+        let summary = summary("earlier");
+        let mut plan = window(vec![summary, Message(2)]);
         plan.system_note = Some("a note");
         let shorter = conversation.render(&plan).unwrap();
         let kept = &document[document.find(r#"{"role":"user","content":"one"}"#).unwrap()
@@ -1588,18 +1467,14 @@ fn what_the_provider_compacted_itself_stays_as_it_is() {
 
 #[test]
 fn each_of_several_summaries_is_a_block_of_its_own_for_anthropic() {
-    let summary = |text| PlanEntry::Summary {
-        text,
-        in_system_role: false,
-    };
     for next in ["user", "assistant"] {
         let document = format!(
             r#"{{"system":"s","messages":[{{"role":"user","content":"a"}},{{"role":"{next}","content":"b"}}]}}"#
         );
         let document = one(&document);
         assert_eq!(document.format(), Format::Anthropic);
-        let places = vec![summary("one"), summary("two"), PlanEntry::Message(1)];
-        let out = document.render(&window(places)).unwrap();
+        let places = vec![summary("one"), summary("two"), Message(1)];
+        let out = render(&document, places);
         let body: serde_json::Value = serde_json::from_str(&out).unwrap();
         let blocks = body["messages"][0]["content"].as_array().unwrap();
         assert!(blocks[0]["text"].as_str().unwrap().contains("one"), "{out}");
@@ -1616,12 +1491,8 @@ fn each_of_several_summaries_is_a_block_of_its_own_for_anthropic() {
             document.messages()[1].identity
         );
         // The first stays byte for byte where the second gives way.
-        let places = vec![
-            PlanEntry::Message(0),
-            summary("three"),
-            PlanEntry::Message(2),
-        ];
-        let later = again.render(&window(places)).unwrap();
+        let places = vec![Message(0), summary("three"), Message(2)];
+        let later = render(&again, places);
         let later: serde_json::Value = serde_json::from_str(&later).unwrap();
         let later = later["messages"][0]["content"].as_array().unwrap();
         assert_eq!(later[0], blocks[0]);
@@ -1761,12 +1632,7 @@ fn what_an_agents_program_puts_in_is_nobodys_word() {
             text: Some("short"),
             arguments: &[],
         };
-        let plan = window(vec![
-            PlanEntry::Message(0),
-            PlanEntry::Message(1),
-            shorter,
-            PlanEntry::Message(3),
-        ]);
+        let plan = window(vec![Message(0), Message(1), shorter, Message(3)]);
         let out = one(&log.convert(&plan, Format::ClaudeCode).unwrap().document);
         assert_eq!(
             (roles(&out), out.messages()[2].text.as_str()),
@@ -1830,16 +1696,8 @@ fn a_subagents_log_reads_back_whole() {
         .map(|at| log_line(at, ["user", "assistant"][at % 2], of_agent.clone()))
         .collect();
     let log = one(&joined(&lines));
-    let summary = PlanEntry::Summary {
-        text: "the first part",
-        in_system_role: false,
-    };
-    let plan = window(vec![
-        summary,
-        PlanEntry::Message(3),
-        PlanEntry::Message(4),
-        PlanEntry::Message(5),
-    ]);
+    let summary = summary("the first part");
+    let plan = window(vec![summary, Message(3), Message(4), Message(5)]);
     let out = log.convert(&plan, Format::ClaudeCode).unwrap().document;
     let again = one(&out);
     assert_eq!(roles(&again), ["user", "assistant", "user", "assistant"]);

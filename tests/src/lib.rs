@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 pub mod agent_loops;
 pub mod lcm;
-pub mod stand_in;
+pub mod summary_model;
 
 /// The repository.
 pub fn repository() -> PathBuf {

@@ -16,7 +16,7 @@ use contexture::session::{
 };
 use contexture_engine_api::MessageId;
 use contexture_tests::lcm::{expand, frontier, tool, words};
-use contexture_tests::stand_in::{Mood, StandIn};
+use contexture_tests::summary_model::{Mood, SummaryModel};
 use contexture_tests::{Home, engines, engines_with, under};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ fn events_with_a_model() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(with_model, 5..45)
 }
 
-fn open(home: &Home, model: Option<&StandIn>) -> Arc<Engines> {
+fn open(home: &Home, model: Option<&SummaryModel>) -> Arc<Engines> {
     match model {
         Some(model) => engines_with(home, model.client()),
         None => engines(home),
@@ -124,13 +124,13 @@ struct Play {
     number: usize,
     /// Everything that was ever said, by the host's id.
     said: BTreeMap<MessageId, String>,
-    model: Option<StandIn>,
+    model: Option<SummaryModel>,
     /// Answers that the engine has not been given yet.
     late: Vec<BackgroundAnswer>,
 }
 
 impl Play {
-    fn new(model: Option<StandIn>) -> Self {
+    fn new(model: Option<SummaryModel>) -> Self {
         let home = Home::new();
         home.configure(LCM);
         let engines = open(&home, model.as_ref());
@@ -420,7 +420,7 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_whatever_happens_and_whatever_the_model_does(events in events_with_a_model(), mood in moods()) {
-        let model = StandIn::start();
+        let model = SummaryModel::start();
         model.turns(mood);
         let mut play = Play::new(Some(model));
         for event in &events {

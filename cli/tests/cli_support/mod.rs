@@ -10,9 +10,63 @@ use tempfile::TempDir;
 
 /// What came of a run.
 pub(crate) struct Ran {
+    /// What was run, if it is known.
+    pub(crate) command: String,
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+/// Checks that show all of the run if they fail.
+impl Ran {
+    #[track_caller]
+    fn check(&self, holds: bool, what: &str) -> &Self {
+        let Self {
+            command,
+            code,
+            stdout,
+            stderr,
+        } = self;
+        assert!(
+            holds,
+            "{what}; `{command}` ended with {code} and said\n{stderr}{stdout}"
+        );
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn exits(&self, code: i32) -> &Self {
+        self.check(self.code == code, &format!("it should end with {code}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_is(&self, text: &str) -> &Self {
+        self.check(self.stdout == text, &format!("stdout is not {text:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_has(&self, part: &str) -> &Self {
+        let has = self.stdout.contains(part);
+        self.check(has, &format!("stdout lacks {part:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_lacks(&self, part: &str) -> &Self {
+        let has = self.stdout.contains(part);
+        self.check(!has, &format!("stdout has {part:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stderr_has(&self, part: &str) -> &Self {
+        let has = self.stderr.contains(part);
+        self.check(has, &format!("stderr lacks {part:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stderr_lacks(&self, part: &str) -> &Self {
+        let has = self.stderr.contains(part);
+        self.check(!has, &format!("stderr has {part:?}"))
+    }
 }
 
 /// A directory with a Contexture home (`home/`) in it, for files and runs that touch nothing else.
@@ -69,7 +123,25 @@ impl Home {
     }
 
     pub(crate) fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Ran {
-        ran(self.command(args).stdin(Stdio::null()).output().unwrap())
+        let mut command = self.command(args);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        Ran {
+            command: format!("{:?}", command.get_args()),
+            ..ran(output)
+        }
+    }
+
+    /// Runs `contexture` with these words as its arguments.
+    pub(crate) fn contexture(&self, line: impl AsRef<str>) -> Ran {
+        self.run(line.as_ref().split_whitespace())
+    }
+
+    /// The same, and it has to succeed.
+    #[track_caller]
+    pub(crate) fn done(&self, line: impl AsRef<str>) -> Ran {
+        let ran = self.contexture(line);
+        ran.exits(0);
+        ran
     }
 
     pub(crate) fn pipe<'a>(&self, args: impl IntoIterator<Item = &'a str>, stdin: &[u8]) -> Ran {
@@ -100,6 +172,7 @@ impl Home {
 
 pub(crate) fn ran(output: Output) -> Ran {
     Ran {
+        command: String::new(),
         code: output.status.code().expect("not killed by a signal"),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),

@@ -1,4 +1,4 @@
-//! A gateway before a stand-in provider, and an agent that speaks to it as real ones do.
+//! A gateway before a provider simulator, and an agent that speaks to it as real ones do.
 #![allow(
     dead_code,
     missing_docs,
@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use contexture::HostOptions;
 use contexture_gateway::{Gateway, Handle};
-use contexture_stand_in::StandIn;
+use contexture_provider_simulator::Simulator;
+
+use agent::{APIS, Agent};
 
 /// A gateway on a port of its own, until it is dropped.
 pub struct Running {
@@ -43,14 +45,14 @@ impl Running {
 
 /// A provider, and a home directory that names it.
 pub struct Stage {
-    pub provider: StandIn,
+    pub provider: Simulator,
     pub home: tempfile::TempDir,
 }
 
 impl Stage {
     /// `config` is what the configuration has beside the provider's addresses.
     pub fn new(config: &str) -> Self {
-        let provider = StandIn::start();
+        let provider = Simulator::start();
         let home = tempfile::tempdir().unwrap();
         let stage = Self { provider, home };
         stage.configure(config);
@@ -77,6 +79,25 @@ impl Stage {
     pub fn nothing_was_refused(&self) {
         let refused = self.provider.violations();
         assert!(refused.is_empty(), "{refused:#?}");
+    }
+}
+
+/// Plays a scene with each API, streamed and not: on a stage with this configuration, with a gateway and an agent of its
+/// own. The provider may refuse nothing.
+pub async fn each(
+    stage: impl Fn(&str) -> Stage,
+    config: &str,
+    scene: impl AsyncFn(&Stage, Running, Agent),
+) {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = stage(config);
+            let gateway = stage.gateway().await;
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            scene(&stage, gateway, agent).await;
+            stage.nothing_was_refused();
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs real agents headless against an address, the stand-in's own or that of something before it, and says whether the
+//! Runs real agents headless against an address, the simulator's own or that of something before it, and says whether the
 //! session was whole. `tests/real/install` installs them.
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
-use contexture_stand_in::{Answer, Coder, Options, Request, StandIn};
+use contexture_provider_simulator::{Answer, Coder, Options, Request, Simulator};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -420,7 +420,7 @@ pub fn programs() -> &'static Path {
             }
         }
         cargo.args(["build", "--quiet", "-p", "contexture-cli"]);
-        cargo.args(["-p", "contexture-stand-in"]);
+        cargo.args(["-p", "contexture-provider-simulator"]);
         cargo.args([
             "--profile",
             if cfg!(debug_assertions) {
@@ -541,7 +541,7 @@ pub const LONG: usize = 100_000;
 /// # Panics
 ///
 /// Where something is not so.
-pub fn long_session(agent: Agent, provider: &StandIn, base_url: &str) {
+pub fn long_session(agent: Agent, provider: &Simulator, base_url: &str) {
     let place = Place::new();
     if agent == Agent::Aider {
         return long_chat(&place, provider, base_url);
@@ -587,20 +587,20 @@ pub fn long_session(agent: Agent, provider: &StandIn, base_url: &str) {
 /// # Panics
 ///
 /// Where they do not understand an answer, or the provider would refuse more than what is sent to be refused.
-pub fn official_clients(through: impl Fn(&StandIn, &dyn Fn(&str))) {
+pub fn official_clients(through: impl Fn(&Simulator, &dyn Fn(&str))) {
     for piece in [0, 5] {
         let options = Options {
             piece,
             ..Options::default()
         };
-        let provider = StandIn::with(options);
+        let provider = Simulator::with(options);
         through(&provider, &|base_url| {
             ask_as_official_clients(&provider, base_url)
         });
     }
 }
 
-fn ask_as_official_clients(provider: &StandIn, base_url: &str) {
+fn ask_as_official_clients(provider: &Simulator, base_url: &str) {
     let coder = Coder {
         rounds: 6,
         ..Coder::default()
@@ -620,7 +620,7 @@ fn ask_as_official_clients(provider: &StandIn, base_url: &str) {
 }
 
 /// A chat over many runs, each with the history of those before it.
-fn long_chat(place: &Place, provider: &StandIn, base_url: &str) {
+fn long_chat(place: &Place, provider: &Simulator, base_url: &str) {
     let rounds = 11;
     provider.answer_with(|request| {
         let question = request.last_text();
@@ -649,7 +649,7 @@ fn long_chat(place: &Place, provider: &StandIn, base_url: &str) {
     assert!(provider.requests().len() >= rounds);
 }
 
-fn accepted(ran: &Ran, provider: &StandIn) {
+fn accepted(ran: &Ran, provider: &Simulator) {
     let refused: Vec<_> = provider
         .violations()
         .into_iter()

@@ -1,12 +1,12 @@
-//! Real agents against the stand-in alone: what it takes for right is what they send, and what it says they understand.
+//! Real agents against the simulator alone: what it takes for right is what they send, and what it says they understand.
 #![allow(missing_docs)]
 
+use contexture_provider_simulator::{Options, Simulator};
 use contexture_real::{Agent, LONG, long_session};
-use contexture_stand_in::{Options, StandIn};
 
 fn alone(agent: Agent) {
     // In pieces that end anywhere.
-    let provider = StandIn::with(Options {
+    let provider = Simulator::with(Options {
         window: Some(1_000_000),
         piece: 1000,
         ..Options::default()

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use contexture_provider_simulator::{Api, Coder, Options, Request, Simulator};
 use contexture_real::{Agent, Place};
-use contexture_stand_in::{Api, Coder, Options, Request, StandIn};
 use serde_json::{Value, json};
 
-fn provider(also: Option<(&str, Value)>) -> StandIn {
-    let provider = StandIn::with(Options {
+fn provider(also: Option<(&str, Value)>) -> Simulator {
+    let provider = Simulator::with(Options {
         window: Some(1_000_000),
         ..Options::default()
     });
@@ -42,7 +42,7 @@ fn provider(also: Option<(&str, Value)>) -> StandIn {
 }
 
 /// The requests of one run that ask a model.
-fn run(agent: Agent, place: &Place, provider: &StandIn, more: &[&str]) -> Vec<Request> {
+fn run(agent: Agent, place: &Place, provider: &Simulator, more: &[&str]) -> Vec<Request> {
     provider.forget();
     let ran = agent.ask(place, &provider.base_url(), "Check all modules.", more);
     assert!(ran.status.success(), "{ran:#?}");

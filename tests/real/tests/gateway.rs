@@ -4,8 +4,8 @@
 
 use contexture::HostOptions;
 use contexture_gateway::Gateway;
+use contexture_provider_simulator::{Answer, Coder, Options, Simulator};
 use contexture_real::{Agent, Place, long_session, official_clients};
-use contexture_stand_in::{Answer, Coder, Options, StandIn};
 use serde_json::Value;
 
 /// The window that the gateway keeps to, in tokens; the sessions hold more than three times as much.
@@ -20,7 +20,7 @@ fn metric(page: &str, name: &str, label: &str) -> f64 {
 }
 
 /// Has `play` use a gateway before the provider; answers the gateway's metrics after it.
-fn before(provider: &StandIn, engine: &str, play: impl FnOnce(&str)) -> String {
+fn before(provider: &Simulator, engine: &str, play: impl FnOnce(&str)) -> String {
     let base = provider.base_url();
     let home = tempfile::tempdir().unwrap();
     let config = format!(
@@ -52,7 +52,7 @@ fn before(provider: &StandIn, engine: &str, play: impl FnOnce(&str)) -> String {
 }
 
 fn through_the_gateway(agent: Agent, engine: &str) {
-    let provider = StandIn::with(Options {
+    let provider = Simulator::with(Options {
         window: Some(WINDOW),
         piece: 1000,
         ..Options::default()
@@ -121,7 +121,7 @@ fn hermes_is_kept_in_a_small_window() {
 
 /// Has an agent work, and go on in other runs, by these questions and options. All of it is one session.
 fn is_one_session(agent: Agent, runs: &[(&str, &[&str])]) {
-    let provider = StandIn::with(Options {
+    let provider = Simulator::with(Options {
         window: Some(1_000_000),
         ..Options::default()
     });

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use contexture_provider_simulator::address_in;
 use contexture_real::tap::{Tap, Told};
 use contexture_real::{Agent, Place, Ran, installed, programs};
-use contexture_stand_in::address_in;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -58,7 +58,7 @@ struct Provider {
 impl Provider {
     fn start(window: u64, agent: Agent) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(programs().join("contexture-stand-in"));
+        let mut command = Command::new(programs().join("contexture-provider-simulator"));
         command.args(["0", &window.to_string()]);
         command.args(["--rounds", &STEPS.to_string()]);
         command.args(["--result", &RESULT.to_string()]);

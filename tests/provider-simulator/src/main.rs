@@ -1,4 +1,4 @@
-//! The provider simulator as a program, to be asked by hand or to run in a separate process: `contexture-stand-in
+//! The provider simulator as a program, to be asked by hand or to run in a separate process: `contexture-provider-simulator
 //! [PORT] [WINDOW] [--rounds N] [--result BYTES] [--talk BYTES] [--record FOLDER]`.
 //!
 //! It simulates a coding session with this many rounds and this much text from a tool. With `--talk` it calls no tools
@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use contexture_stand_in::{Answer, Coder, Options, Request, StandIn};
+use contexture_provider_simulator::{Answer, Coder, Options, Request, Simulator};
 use serde_json::{Value, json};
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
         .and_then(|port| port.try_into().ok())
         .unwrap_or(0);
     let window = numbers.next().flatten();
-    let provider = StandIn::with(Options {
+    let provider = Simulator::with(Options {
         port,
         window,
         ..Options::default()
@@ -97,9 +97,9 @@ fn talking(request: &Request, bytes: u64) -> Answer {
 }
 
 /// What became of all requests so far.
-fn report(provider: &StandIn, requests: &[Request], tokens: &[u64], words: &str) -> Value {
-    let refused = |all: Vec<contexture_stand_in::Violation>| -> Vec<Value> {
-        let one = |one: &contexture_stand_in::Violation| json!({"request": one.request, "rule": one.rule.name, "message": one.message});
+fn report(provider: &Simulator, requests: &[Request], tokens: &[u64], words: &str) -> Value {
+    let refused = |all: Vec<contexture_provider_simulator::Violation>| -> Vec<Value> {
+        let one = |one: &contexture_provider_simulator::Violation| json!({"request": one.request, "rule": one.rule.name, "message": one.message});
         all.iter().map(one).collect()
     };
     let requests: Vec<Value> = requests

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use contexture_stand_in::{Answer, Api, Coder, Fault, Options, StandIn, Usage};
+use contexture_provider_simulator::{Answer, Api, Coder, Fault, Options, Simulator, Usage};
 use serde_json::{Value, json};
 use support::*;
 
@@ -176,7 +176,7 @@ fn plain(path: &str, body: &Value) -> Value {
 #[tokio::test]
 async fn a_stream_says_what_the_body_says_however_it_is_cut() {
     for path in PATHS {
-        let provider = StandIn::start();
+        let provider = Simulator::start();
         provider.script((0..4).map(|_| rich()));
         let (_, body) = post(&provider, path, &asking(path)).await;
         let body = plain(path, &body);
@@ -210,7 +210,7 @@ async fn a_stream_says_what_the_body_says_however_it_is_cut() {
 
 #[tokio::test]
 async fn chat_streams_usage_only_where_it_is_asked_for() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let usage = Usage {
         input: 900,
         cache_read: 100,
@@ -235,7 +235,7 @@ async fn chat_streams_usage_only_where_it_is_asked_for() {
 
 #[tokio::test]
 async fn a_stream_too_large_for_the_window_fails_in_the_stream() {
-    let provider = StandIn::with(Options {
+    let provider = Simulator::with(Options {
         window: Some(10),
         ..Options::default()
     });
@@ -270,7 +270,7 @@ async fn rest_and_error(mut response: reqwest::Response) -> (Vec<u8>, Option<Str
 #[tokio::test]
 async fn each_fault_is_what_it_says() {
     for path in PATHS {
-        let provider = StandIn::start();
+        let provider = Simulator::start();
         let mut streaming = asking(path);
         streaming["stream"] = json!(true);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -371,7 +371,7 @@ async fn until(holds: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn a_client_that_leaves_is_noticed() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let mut streaming = asking(MESSAGES);
     streaming["stream"] = json!(true);
     // Before the headers.
@@ -403,7 +403,7 @@ async fn a_client_that_leaves_is_noticed() {
 
 #[tokio::test]
 async fn everything_is_recorded_and_what_nobody_serves_is_not_found() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let get = |path: &str| client.get(format!("{}{path}", provider.base_url()));
     let body: Value = get("/v1/nothing?a=1")
@@ -478,7 +478,7 @@ fn mark(body: &mut Value, at: usize, ttl: &str) {
 }
 
 /// What a request read, wrote for five minutes, wrote for an hour, and had to pay whole.
-async fn billed(provider: &StandIn, body: &Value) -> [u64; 4] {
+async fn billed(provider: &Simulator, body: &Value) -> [u64; 4] {
     let (status, answer) = post(provider, MESSAGES, body).await;
     assert_eq!(status, 200, "{answer}");
     let usage = &answer["usage"];
@@ -499,7 +499,7 @@ async fn billed(provider: &StandIn, body: &Value) -> [u64; 4] {
 
 #[tokio::test]
 async fn the_prompt_cache_reads_writes_and_forgets() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let mut body = json!({"model": "claude-opus-4-5", "max_tokens": 10, "messages": [turn("user", 5000, "a")]});
     // Without a marker, nothing.
     let [read, short, long, whole] = billed(&provider, &body).await;
@@ -535,7 +535,7 @@ async fn the_prompt_cache_reads_writes_and_forgets() {
 
 #[tokio::test]
 async fn the_prompt_cache_has_a_smallest_size_by_model_and_looks_twenty_blocks_back() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     for (model, tokens, caches) in [
         ("claude-opus-4-5", 4000, false),
         ("claude-opus-4-5", 4200, true),
@@ -575,7 +575,7 @@ async fn the_prompt_cache_has_a_smallest_size_by_model_and_looks_twenty_blocks_b
 
 #[tokio::test]
 async fn an_hour_costs_more_and_lasts_longer_and_the_bill_is_in_dollars() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     provider.answer_with(|_| Answer::text("Yes."));
     let mut body = json!({"model": "claude-opus-4-8", "max_tokens": 10, "messages": [
         turn("user", 2000, "a"), turn("assistant", 2000, "b"), turn("user", 2000, "c"), turn("assistant", 500, "d"), turn("user", 500, "e"),
@@ -608,7 +608,7 @@ async fn an_hour_costs_more_and_lasts_longer_and_the_bill_is_in_dollars() {
 
 #[tokio::test]
 async fn openai_caches_by_itself_in_steps_of_128() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let mut body = json!({"model": "gpt-5.2", "messages": [{"role": "user", "content": "word ".repeat(4000)}]});
     let cached = |answer: &Value| {
         answer["usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -628,7 +628,7 @@ async fn openai_caches_by_itself_in_steps_of_128() {
 }
 
 /// Plays an agent: answers every call with some text, until nothing is called any more. Gives what was said last.
-async fn agent(provider: &StandIn, path: &str) -> String {
+async fn agent(provider: &Simulator, path: &str) -> String {
     let mut body = asking(path);
     loop {
         let (status, answer) = post(provider, path, &body).await;
@@ -685,7 +685,7 @@ async fn the_coder_plays_a_session_to_its_end_the_same_each_time() {
     for path in PATHS {
         let mut last = None;
         for _ in 0..2 {
-            let provider = StandIn::start();
+            let provider = Simulator::start();
             let coder = Coder {
                 rounds: 12,
                 seed: 7,
@@ -714,7 +714,7 @@ async fn the_coder_plays_a_session_to_its_end_the_same_each_time() {
 
 #[tokio::test]
 async fn the_coder_goes_on_from_the_summary_that_it_wrote() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let coder = Coder {
         rounds: 9,
         ..Coder::default()
@@ -764,8 +764,8 @@ async fn the_coder_goes_on_from_the_summary_that_it_wrote() {
 }
 
 #[tokio::test]
-async fn a_stand_in_is_asked_for_a_title_and_keeps_to_the_schema() {
-    let provider = StandIn::start();
+async fn a_simulator_is_asked_for_a_title_and_keeps_to_the_schema() {
+    let provider = Simulator::start();
     let mut body =
         json!({"model": "gpt-5.2", "messages": [{"role": "user", "content": "Name it."}]});
     assert!(post(&provider, CHAT, &body).await.1["choices"][0]["message"]["content"].is_string());

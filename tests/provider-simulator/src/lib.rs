@@ -1,13 +1,13 @@
 //! Stands in for model providers: Anthropic's Messages API, and OpenAI's chat completions and responses.
 //!
-//! It refuses what the provider would refuse, by the published rules, and notes it ([`StandIn::violations`]); answers by
+//! It refuses what the provider would refuse, by the published rules, and notes it ([`Simulator::violations`]); answers by
 //! script; streams as the provider does, in pieces of any size; fails on order; keeps and bills a prompt cache; and
 //! records every request. It shares no code with what is tested against it.
 //!
 //! ```
-//! use contexture_stand_in::{Answer, StandIn};
+//! use contexture_provider_simulator::{Answer, Simulator};
 //!
-//! let provider = StandIn::start();
+//! let provider = Simulator::start();
 //! provider.script([Answer::text("Good morning.")]);
 //! // … something asks `provider.base_url()` …
 //! assert!(provider.violations().is_empty() && provider.requests().is_empty());
@@ -52,7 +52,7 @@ pub fn address_in(said: &mut impl BufRead) -> String {
     panic!("it ended")
 }
 
-/// How a stand-in behaves towards everybody.
+/// How a simulator behaves towards everybody.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The port on the loopback address; 0 is any that is free.
@@ -116,14 +116,14 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A provider on a port of its own, in a thread of its own, until it is dropped.
-pub struct StandIn {
+pub struct Simulator {
     shared: Arc<Shared>,
     address: std::net::SocketAddr,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl StandIn {
+impl Simulator {
     /// Starts one that answers like [`Coder`]`::default()` until it is told otherwise. Ready when this returns; it may be
     /// called from asynchronous code, too.
     ///
@@ -163,7 +163,7 @@ impl StandIn {
             clippy::expect_used,
             reason = "a test cannot go on without it, and says why"
         )]
-        let address = address.recv().expect("the stand-in opens its port");
+        let address = address.recv().expect("the simulator opens its port");
         Self {
             shared,
             address,
@@ -254,7 +254,7 @@ impl StandIn {
     }
 }
 
-impl Drop for StandIn {
+impl Drop for Simulator {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());

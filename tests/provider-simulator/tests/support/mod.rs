@@ -1,4 +1,4 @@
-//! Asking the stand-in as a client would.
+//! Asking the simulator as a client would.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,7 +7,7 @@
     unreachable_pub
 )]
 
-use contexture_stand_in::StandIn;
+use contexture_provider_simulator::Simulator;
 use serde_json::{Value, json};
 
 pub const MESSAGES: &str = "/v1/messages";
@@ -23,7 +23,7 @@ pub fn usual_headers(path: &str) -> Vec<(&'static str, &'static str)> {
 }
 
 pub fn request(
-    provider: &StandIn,
+    provider: &Simulator,
     path: &str,
     headers: &[(&str, &str)],
     body: Vec<u8>,
@@ -39,7 +39,7 @@ pub fn request(
     })
 }
 
-pub fn ask(provider: &StandIn, path: &str, body: &Value) -> reqwest::RequestBuilder {
+pub fn ask(provider: &Simulator, path: &str, body: &Value) -> reqwest::RequestBuilder {
     request(
         provider,
         path,
@@ -49,13 +49,13 @@ pub fn ask(provider: &StandIn, path: &str, body: &Value) -> reqwest::RequestBuil
 }
 
 /// Status and body.
-pub async fn post(provider: &StandIn, path: &str, body: &Value) -> (u16, Value) {
+pub async fn post(provider: &Simulator, path: &str, body: &Value) -> (u16, Value) {
     let response = ask(provider, path, body).send().await.unwrap();
     (response.status().as_u16(), response.json().await.unwrap())
 }
 
 /// A stream, as its events and as the pieces in which it came.
-pub async fn stream(provider: &StandIn, path: &str, body: &Value) -> (Vec<Value>, Vec<Vec<u8>>) {
+pub async fn stream(provider: &Simulator, path: &str, body: &Value) -> (Vec<Value>, Vec<Vec<u8>>) {
     let mut body = body.clone();
     body["stream"] = json!(true);
     let mut response = ask(provider, path, &body).send().await.unwrap();

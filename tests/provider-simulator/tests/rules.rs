@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use contexture_stand_in::{Answer, Options, StandIn, all_rules, encrypted, signature};
+use contexture_provider_simulator::{Answer, Options, Simulator, all_rules, encrypted, signature};
 use serde_json::{Value, json};
 use support::*;
 
@@ -505,7 +505,7 @@ fn right(path: &str) -> Value {
 }
 
 /// What a request was refused for, and that the refusal has the provider's shape.
-fn refusal(provider: &StandIn, path: &str, status: u16, body: &Value) -> (&'static str, String) {
+fn refusal(provider: &Simulator, path: &str, status: u16, body: &Value) -> (&'static str, String) {
     let mut all = provider.violations();
     all.extend(provider.overflows());
     assert_eq!(all.len(), 1, "{body}");
@@ -524,7 +524,7 @@ fn refusal(provider: &StandIn, path: &str, status: u16, body: &Value) -> (&'stat
 
 #[tokio::test]
 async fn each_rule_is_broken_by_a_request_that_breaks_it_alone() {
-    let provider = StandIn::with(Options {
+    let provider = Simulator::with(Options {
         window: Some(100_000),
         ..Options::default()
     });
@@ -637,7 +637,7 @@ async fn each_rule_is_broken_by_a_request_that_breaks_it_alone() {
 
 #[tokio::test]
 async fn what_the_rules_leave_open_is_answered() {
-    let provider = StandIn::start();
+    let provider = Simulator::start();
     let mut open: Vec<(&str, Value)> = Vec::new();
     // Results in two messages of one role, and text after them.
     let mut body = messages();

@@ -1,4 +1,4 @@
-//! What the stand-in is told to answer.
+//! What the simulator is told to answer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub enum Part {
     Text(String),
     /// A call of a tool.
     Call {
-        /// Made up by the stand-in where it is none.
+        /// Made up by the simulator where it is none.
         id: Option<String>,
         /// The tool.
         name: String,
@@ -67,7 +67,7 @@ impl Usage {
     }
 }
 
-/// What the stand-in answers to one request.
+/// What the simulator answers to one request.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub(crate) parts: Vec<Part>,

@@ -43,13 +43,13 @@ const BY_TURNS: [Mood; 7] = [
 ];
 
 /// The server; it ends with the process.
-pub struct StandIn {
+pub struct SummaryModel {
     address: SocketAddr,
     mood: Arc<Mutex<Mood>>,
     requests: Arc<AtomicU64>,
 }
 
-impl StandIn {
+impl SummaryModel {
     /// Starts it on a free port of this machine.
     pub fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -85,7 +85,7 @@ impl StandIn {
     /// A client of this model.
     pub fn client(&self) -> ModelClient {
         let settings = ModelSettings {
-            model: Some("stand-in".to_owned()),
+            model: Some("simulator".to_owned()),
             provider: ProviderChoice::Named(Provider::OpenAi),
             base_url: Some(format!("http://{}/v1", self.address)),
             context_length: Some(4_000),
@@ -131,7 +131,7 @@ fn answer(mut stream: &TcpStream, mood: Mood, number: u64) -> std::io::Result<()
 fn reply(mood: Mood, number: u64) -> (&'static str, Value) {
     let says = |text: &str, finish: &str| {
         json!({
-            "model": "stand-in",
+            "model": "simulator",
             "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}],
         })
     };

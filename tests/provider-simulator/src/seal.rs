@@ -1,9 +1,9 @@
-//! What the stand-in signs, so that it knows it again: thinking, and encrypted reasoning.
+//! What the simulator signs, so that it knows it again: thinking, and encrypted reasoning.
 
 use hmac_sha256::HMAC;
 
-/// Always the same: what one stand-in signed, another knows.
-const KEY: &[u8] = b"the stand-in's own key, worth nothing";
+/// Always the same: what one simulator signed, another knows.
+const KEY: &[u8] = b"the simulator's own key, worth nothing";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
