@@ -46,6 +46,9 @@ open_struct! {
         pub settings: Option<serde_json::Value>,
         /// It keeps whole conversations, and answers [`manage`](crate::EngineFactory::manage).
         pub keeps_sessions: bool,
+        /// It reads the conversation with [`transcript`](crate::HostServices::transcript), so the host keeps the text of
+        /// every message. Otherwise the host keeps only ids and hashes, unless the configuration says `full`.
+        pub reads_transcript: bool,
         /// It has views of its own for requests, see [`select`](crate::ContextEngine::select).
         pub selects: bool,
         /// It changes the window before every request, see [`rewrite`](crate::ContextEngine::rewrite).

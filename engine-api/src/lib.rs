@@ -36,6 +36,7 @@ mod store;
 mod text;
 mod timing;
 mod tool;
+mod transcript;
 mod window;
 
 #[cfg(feature = "host")]
@@ -68,6 +69,7 @@ pub use store::StoreCommand;
 pub use text::{grouped, printable};
 pub use timing::{CachePrices, roomy};
 pub use tool::{ToolCall, ToolSpec};
+pub use transcript::{TranscriptPage, TranscriptRange};
 pub use window::{Decision, Usage, WindowState};
 
 /// What the macros of this crate expand to. No part of the interface.

@@ -247,6 +247,10 @@ methods! {
         IsCancelled = "is_cancelled",
         NowMs = "now_ms",
         MayReadSession = "may_read_session",
+        Transcript = "transcript",
+        Artifact = "artifact",
+        PutArtifact = "put_artifact",
+        Artifacts = "artifacts",
     }
 }
 

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::error::EngineError;
 use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
+use crate::transcript::{TranscriptPage, TranscriptRange};
 
 /// How much a log line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -46,6 +48,42 @@ pub trait HostServices: Send + Sync {
     fn is_cancelled(&self) -> bool;
     /// The time, in milliseconds since the Unix epoch.
     fn now_ms(&self) -> i64;
+    /// Reads messages of a session as the host keeps them. Cheap enough for a tool call, too slow for every message of
+    /// every turn: what is new comes with [`observe`](crate::ContextEngine::observe).
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] if the host keeps no text of this session (see
+    /// [`About::reads_transcript`](crate::About::reads_transcript)); [`EngineError::InvalidInput`] if there is no such
+    /// session or it may not be read; a store that failed.
+    fn transcript(&self, range: &TranscriptRange) -> Result<TranscriptPage, EngineError> {
+        let _ = range;
+        Err(EngineError::Unsupported("the transcript".to_owned()))
+    }
+    /// Reads an artifact of this engine in this session. `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// As [`transcript`](Self::transcript).
+    fn artifact(&self, name: &str) -> Result<Option<String>, EngineError> {
+        let _ = name;
+        Err(EngineError::Unsupported("artifacts".to_owned()))
+    }
+    /// Stores an artifact of this engine in this session, or deletes it if there is no text. It replaces one of the same
+    /// name, can be read at once, and becomes durable together with the turn: both, or neither.
+    ///
+    /// # Errors
+    /// As [`transcript`](Self::transcript); [`EngineError::Cancelled`] in a call that the host has given up.
+    fn put_artifact(&self, name: &str, text: Option<&str>) -> Result<(), EngineError> {
+        let _ = (name, text);
+        Err(EngineError::Unsupported("artifacts".to_owned()))
+    }
+    /// The names of this engine's artifacts in this session that begin with `prefix`, in the order of the names.
+    ///
+    /// # Errors
+    /// As [`transcript`](Self::transcript).
+    fn artifacts(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
+        let _ = prefix;
+        Err(EngineError::Unsupported("artifacts".to_owned()))
+    }
     /// Whether what is kept of another session may be shown in this one. Several people may share a store: an engine whose
     /// tools look into other sessions asks before each look, whatever its settings allow. By default all may be shown.
     fn may_read_session(&self, session: &str) -> bool {

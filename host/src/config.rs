@@ -21,7 +21,7 @@ pub use schema::{Schema, SchemaError};
 pub use sections::{
     Auxiliary, AuxiliaryModel, Compression, Config, Context, Gateway, GatewayMode, Hygiene,
     Isolation, Model, OnFailure, OnLoadFailure, OnMissing, Plugins, PromptCaching, Provider,
-    Supervision, Timing, Upstream,
+    Supervision, Timing, Transcript, TranscriptMode, Upstream,
 };
 pub use show::{Effective, Origin, Setting};
 pub use yaml::{KeyPath, Location, PathStep};

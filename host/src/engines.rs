@@ -25,7 +25,7 @@ use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
 use crate::prompt_cache::Pauses;
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
-use crate::session::{Asking, Peers};
+use crate::session::{Asking, EngineTranscript, Peers};
 use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, thrown};
 use crate::tokens::TokenCounter;
 
@@ -412,6 +412,8 @@ pub(crate) struct Occasion<'a> {
     pub(crate) asking: &'a Arc<Asking>,
     /// The counter of the session's model calls.
     pub(crate) model_calls: &'a Arc<AtomicU64>,
+    /// The session's transcript.
+    pub(crate) transcript: &'a Arc<EngineTranscript>,
     /// Which other sessions its tools may look into; all of them if there is nothing that says.
     pub(crate) peers: Option<&'a Peers>,
     /// The session's current compaction, if any.
@@ -721,6 +723,7 @@ impl Engines {
                 Arc::clone(&state),
                 Arc::clone(occasion.model_calls),
                 occasion.peers.cloned(),
+                Arc::clone(occasion.transcript),
             );
             let (settings, data_dir) = (settings.clone(), data_dir.clone());
             let session = occasion.session.to_owned();

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{
-    FailureKind, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo, ModelRequest,
-    Services,
+    EngineError, FailureKind, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo,
+    ModelRequest, Services, TranscriptPage, TranscriptRange,
 };
 
-use crate::session::{Asking, Peers};
+use crate::session::{Asking, EngineTranscript, Peers};
 use crate::supervision::CallState;
 use crate::tokens::{TokenCounter, known_window};
 
@@ -26,6 +26,7 @@ pub(crate) struct SessionServices {
     call: Arc<CallState>,
     model_calls: Arc<AtomicU64>,
     peers: Option<Peers>,
+    transcript: Arc<EngineTranscript>,
 }
 
 impl SessionServices {
@@ -38,6 +39,7 @@ impl SessionServices {
         call: Arc<CallState>,
         model_calls: Arc<AtomicU64>,
         peers: Option<Peers>,
+        transcript: Arc<EngineTranscript>,
     ) -> Services {
         Services::new(Arc::new(Self {
             engine: engine.to_owned(),
@@ -46,6 +48,7 @@ impl SessionServices {
             call,
             model_calls,
             peers,
+            transcript,
         }))
     }
 }
@@ -104,6 +107,34 @@ impl HostServices for SessionServices {
 
     fn now_ms(&self) -> i64 {
         now_ms()
+    }
+
+    fn transcript(&self, range: &TranscriptRange) -> Result<TranscriptPage, EngineError> {
+        if let Some(other) = &range.session
+            && !self.may_read_session(other)
+        {
+            return Err(EngineError::InvalidInput(format!(
+                "the session `{other}` may not be read in this one"
+            )));
+        }
+        self.transcript.read(range)
+    }
+
+    fn artifact(&self, name: &str) -> Result<Option<String>, EngineError> {
+        self.transcript.artifact(&self.engine, name)
+    }
+
+    fn put_artifact(&self, name: &str, text: Option<&str>) -> Result<(), EngineError> {
+        // Nobody waits for this call any more, and the session may have gone on without it.
+        if self.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        self.transcript.put_artifact(&self.engine, name, text);
+        Ok(())
+    }
+
+    fn artifacts(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
+        self.transcript.artifacts(&self.engine, prefix)
     }
 
     fn may_read_session(&self, session: &str) -> bool {

@@ -10,6 +10,7 @@ mod compact;
 mod compare;
 mod counting;
 mod engine_calls;
+mod engine_transcript;
 mod error;
 mod hand_out;
 mod history;
@@ -39,7 +40,7 @@ mod written;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::config::OnFailure;
+use crate::config::{OnFailure, TranscriptMode};
 use crate::contract::Grouping;
 use crate::engines::{Engines, Occasion, Opened};
 use crate::formats::Format;
@@ -52,6 +53,7 @@ pub(crate) use asking::Asking;
 pub use asking::Canceller;
 pub use background::{BackgroundAnswer, BackgroundBy, BackgroundWork};
 pub(crate) use counting::{fixed_tokens, message_tokens};
+pub(crate) use engine_transcript::EngineTranscript;
 pub use error::SessionError;
 pub use hold::Hold;
 pub use options::{
@@ -96,6 +98,7 @@ pub struct Session {
     /// What was handed out for the last request, where a question may continue it once it is answered.
     handed_body: Option<String>,
     model_calls: Arc<AtomicU64>,
+    transcript: Arc<EngineTranscript>,
     background: Background,
     window: Arc<Window>,
     grouping: Grouping,
@@ -188,6 +191,7 @@ impl Session {
             engines.know_pauses(|| record.pauses());
         }
         let asking = Arc::new(Asking::new(engines.client().clone()));
+        let transcript = EngineTranscript::of(id, record);
         let model_calls = Arc::new(AtomicU64::new(0));
         let counter = TokenCounter::for_model(&agent.model);
         let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
@@ -204,10 +208,21 @@ impl Session {
             counter,
             asking: &asking,
             model_calls: &model_calls,
+            transcript: &transcript,
             peers: options.peers.as_ref(),
             compaction: compaction.as_ref(),
         };
         let engine = engines.open(options.engine.as_deref(), &occasion, &mut warnings)?;
+        let is_full = engines.config().transcript.mode == TranscriptMode::Full;
+        if engine.about().reads_transcript || is_full && record.is_some() {
+            if record.is_none() {
+                let record = Record::in_memory().map_err(SessionError::InUse)?;
+                let (stored, _) = record.load(id).map_err(SessionError::InUse)?;
+                transcript.set_record(&record);
+                history.store_in(stored);
+            }
+            history.keep_texts(engines.config().transcript.redact);
+        }
         history.set_engine(engine.name());
         let remembered = UsageMemory::of(&history.usage, &agent.model);
         Ok(Self {
@@ -225,6 +240,7 @@ impl Session {
             handed_body: None,
             agent,
             model_calls,
+            transcript,
             background: Background::default(),
             window: Arc::new(Window::of(Vec::new(), None, next_id)),
             grouping: Grouping::Chat,
@@ -275,6 +291,7 @@ impl Session {
 
     /// Writes what changed; a failure is a warning.
     fn save(&mut self) {
+        self.history.keep_artifacts(self.transcript.take_staged());
         self.history.usage = self.usage_memory();
         if let Some(lost) = self.history.save(self.window.next_id()) {
             self.warn(lost);

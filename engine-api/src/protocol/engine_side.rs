@@ -11,6 +11,7 @@ use crate::error::EngineError;
 use crate::message::MessageView;
 use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 use crate::services::{HostServices, LogLevel};
+use crate::transcript::{TranscriptPage, TranscriptRange};
 
 /// Makes a call of an engine; its answer as JSON text.
 ///
@@ -137,6 +138,22 @@ impl<C: Carrier + Send + Sync> HostServices for LentServices<C> {
 
     fn now_ms(&self) -> i64 {
         self.ask(ServiceMethod::NowMs, &()).unwrap_or(0)
+    }
+
+    fn transcript(&self, range: &TranscriptRange) -> Result<TranscriptPage, EngineError> {
+        self.ask(ServiceMethod::Transcript, range)
+    }
+
+    fn artifact(&self, name: &str) -> Result<Option<String>, EngineError> {
+        self.ask(ServiceMethod::Artifact, name)
+    }
+
+    fn put_artifact(&self, name: &str, text: Option<&str>) -> Result<(), EngineError> {
+        self.ask(ServiceMethod::PutArtifact, &(name, text))
+    }
+
+    fn artifacts(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
+        self.ask(ServiceMethod::Artifacts, prefix)
     }
 
     fn may_read_session(&self, session: &str) -> bool {

@@ -220,5 +220,12 @@ pub fn serve_services(
         ServiceMethod::MayReadSession => {
             write(&services.may_read_session(&read::<String>(argument)?))
         }
+        ServiceMethod::Transcript => write(&services.transcript(&read(argument)?)?),
+        ServiceMethod::Artifact => write(&services.artifact(&read::<String>(argument)?)?),
+        ServiceMethod::PutArtifact => {
+            let (name, text): (String, Option<String>) = read(argument)?;
+            write(&services.put_artifact(&name, text.as_deref())?)
+        }
+        ServiceMethod::Artifacts => write(&services.artifacts(&read::<String>(argument)?)?),
     }
 }

@@ -473,7 +473,7 @@ mod tests {
             [
                 "F:1:1: unknown key `compresion`, did you mean `compression`?",
                 "F:4:3: unknown key `context.engne`, did you mean `context.engine`?",
-                "F:5:1: unknown key `threshold`; known here: context, compression, auxiliary, prompt_caching, hygiene, \
+                "F:5:1: unknown key `threshold`; known here: context, transcript, compression, auxiliary, prompt_caching, hygiene, \
                  model, plugins, gateway, upstream; there is a `compression.threshold`",
             ]
         );

@@ -19,6 +19,8 @@ pub(super) const ISOLATION: &str = "isolation";
 pub struct Config {
     /// Which engine runs, and what becomes of a turn when it cannot.
     pub context: Context,
+    /// What the host stores of conversations.
+    pub transcript: Transcript,
     /// When and how much the built-in compressor compacts.
     pub compression: Compression,
     /// The models that do side work.
@@ -74,6 +76,27 @@ impl Default for Context {
             engines: BTreeMap::new(),
         }
     }
+}
+
+/// `transcript`: what the host stores of conversations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Transcript {
+    /// Whether the text of messages is stored.
+    pub mode: TranscriptMode,
+    /// Whether passwords and keys are masked before a text is stored. What the model sees stays as it is.
+    pub redact: bool,
+}
+
+/// Whether the text of messages is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TranscriptMode {
+    /// If the engine reads it. Otherwise only ids and hashes are stored.
+    #[default]
+    Auto,
+    /// With every engine, so that a session can change to an engine that reads it and lose nothing.
+    Full,
 }
 
 /// Where an engine runs that is a plugin.

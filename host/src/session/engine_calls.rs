@@ -54,6 +54,7 @@ impl Session {
             counter: self.counter,
             asking: &self.asking,
             model_calls: &self.model_calls,
+            transcript: &self.transcript,
             peers: self.options.peers.as_ref(),
             compaction: compaction.as_ref(),
         };
@@ -121,6 +122,7 @@ impl Session {
                 counter: self.counter,
                 asking: &self.asking,
                 model_calls: &self.model_calls,
+                transcript: &self.transcript,
                 peers: self.options.peers.as_ref(),
                 compaction: compaction.as_ref(),
             };

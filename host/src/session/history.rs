@@ -2,13 +2,18 @@
 //! them, what the host wrote, and the compaction in force. It is what the record keeps.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use contexture_engine_api::{CurrentCompaction, MessageId, Observed};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::align::Known;
 use super::ids::{IdMap, Ids};
-use super::record::{InForce, Logged, RecordError, Saved, SessionChange, StoredSession};
+use super::record::{
+    InForce, Logged, NewArtifact, NewText, RecordError, Saved, SessionChange, StoredMessage,
+    StoredSession,
+};
+use super::slot::Slot;
 use super::trail::{Origin, Trail, Unit};
 use super::written::{IdSet, Written, WrittenText};
 use crate::formats::Format;
@@ -57,6 +62,11 @@ pub(super) struct History {
     /// The last message of those that were taken over from an engine's store, without a record of what the host
     /// wrote for them; none once the client sends them all in their own words.
     recovered: Option<MessageId>,
+    /// Whether the text of messages is stored.
+    keeps_texts: bool,
+    /// Messages of the conversation whose text is not stored although it should be: the session ran under an engine that
+    /// needs none.
+    without_text: Ids,
     /// The history comes from the record, and the window does not hold its messages yet.
     pub(super) resumed: bool,
     unsaved: Unsaved,
@@ -74,6 +84,9 @@ struct Unsaved {
     in_force: bool,
     shown: bool,
     lacking: bool,
+    texts: Vec<NewText>,
+    renamed: Vec<(MessageId, MessageId)>,
+    artifacts: Vec<NewArtifact>,
 }
 
 impl Unsaved {
@@ -88,6 +101,7 @@ impl Unsaved {
             in_force: true,
             shown: true,
             lacking: true,
+            ..Self::default()
         }
     }
 }
@@ -103,6 +117,9 @@ impl Default for Unsaved {
             in_force: false,
             shown: false,
             lacking: false,
+            texts: Vec::new(),
+            renamed: Vec::new(),
+            artifacts: Vec::new(),
         }
     }
 }
@@ -324,7 +341,99 @@ impl History {
         }
         let recovered = renamed.iter().filter(|(old, _)| self.is_recovered(**old));
         self.recovered = recovered.map(|(_, new)| *new).chain(self.recovered).max();
-        self.unsaved = Unsaved::everything(self.written.all().to_vec());
+        for id in self
+            .unsaved
+            .texts
+            .iter_mut()
+            .flat_map(|text| &mut text.parts)
+        {
+            new(&mut id.1);
+        }
+        self.without_text = (self.without_text.iter())
+            .map(|id| renamed.get(id).copied().unwrap_or(*id))
+            .collect();
+        let before = std::mem::take(&mut self.unsaved);
+        self.unsaved = Unsaved {
+            texts: before.texts,
+            renamed: (before.renamed.into_iter())
+                .chain(renamed.iter().map(|(old, new)| (*old, *new)))
+                .collect(),
+            artifacts: before.artifacts,
+            ..Unsaved::everything(self.written.all().to_vec())
+        };
+    }
+
+    /// Stores the session here. It was not stored anywhere.
+    pub(super) fn store_in(&mut self, stored: StoredSession) {
+        self.stored = Some(stored);
+    }
+
+    /// Begins to store the text of messages. If it `redacts`, passwords and keys are masked before they are stored.
+    pub(super) fn keep_texts(&mut self, redacts: bool) {
+        self.keeps_texts = true;
+        let Some(stored) = &mut self.stored else {
+            return;
+        };
+        stored.redacts = redacts;
+        match stored.without_text() {
+            Ok(ids) => self.without_text = ids.into_iter().collect(),
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+
+    /// Whether the engine reads what is stored, which then has to be there before the engine is called.
+    pub(super) fn is_read_by_engine(&self) -> bool {
+        self.keeps_texts
+    }
+
+    /// Messages of the conversation whose text is to be stored as soon as the client sends it.
+    pub(super) fn without_text(&self) -> &Ids {
+        &self.without_text
+    }
+
+    /// Notes that messages as the client said them are to be stored, those of one wire message together.
+    pub(super) fn keep<'s>(&mut self, said: impl IntoIterator<Item = &'s Slot>) {
+        if !self.keeps_texts || self.stored.is_none() {
+            return;
+        }
+        for slot in said {
+            let Some((conversation, message, place)) = slot.in_wire() else {
+                continue;
+            };
+            self.without_text.remove(&slot.id());
+            let part = (place, slot.id());
+            let first = message - place;
+            match self.unsaved.texts.last_mut() {
+                Some(last) if last.is_wire(conversation, first) => last.parts.push(part),
+                _ => self.unsaved.texts.push(NewText {
+                    conversation: Arc::clone(conversation),
+                    message: first,
+                    parts: vec![part],
+                }),
+            }
+        }
+    }
+
+    /// Notes what engines stored.
+    pub(super) fn keep_artifacts(&mut self, artifacts: Vec<NewArtifact>) {
+        self.unsaved.artifacts.extend(artifacts);
+    }
+
+    /// Those of these messages that are part of the conversation now and whose text is stored, and those that stand in one
+    /// wire message with them.
+    pub(super) fn stored(&self, ids: &Ids) -> Vec<StoredMessage> {
+        let Some(stored) = self.stored.as_ref().filter(|_| self.keeps_texts) else {
+            return Vec::new();
+        };
+        let current: Ids = self.branch.iter().map(|known| known.id).collect();
+        let of_branch = self.branch.iter().map(|known| known.id);
+        let ids: Vec<MessageId> = of_branch.filter(|id| ids.contains(id)).collect();
+        let mut messages = stored.messages(&ids).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Vec::new()
+        });
+        messages.retain(|message| current.contains(&message.id));
+        messages
     }
 
     /// The forms that a message had before, the latest first.
@@ -529,6 +638,8 @@ impl History {
             || !unsaved.written.is_empty()
             || unsaved.in_force
             || unsaved.lacking
+            || !unsaved.texts.is_empty()
+            || !unsaved.artifacts.is_empty()
     }
 
     /// Whether it is stored anywhere.
@@ -553,6 +664,9 @@ impl History {
             sent_from: unsaved.sent_from,
             handed: &self.handed,
             handed_from: unsaved.handed_from,
+            texts: &unsaved.texts,
+            renamed: &unsaved.renamed,
+            artifacts: &unsaved.artifacts,
             forgot: unsaved.forgot,
             written: &unsaved.written,
             in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
@@ -579,6 +693,7 @@ impl History {
             stored: self.stored.take(),
             pauses: self.pauses,
             compactions: self.compactions,
+            keeps_texts: self.keeps_texts,
             unsaved: Unsaved::everything(Vec::new()),
             ..Self::default()
         };
@@ -586,7 +701,7 @@ impl History {
 }
 
 /// The conversation that a log describes: each revision in the place of what it replaces.
-fn branch_of(log: &[Logged]) -> Vec<Known> {
+pub(super) fn branch_of(log: &[Logged]) -> Vec<Known> {
     let mut branch: Vec<Known> = Vec::with_capacity(log.len());
     let mut place: IdMap<usize> = IdMap::with_capacity_and_hasher(log.len(), Default::default());
     for logged in log {

@@ -207,12 +207,20 @@ impl Session {
         }
     }
 
-    /// The originals of messages that the engine keeps, or the one which had the session before it.
-    pub(super) fn recall_from_engines(&mut self, missing: &Ids) -> IdMap<Slot> {
-        let mut slots = IdMap::default();
+    /// Messages as they were said, from the transcript; those whose text is not stored there from the engine, or from the
+    /// one that had the session before it.
+    pub(super) fn recalled(&mut self, missing: &Ids) -> IdMap<Slot> {
+        let mut slots = self.stored_slots(missing);
+        let missing: Ids = (missing.iter().copied())
+            .filter(|id| !slots.contains_key(id))
+            .collect();
+        if missing.is_empty() {
+            return slots;
+        }
         // After a cut, messages that it saw before may have to be shown again.
         if self.history.shown().0.is_some() {
-            slots = recall_slots(&mut self.engine, &self.history, missing, &self.counter);
+            let own = recall_slots(&mut self.engine, &self.history, &missing, &self.counter);
+            slots.extend(own);
         }
         let missing: Ids = (missing.iter().copied())
             .filter(|id| !slots.contains_key(id))
@@ -229,6 +237,7 @@ impl Session {
             counter: self.counter,
             asking: &self.asking,
             model_calls: &self.model_calls,
+            transcript: &self.transcript,
             peers: self.options.peers.as_ref(),
             compaction: None,
         };
@@ -248,6 +257,23 @@ impl Session {
             &self.counter,
         ));
         slots
+    }
+}
+
+impl Session {
+    /// Messages whose text is stored.
+    fn stored_slots(&self, ids: &Ids) -> IdMap<Slot> {
+        let stored = self.history.stored(ids).into_iter();
+        let slots = stored.map(|stored| {
+            let read = ReadMessage {
+                conversation: stored.conversation,
+                index: stored.part,
+                wires: 0..0,
+            };
+            let slot = Slot::new(stored.id, MessageKind::Original, &read, &self.counter);
+            (stored.id, slot)
+        });
+        slots.collect()
     }
 }
 

@@ -11,6 +11,7 @@ mod load;
 mod placed;
 mod save;
 mod tables;
+mod texts;
 mod units;
 
 use std::path::{Path, PathBuf};
@@ -33,9 +34,13 @@ use load::{read_pauses, read_session};
 pub use placed::Placed;
 pub(super) use save::{SessionChange, StoredSession};
 use tables::{SCHEMA_VERSION, prepare};
+pub(super) use texts::{NewArtifact, NewText, StoredMessage};
 
 /// The name of the file.
 const FILE: &str = "sessions.sqlite3";
+
+/// The path of a store that is no file.
+const IN_MEMORY: &str = ":memory:";
 
 /// Why the store of sessions cannot be used. A session goes on without it, in memory.
 #[derive(Debug, thiserror::Error)]
@@ -308,6 +313,19 @@ impl Record {
         Ok(Self::over(path.to_owned(), connection))
     }
 
+    /// A store in memory, for a session that is not stored but whose engine reads the transcript.
+    ///
+    /// # Errors
+    /// SQLite has no memory.
+    pub(super) fn in_memory() -> Result<Arc<Self>, RecordError> {
+        let path = Path::new(IN_MEMORY);
+        Self::empty(path).map_err(|cause| RecordError::of(path, cause))
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.path.as_os_str() == IN_MEMORY
+    }
+
     /// Whether there is one in the home directory `home`.
     pub fn is_in(home: &Path) -> bool {
         home.join(FILE).exists()
@@ -337,6 +355,7 @@ impl Record {
             record: Arc::clone(self),
             key,
             engine: saved.engine.clone(),
+            redacts: false,
         };
         Ok((stored, saved))
     }
@@ -377,7 +396,7 @@ impl Record {
         let read = || {
             let mut statement = connection.prepare(&format!(
                 "SELECT id, engine, shown_last, (SELECT count(*) FROM messages
-                    WHERE session = sessions.key AND messages.id <= shown_last)
+                    WHERE session = sessions.key AND messages.id <= shown_last AND NOT cut)
                  FROM sessions WHERE engine <> '' AND {rule} ORDER BY key"
             ))?;
             let rows = statement.query_map([value], |row| {

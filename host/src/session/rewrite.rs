@@ -126,7 +126,7 @@ impl Session {
         if missing.is_empty() {
             return Ok(Arc::clone(window));
         }
-        let originals = self.recall_from_engines(&missing);
+        let originals = self.recalled(&missing);
         if let Some(lost) = missing.iter().find(|id| !originals.contains_key(id)) {
             return Err(*lost);
         }

@@ -367,7 +367,9 @@ impl Session {
             );
         }
         if !missing.is_empty() {
-            let recalled = self.recall_from_engines(&missing);
+            let mut recalled = self.recalled(&missing);
+            // Those of one wire message are shown from one source, so that an engine sees that they are.
+            recalled.retain(|id, _| missing.contains(id) || at_hand.contains_key(id));
             missing.retain(|id| !recalled.contains_key(id));
             at_hand.extend(recalled);
         }

@@ -345,6 +345,15 @@ impl Slot {
         })
     }
 
+    /// Where its message was read: the conversation, which of its messages it is, and which of those in its wire message.
+    pub(super) fn in_wire(&self) -> Option<(&Arc<Conversation>, usize, usize)> {
+        let (conversation, index) = self.source.as_ref()?;
+        let own = self.message()?;
+        let before = conversation.messages().get(..*index)?.iter().rev();
+        let place = before.take_while(|other| other.items == own.items).count();
+        Some((conversation, *index, place))
+    }
+
     /// How many messages stand in the wire message that holds its message.
     pub(super) fn views(&self) -> usize {
         let (Some((conversation, index)), Some(own)) = (&self.source, self.message()) else {

@@ -232,6 +232,7 @@ impl Session {
             slots.extend(read.into_iter().filter(|(_, slot)| slot.is_original()));
         }
         self.bring_window_up_to_date(request, &changes, &slots, &arrival.new, next_id)?;
+        self.keep_texts_of(request, &new, &slots)?;
         slots.retain(|id, _| new.contains(id));
         match self.unshown.is_empty() {
             true => self.unshown = slots,
@@ -241,6 +242,43 @@ impl Session {
         self.settled &= arrival.new.is_empty() && arrival.branched.is_none();
         self.history.resumed = false;
         Ok(arrival)
+    }
+
+    /// Stores the wire messages in which new messages stand, or messages that should be stored and are not.
+    fn keep_texts_of(
+        &mut self,
+        request: &Request<'_>,
+        new: &Ids,
+        slots: &IdMap<Slot>,
+    ) -> Result<(), SessionError> {
+        let absent = self.history.without_text().clone();
+        let late = match absent.is_empty() {
+            true => IdMap::default(),
+            false => self.slots_of(request, slots, |id| absent.contains(&id))?,
+        };
+        let slot = |id: MessageId| slots.get(&id).or_else(|| late.get(&id));
+        let is_wanted = |id: MessageId| new.contains(&id) || absent.contains(&id);
+        let units = self.history.sent.units.clone();
+        let mut said: Vec<&Slot> = Vec::new();
+        let mut placed = Ids::default();
+        for wire in units.chunk_by(|one, next| one.wires.start == next.wires.start) {
+            if wire.iter().any(|unit| is_wanted(unit.origin.id())) {
+                let ids = wire.iter().filter(|unit| unit.is_said());
+                let found = ids.filter_map(|unit| slot(unit.origin.id()));
+                let before = said.len();
+                said.extend(found.filter(|slot| slot.is_original()));
+                placed.extend(said.iter().skip(before).map(|slot| slot.id()));
+            }
+        }
+        // Messages that are said again, of which the client has only the host's shorter form.
+        let others = slots.values().filter(|slot| {
+            new.contains(&slot.id()) && !placed.contains(&slot.id()) && slot.is_original()
+        });
+        let mut others: Vec<&Slot> = others.collect();
+        others.sort_by_key(|slot| slot.id());
+        said.extend(others);
+        self.history.keep(said);
+        Ok(())
     }
 
     /// Messages under their new ids, from memory or from the engine, which still has them under the old ones.
@@ -257,7 +295,7 @@ impl Session {
             .filter(|id| !originals.contains_key(id))
             .collect();
         if !missing.is_empty() {
-            originals.extend(self.recall_from_engines(&missing));
+            originals.extend(self.recalled(&missing));
         }
         let renamed = originals.into_iter().filter_map(|(old, slot)| {
             let new = *new_ids.get(&old)?;

@@ -156,7 +156,8 @@ impl Session {
         } else if arrival.branched.is_some() {
             self.ledger.cut_back();
         }
-        if !options.saves_later || self.history.may_be_remembered() {
+        let must_be_stored = self.history.may_be_remembered() || self.history.is_read_by_engine();
+        if !options.saves_later || must_be_stored {
             self.save();
         }
         self.deliver_background()?;
@@ -215,6 +216,7 @@ impl Session {
         let continues = self.asking.client().continues(request.format);
         self.handed_body = continues.then(|| body.clone().into_owned());
         // How far the engine was shown the conversation is worth no transaction of its own.
+        self.history.keep_artifacts(self.transcript.take_staged());
         if self.history.has_more_to_save() && !options.saves_later {
             self.save();
         }
@@ -335,6 +337,7 @@ impl Session {
             let id = window.fresh_id();
             let slot = Slot::new(id, MessageKind::Original, &read, &self.counter);
             window.push_slot(slot.clone());
+            self.history.keep([&slot]);
             self.unshown.insert(id, slot);
             let mark = Mark::of(message);
             self.history.append(Known { id, mark }, None);
@@ -348,6 +351,9 @@ impl Session {
         self.new_since_compaction |= !new.is_empty();
         self.settled = false;
         self.history.answered(&raw, &units);
+        if self.history.is_read_by_engine() {
+            self.save();
+        }
         let shown = self.show(None, &mut |_| {});
         // In one transaction with how far the engine was shown it.
         self.save();

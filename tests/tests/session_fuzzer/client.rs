@@ -207,6 +207,10 @@ pub(crate) struct Client {
     crossed: Option<(Request, Request)>,
     /// Messages that are nowhere any more, and were reported.
     missing: HashSet<Serial>,
+    /// The messages that the transcript had when it was last looked at.
+    in_transcript: HashSet<Serial>,
+    /// The record was lost, and with it the transcript. It begins anew with what the client holds by then.
+    transcript_is_lost: bool,
     tail: Option<Tail>,
     /// A copy of the store, what was in it when it was last looked at, and the next message then.
     backup: Option<(PathBuf, HashSet<Serial>, Serial)>,
@@ -242,6 +246,8 @@ impl Client {
             sent: None,
             crossed: None,
             missing: HashSet::new(),
+            in_transcript: HashSet::new(),
+            transcript_is_lost: false,
             tail: None,
             backup: None,
             came_back: HashSet::new(),
@@ -319,6 +325,7 @@ impl Client {
             Act::LoseRecord => {
                 self.lose();
                 self.record_is_lost = true;
+                self.transcript_is_lost = true;
                 let next = self.truth.next_serial();
                 let unknown = self.left_and_stored(&self.truth.stored, next);
                 self.came_back.extend(unknown);
@@ -696,6 +703,7 @@ impl Client {
                 self.check_tail(&entries, outcome.stood_in)?;
             }
         }
+        self.check_transcript(held)?;
         self.check_store(held, outcome)?;
         self.handed = Some(Held {
             system: out.system.clone(),
@@ -990,6 +998,28 @@ impl Client {
                 "{tail:?} after {before:?}, and the largest turn has {largest} tokens"
             ))),
         }
+    }
+
+    /// The transcript has what was said, once, in order, and nothing else, whatever the engine does.
+    fn check_transcript(&mut self, held: &Held) -> Result<(), Wrong> {
+        if self.transcript_is_lost {
+            return Ok(());
+        }
+        let failed = wrong("transcript");
+        let mut transcript = Vec::new();
+        for raw in self.driver.transcript().map_err(&failed)? {
+            for item in items(&raw) {
+                transcript.push(carried(&item.to_string()).map_err(&failed)?);
+            }
+        }
+        let holds = held.entries.iter().flat_map(|entry| &entry.holds);
+        let required = holds.chain(&self.in_transcript).copied();
+        let found = (self.truth).compare(&transcript, &required.collect(), &HashSet::new());
+        self.in_transcript = found.map_err(|(check, what)| Wrong {
+            check,
+            what: format!("transcript: {what}"),
+        })?;
+        Ok(())
     }
 
     /// The store has what was said, once, in order, and nothing else.

@@ -74,7 +74,7 @@ impl Driver {
         // If compactions waited until they are sure to pay, few would be seen.
         let timing = "compression:\n  timing: threshold\n";
         home.configure(&format!(
-            "context:\n  engine: {engine}\n{isolation}{more}{timing}"
+            "context:\n  engine: {engine}\n{isolation}{more}{timing}transcript:\n  mode: full\n"
         ));
         Self {
             home,
@@ -297,6 +297,14 @@ impl Driver {
         let keeper = self.keeper();
         let answer = self.process().engines.manage(Some(keeper), command);
         answer.map_err(|error| format!("{command:?}: {error}"))
+    }
+
+    /// The conversation as the host stores it, wire messages in order.
+    pub(crate) fn transcript(&mut self) -> Result<Vec<String>, String> {
+        let record = Arc::clone(&self.process().record);
+        record
+            .conversation(SESSION)
+            .map_err(|error| error.to_string())
     }
 
     /// The conversation as the engine keeps it, wire messages in order.

@@ -15,6 +15,7 @@ use rusqlite::{Connection, OpenFlags, params, params_from_iter};
 
 use super::load::{check_session, read_trail, read_written};
 use super::tables::{KEPT, SCHEMA_VERSION, prepare};
+use super::texts::forget_damaged;
 use super::{FILE, Form, ReadError, Record, RecordError, message_id};
 use crate::services::now_ms;
 use crate::session::hold::Hold;
@@ -28,7 +29,7 @@ const PAGE: u64 = 4096;
 const PROBES: i64 = 1_000_000;
 
 /// The tables, those first that others refer to: name, the columns of the key, the other columns.
-const TABLES: [(&str, &[&str], &[&str]); 6] = [
+const TABLES: [(&str, &[&str], &[&str]); 8] = [
     (
         "sessions",
         &["key"],
@@ -52,7 +53,19 @@ const TABLES: [(&str, &[&str], &[&str]); 6] = [
     (
         "messages",
         &["session", "id"],
-        &["identity", "shape", "chain", "replaces"],
+        &[
+            "identity", "shape", "chain", "replaces", "cut", "said_ms", "wire", "part",
+        ],
+    ),
+    (
+        "texts",
+        &["session", "number"],
+        &["format", "tools", "bytes", "checksum", "data"],
+    ),
+    (
+        "artifacts",
+        &["session", "engine", "name"],
+        &["bytes", "checksum", "data"],
     ),
     ("wire", &["session", "form", "place"], &["raw", "messages"]),
     (
@@ -487,9 +500,11 @@ fn probe(
             continue;
         }
         incomplete.insert(session);
-        if table != "messages" {
-            continue;
-        }
+        let number = match table {
+            "messages" => "id",
+            "texts" => "number",
+            _ => continue,
+        };
         let last: i64 = new
             .query_row(
                 "SELECT max(max(next_id), coalesce((SELECT max(id) FROM messages WHERE session = ?1), 0))
@@ -506,7 +521,7 @@ fn probe(
                 table,
                 key,
                 columns,
-                "WHERE session = ?1 AND id = ?2",
+                &format!("WHERE session = ?1 AND {number} = ?2"),
                 &one,
                 &mut take,
             );
@@ -522,7 +537,14 @@ fn mend(
     lost: &mut Vec<String>,
 ) -> rusqlite::Result<usize> {
     let mut orphans = BTreeSet::new();
-    for table in ["messages", "wire", "compactions", "written"] {
+    for table in [
+        "messages",
+        "texts",
+        "artifacts",
+        "wire",
+        "compactions",
+        "written",
+    ] {
         let rule = "session NOT IN (SELECT key FROM sessions)";
         let mut select = new.prepare(&format!(
             "SELECT DISTINCT session FROM {table} WHERE {rule}"
@@ -563,6 +585,8 @@ fn mend_session(
         "DELETE FROM written WHERE session = ?1 AND length(identity) <> 16",
         [key],
     )?;
+    let damaged = forget_damaged(new, key)?.into_iter();
+    lost.extend(damaged.map(|what| format!("{what}, of the session `{id}`")));
     for form in [Form::Sent, Form::Handed] {
         // What crossed is told by its place, so that it ends where one is missing.
         while read_trail(new, key, form).is_err() {
@@ -604,7 +628,7 @@ fn mend_session(
     }
     let broken = broken_link(new, key).unwrap_or_default();
     let lacks_its_end = new.query_row(
-        "SELECT coalesce(shown_last, 0) > coalesce((SELECT max(id) FROM messages WHERE session = key), 0)
+        "SELECT coalesce(shown_last, 0) > coalesce((SELECT max(id) FROM messages WHERE session = key AND NOT cut), 0)
                 OR engine = '' AND EXISTS (SELECT 1 FROM messages WHERE session = key)
          FROM sessions WHERE key = ?1",
         [key],
@@ -614,9 +638,10 @@ fn mend_session(
         return Ok(());
     }
     // With half of its messages a session would cut off the others that its engine has. An engine that keeps them gives
-    // the whole of it back; what an engine keeps with messages is here alone.
+    // the whole of it back; the text of messages, and what an engine keeps with them, is here alone.
     let has_state = new.query_row(
-        "SELECT EXISTS (SELECT 1 FROM compactions WHERE session = ?1 AND entries LIKE '%\"states\":[[%')",
+        "SELECT EXISTS (SELECT 1 FROM texts WHERE session = ?1)
+             OR EXISTS (SELECT 1 FROM compactions WHERE session = ?1 AND entries LIKE '%\"states\":[[%')",
         [key],
         |row| row.get::<_, bool>(0),
     )?;
@@ -648,8 +673,9 @@ pub(super) fn broken_link(
         [key],
         |row| row.get(0),
     )?;
-    let mut statement = connection
-        .prepare("SELECT id, identity, chain FROM messages WHERE session = ?1 ORDER BY id")?;
+    let mut statement = connection.prepare(
+        "SELECT id, identity, chain FROM messages WHERE session = ?1 AND NOT cut ORDER BY id",
+    )?;
     let mut rows = statement.query([key])?;
     let (mut chain, mut broken) = (0, None);
     while let Some(row) = rows.next()? {

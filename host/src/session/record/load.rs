@@ -6,6 +6,7 @@ use contexture_engine_api::{MessageId, Observed};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::damage::broken_link;
+use super::texts::{damage_lines, damaged_artifacts, damaged_texts};
 use super::units::{UNIT_BYTES, decode};
 use super::{Form, InForce, Logged, ReadError, message_id};
 use crate::formats::Format;
@@ -66,9 +67,33 @@ pub(super) fn check_session(
     if last.is_some_and(|last| last.0 >= saved.next_id) {
         return Ok(Some("a message has an id that is not given yet".to_owned()));
     }
-    let broken = broken_link(connection, key)?;
-    Ok(broken
-        .map(|id| format!("what is recorded of {id} does not follow from the message before it")))
+    if let Some(id) = broken_link(connection, key)? {
+        let what = format!("what is recorded of {id} does not follow from the message before it");
+        return Ok(Some(what));
+    }
+    let texts = damaged_texts(connection, key)?;
+    let damaged = damage_lines(&texts, &damaged_artifacts(connection, key)?);
+    Ok((!damaged.is_empty()).then(|| format!("{} cannot be read", damaged.join(" and "))))
+}
+
+/// The messages that are part of the conversation, earlier forms included, in the order of arrival.
+pub(super) fn read_log(connection: &Connection, key: i64) -> rusqlite::Result<Vec<Logged>> {
+    connection
+        .prepare(
+            "SELECT id, identity, shape, chain, replaces FROM messages WHERE session = ?1 AND NOT cut ORDER BY id",
+        )?
+        .query_map([key], |row| {
+            Ok(Logged {
+                id: message_id(row.get(0)?),
+                mark: Mark {
+                    identity: u128::from_le_bytes(row.get(1)?),
+                    shape: row.get::<_, i64>(2)?.cast_unsigned(),
+                },
+                chain: row.get::<_, i64>(3)?.cast_unsigned(),
+                replaces: row.get::<_, Option<i64>>(4)?.map(message_id),
+            })
+        })?
+        .collect::<Result<_, _>>()
 }
 
 fn read_known(transaction: &Connection, id: &str) -> Result<(i64, Saved), ReadError> {
@@ -97,22 +122,7 @@ fn read_known(transaction: &Connection, id: &str) -> Result<(i64, Saved), ReadEr
             Ok((row.get::<_, i64>(0)?, saved))
         },
     )?;
-    saved.log = transaction
-        .prepare(
-            "SELECT id, identity, shape, chain, replaces FROM messages WHERE session = ?1 ORDER BY id",
-        )?
-        .query_map([key], |row| {
-            Ok(Logged {
-                id: message_id(row.get(0)?),
-                mark: Mark {
-                    identity: u128::from_le_bytes(row.get(1)?),
-                    shape: row.get::<_, i64>(2)?.cast_unsigned(),
-                },
-                chain: row.get::<_, i64>(3)?.cast_unsigned(),
-                replaces: row.get::<_, Option<i64>>(4)?.map(message_id),
-            })
-        })?
-        .collect::<Result<_, _>>()?;
+    saved.log = read_log(transaction, key)?;
     saved.sent = read_trail(transaction, key, Form::Sent)?;
     saved.handed = read_trail(transaction, key, Form::Handed)?;
     saved.written = read_written(transaction, key, id)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, Observed};
 use rusqlite::{Transaction, TransactionBehavior, params};
 
+use super::texts::{NewArtifact, NewText, StoredMessage, move_texts, write_artifacts, write_texts};
 use super::units::encode;
 use super::{Form, InForce, Logged, Record, RecordError};
 use crate::formats::Format;
@@ -30,6 +31,12 @@ pub(in crate::session) struct SessionChange<'a> {
     pub(in crate::session) sent_from: usize,
     pub(in crate::session) handed: &'a Trail,
     pub(in crate::session) handed_from: usize,
+    /// The wire messages that are new in the log, if their text is kept.
+    pub(in crate::session) texts: &'a [NewText],
+    /// Messages that have other ids now: the earlier one, and the new one.
+    pub(in crate::session) renamed: &'a [(MessageId, MessageId)],
+    /// What engines stored.
+    pub(in crate::session) artifacts: &'a [NewArtifact],
     /// Whether what the host wrote before is nothing any more.
     pub(in crate::session) forgot: bool,
     /// What the host wrote since.
@@ -50,6 +57,8 @@ impl SessionChange<'_> {
             && self.in_force.is_none()
             && self.shown.is_none()
             && self.lacking.is_none()
+            && self.texts.is_empty()
+            && self.artifacts.is_empty()
     }
 }
 
@@ -60,9 +69,24 @@ pub(in crate::session) struct StoredSession {
     pub(super) key: i64,
     /// The engine that it runs under.
     pub(in crate::session) engine: String,
+    /// Whether passwords and keys in texts are masked before they are written.
+    pub(in crate::session) redacts: bool,
 }
 
 impl StoredSession {
+    /// The stored messages of these ids.
+    pub(in crate::session) fn messages(
+        &self,
+        ids: &[MessageId],
+    ) -> Result<Vec<StoredMessage>, RecordError> {
+        self.record.stored_messages(self.key, ids)
+    }
+
+    /// The current messages whose text is not stored.
+    pub(in crate::session) fn without_text(&self) -> Result<Vec<MessageId>, RecordError> {
+        self.record.without_text(self.key)
+    }
+
     /// Writes what changed, in one transaction.
     pub(in crate::session) fn save(&self, change: &SessionChange<'_>) -> Result<(), RecordError> {
         self.write(|transaction| {
@@ -95,6 +119,9 @@ impl StoredSession {
                 )?;
             }
             self.write_log(transaction, change)?;
+            move_texts(transaction, self.key, change.renamed)?;
+            write_texts(transaction, self.key, change.texts, self.redacts)?;
+            write_artifacts(transaction, self.key, change.artifacts)?;
             self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)?;
             self.write_trail(transaction, Form::Handed, change.handed, change.handed_from)?;
             if change.forgot {
@@ -119,15 +146,19 @@ impl StoredSession {
             return Ok(());
         };
         let kept = change.log.get(..change.log_from).and_then(<[_]>::last);
-        transaction
-            .prepare_cached("DELETE FROM messages WHERE session = ?1 AND id > ?2")?
-            .execute(params![
-                self.key,
-                kept.map_or(0, |last| last.id.0).cast_signed()
-            ])?;
+        let kept = kept.map_or(0, |last| last.id.0).cast_signed();
+        for cut in [
+            "DELETE FROM messages WHERE session = ?1 AND id > ?2 AND wire IS NULL",
+            "UPDATE messages SET cut = 1 WHERE session = ?1 AND id > ?2",
+        ] {
+            transaction.prepare_cached(cut)?.execute([self.key, kept])?;
+        }
         let mut insert = transaction.prepare_cached(
             "INSERT INTO messages (session, id, identity, shape, chain, replaces)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT DO UPDATE SET identity = excluded.identity, shape = excluded.shape, chain = excluded.chain,
+                                       replaces = excluded.replaces, cut = 0,
+                                       wire = CASE identity WHEN excluded.identity THEN wire END",
         )?;
         for message in new {
             insert.execute(params![
@@ -255,9 +286,11 @@ impl StoredSession {
         };
         run().map_err(|error| self.record.error(error.into()))?;
         drop(connection);
-        self.record.checkpoints.note_write(&self.record.path);
+        if !self.record.is_in_memory() {
+            self.record.checkpoints.note_write(&self.record.path);
+        }
         // What was written into a file that was removed is gone with it.
-        match self.record.path.exists() {
+        match self.record.is_in_memory() || self.record.path.exists() {
             true => Ok(()),
             false => Err(RecordError::Gone {
                 path: self.record.path.clone(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The version of the tables, in `PRAGMA user_version`.
-pub(super) const SCHEMA_VERSION: i64 = 4;
+pub(super) const SCHEMA_VERSION: i64 = 5;
 
 /// How long a write waits for another process, in milliseconds. A turn never waits longer: the session
 /// then goes on in memory.
@@ -38,7 +38,7 @@ CREATE TABLE sessions (
     -- What the provider reported last, and what counts were learned to be off by (JSON); empty for nothing.
     usage        TEXT NOT NULL DEFAULT ''
 ) STRICT;
--- Every message of the conversation that an engine is to be shown, in order.
+-- Every message, in the order of arrival.
 CREATE TABLE messages (
     session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
     id       INTEGER NOT NULL,
@@ -47,8 +47,38 @@ CREATE TABLE messages (
     chain    INTEGER NOT NULL,
     -- The earlier form of the same message.
     replaces INTEGER,
+    -- Whether it was cut off: it is no longer part of the conversation.
+    cut      INTEGER NOT NULL DEFAULT 0,
+    -- When it was said, in milliseconds since the Unix epoch, if the client's document tells.
+    said_ms  INTEGER,
+    -- The wire message that holds it, and which of the messages in there it is. NULL if its text is not stored.
+    wire     INTEGER,
+    part     INTEGER,
     PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
+-- The wire messages of the conversation as the client sent them, numbered in the order of arrival.
+CREATE TABLE texts (
+    session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
+    number   INTEGER NOT NULL,
+    format   TEXT NOT NULL,
+    -- The tools of the results in it whose calls stand elsewhere: names by call id (JSON).
+    tools    TEXT,
+    -- The length of the JSON in bytes, its xxh3 hash, and the JSON itself, compressed with zstd.
+    bytes    INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    data     BLOB NOT NULL,
+    PRIMARY KEY (session, number)
+) STRICT;
+-- What engines store with a session, by the engine's name and a name of the engine's choice.
+CREATE TABLE artifacts (
+    session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
+    engine   TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    bytes    INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    data     BLOB NOT NULL,
+    PRIMARY KEY (session, engine, name)
+) STRICT;
 -- The wire messages as they crossed last: what the client sent (0) and what was handed out for it (1).
 CREATE TABLE wire (
     session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
@@ -97,8 +127,6 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have been faster.
     match version(&transaction)? {
-        3 => transaction
-            .execute_batch("ALTER TABLE sessions ADD COLUMN usage TEXT NOT NULL DEFAULT ''")?,
         found if found < SCHEMA_VERSION => {
             // Earlier drafts of these tables were never released and hold only hashes and ids.
             transaction.execute_batch(

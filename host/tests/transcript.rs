@@ -1,0 +1,320 @@
+//! The transcript that the host stores: what an engine reads of it, the artifacts beside it, and what damage costs.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::fs;
+
+use contexture::config::Config;
+use contexture::engines::Engines;
+use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::session::{AgentWindow, Record, Session, SessionOptions};
+use contexture_engine_api::{
+    About, CompressRequest, ContextEngine, Decision, EngineError, HostInfo, MessageId, OpenRequest,
+    Outcome, Services, StandaloneEngine, ToolCall, ToolSpec, TranscriptRange, WindowState,
+    register_engine,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+register_engine!("reader", Reader<true>);
+register_engine!("hashes-only", Reader<false>);
+
+/// An engine that does nothing but read the transcript, and store artifacts, if its tools are called.
+struct Reader<const READS: bool>(Services);
+
+impl<const READS: bool> StandaloneEngine for Reader<READS> {
+    fn about(_host: &HostInfo) -> About {
+        About::default().offers_tools(true).reads_transcript(READS)
+    }
+
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(request.services.clone()))
+    }
+}
+
+impl<const READS: bool> ContextEngine for Reader<READS> {
+    fn should_compress(&self, _window: &WindowState) -> Decision {
+        Decision::No("it never does".into())
+    }
+
+    fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        Ok(Outcome::NothingToDo("it never does".into()))
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        let tools = ["read", "put", "get", "list"].iter();
+        tools
+            .map(|name| ToolSpec::new(*name, "", json!({"type": "object"})))
+            .collect()
+    }
+
+    fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
+        let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+        let name = arguments["name"].as_str().unwrap_or_default();
+        Ok(match call.name.as_str() {
+            "read" => {
+                let range: TranscriptRange = serde_json::from_value(arguments).unwrap();
+                let page = self.0.transcript(&range)?;
+                let messages: Vec<Value> = (page.messages.iter())
+                    .map(|message| json!([message.id, message.role, message.text]))
+                    .collect();
+                json!({"messages": messages, "next": page.next}).to_string()
+            }
+            "put" => {
+                self.0.put_artifact(name, arguments["text"].as_str())?;
+                "null".to_owned()
+            }
+            "get" => json!(self.0.artifact(name)?).to_string(),
+            _ => json!(self.0.artifacts(name)?).to_string(),
+        })
+    }
+}
+
+/// A home directory, and a session of an engine in it.
+struct Agent {
+    home: TempDir,
+    said: Vec<Value>,
+}
+
+impl Agent {
+    fn new(engine: &str, more: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let yaml = format!("context:\n  engine: {engine}\n{more}");
+        fs::write(home.path().join("config.yaml"), yaml).unwrap();
+        Self {
+            home,
+            said: Vec::new(),
+        }
+    }
+
+    fn session(&self, id: &str) -> Session {
+        let record = Record::open(self.home.path()).unwrap();
+        self.session_in(id, Some(&record))
+    }
+
+    fn session_in(&self, id: &str, record: Option<&std::sync::Arc<Record>>) -> Session {
+        let home = self.home.path().to_str().unwrap().to_owned();
+        let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| home.clone().into());
+        let loaded = Config::load(Some(&self.home.path().join("config.yaml")), &env).unwrap();
+        let client = ModelClient::new(
+            Resolved::NoModel(NoModel::Configured),
+            std::time::Duration::from_secs(1),
+            |text| text.into(),
+        );
+        let engines = Engines::new(loaded, client).unwrap();
+        let agent = AgentWindow {
+            model: "gpt-4o".into(),
+            context_length: 100_000,
+            max_output_tokens: 100,
+        };
+        let options = SessionOptions::default();
+        Session::open(&engines, record, id, agent, options).unwrap()
+    }
+
+    /// Sends the conversation with this at its end.
+    fn say(&mut self, session: &mut Session, role: &str, text: &str) {
+        self.said.push(json!({"role": role, "content": text}));
+        self.send(session);
+    }
+
+    fn send(&self, session: &mut Session) {
+        let body = json!({"model": "gpt-4o", "messages": self.said}).to_string();
+        session.turn(&body).unwrap();
+    }
+}
+
+fn call(session: &mut Session, name: &str, arguments: &Value) -> Value {
+    let call = ToolCall::new(name.to_owned(), arguments.to_string());
+    serde_json::from_str(&session.call_tool(call).unwrap()).unwrap()
+}
+
+/// The texts that the engine reads, and where the next page begins.
+fn read(session: &mut Session, range: &Value) -> (Vec<String>, Option<u64>) {
+    let page = call(session, "read", range);
+    let messages = page["messages"].as_array().unwrap().iter();
+    let texts = messages.map(|message| message[2].as_str().unwrap().to_owned());
+    (texts.collect(), page["next"].as_u64())
+}
+
+fn all() -> Value {
+    json!({"limit": 100})
+}
+
+#[test]
+fn an_engine_reads_what_was_said_in_pages_and_by_id() {
+    let mut agent = Agent::new("reader", "");
+    let mut session = agent.session("s");
+    for text in ["one", "two", "three"] {
+        agent.say(&mut session, "user", text);
+    }
+    let said = ["one", "two", "three"].map(str::to_owned).to_vec();
+    assert_eq!(read(&mut session, &all()), (said.clone(), None));
+    let (first, next) = read(&mut session, &json!({"limit": 2}));
+    assert_eq!(first, said[..2]);
+    let (last, next) = read(&mut session, &json!({"limit": 2, "after": next}));
+    assert_eq!((&last[..], next), (&said[2..], None));
+    assert_eq!(
+        read(&mut session, &json!({"ids": [3, 1], "limit": 2})).0,
+        ["three", "one"]
+    );
+    // Also in another process, and without a store.
+    session.end().unwrap();
+    assert_eq!(read(&mut agent.session("s"), &all()).0, said);
+    let mut nowhere = agent.session_in("n", None);
+    agent.send(&mut nowhere);
+    assert_eq!(read(&mut nowhere, &all()).0, said);
+}
+
+#[test]
+fn what_is_edited_or_cut_is_read_only_if_it_is_asked_for() {
+    let mut agent = Agent::new("reader", "");
+    let mut session = agent.session("s");
+    for text in ["one", "two", "three"] {
+        agent.say(&mut session, "user", text);
+    }
+    agent.said.truncate(1);
+    agent.say(&mut session, "user", "other");
+    assert_eq!(read(&mut session, &all()).0, ["one", "other"]);
+    agent.said[0]["content"] = json!("first");
+    agent.say(&mut session, "user", "last");
+    let mut current = read(&mut session, &all()).0;
+    current.sort_unstable();
+    assert_eq!(current, ["first", "last", "other"]);
+    let outdated = read(&mut session, &json!({"outdated": true, "limit": 100})).0;
+    for text in ["one", "two", "three"] {
+        assert!(outdated.iter().any(|other| other == text), "{outdated:?}");
+    }
+    let record = Record::open(agent.home.path()).unwrap();
+    let conversation = record.conversation("s").unwrap();
+    let said: Vec<String> = agent.said.iter().map(Value::to_string).collect();
+    let stored: Vec<String> = (conversation.iter())
+        .map(|text| serde_json::from_str::<Value>(text).unwrap().to_string())
+        .collect();
+    assert_eq!(stored, said);
+}
+
+#[test]
+fn artifacts_are_stored_with_the_turn_and_are_the_engines_own() {
+    let mut agent = Agent::new("reader", "");
+    let mut session = agent.session("s");
+    agent.say(&mut session, "user", "one");
+    let put = |name: &str, text: Value| json!({"name": name, "text": text});
+    for (name, text) in [
+        ("a/1", "first"),
+        ("a/2", "second"),
+        ("b", "third"),
+        ("b", "again"),
+    ] {
+        call(&mut session, "put", &put(name, json!(text)));
+    }
+    call(&mut session, "put", &put("a/1", Value::Null));
+    let check = |session: &mut Session| {
+        assert_eq!(
+            call(session, "list", &json!({"name": "a/"})),
+            json!(["a/2"])
+        );
+        assert_eq!(call(session, "get", &json!({"name": "b"})), json!("again"));
+        assert_eq!(call(session, "get", &json!({"name": "a/1"})), Value::Null);
+    };
+    check(&mut session);
+    agent.say(&mut session, "user", "two");
+    session.end().unwrap();
+    let mut session = agent.session("s");
+    check(&mut session);
+    let mut other = agent.session("t");
+    assert_eq!(call(&mut other, "list", &json!({"name": ""})), json!([]));
+}
+
+#[test]
+fn texts_are_stored_if_the_engine_reads_them_or_the_configuration_says_so() {
+    for (engine, more, is_stored) in [
+        ("reader", "", true),
+        ("hashes-only", "", false),
+        ("hashes-only", "transcript: {mode: full}\n", true),
+    ] {
+        let mut agent = Agent::new(engine, more);
+        agent.say(&mut agent.session("s"), "user", "one");
+        let stored = Record::open(agent.home.path()).unwrap().conversation("s");
+        assert_eq!(!stored.unwrap().is_empty(), is_stored, "{engine} {more}");
+    }
+}
+
+#[test]
+fn what_was_said_before_texts_were_stored_is_stored_as_soon_as_it_is_sent_again() {
+    let mut agent = Agent::new("hashes-only", "");
+    let mut session = agent.session("s");
+    for text in ["one", "two"] {
+        agent.say(&mut session, "user", text);
+    }
+    session.end().unwrap();
+    let yaml = "context:\n  engine: reader\n";
+    fs::write(agent.home.path().join("config.yaml"), yaml).unwrap();
+    let mut session = agent.session("s");
+    assert_eq!(read(&mut session, &all()).0, <[String; 0]>::default());
+    agent.say(&mut session, "user", "three");
+    assert_eq!(read(&mut session, &all()).0, ["one", "two", "three"]);
+}
+
+#[test]
+fn passwords_are_masked_if_the_configuration_says_so() {
+    let key = format!("sk-ant-api03-{}", "aB3dE6gH9j".repeat(9));
+    for (more, is_masked) in [("", false), ("transcript: {redact: true}\n", true)] {
+        let mut agent = Agent::new("reader", more);
+        let mut session = agent.session("s");
+        agent.say(&mut session, "user", &format!("my key is {key}, use it"));
+        let (texts, _) = read(&mut session, &all());
+        assert_eq!(!texts[0].contains(&key), is_masked, "{texts:?}");
+        assert!(texts[0].starts_with("my key is "), "{texts:?}");
+        // The masked form is not taken for another message.
+        agent.say(&mut session, "user", "two");
+        assert_eq!(read(&mut session, &all()).0.len(), 2);
+    }
+}
+
+#[test]
+fn a_damaged_byte_costs_one_message_and_is_said() {
+    let mut agent = Agent::new("reader", "");
+    let mut session = agent.session("s");
+    for text in ["one", "two", "three"] {
+        agent.say(&mut session, "user", text);
+    }
+    call(&mut session, "put", &json!({"name": "a", "text": "kept"}));
+    agent.say(&mut session, "user", "four");
+    session.end().unwrap();
+    let file = agent.home.path().join("sessions.sqlite3");
+    let database = rusqlite::Connection::open(&file).unwrap();
+    let damage = "UPDATE texts SET data = CAST(substr(data, 1, length(data) - 1) || x'00' AS BLOB) WHERE number = 2";
+    assert_eq!(database.execute(damage, []).unwrap(), 1);
+    drop(database);
+    assert_eq!(
+        read(&mut agent.session("s"), &all()).0,
+        ["one", "three", "four"]
+    );
+    let found = Record::verify(agent.home.path()).unwrap();
+    assert!(
+        found.len() == 1 && found[0].contains("the text of 1 messages (m2)"),
+        "{found:?}"
+    );
+    let repaired = Record::repair(agent.home.path()).unwrap();
+    assert!(
+        repaired
+            .lost
+            .iter()
+            .any(|line| line.contains("1 messages (m2)")),
+        "{repaired:?}"
+    );
+    assert_eq!(
+        Record::verify(agent.home.path()).unwrap(),
+        <[String; 0]>::default()
+    );
+    let mut session = agent.session("s");
+    assert_eq!(
+        call(&mut session, "get", &json!({"name": "a"})),
+        json!("kept")
+    );
+    // The client still has it.
+    agent.say(&mut session, "user", "five");
+    let (texts, _) = read(&mut session, &all());
+    assert_eq!(texts, ["one", "two", "three", "four", "five"]);
+    let ids = call(&mut session, "read", &all());
+    assert_eq!(ids["messages"][1][0], json!(MessageId(2)));
+}
