@@ -39,7 +39,7 @@ pub(crate) fn log_to_stderr(verbose: u8) {
     let filter = match verbose {
         // A session's warnings are printed by the command that opened it, and not twice.
         0 => EnvFilter::try_from_default_env()
-            .unwrap_or_else(|_| EnvFilter::new("warn,contexture::session=error")),
+            .unwrap_or_else(|_| EnvFilter::new("warn,contexture_session=error")),
         1 => EnvFilter::new("warn,contexture=info"),
         2 => EnvFilter::new("warn,contexture=debug"),
         _ => EnvFilter::new("trace"),

@@ -5,22 +5,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use contexture_base::lock;
+use contexture_config::{Config, ConfigError, Loaded};
 use contexture_engine_api::{MessageId, ToolSpec};
-
-use crate::config::{Config, ConfigError, Loaded};
-use crate::engines::{Engines, NameTaken};
-use crate::gateway_token::{GatewayToken, TokenError};
-use crate::mask_secrets;
-use crate::providers::{
+use contexture_providers::{
     LentModel, ModelClient, NoModel, ProviderError, Resolved, configured_agent, configured_client,
     resolve_configured,
 };
-use crate::replay::{Stage, StageError};
-use crate::session::{
+use contexture_runtime::engines::{Engines, NameTaken};
+use contexture_session::{
     AgentWindow, BackgroundBy, Peers, Record, RecordError, Session, SessionError, SessionOptions,
     Unrelated,
 };
-use contexture_base::lock;
+use contexture_session::{Stage, StageError};
+
+use crate::gateway_token::{GatewayToken, TokenError};
+use crate::mask_secrets;
 
 /// Why a host cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -310,7 +310,7 @@ impl SessionBuilder<'_> {
     }
 
     /// Gives a summary at the head of the window a message of its own, which is an assistant message if a user message
-    /// follows. See [`RenderPlan::own_summaries`](crate::formats::RenderPlan::own_summaries). By default the summary
+    /// follows. See [`RenderPlan::own_summaries`](contexture_formats::RenderPlan::own_summaries). By default the summary
     /// joins the user message.
     pub fn own_summaries(mut self) -> Self {
         self.options.own_summaries = true;

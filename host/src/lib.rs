@@ -74,34 +74,26 @@
 //! ([`tokens`]), prompt cache markers ([`prompt_cache`]), and recorded conversations played through engines
 //! ([`replay`]).
 
-pub mod catalog;
-pub mod config;
-mod engine_name;
-pub mod engines;
-pub mod formats;
+/// Which engines there are, and which one runs. Looking runs none of their code.
+pub mod catalog {
+    pub use contexture_runtime::catalog::*;
+    pub use contexture_runtime::manifest_of;
+}
 mod gateway_token;
 mod host;
-mod hygiene;
-#[cfg(unix)]
-mod isolation;
-#[cfg(not(unix))]
-#[path = "no_isolation.rs"]
-mod isolation;
-pub mod prompt_cache;
-pub mod providers;
-pub mod replay;
-mod services;
-pub mod session;
-mod supervision;
-pub mod tokens;
 
 pub use contexture_base::PerProcess;
+pub use contexture_config as config;
 pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
+pub use contexture_formats::{self as formats, prompt_cache, tokens};
+pub use contexture_providers as providers;
+pub use contexture_replay as replay;
+pub use contexture_runtime::engines;
 pub use contexture_secrets::mask_secrets;
+pub use contexture_session::{
+    self as session, BodyMessage, Canceller, Compact, CompactionReport, OutcomeKind, Session,
+    SessionError, Turn, TurnOptions, Unrelated,
+};
 pub use gateway_token::{GatewayToken, TokenError};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
-pub use session::{
-    BodyMessage, Canceller, Compact, CompactionReport, OutcomeKind, Session, SessionError, Turn,
-    TurnOptions, Unrelated,
-};

@@ -1,0 +1,635 @@
+//! Finding and reading `config.yaml`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use contexture_base::trust::Untrusted;
+use serde_json::Value;
+
+use super::check::{Found, Problem};
+use super::document::{Document, DocumentError, Finding};
+use super::schema::Schema;
+use super::sections::{Compression, Config, ISOLATION, Isolation};
+use super::yaml::KeyPath;
+use crate::engine_name::BUILT_IN;
+
+/// Reads a variable of the environment: [`std::env::var_os`], or a test's own.
+pub type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// The config file's name in the home directory.
+const FILE_NAME: &str = "config.yaml";
+
+/// Where plugins are when the file does not say: beside it.
+const DEFAULT_PLUGIN_DIR: &str = "plugins/context_engine";
+
+static CONFIG: LazyLock<Schema> = LazyLock::new(Schema::of::<Config>);
+static COMPRESSION: LazyLock<Schema> = LazyLock::new(Schema::of::<Compression>);
+
+/// A configuration, its source, and warnings about it.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The configuration: what the file says, and the defaults for the rest.
+    pub config: Config,
+    /// The file; none if there is none and everything is default.
+    pub path: Option<PathBuf>,
+    /// Contexture's own directory (`$CONTEXTURE_HOME`, by default `~/.contexture`). It may not exist yet.
+    pub home: PathBuf,
+    /// The plugin folders, absolute, in the order in which they are searched.
+    pub plugin_dirs: Vec<PathBuf>,
+    /// Unknown keys, and invalid values that were ignored. `config check` treats them as errors.
+    pub warnings: Vec<Finding>,
+    /// The file's own values; an empty mapping without a file.
+    pub(super) document: Document,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read as YAML.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// The file breaks the schema. All problems are listed, with the warnings.
+    #[error("{}", lines(.0))]
+    Invalid(Vec<Finding>),
+    /// There is no directory for Contexture's own files.
+    #[error(
+        "there is no home directory: set CONTEXTURE_HOME to the directory that Contexture may use"
+    )]
+    NoHome,
+    /// A relative path could not be made absolute.
+    #[error("cannot find {} from here: {cause}", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+}
+
+impl ConfigError {
+    /// The config file that it is about, where it is about one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Document(DocumentError::Untrusted(untrusted)) => Some(untrusted.path()),
+            Self::Document(
+                DocumentError::TooLarge { file }
+                | DocumentError::NotUtf8 { file, .. }
+                | DocumentError::Syntax { file, .. }
+                | DocumentError::DuplicateKey { file, .. },
+            ) => Some(file),
+            Self::Invalid(findings) => Some(&findings.first()?.file),
+            Self::NoHome | Self::Path { .. } => None,
+        }
+    }
+}
+
+fn lines(findings: &[Finding]) -> String {
+    let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+impl Config {
+    /// Reads the configuration: the file `named`, which must exist, else `config.yaml` in Contexture's home
+    /// directory, if it exists.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is not YAML, or breaks the schema; no home directory.
+    pub fn load(named: Option<&Path>, env: Env<'_>) -> Result<Loaded, ConfigError> {
+        let home = home(env)?;
+        let document = match named {
+            Some(file) => Some(Document::open(&absolute(file)?)?),
+            None => match Document::open(&home.join(FILE_NAME)) {
+                Err(DocumentError::Untrusted(Untrusted::Unreadable { cause, .. }))
+                    if cause.kind() == std::io::ErrorKind::NotFound =>
+                {
+                    None
+                }
+                opened => Some(opened?),
+            },
+        };
+        let path = document.as_ref().map(|document| document.file.clone());
+        let mut document = match document {
+            Some(document) => document,
+            None => Document::parse(&home.join(FILE_NAME), String::new())?,
+        };
+
+        let mut findings = document.check(&CONFIG);
+        let config = read(&mut document, &mut findings);
+        if findings.iter().any(|finding| !finding.problem.is_warning()) {
+            return Err(ConfigError::Invalid(findings));
+        }
+        Ok(Loaded {
+            plugin_dirs: plugin_dirs(&config, &document.file, env),
+            config,
+            path,
+            home,
+            warnings: findings,
+            document,
+        })
+    }
+}
+
+/// The checked values as a configuration, and conflicts between them.
+fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
+    let refused = |findings: &[Finding]| findings.iter().any(|found| !found.problem.is_warning());
+    if refused(findings) {
+        return Config::default();
+    }
+    let mut found = Vec::new();
+    let compressor = KeyPath::of(["context", "engines", BUILT_IN]);
+    if let Some(settings) = document.value.pointer_mut("/context/engines/compressor") {
+        // An engine's unknown key is an error: it would run with other settings than its user thinks.
+        let wrong = COMPRESSION.check_under(settings, &compressor);
+        found.extend(wrong.into_iter().map(|(at, problem)| match problem {
+            unknown @ Problem::UnknownKey { .. } => {
+                let message = unknown.to_string();
+                (at, Problem::Contradiction { message })
+            }
+            problem => (at, problem),
+        }));
+    }
+    let config = match serde_json::from_value::<Config>(document.value.clone()) {
+        Ok(config) => config,
+        // The schema comes from the same structs, so a failure here is a bug of ours.
+        Err(error) => {
+            found.push((
+                KeyPath::default(),
+                Problem::Contradiction {
+                    message: error.to_string(),
+                },
+            ));
+            Config::default()
+        }
+    };
+    found.extend(contradictions(&config));
+    findings.extend(document.findings(found));
+    config
+}
+
+/// Settings of different sections that cannot hold together, and those of engines that are the host's.
+fn contradictions(config: &Config) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (engine, settings) in &config.context.engines {
+        let Some(isolation) = settings.get(ISOLATION) else {
+            continue;
+        };
+        if serde_json::from_value::<Isolation>(isolation.clone()).is_err() {
+            let message = format!("it is {isolation}, and must be `none` or `process`");
+            let at = KeyPath::of(["context", "engines", engine.as_str(), ISOLATION]);
+            found.push((at, Problem::Contradiction { message }));
+        }
+    }
+    let mut add = |keys: [&str; 2], message| {
+        found.push((KeyPath::of(keys), Problem::Contradiction { message }));
+    };
+    if let (Some(window), Some(output)) =
+        (config.model.context_length, config.model.max_output_tokens)
+        && output >= window
+    {
+        let message = format!(
+            "`model.max_output_tokens` is {output}, but must be less than `model.context_length`, {window}"
+        );
+        add(["model", "max_output_tokens"], message);
+    }
+    let protected = config.engine_settings(BUILT_IN)["protect_last_n"].as_u64();
+    if let (Some(most), Some(protected)) = (config.hygiene.max_messages, protected)
+        && most <= protected
+        && config.context.engine == BUILT_IN
+    {
+        let message = format!(
+            "`hygiene.max_messages` is {most}, but must be more than `compression.protect_last_n`, {protected}: that \
+             many messages are never compacted"
+        );
+        add(["hygiene", "max_messages"], message);
+    }
+    found
+}
+
+fn home(env: Env<'_>) -> Result<PathBuf, ConfigError> {
+    match set(env, "CONTEXTURE_HOME") {
+        Some(home) => absolute(&home),
+        None => absolute(
+            &user_home(env)
+                .ok_or(ConfigError::NoHome)?
+                .join(".contexture"),
+        ),
+    }
+}
+
+fn user_home(env: Env<'_>) -> Option<PathBuf> {
+    set(env, "HOME").or_else(|| set(env, "USERPROFILE"))
+}
+
+fn set(env: Env<'_>, name: &str) -> Option<PathBuf> {
+    env(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, ConfigError> {
+    std::path::absolute(path).map_err(|cause| ConfigError::Path {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
+    let beside = file.parent().unwrap_or(file);
+    let Some(dirs) = &config.plugins.dirs else {
+        return vec![beside.join(DEFAULT_PLUGIN_DIR)];
+    };
+    let place = |dir: &String| match (dir.strip_prefix("~/"), user_home(env)) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => beside.join(dir),
+    };
+    // Without the `.` of `./plugins`: people read these paths.
+    let plain = |dir: PathBuf| dir.components().collect();
+    dirs.iter().map(place).map(plain).collect()
+}
+
+impl Loaded {
+    /// A problem with the value at this path of keys, which no schema tells.
+    pub fn finding(&self, keys: &[&str], message: String) -> Finding {
+        let place = KeyPath::of(keys.iter().copied());
+        let location = self.document.locate(&place);
+        let problem = Problem::Contradiction { message };
+        Finding {
+            file: self.document.file.clone(),
+            location,
+            problem,
+        }
+    }
+
+    /// The settings of the engine `name` as it is given them, in the types that `schema` asks for.
+    ///
+    /// # Errors
+    /// What is wrong with them, unknown keys included.
+    pub fn engine_settings(&self, name: &str, schema: &Schema) -> Result<Value, Vec<Finding>> {
+        let mut settings = self.config.engine_settings(name);
+        if name == BUILT_IN {
+            // Checked when they were read.
+            return Ok(settings);
+        }
+        let at = KeyPath::of(["context", "engines", name]);
+        let found = schema.check_under(&mut settings, &at);
+        match found.is_empty() {
+            true => Ok(settings),
+            false => Err(self.document.findings(found)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::{OnFailure, OnMissing};
+    use contexture_formats::prompt_cache::CacheTtl;
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    fn load(text: &str) -> (TempDir, Result<Loaded, ConfigError>) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE_NAME), text).unwrap();
+        let home = dir.path().to_owned();
+        let loaded = Config::load(None, &|name| {
+            (name == "CONTEXTURE_HOME").then(|| home.clone().into_os_string())
+        });
+        (dir, loaded)
+    }
+
+    fn loads(text: &str) -> Loaded {
+        load(text).1.unwrap()
+    }
+
+    /// The message, without the file's name.
+    fn refusal(text: &str) -> String {
+        let (dir, loaded) = load(text);
+        let file = dir.path().join(FILE_NAME).display().to_string();
+        loaded.unwrap_err().to_string().replace(&file, "F")
+    }
+
+    #[test]
+    fn the_schema_knows_every_key_and_its_defaults_are_the_structs() {
+        assert_ne!(*CONFIG, Schema::default());
+        assert_ne!(*COMPRESSION, Schema::default());
+        let mut defaults = serde_json::to_value(Config::default()).unwrap();
+        compare(&CONFIG, &defaults, "");
+        assert_eq!(CONFIG.check(&mut defaults), []);
+    }
+
+    fn compare(schema: &Schema, value: &Value, at: &str) {
+        let Value::Object(object) = value else { return };
+        let known: Vec<_> = schema.properties().map(|(key, _)| key).collect();
+        if known.is_empty() {
+            assert!(
+                [".context.engines", ".gateway.tokens"].contains(&at),
+                "{at}: only engines' own settings, and names that a user chooses, have no list of keys"
+            );
+            return;
+        }
+        assert_eq!(known, object.keys().collect::<Vec<_>>());
+        for (key, property) in schema.properties() {
+            let at = format!("{at}.{key}");
+            assert!(property.description.is_some(), "{at} has no description");
+            compare(property, &object[key], &at);
+        }
+    }
+
+    #[test]
+    fn an_empty_file_and_no_file_mean_the_defaults() {
+        for text in ["", "# nothing\n", "compression:\nplugins:\n  dirs:\n", "{}"] {
+            let loaded = loads(text);
+            assert_eq!(loaded.config, Config::default(), "{text:?}");
+            assert_eq!(loaded.warnings, []);
+            assert!(loaded.path.is_some());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("not there yet");
+        let loaded = Config::load(None, &|_| Some(home.clone().into_os_string())).unwrap();
+        assert_eq!(loaded.config, Config::default());
+        assert_eq!((loaded.path, &loaded.home), (None, &home));
+        assert_eq!(loaded.plugin_dirs, [home.join("plugins/context_engine")]);
+    }
+
+    #[test]
+    fn the_documented_defaults_hold() {
+        let Config {
+            compression,
+            prompt_caching,
+            context,
+            auxiliary,
+            ..
+        } = Config::default();
+        assert_eq!(
+            serde_json::to_value(compression).unwrap(),
+            json!({"enabled": true, "automatic": true, "timing": "safe", "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
+                "protect_last_n": 20, "wait_for_model": false})
+        );
+        assert_eq!(context.engine, "compressor");
+        assert_eq!(context.on_missing, OnMissing::Fallback);
+        assert_eq!(context.supervision.compress_deadline_ms, 120_000);
+        assert_eq!(prompt_caching.cache_ttl, CacheTtl::FiveMinutes);
+        assert_eq!(auxiliary.compression.provider, "auto");
+    }
+
+    #[test]
+    fn a_full_file_is_read() {
+        let loaded = loads(
+            "context:\n  engine: lcm\n  on_failure: passthrough\n  supervision: {grace_ms: 250}\n  engines:\n    \
+             lcm: {leaf_tokens: 1000}\ncompression:\n  enabled: yes\n  threshold: 1\n  protect_last_n: 5\n\
+             auxiliary:\n  compression: {model: null, provider: openrouter, base_url: 'https://x.example/v1'}\n\
+             prompt_caching:\n  cache_ttl: 1h\nhygiene: {max_messages: 400}\n\
+             model: {name: m, context_length: 200000, max_output_tokens: 8000}\n",
+        );
+        assert_eq!(loaded.warnings, []);
+        let config = &loaded.config;
+        assert_eq!(config.context.on_failure, OnFailure::Passthrough);
+        assert_eq!(config.context.supervision.grace_ms, 250);
+        assert_eq!(config.context.supervision.call_deadline_ms, 10_000);
+        assert_eq!(config.compression.threshold, 1.0);
+        assert_eq!(config.prompt_caching.cache_ttl, CacheTtl::OneHour);
+        assert_eq!(config.hygiene.max_messages, Some(400));
+        assert_eq!(config.engine_settings("lcm"), json!({"leaf_tokens": 1000}));
+        assert_eq!(config.engine_settings("other"), json!({}));
+    }
+
+    #[test]
+    fn the_compressor_gets_the_compression_section_and_its_own_settings_over_it() {
+        let loaded = loads(
+            "compression: {threshold: 0.6, target_ratio: 0.3}\n\
+             context: {engines: {compressor: {threshold: 0.7}}}\n",
+        );
+        assert_eq!(
+            loaded.config.engine_settings("compressor"),
+            json!({"enabled": true, "threshold": 0.7, "max_threshold_tokens": null, "target_ratio": 0.3,
+                "protect_last_n": 20})
+        );
+        assert_eq!(
+            refusal("context:\n  engines:\n    compressor:\n      threshold: 7\n"),
+            "F:4:18: `context.engines.compressor.threshold` is 7, but must be a number from 0 to 1"
+        );
+    }
+
+    #[test]
+    fn every_value_out_of_range_is_told_with_its_place() {
+        assert_eq!(
+            refusal("compression:\n  threshold: 1.5\n  target_ratio: 0.05\n  protect_last_n: 0\n"),
+            "F:2:14: `compression.threshold` is 1.5, but must be a number from 0 to 1\n\
+             F:3:17: `compression.target_ratio` is 0.05, but must be a number from 0.1 to 0.8\n\
+             F:4:19: `compression.protect_last_n` is 0, but must be a whole number of at least 1"
+        );
+        assert_eq!(
+            refusal("prompt_caching:\n  cache_ttl: 10m\n"),
+            "F:2:14: `prompt_caching.cache_ttl` is \"10m\", but must be `5m`, `1h` or `auto`"
+        );
+        assert_eq!(
+            refusal("auxiliary: {compression: {provider: openruter}}"),
+            "F:1:37: `auxiliary.compression.provider` is \"openruter\", but must be `auto`, `openai`, \
+             `anthropic`, `openrouter`, `nous`, `main` or `none`; did you mean `openrouter`?"
+        );
+        for (text, part) in [
+            ("context: {engine: ../../x}", "lower-case letters"),
+            ("context: {engine: 5}", "put it in quotes"),
+            ("context: lcm", "a mapping"),
+            ("context: {on_missing: passthrough}", "`fallback` or `fail`"),
+            ("context: {supervision: {grace_ms: -1}}", "from 0 to 60000"),
+            ("model: {name: ''}", "text that is not empty"),
+            ("model: {base_url: 'ftp://x'}", "http://"),
+            (
+                "model: {base_url: 'https://me:letmein@x'}",
+                "with a user or a key in it",
+            ),
+            (
+                "model: {context_length: 100, max_output_tokens: 100}",
+                "less than `model.context_length`",
+            ),
+            ("hygiene: {max_messages: 3}", "at least 4"),
+            ("plugins: {dirs: here}", "a list or null"),
+            ("- a", "must hold a mapping"),
+            ("a: [", "F:"),
+        ] {
+            let message = refusal(text);
+            assert!(message.contains(part), "{text}: {message}");
+            assert!(!message.contains("letmein"), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_a_warning_that_names_the_nearest() {
+        let (dir, loaded) =
+            load("compresion:\n  threshold: 9\ncontext:\n  engne: lcm\nthreshold: 0.4\n");
+        let loaded = loaded.unwrap();
+        let file = dir.path().join(FILE_NAME).display().to_string();
+        let warnings: Vec<_> = loaded
+            .warnings
+            .iter()
+            .map(|found| found.to_string().replace(&file, "F"))
+            .collect();
+        assert_eq!(
+            warnings,
+            [
+                "F:1:1: unknown key `compresion`, did you mean `compression`?",
+                "F:4:3: unknown key `context.engne`, did you mean `context.engine`?",
+                "F:5:1: unknown key `threshold`; known here: context, transcript, compression, auxiliary, prompt_caching, hygiene, \
+                 model, plugins, gateway, upstream; there is a `compression.threshold`",
+            ]
+        );
+        assert_eq!(loaded.config, Config::default());
+    }
+
+    #[test]
+    fn problems_have_a_json_form_for_other_programs() {
+        let (_dir, loaded) = load("nonsense: 1\nmodel: {name: 5, context_length: 9}\n");
+        let Err(ConfigError::Invalid(findings)) = loaded else {
+            panic!("{loaded:?}");
+        };
+        let json = serde_json::to_value(&findings).unwrap();
+        assert_eq!(json[0]["problem"]["kind"], "unknown_key");
+        assert_eq!(json[1]["problem"]["key"], json!(["model", "name"]));
+        assert_eq!(json[1]["location"], json!({"line": 2, "column": 15}));
+        let (_dir, loaded) = load("model: {max_output_tokens: 9, context_length: 9}\n");
+        let Err(ConfigError::Invalid(findings)) = loaded else {
+            panic!("{loaded:?}");
+        };
+        assert_eq!(
+            serde_json::to_value(&findings).unwrap()[0]["problem"]["kind"],
+            "contradiction"
+        );
+    }
+
+    #[test]
+    fn an_invalid_cap_is_no_cap_and_says_so() {
+        for cap in ["0", "-5", "many", "1.5"] {
+            let loaded = loads(&format!(
+                "compression:\n  max_threshold_tokens: {cap}\n  threshold: 0.4\n"
+            ));
+            assert_eq!(loaded.config.compression.max_threshold_tokens, None);
+            assert_eq!(loaded.config.compression.threshold, 0.4);
+            assert_eq!(loaded.warnings.len(), 1, "{cap}");
+            assert!(loaded.warnings[0].to_string().ends_with("it is ignored"));
+        }
+        assert_eq!(
+            loads("compression: {max_threshold_tokens: 90000}")
+                .config
+                .compression
+                .max_threshold_tokens,
+            Some(90_000)
+        );
+    }
+
+    #[test]
+    fn an_engine_given_twice_is_an_error_with_both_lines() {
+        assert_eq!(
+            refusal("context:\n  engine: \"compressor\"\n  engine: \"lcm\"\n"),
+            "F:3:3: `context.engine` is given twice, first in line 2; remove one of the two"
+        );
+    }
+
+    #[test]
+    fn a_key_in_the_file_is_refused_without_showing_it() {
+        // Built at run time, so that no secret scanner flags this file.
+        let key = format!("sk-ant-{}", "a1".repeat(20));
+        let message = refusal(&format!(
+            "compression: {{threshold: 9}}\nauxiliary:\n  compression:\n    api_key: {key}\n"
+        ));
+        assert_eq!(
+            message,
+            "F:4:14: `auxiliary.compression.api_key` holds what looks like an API key or password: take it \
+             out of the file and set it in the environment (for example `export ANTHROPIC_API_KEY=…`)"
+        );
+    }
+
+    #[test]
+    fn a_named_file_must_exist_and_plugin_folders_are_relative_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = |name: &str| (name == "HOME").then(|| dir.path().join("me").into_os_string());
+        let file = dir.path().join("sub/other.yaml");
+        let error = Config::load(Some(&file), &env).unwrap_err();
+        assert!(matches!(
+            error,
+            ConfigError::Document(DocumentError::Untrusted(Untrusted::Unreadable { .. }))
+        ));
+        assert!(error.to_string().contains("other.yaml"));
+
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(&file, "plugins: {dirs: [mine, /abs, ~/theirs]}").unwrap();
+        let loaded = Config::load(Some(&file), &env).unwrap();
+        assert_eq!(loaded.path.as_deref(), Some(file.as_path()));
+        assert_eq!(loaded.home, dir.path().join("me/.contexture"));
+        assert_eq!(
+            loaded.plugin_dirs,
+            [
+                dir.path().join("sub/mine"),
+                "/abs".into(),
+                dir.path().join("me/theirs")
+            ]
+        );
+        // The default is relative to the file that was read, not to the home directory.
+        std::fs::write(&file, "").unwrap();
+        let loaded = Config::load(Some(&file), &env).unwrap();
+        assert_eq!(
+            loaded.plugin_dirs,
+            [dir.path().join("sub/plugins/context_engine")]
+        );
+
+        assert!(matches!(
+            Config::load(None, &|_| None),
+            Err(ConfigError::NoHome)
+        ));
+    }
+
+    #[test]
+    fn files_that_are_no_config_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.yaml");
+        let refuse = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            let home = dir.path().as_os_str().to_owned();
+            Config::load(Some(&file), &move |_| Some(home.clone()))
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(refuse(b"a: \xff").contains("not UTF-8 text from byte 3"));
+        assert!(refuse(&[b'['; 10_000]).contains("recursion"));
+        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 262,144 bytes"));
+        let home = dir.path().as_os_str().to_owned();
+        assert!(Config::load(Some(dir.path()), &move |_| Some(home.clone())).is_err());
+    }
+
+    #[test]
+    fn settings_are_checked_by_the_schema_of_the_engine() {
+        let loaded =
+            loads("context:\n  engines:\n    lcm:\n      leaf_tokens: 5\n      leaf_tokns: 1\n");
+        let declared = json!({"leaf_tokens": {"type": "integer", "minimum": 100}});
+        let schema = Schema::of_properties(declared.as_object().unwrap()).unwrap();
+        let wrong = loaded.engine_settings("lcm", &schema).unwrap_err();
+        let found: Vec<_> = wrong
+            .iter()
+            .map(|found| (found.location.unwrap().line, found.problem.to_string()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (
+                    4,
+                    "`context.engines.lcm.leaf_tokens` is 5, but must be a whole number of at least 100"
+                        .into()
+                ),
+                (
+                    5,
+                    "unknown key `context.engines.lcm.leaf_tokns`, did you mean \
+                     `context.engines.lcm.leaf_tokens`?"
+                        .into()
+                ),
+            ]
+        );
+        assert_eq!(loaded.engine_settings("other", &schema).unwrap(), json!({}));
+        // A number and a word are given as the types that the engine reads.
+        let loaded = loads("context:\n  engines:\n    lcm: {leaf_tokens: 500.0}\n");
+        let settings = loaded.engine_settings("lcm", &schema).unwrap();
+        assert_eq!(settings.to_string(), "{\"leaf_tokens\":500}");
+    }
+}

@@ -1,0 +1,895 @@
+//! Recognizes documents of programs whose formats are not supported, so that they are rejected by name and not mistaken
+//! for a supported format.
+//!
+//! Each format has one row in [`TABLE`] with the features that distinguish it from the supported formats. A row looks
+//! only at the members of the document and at its first entries, so the cost does not grow with the document.
+
+use std::borrow::Cow;
+
+use super::json::Raw;
+
+/// How many entries of a list, or how many lines, are examined.
+const LOOKED_AT: usize = 32;
+
+/// The members of a value below an entry are examined only if the value has at most this many bytes.
+const SMALL: usize = 32 * 1024;
+
+/// An object whose members were listed once.
+struct Object<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
+
+impl<'a> Object<'a> {
+    fn of(raw: Raw<'a>) -> Self {
+        Self(raw.members().collect())
+    }
+}
+
+/// Something with members.
+trait Look<'a> {
+    fn at(&self, key: &str) -> Option<Raw<'a>>;
+}
+
+impl<'a> Look<'a> for &Object<'a> {
+    fn at(&self, key: &str) -> Option<Raw<'a>> {
+        let mut same = self.0.iter().rev().filter(|(name, _)| name == key);
+        same.next().map(|(_, value)| *value)
+    }
+}
+
+impl<'a> Look<'a> for Raw<'a> {
+    fn at(&self, key: &str) -> Option<Raw<'a>> {
+        (self.text().len() <= SMALL)
+            .then(|| self.get(key))
+            .flatten()
+    }
+}
+
+/// What a row sees of a document: an object with the first entries of its list of messages, or the entries of a list or
+/// of lines without an object.
+struct Seen<'a> {
+    root: Object<'a>,
+    entries: Vec<Object<'a>>,
+    is_lines: bool,
+}
+
+impl<'a> Seen<'a> {
+    fn root(&self, key: &str) -> Option<Raw<'a>> {
+        (&self.root).at(key)
+    }
+
+    fn has(&self, keys: &[&str]) -> bool {
+        has(&self.root, keys)
+    }
+
+    fn has_list(&self, key: &str) -> bool {
+        self.root(key).is_some_and(Raw::is_array)
+    }
+
+    /// The first entry of one of the object's lists.
+    fn first_of(&self, key: &str) -> Option<Object<'a>> {
+        self.root(key)?.elements().next().map(Object::of)
+    }
+
+    fn is(&self, key: &str, wanted: &[&str]) -> bool {
+        is(self.root(key), wanted)
+    }
+
+    /// Whether any of the entries matches.
+    fn any(&self, like: impl Fn(&Object<'a>) -> bool) -> bool {
+        self.entries.iter().any(like)
+    }
+
+    /// Whether there are entries and all of them match.
+    fn all(&self, like: impl Fn(&Object<'a>) -> bool) -> bool {
+        !self.entries.is_empty() && self.entries.iter().all(like)
+    }
+
+    /// Whether any of the entries has a matching part in its list `key`.
+    fn any_part(&self, key: &str, like: impl Fn(&Object<'a>) -> bool) -> bool {
+        self.any(|entry| parts(entry, key).iter().any(&like))
+    }
+}
+
+fn parts<'a>(entry: &Object<'a>, key: &str) -> Vec<Object<'a>> {
+    let list = entry.at(key).filter(|list| list.text().len() <= SMALL);
+    let parts = list.into_iter().flat_map(Raw::elements);
+    parts.take(LOOKED_AT).map(Object::of).collect()
+}
+
+fn has<'a>(entry: impl Look<'a>, keys: &[&str]) -> bool {
+    keys.iter().all(|key| entry.at(key).is_some())
+}
+
+fn is(value: Option<Raw<'_>>, wanted: &[&str]) -> bool {
+    let text = value.and_then(Raw::string);
+    text.is_some_and(|text| wanted.contains(&text.as_ref()))
+}
+
+fn kind_is<'a>(entry: impl Look<'a>, wanted: &[&str]) -> bool {
+    is(entry.at("type"), wanted)
+}
+
+/// An unsupported format: its name with its article, and the test that recognizes it.
+type Row = (&'static str, fn(&Seen<'_>) -> bool);
+
+/// The formats, with the more specific tests first.
+const TABLE: [Row; 45] = [
+    ("a Qwen Code session", |seen| {
+        seen.is_lines
+            && seen.any(|line| line.at("message").is_some_and(|said| has(said, &["parts"])))
+    }),
+    ("a Gemini CLI session", |seen| {
+        let is_its = |entry: &Object<'_>| {
+            kind_is(entry, &["user", "gemini"]) && has(entry, &["id", "content"])
+        };
+        seen.has(&["sessionId", "projectHash"])
+            || (seen.any(is_its) && seen.any(|entry| kind_is(entry, &["gemini"])))
+            || seen.any(|entry| has(entry, &["sessionId", "projectHash", "startTime"]))
+    }),
+    ("a Gemini CLI log of prompts", |seen| {
+        seen.all(|entry| {
+            has(entry, &["sessionId", "messageId", "type", "message"])
+                && entry.at("message").is_some_and(Raw::is_string)
+        })
+    }),
+    ("Gemini CLI's stream-json output", |seen| {
+        let is_head = |line: &Object<'_>| kind_is(line, &["init"]) && has(line, &["session_id"]);
+        let is_call = |line: &Object<'_>| {
+            kind_is(line, &["tool_use"]) && has(line, &["tool_name", "tool_id"])
+        };
+        let is_said = |line: &Object<'_>| {
+            kind_is(line, &["message"]) && has(line, &["role", "content", "timestamp"])
+        };
+        seen.is_lines && seen.any(|line| is_head(line) || is_call(line) || is_said(line))
+    }),
+    ("output of `codex exec --json`", |seen| {
+        seen.any(|line| kind_is(line, &["thread.started"]) && has(line, &["thread_id"]))
+            || (seen.is_lines
+                && seen.any(|line| {
+                    kind_is(line, &["item.started", "item.completed"]) && has(line, &["item"])
+                }))
+    }),
+    ("a GitHub Copilot CLI session", |seen| {
+        seen.any(|line| {
+            kind_is(
+                line,
+                &["session.start", "user.message", "assistant.message"],
+            ) && has(line, &["data"])
+        })
+    }),
+    ("a session of pi or OpenClaw", |seen| {
+        let is_head = |line: &Object<'_>| kind_is(line, &["session"]) && has(line, &["id", "cwd"]);
+        let is_said =
+            |line: &Object<'_>| kind_is(line, &["message"]) && has(line, &["message", "parentId"]);
+        seen.any(|line| is_head(line) || is_said(line))
+    }),
+    ("a Factory Droid session", |seen| {
+        seen.any(|line| kind_is(line, &["session_start"]) && has(line, &["id"]))
+    }),
+    ("LangChain messages", |seen| {
+        let kinds = [
+            "human",
+            "ai",
+            "HumanMessage",
+            "AIMessage",
+            "SystemMessage",
+            "ToolMessage",
+            "AIMessageChunk",
+            "HumanMessageChunk",
+            "system",
+            "tool",
+            "function",
+            "chat",
+            "remove",
+        ];
+        let is_dumped = |entry: &Object<'_>| has(entry, &["lc", "kwargs"]);
+        let is_one = |entry: &Object<'_>| {
+            kind_is(entry, &kinds)
+                && !has(entry, &["role"])
+                && (has(entry, &["data"]) || has(entry, &["content"]))
+                && !has(entry, &["uuid"])
+        };
+        seen.any(is_dumped) || seen.all(is_one) || seen.has(&["lc", "kwargs"])
+    }),
+    ("a LangGraph state", |seen| {
+        seen.root("values")
+            .is_some_and(|values| has(values, &["messages"]))
+            || seen.has(&["channel_values"])
+            || seen
+                .root("checkpoint")
+                .is_some_and(|values| has(values, &["channel_values"]))
+    }),
+    ("an opencode session", |seen| {
+        seen.any(|entry| has(entry, &["info", "parts"]))
+            || (seen.has(&["sessionID", "messageID", "type"]) && !seen.has_list("messages"))
+            || seen.any(|entry| has(entry, &["sessionID", "messageID", "type"]))
+    }),
+    ("Pydantic AI messages", |seen| {
+        seen.any_part("parts", |part| has(part, &["part_kind"]))
+            || seen.any(|entry| {
+                has(entry, &["parts", "kind"]) && is(entry.at("kind"), &["request", "response"])
+            })
+    }),
+    ("a Google ADK session", |seen| {
+        let is_its = |event: &Object<'_>| {
+            has(event, &["author"]) && event.at("content").is_none_or(|said| has(said, &["parts"]))
+        };
+        seen.first_of("events").is_some_and(|event| is_its(&event))
+            || seen.all(|event| has(event, &["author", "content"]) && is_its(event))
+    }),
+    ("Vercel AI SDK UI messages", |seen| {
+        seen.any_part("parts", |part| part.at("type").is_some_and(Raw::is_string))
+            || seen.any(|entry| has(entry, &["role", "toolInvocations"]))
+    }),
+    ("a Gemini API request", |seen| {
+        seen.has_list("contents")
+            || seen.any(|entry| {
+                // With a `content` it is somebody's message with more to it.
+                has(entry, &["parts"])
+                    && entry.at("content").is_none()
+                    && is(entry.at("role"), &["user", "model", "function"])
+            })
+    }),
+    ("an A2A message", |seen| {
+        seen.any(|entry| has(entry, &["parts", "messageId"]))
+    }),
+    ("a Bedrock Converse request", |seen| {
+        let is_its = |part: &Object<'_>| {
+            let keys = [
+                "toolUse",
+                "toolResult",
+                "reasoningContent",
+                "cachePoint",
+                "guardContent",
+            ];
+            !has(part, &["type"]) && keys.iter().any(|key| has(part, &[key]))
+        };
+        let is_typeless = |part: Raw<'_>| part.is_object() && !has(part, &["type"]);
+        let has_parts = |entry: &Object<'_>| {
+            entry.at("content").is_some_and(|content| {
+                content.is_array()
+                    && content.elements().next().is_some()
+                    && content.elements().take(LOOKED_AT).all(is_typeless)
+            })
+        };
+        seen.any_part("content", is_its)
+            || seen.has(&["messages", "inferenceConfig"])
+            || seen.has(&["messages", "modelId"])
+            || seen.has(&["messages", "toolConfig"])
+            || seen.all(|entry| has(entry, &["role"]) && has_parts(entry))
+    }),
+    ("messages of Cline's or Roo Code's window", |seen| {
+        seen.all(|entry| has(entry, &["ts"]) && kind_is(entry, &["say", "ask"]))
+    }),
+    ("a list of tasks of Cline's or Roo Code's", |seen| {
+        seen.all(|entry| has(entry, &["ts", "task", "tokensIn"]))
+    }),
+    ("an OpenAI Assistants thread", |seen| {
+        let is_its = |entry: &Object<'_>| {
+            is(
+                entry.at("object"),
+                &["thread.message", "thread.run", "thread.run.step"],
+            )
+        };
+        seen.first_of("data").is_some_and(|entry| is_its(&entry))
+            || seen.any(is_its)
+            || seen.is("object", &["thread", "thread.message"])
+    }),
+    ("an answer of OpenAI's, and not the request", |seen| {
+        seen.is(
+            "object",
+            &[
+                "chat.completion",
+                "chat.completion.chunk",
+                "text_completion",
+                "response",
+            ],
+        ) || seen.any(|line| {
+            is(
+                line.at("object"),
+                &["chat.completion", "chat.completion.chunk"],
+            )
+        })
+    }),
+    ("an answer of Anthropic's, and not the request", |seen| {
+        seen.is("type", &["message"]) && seen.has(&["role", "content", "stop_reason", "usage"])
+    }),
+    ("OpenAI batch lines", |seen| {
+        let is_its = |line: &Object<'_>| {
+            has(line, &["custom_id"])
+                && (has(line, &["body"]) || has(line, &["response"]) || has(line, &["params"]))
+        };
+        seen.any(is_its) || seen.has(&["custom_id", "body"])
+    }),
+    ("a ChatGPT export", |seen| {
+        seen.has(&["mapping", "current_node"])
+            || seen.any(|entry| has(entry, &["mapping", "title"]))
+    }),
+    ("a Claude.ai export", |seen| {
+        seen.has_list("chat_messages") || seen.any(|entry| has(entry, &["chat_messages"]))
+    }),
+    ("an Open WebUI export", |seen| {
+        let is_its = |chat: &Object<'_>| {
+            chat.at("chat")
+                .is_some_and(|chat| has(chat, &["history"]) || has(chat, &["messages"]))
+        };
+        seen.any(is_its)
+            || seen
+                .root("chat")
+                .is_some_and(|chat| has(chat, &["history"]))
+    }),
+    ("a ShareGPT conversation", |seen| {
+        let is_turn = |turn: &Object<'_>| has(turn, &["from", "value"]);
+        seen.first_of("conversations")
+            .is_some_and(|turn| is_turn(&turn))
+            || seen.all(is_turn)
+            || seen.any(|entry| parts(entry, "conversations").iter().any(is_turn))
+    }),
+    ("an Alpaca data set", |seen| {
+        seen.all(|entry| has(entry, &["instruction", "output"]))
+            || seen.has(&["instruction", "output"])
+    }),
+    ("LlamaIndex messages", |seen| {
+        let is_its = |entry: &Object<'_>| {
+            has(entry, &["role", "additional_kwargs"]) || has(entry, &["role", "blocks"])
+        };
+        seen.any(is_its)
+            || seen.has(&["chat_store", "class_name"])
+            || seen.has(&["chat_store", "token_limit"])
+    }),
+    ("a Goose session", |seen| {
+        let kinds = [
+            "toolRequest",
+            "toolResponse",
+            "toolConfirmationRequest",
+            "frontendToolRequest",
+        ];
+        seen.any_part("content", |part| kind_is(part, &kinds))
+            || seen.any(|entry| has(entry, &["working_dir", "message_count"]))
+            || seen.any(|entry| has(entry, &["working_dir", "description"]))
+            || seen.has(&["working_dir", "conversation"])
+    }),
+    ("a Continue session", |seen| {
+        seen.has(&["history", "workspaceDirectory"])
+            || seen
+                .first_of("history")
+                .is_some_and(|entry| has(&entry, &["message", "contextItems"]))
+    }),
+    ("a Zed thread", |seen| {
+        let is_its = |entry: &Object<'_>| {
+            has(entry, &["User"]) || has(entry, &["Agent"]) || has(entry, &["segments"])
+        };
+        seen.any(is_its)
+    }),
+    ("AutoGen messages", |seen| {
+        let is_its = |entry: &Object<'_>| {
+            let kind = entry.at("type").and_then(Raw::string).unwrap_or_default();
+            has(entry, &["source"])
+                && !has(entry, &["role"])
+                && (kind.ends_with("Message")
+                    || kind.ends_with("Event")
+                    || has(entry, &["models_usage"]))
+        };
+        seen.any(is_its)
+            || seen.root("agent_states").is_some()
+            || seen.root("llm_context").is_some()
+    }),
+    ("Semantic Kernel messages", |seen| {
+        let is_its = |entry: &Object<'_>| {
+            entry.at("role").is_some_and(|role| has(role, &["label"]))
+                || entry.at("Role").is_some_and(|role| has(role, &["Label"]))
+                || (has(entry, &["role", "items"])
+                    && parts(entry, "items")
+                        .iter()
+                        .any(|item| has(item, &["$type"]) || has(item, &["content_type"])))
+        };
+        seen.any(is_its)
+    }),
+    ("Haystack messages", |seen| {
+        seen.any(|entry| has(entry, &["_role", "_content"]))
+            || seen.any(|entry| {
+                has(entry, &["role", "content", "meta", "name"])
+                    && entry.at("content").is_some_and(Raw::is_array)
+            })
+    }),
+    ("a VS Code Copilot Chat session", |seen| {
+        seen.has(&["requests", "responderUsername"]) || seen.has(&["requests", "requesterUsername"])
+    }),
+    ("a Cursor conversation", |seen| {
+        seen.has(&["composerId"])
+            || seen.has(&["bubbles"])
+            || seen.has(&["fullConversationHeadersOnly"])
+            || seen.any(|entry| has(entry, &["bubbleId"]))
+    }),
+    ("an LM Studio conversation", |seen| {
+        seen.any(|entry| has(entry, &["versions", "currentlySelected"]))
+    }),
+    ("a SillyTavern chat", |seen| {
+        seen.any(|line| has(line, &["name", "is_user", "mes"]))
+            || seen.any(|line| has(line, &["user_name", "character_name"]))
+    }),
+    ("a Kiro session", |seen| {
+        seen.has(&["conversation_id", "transcript"])
+            || seen
+                .first_of("history")
+                .is_some_and(|turn| has(&turn, &["user", "assistant"]))
+    }),
+    ("an Amp thread", |seen| {
+        seen.has(&["v", "messages"]) && seen.any(|entry| has(entry, &["messageId", "meta"]))
+    }),
+    ("a Letta agent file", |seen| {
+        seen.has(&["agents", "blocks"]) || seen.any(|entry| has(entry, &["message_type"]))
+    }),
+    ("a Cohere request", |seen| {
+        seen.has_list("chat_history")
+            || seen.all(|entry| {
+                has(entry, &["message"])
+                    && is(entry.at("role"), &["USER", "CHATBOT", "SYSTEM", "TOOL"])
+            })
+    }),
+    ("an Ollama context", |seen| {
+        seen.has(&["model", "prompt", "context"])
+    }),
+    ("a prompt without messages", |seen| {
+        seen.has(&["prompt"])
+            && !seen.has(&["messages"])
+            && !seen.has(&["input"])
+            && !seen.has(&["history"])
+    }),
+];
+
+/// The unsupported format of an object or a list with these members, if it is recognized as one.
+pub(super) fn document<'a>(
+    raw: Raw<'a>,
+    members: &[(Cow<'a, str>, Raw<'a>)],
+) -> Option<&'static str> {
+    let root = Object(members.to_vec());
+    let list = match raw.is_array() {
+        true => Some(raw),
+        false => (&root).at("messages"),
+    };
+    let entries = list.into_iter().flat_map(Raw::elements).take(LOOKED_AT);
+    found(&Seen {
+        entries: entries.map(Object::of).collect(),
+        root,
+        is_lines: false,
+    })
+}
+
+/// The unsupported format of a document of lines, if it is recognized as one.
+pub(super) fn lines<'a>(lines: &[Raw<'a>]) -> Option<&'static str> {
+    let told = found(&Seen {
+        entries: lines
+            .iter()
+            .take(LOOKED_AT)
+            .copied()
+            .map(Object::of)
+            .collect(),
+        root: match lines {
+            [only] => Object::of(*only),
+            _ => Object(Vec::new()),
+        },
+        is_lines: true,
+    });
+    // Each line may be a whole conversation. Look at the first one.
+    told.or_else(|| {
+        let first = *lines.first()?;
+        let members = Object::of(first);
+        (&members).at("messages")?;
+        document(first, &members.0)
+    })
+}
+
+fn found(seen: &Seen<'_>) -> Option<&'static str> {
+    let row = TABLE.iter().find(|(_, is_it)| is_it(seen));
+    row.map(|(name, _)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::TABLE;
+    use crate::{FormatError, read};
+
+    fn told(document: &str) -> Result<&'static str, String> {
+        match read(document, None) {
+            Err(FormatError::Foreign { what }) => Ok(what),
+            Err(error) => Err(error.to_string()),
+            Ok(read) => Err(format!("{} conversations", read.len())),
+        }
+    }
+
+    fn lines(values: &[Value]) -> String {
+        values.iter().map(|value| format!("{value}\n")).collect()
+    }
+
+    fn samples() -> Vec<(&'static str, Vec<String>)> {
+        let one = |value: Value| value.to_string();
+        let qwen = json!({"uuid": "a", "parentUuid": null, "sessionId": "s", "type": "user",
+            "message": {"role": "user", "parts": [{"text": "Hi"}]}});
+        let langchain = json!({"lc": 1, "type": "constructor", "id": ["langchain", "schema"], "kwargs": {"content": "Hi"}});
+        let vercel = json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
+        let bedrock = json!({"role": "user", "content": [{"text": "Hi"}]});
+        let call = json!({"role": "assistant", "content": [{"toolUse": {"toolUseId": "t", "name": "n", "input": {}}}]});
+        vec![
+            ("a Qwen Code session", vec![lines(&[qwen.clone(), qwen])]),
+            (
+                "a Gemini CLI session",
+                vec![
+                    one(
+                        json!({"sessionId": "s", "projectHash": "h", "startTime": "t", "messages": [
+                    {"id": "1", "timestamp": "t", "type": "user", "content": "Hi"},
+                    {"id": "2", "timestamp": "t", "type": "gemini", "content": "Hello"}]}),
+                    ),
+                    lines(&[
+                        json!({"sessionId": "s", "projectHash": "h", "startTime": "t"}),
+                        json!({"id": "1", "type": "user", "content": [{"text": "Hi"}]}),
+                    ]),
+                ],
+            ),
+            (
+                "a Gemini CLI log of prompts",
+                vec![one(
+                    json!([{"sessionId": "s", "messageId": 0, "type": "user", "message": "Hi", "timestamp": "t"}]),
+                )],
+            ),
+            (
+                "Gemini CLI's stream-json output",
+                vec![lines(&[
+                    json!({"type": "init", "timestamp": "t", "session_id": "s", "model": "gemini"}),
+                    json!({"type": "message", "timestamp": "t", "role": "user", "content": "Hi"}),
+                    json!({"type": "tool_use", "timestamp": "t", "tool_name": "read", "tool_id": "1", "parameters": {}}),
+                    json!({"type": "result", "timestamp": "t", "status": "success"}),
+                ])],
+            ),
+            (
+                "output of `codex exec --json`",
+                vec![lines(&[
+                    json!({"type": "thread.started", "thread_id": "t"}),
+                    json!({"type": "item.completed", "item": {"id": "i", "type": "agent_message", "text": "Hi"}}),
+                ])],
+            ),
+            (
+                "a GitHub Copilot CLI session",
+                vec![lines(&[
+                    json!({"type": "session.start", "data": {"sessionId": "s"}, "id": "1"}),
+                    json!({"type": "user.message", "data": {"content": "Hi"}, "id": "2"}),
+                ])],
+            ),
+            (
+                "a session of pi or OpenClaw",
+                vec![lines(&[
+                    json!({"type": "session", "version": 3, "id": "s", "timestamp": "t", "cwd": "/"}),
+                    json!({"type": "message", "id": "1", "parentId": null, "message": {"role": "user", "content": "Hi"}}),
+                ])],
+            ),
+            (
+                "a Factory Droid session",
+                vec![lines(&[
+                    json!({"type": "session_start", "id": "s", "title": "t"}),
+                    json!({"type": "message", "id": "1", "message": {"role": "user", "content": []}}),
+                ])],
+            ),
+            (
+                "LangChain messages",
+                vec![
+                    one(json!({"messages": [langchain]})),
+                    one(json!([{"type": "human", "data": {"content": "Hi"}}])),
+                    one(
+                        json!({"messages": [{"type": "human", "content": "Hi"}, {"type": "ai", "content": "Hello", "tool_calls": []}]}),
+                    ),
+                    lines(&[
+                        json!({"type": "human", "data": {"content": "Hi"}}),
+                        json!({"type": "ai", "data": {"content": "Hi"}}),
+                    ]),
+                ],
+            ),
+            (
+                "a LangGraph state",
+                vec![
+                    one(json!({"values": {"messages": [{"type": "human"}]}, "next": []})),
+                    one(json!({"channel_values": {"messages": []}})),
+                ],
+            ),
+            (
+                "an opencode session",
+                vec![one(
+                    json!({"info": {"id": "s"}, "messages": [{"info": {"role": "user"}, "parts": [{"type": "text", "text": "Hi"}]}]}),
+                )],
+            ),
+            (
+                "Pydantic AI messages",
+                vec![one(
+                    json!([{"parts": [{"content": "Hi", "part_kind": "user-prompt"}], "kind": "request"}]),
+                )],
+            ),
+            (
+                "a Google ADK session",
+                vec![one(
+                    json!({"id": "s", "appName": "a", "events": [{"author": "user", "content": {"parts": [{"text": "Hi"}], "role": "user"}}]}),
+                )],
+            ),
+            (
+                "Vercel AI SDK UI messages",
+                vec![
+                    one(json!({"id": "c", "messages": [vercel.clone()]})),
+                    one(json!([vercel])),
+                    one(json!([{"role": "assistant", "content": "", "toolInvocations": []}])),
+                ],
+            ),
+            (
+                "a Gemini API request",
+                vec![
+                    one(json!({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]})),
+                    one(
+                        json!([{"role": "user", "parts": [{"text": "Hi"}]}, {"role": "model", "parts": [{"text": "Hi"}]}]),
+                    ),
+                ],
+            ),
+            (
+                "a Bedrock Converse request",
+                vec![
+                    one(json!({"modelId": "m", "messages": [bedrock.clone()]})),
+                    one(json!({"messages": [bedrock.clone()]})),
+                    one(json!([bedrock.clone(), call.clone()])),
+                    lines(&[bedrock, call]),
+                ],
+            ),
+            (
+                "messages of Cline's or Roo Code's window",
+                vec![one(
+                    json!([{"ts": 1, "type": "say", "say": "text", "text": "Hi"}, {"ts": 2, "type": "ask", "ask": "tool", "text": "{}"}]),
+                )],
+            ),
+            (
+                "a list of tasks of Cline's or Roo Code's",
+                vec![one(
+                    json!([{"id": "1", "ts": 1, "task": "Hi", "tokensIn": 1, "tokensOut": 2}]),
+                )],
+            ),
+            (
+                "an OpenAI Assistants thread",
+                vec![
+                    one(
+                        json!({"object": "list", "data": [{"id": "m", "object": "thread.message", "role": "user",
+                    "content": [{"type": "text", "text": {"value": "Hi"}}]}]}),
+                    ),
+                    one(json!([{"object": "thread.message", "role": "user", "content": []}])),
+                ],
+            ),
+            (
+                "an answer of OpenAI's, and not the request",
+                vec![
+                    one(json!({"id": "c", "object": "chat.completion", "choices": []})),
+                    one(json!({"id": "r", "object": "response", "output": []})),
+                ],
+            ),
+            (
+                "an answer of Anthropic's, and not the request",
+                vec![one(
+                    json!({"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": null, "usage": {}}),
+                )],
+            ),
+            (
+                "OpenAI batch lines",
+                vec![lines(&[
+                    json!({"custom_id": "1", "method": "POST", "url": "/v1", "body": {"messages": []}}),
+                    json!({"custom_id": "2", "method": "POST", "url": "/v1", "body": {"messages": []}}),
+                ])],
+            ),
+            (
+                "a ChatGPT export",
+                vec![one(
+                    json!([{"title": "t", "create_time": 1.0, "mapping": {}, "current_node": "n"}]),
+                )],
+            ),
+            (
+                "a Claude.ai export",
+                vec![one(
+                    json!([{"uuid": "u", "name": "n", "chat_messages": [{"sender": "human", "text": "Hi"}]}]),
+                )],
+            ),
+            (
+                "an Open WebUI export",
+                vec![one(
+                    json!([{"id": "1", "chat": {"history": {"messages": {}}}}]),
+                )],
+            ),
+            (
+                "a ShareGPT conversation",
+                vec![
+                    one(json!({"conversations": [{"from": "human", "value": "Hi"}]})),
+                    one(json!([{"id": "1", "conversations": [{"from": "human", "value": "Hi"}]}])),
+                    lines(&[
+                        json!({"conversations": [{"from": "human", "value": "Hi"}]}),
+                        json!({"conversations": [{"from": "human", "value": "Hi"}]}),
+                    ]),
+                ],
+            ),
+            (
+                "an Alpaca data set",
+                vec![
+                    one(json!([{"instruction": "Say", "input": "x", "output": "y"}])),
+                    one(json!({"instruction": "Say", "input": "x", "output": "y"})),
+                ],
+            ),
+            (
+                "LlamaIndex messages",
+                vec![
+                    one(
+                        json!([{"role": "user", "additional_kwargs": {}, "blocks": [{"block_type": "text", "text": "Hi"}]}]),
+                    ),
+                    one(
+                        json!({"chat_store": {"store": {}}, "chat_store_key": "k", "token_limit": 3000, "class_name": "ChatMemoryBuffer"}),
+                    ),
+                ],
+            ),
+            (
+                "a Goose session",
+                vec![
+                    lines(&[
+                        json!({"working_dir": "/", "description": "d", "message_count": 2}),
+                        json!({"role": "user", "created": 1, "content": [{"type": "text", "text": "Hi"}]}),
+                    ]),
+                    one(json!({"id": "s", "working_dir": "/", "conversation": []})),
+                    one(
+                        json!([{"role": "assistant", "content": [{"type": "toolRequest", "id": "1", "toolCall": {}}]}]),
+                    ),
+                ],
+            ),
+            (
+                "a Continue session",
+                vec![one(
+                    json!({"sessionId": "s", "title": "t", "workspaceDirectory": "/", "history": [{"message": {"role": "user", "content": "Hi"}, "contextItems": []}]}),
+                )],
+            ),
+            (
+                "a Zed thread",
+                vec![
+                    one(
+                        json!({"version": "0.3.0", "messages": [{"User": {"id": "1", "content": [{"Text": "Hi"}]}}]}),
+                    ),
+                    one(
+                        json!({"version": "0.2.0", "messages": [{"id": 0, "role": "user", "segments": [{"type": "text", "text": "Hi"}]}]}),
+                    ),
+                ],
+            ),
+            (
+                "AutoGen messages",
+                vec![
+                    one(
+                        json!([{"source": "user", "models_usage": null, "content": "Hi", "type": "TextMessage"}]),
+                    ),
+                    one(
+                        json!({"messages": [{"source": "user", "content": "Hi", "type": "UserMessage"}]}),
+                    ),
+                ],
+            ),
+            (
+                "Semantic Kernel messages",
+                vec![one(
+                    json!([{"Role": {"Label": "user"}, "Items": [{"$type": "TextContent", "Text": "Hi"}]}]),
+                )],
+            ),
+            (
+                "Haystack messages",
+                vec![one(
+                    json!([{"_role": "user", "_content": [{"text": "Hi"}], "_name": null, "_meta": {}}]),
+                )],
+            ),
+            (
+                "a VS Code Copilot Chat session",
+                vec![one(
+                    json!({"responderUsername": "GitHub Copilot", "requests": [{"message": {"text": "Hi"}}]}),
+                )],
+            ),
+            (
+                "a Cursor conversation",
+                vec![one(
+                    json!({"composerId": "c", "fullConversationHeadersOnly": []}),
+                )],
+            ),
+            (
+                "an LM Studio conversation",
+                vec![one(
+                    json!({"name": "n", "messages": [{"versions": [{"role": "user", "content": []}], "currentlySelected": 0}]}),
+                )],
+            ),
+            (
+                "a SillyTavern chat",
+                vec![lines(&[
+                    json!({"user_name": "u", "character_name": "c"}),
+                    json!({"name": "u", "is_user": true, "mes": "Hi"}),
+                ])],
+            ),
+            (
+                "a Kiro session",
+                vec![one(
+                    json!({"conversation_id": "c", "history": [{"user": {"content": {}}, "assistant": {}}], "transcript": []}),
+                )],
+            ),
+            (
+                "an Amp thread",
+                vec![one(
+                    json!({"v": 3, "id": "T", "messages": [{"role": "user", "messageId": 0, "content": [{"type": "text", "text": "Hi"}], "meta": {}}]}),
+                )],
+            ),
+            (
+                "a Letta agent file",
+                vec![one(
+                    json!([{"id": "m", "message_type": "user_message", "content": "Hi"}]),
+                )],
+            ),
+            (
+                "a Cohere request",
+                vec![one(
+                    json!({"message": "Hi", "chat_history": [{"role": "USER", "message": "Hi"}]}),
+                )],
+            ),
+            (
+                "an A2A message",
+                vec![one(
+                    json!([{"role": "agent", "messageId": "m", "parts": [{"kind": "text", "text": "Hi"}]}]),
+                )],
+            ),
+            (
+                "an Ollama context",
+                vec![one(
+                    json!({"model": "m", "prompt": "Hi", "context": [1, 2]}),
+                )],
+            ),
+            (
+                "a prompt without messages",
+                vec![one(json!({"model": "m", "prompt": "Hi"}))],
+            ),
+        ]
+    }
+
+    #[test]
+    fn each_format_is_refused_by_its_name() {
+        let samples = samples();
+        for (name, _) in TABLE {
+            assert!(
+                samples.iter().any(|(of, _)| *of == name),
+                "no sample of {name}"
+            );
+        }
+        for (name, documents) in samples {
+            for document in documents {
+                assert_eq!(told(&document), Ok(name), "{document}");
+            }
+        }
+        let Err(error) = read(r#"{"contents":[{"role":"user","parts":[]}]}"#, None) else {
+            panic!("it is no conversation")
+        };
+        let error = error.to_string();
+        assert!(
+            error.starts_with("this looks like a Gemini API request; supported: openai, "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_read_is_not_taken_for_another_programs() {
+        for document in [
+            json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": [{"type": "text", "text": "Hi"}]}]),
+            json!({"messages": [{"role": "user", "content": "Hi", "id": "1", "ts": 1}], "model": "m", "prompt": "x"}),
+            json!({"messages": []}),
+            json!({"input": "Hi", "instructions": "Be kind"}),
+            json!({"input": [{"type": "message", "role": "user", "content": []}, {"type": "reasoning", "summary": []}]}),
+            json!({"history": [{"role": "user", "content": "Hi", "message_type": "observation"}], "info": {}}),
+            json!({"simulations": []}),
+            json!([{"role": "user", "content": [{"type": "text", "text": "Hi"}], "ts": 1}]),
+        ] {
+            let read = told(&document.to_string());
+            assert!(read.is_err(), "{document}: {read:?}");
+        }
+        // A document that looks unsupported is still read if its format is named.
+        let named = read(
+            r#"[{"role":"user","content":"Hi","parts":[]}]"#,
+            Some(crate::Format::OpenAiChat),
+        );
+        assert_eq!(named.unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,131 @@
+//! Wire formats: conversations in, as engines see them, and out again.
+//!
+//! A document is held once and never rebuilt. Messages are spans of it, so what is kept leaves byte for
+//! byte; where one view of a wire message changes, only the value that holds it is rewritten.
+
+mod anatomy;
+mod blobs;
+mod body;
+mod compacted;
+mod continued;
+mod conversation;
+mod convert;
+mod error;
+mod excerpt;
+mod foreign;
+mod json;
+mod log_history;
+mod log_writer;
+mod logs;
+mod mend;
+mod message;
+mod plan;
+pub mod prompt_cache;
+mod reader;
+mod recorded_usage;
+mod render;
+mod rewrite;
+mod seal;
+mod splice;
+mod time;
+pub mod tokens;
+mod tools;
+mod views;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use blobs::text_in;
+pub use body::{Beginning, split_again};
+pub use body::{WireBody, split};
+pub(crate) use compacted::compacted_through;
+pub use continued::continued;
+pub use conversation::Conversation;
+pub use convert::Converted;
+pub use error::FormatError;
+pub use excerpt::{excerpt, parse_messages_after, part_of_wire, role_of};
+pub use excerpt::{item_lines, parse_messages};
+pub use log_history::Resumed;
+pub use log_history::is_compaction_item;
+pub use message::{Call, Media, MediaKind, Message};
+pub use plan::{PlanEntry, RenderPlan};
+pub use reader::read_frame;
+pub use reader::{read, read_bytes};
+pub use recorded_usage::RecordedUsage;
+pub use render::render_all;
+pub use seal::{sealed_notice, sealed_short, sealed_summary, unsealed_notice, unsealed_short};
+pub use splice::Item;
+pub use tools::with_tools;
+pub use tools::{tool_in, tool_names};
+pub use views::summary_identity;
+
+/// The form that a conversation has on the wire or in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    /// OpenAI chat completions: a body with `messages`, one such body a line, or a bare list of messages.
+    OpenAiChat,
+    /// OpenAI Responses: a body with `input`.
+    OpenAiResponses,
+    /// Anthropic messages: a body with `messages` and `system`, or a bare list of messages.
+    Anthropic,
+    /// A session log of Claude Code.
+    ClaudeCode,
+    /// A rollout log of Codex.
+    Codex,
+    /// A trajectory of SWE-agent: a document with `history`.
+    SweAgent,
+    /// Results of tau2-bench: a document with `simulations`.
+    Tau2,
+    /// One message per line, with the members of OpenAI's chat format and an optional `ts` in Unix seconds. Also
+    /// events, `{"message": …, "state": …}`, one per line or in a list, with messages of the same kind.
+    MessageLines,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 8] = [
+        Self::OpenAiChat,
+        Self::OpenAiResponses,
+        Self::Anthropic,
+        Self::ClaudeCode,
+        Self::Codex,
+        Self::SweAgent,
+        Self::Tau2,
+        Self::MessageLines,
+    ];
+
+    /// The name that `--format` and `--to` take.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenAiChat => "openai",
+            Self::OpenAiResponses => "responses",
+            Self::Anthropic => "anthropic",
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::SweAgent => "swe-agent",
+            Self::Tau2 => "tau2",
+            Self::MessageLines => "lines",
+        }
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.name() == name)
+            .ok_or_else(|| FormatError::UnknownName(name.to_owned()))
+    }
+}

@@ -1,0 +1,477 @@
+//! Finds where a request can carry markers, and where the client put some.
+
+use std::borrow::Cow;
+
+use contexture_engine_api::SUMMARY_MARK;
+use memchr::memmem;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::{BreakpointTarget, CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Ttl};
+use crate::{WireBody, compacted_through};
+
+/// A position in the order in which the provider reads a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Position {
+    Tools,
+    /// The index of the system message if the system prompt is a message, otherwise 0.
+    System(usize),
+    Message(usize),
+    /// A marker on the request itself (Anthropic's automatic caching) works on the last message.
+    Request,
+}
+
+/// A marker set by the client.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marker {
+    pub(super) position: Position,
+    pub(super) ttl: Ttl,
+}
+
+/// A breakpoint that the strategy wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) place: BreakpointTarget,
+    pub(super) position: Position,
+    pub(super) site: MarkerSite,
+}
+
+/// Bytes of the text that can take a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MarkerSite {
+    /// A JSON string from `start` to `end`, quotes included: it becomes a list with one text block.
+    Text { start: usize, end: usize },
+    /// An object with at least one member, whose closing brace stands at this offset.
+    Object { brace: usize },
+}
+
+impl MarkerSite {
+    pub(super) fn start(self) -> usize {
+        match self {
+            Self::Text { start, .. } => start,
+            Self::Object { brace } => brace,
+        }
+    }
+}
+
+/// A request, parsed no deeper than necessary. Its parts are pieces of `text`.
+pub(super) struct Document<'a> {
+    text: &'a str,
+    shape: Shape,
+    messages: Vec<&'a str>,
+    /// How many of them stand up to the newest compaction of the provider's own; of a body without one those of the system
+    /// prompt, or none.
+    compacted: usize,
+    system: Option<&'a str>,
+    tools: Option<&'a str>,
+    cache_control: Option<&'a str>,
+}
+
+#[derive(Default, Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    messages: Vec<&'a RawValue>,
+    #[serde(borrow, default)]
+    system: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    cache_control: Option<&'a RawValue>,
+}
+
+/// The fields of a message, a block, a tool or a tool's function that matter here.
+#[derive(Default, Deserialize)]
+struct MessageFields<'a> {
+    #[serde(borrow, default)]
+    role: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    function: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tool_calls: Option<&'a RawValue>,
+    /// Some even if the value is null, because the key must not be added twice.
+    #[serde(borrow, default, deserialize_with = "present")]
+    cache_control: Option<&'a RawValue>,
+}
+
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
+}
+
+impl<'a> MessageFields<'a> {
+    fn parse(object: &'a str) -> Result<Self, serde_json::Error> {
+        // Serde would also accept a list of the members in order.
+        if object.starts_with('[') {
+            return Err(serde::de::Error::custom("a list where an object must be"));
+        }
+        serde_json::from_str(object)
+    }
+
+    /// How many blocks it is to the provider.
+    fn blocks(&self) -> usize {
+        let listed = |list: Option<&RawValue>| list.map_or(0, |list| elements(list.get()).len());
+        (listed(self.content) + listed(self.tool_calls)).max(1)
+    }
+
+    fn is_system(&self) -> bool {
+        matches!(self.role.as_deref(), Some("system" | "developer"))
+    }
+}
+
+impl<'a> Document<'a> {
+    pub(super) fn parse(text: &'a str, shape: Shape) -> Result<Self, MarkError> {
+        let body: Body<'a> = if text.trim_start().starts_with('[') {
+            serde_json::from_str(text).map(|messages| Body {
+                messages,
+                ..Body::default()
+            })
+        } else {
+            serde_json::from_str(text)
+        }
+        .map_err(MarkError::NotARequest)?;
+        let get = |part: Option<&'a RawValue>| part.map(RawValue::get);
+        let messages: Vec<&str> = body.messages.into_iter().map(RawValue::get).collect();
+        Ok(Self {
+            text,
+            shape,
+            compacted: compacted_through(&messages),
+            messages,
+            system: get(body.system),
+            tools: get(body.tools),
+            cache_control: get(body.cache_control),
+        })
+    }
+
+    /// The same of a body that was split before.
+    pub(super) fn of(wire: &'a WireBody<'a>, shape: Shape) -> Self {
+        let leading = wire.system_messages.iter().chain(&wire.compacted);
+        Self {
+            text: wire.text(),
+            shape,
+            compacted: wire.leading(),
+            messages: leading.chain(&wire.messages).copied().collect(),
+            system: wire.system,
+            tools: wire.tools,
+            cache_control: wire.member("cache_control"),
+        }
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    fn message(&self, index: usize) -> Result<MessageFields<'a>, MarkError> {
+        MessageFields::parse(self.messages[index])
+            .map_err(|cause| MarkError::NotAMessage { index, cause })
+    }
+
+    /// The messages at the head that are the system prompt, in shapes that keep it there.
+    fn leading_system(&self) -> Result<usize, MarkError> {
+        let mut leading = 0;
+        while self.shape == Shape::OpenAiChat
+            && leading < self.messages.len()
+            && self.message(leading)?.is_system()
+        {
+            leading += 1;
+        }
+        Ok(leading)
+    }
+
+    /// The client's markers, wherever the providers take them.
+    pub(super) fn client_markers(&self) -> Result<Vec<Marker>, MarkError> {
+        let mut markers = Vec::new();
+        if memmem::find(self.text.as_bytes(), b"cache_control").is_none() {
+            return Ok(markers);
+        }
+        let mut add = |position, ttls: Vec<Ttl>| {
+            markers.extend(ttls.into_iter().map(|ttl| Marker { position, ttl }));
+        };
+        for tool in self.tools.map(elements).unwrap_or_default() {
+            add(Position::Tools, ttls_of(tool, 1));
+        }
+        if let Some(system) = self.system {
+            for block in elements(system) {
+                add(Position::System(0), ttls_of(block, 1));
+            }
+        }
+        let leading = self.leading_system()?;
+        for (index, message) in self.messages.iter().enumerate() {
+            let position = if index < leading {
+                Position::System(index)
+            } else {
+                Position::Message(index)
+            };
+            add(position, ttls_of(message, 2));
+        }
+        if let Some(marker) = self.cache_control {
+            add(Position::Request, vec![ttl_of(marker)]);
+        }
+        Ok(markers)
+    }
+
+    /// The breakpoints that the strategy wants and the client did not set, the most important first: the
+    /// system prompt, then the messages from the last one on. Where the earliest of these is too far from the end of
+    /// the request before for the provider to find that, it moves there. In a compacted window the earliest gives way
+    /// to one before the last summary.
+    pub(super) fn wanted(
+        &self,
+        provider: CacheProvider,
+        markers: &[Marker],
+    ) -> Result<Vec<Wanted>, MarkError> {
+        let is_marked = |wanted: Position| markers.iter().any(|m| m.position == wanted);
+        let mut wanted = Vec::new();
+        let leading = self.leading_system()?;
+        let system_is_marked = markers
+            .iter()
+            .any(|marker| matches!(marker.position, Position::System(_)));
+        if !system_is_marked {
+            wanted.extend(
+                self.system_prompt(leading, provider)?
+                    .map(|(position, site)| Wanted {
+                        place: BreakpointTarget::System,
+                        position,
+                        site,
+                    }),
+            );
+        }
+        // What the provider compacted stays byte for byte.
+        let first_own = leading.max(self.compacted);
+        let before_summary = (self.before_last_summary(first_own, provider)?)
+            .filter(|(at, _)| !is_marked(Position::Message(*at)));
+        let most = ROLLING_MESSAGES - usize::from(before_summary.is_some());
+        let mut rolling = Vec::new();
+        let mut places = 0;
+        // Automatic caching puts its breakpoint on the last message.
+        let mut taken_by_request = is_marked(Position::Request);
+        for index in (first_own..self.messages.len()).rev() {
+            if places == most {
+                break;
+            }
+            let message = self.message(index)?;
+            if message.is_system() {
+                continue;
+            }
+            if is_marked(Position::Message(index)) || std::mem::take(&mut taken_by_request) {
+                places += 1;
+            } else if let Some(site) = self.in_message(index, &message, provider) {
+                rolling.push((index, site));
+                places += 1;
+            }
+        }
+        if rolling.len() == most
+            && let Some(last) = rolling.last_mut()
+            && let Some(moved) = self.out_of_reach(first_own, last.0, provider)?
+            && !is_marked(Position::Message(moved.0))
+        {
+            *last = moved;
+        }
+        rolling.extend(before_summary.filter(|new| rolling.iter().all(|(_, site)| *site != new.1)));
+        wanted.extend(rolling.into_iter().map(|(index, site)| Wanted {
+            place: BreakpointTarget::Message(index),
+            position: Position::Message(index),
+            site,
+        }));
+        Ok(wanted)
+    }
+
+    /// The end of the request before, as far as it can carry a marker, where the provider would not find it from a
+    /// marker on the message `first`.
+    fn out_of_reach(
+        &self,
+        first_own: usize,
+        first: usize,
+        provider: CacheProvider,
+    ) -> Result<Option<(usize, MarkerSite)>, MarkError> {
+        let mut blocks = 0;
+        let mut is_answered = false;
+        for index in (first_own..=first).rev() {
+            let message = self.message(index)?;
+            let site = match is_answered && !message.is_system() {
+                true => self.in_message(index, &message, provider),
+                false => None,
+            };
+            if let Some(site) = site {
+                return Ok((blocks >= LOOK_BACK).then_some((index, site)));
+            }
+            is_answered |= message.role.as_deref() == Some("assistant");
+            blocks += message.blocks();
+        }
+        Ok(None)
+    }
+
+    /// The end of what stands before the last summary. The next compaction writes that one anew, and may leave
+    /// everything before it as it is.
+    fn before_last_summary(
+        &self,
+        first_own: usize,
+        provider: CacheProvider,
+    ) -> Result<Option<(usize, MarkerSite)>, MarkError> {
+        let mark = format!("\"{SUMMARY_MARK}");
+        let is_summary = |text: &RawValue| text.get().starts_with(&mark);
+        for index in (first_own..self.messages.len()).rev() {
+            // Most messages hold none, and a search is much cheaper than a parse.
+            if memmem::find(self.messages[index].as_bytes(), mark.as_bytes()).is_none() {
+                continue;
+            }
+            let Some(content) = self.message(index)?.content else {
+                continue;
+            };
+            let blocks = elements(content.get());
+            let summary = blocks.iter().rposition(|block| {
+                MessageFields::parse(block).is_ok_and(|block| block.text.is_some_and(is_summary))
+            });
+            if summary.is_none() && !is_summary(content) {
+                continue;
+            }
+            let mut before = blocks[..summary.unwrap_or(0)].iter().rev();
+            if let Some(site) = before.find_map(|block| self.in_block(block)) {
+                return Ok(Some((index, site)));
+            }
+            if index == first_own {
+                return Ok(None);
+            }
+            let before = self.message(index - 1)?;
+            let site = self.in_message(index - 1, &before, provider);
+            return Ok(site
+                .filter(|_| !before.is_system())
+                .map(|site| (index - 1, site)));
+        }
+        Ok(None)
+    }
+
+    /// Where the system prompt can carry a marker: as close to its end as possible.
+    fn system_prompt(
+        &self,
+        leading: usize,
+        provider: CacheProvider,
+    ) -> Result<Option<(Position, MarkerSite)>, MarkError> {
+        if let Some(site) = self.system.and_then(|system| self.in_content(system)) {
+            return Ok(Some((Position::System(0), site)));
+        }
+        for index in (0..leading).rev() {
+            if let Some(site) = self.in_message(index, &self.message(index)?, provider) {
+                return Ok(Some((Position::System(index), site)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where this message can carry a marker, by the document's table.
+    fn in_message(
+        &self,
+        index: usize,
+        message: &MessageFields<'a>,
+        provider: CacheProvider,
+    ) -> Option<MarkerSite> {
+        let is_empty = match message.content {
+            None => true,
+            Some(content) => is_blank_string(content.get()) || elements_are_none(content.get()),
+        };
+        let on_the_message = || {
+            let bare = message.cache_control.is_none();
+            bare.then(|| self.object(self.messages[index]))
+        };
+        match (self.shape, message.role.as_deref()) {
+            (_, None) => None,
+            (Shape::OpenAiChat, Some("tool")) => match provider {
+                CacheProvider::Anthropic => on_the_message(),
+                CacheProvider::OpenRouter => None,
+            },
+            (Shape::OpenAiChat, _) if is_empty => on_the_message(),
+            _ => message
+                .content
+                .and_then(|content| self.in_content(content.get())),
+        }
+    }
+
+    /// Where this content, a string or a list of blocks, can carry a marker.
+    fn in_content(&self, content: &'a str) -> Option<MarkerSite> {
+        let start = self.offset(content);
+        match content.as_bytes().first()? {
+            b'"' if !is_blank_string(content) => Some(MarkerSite::Text {
+                start,
+                end: start + content.len(),
+            }),
+            b'[' => self.in_block(elements(content).last()?),
+            _ => None,
+        }
+    }
+
+    fn in_block(&self, block: &str) -> Option<MarkerSite> {
+        let fields = MessageFields::parse(block).ok()?;
+        let can_carry = match fields.kind.as_deref()? {
+            "thinking" | "redacted_thinking" => false,
+            "text" => !is_blank_string(fields.text?.get()),
+            _ => true,
+        };
+        (can_carry && fields.cache_control.is_none()).then(|| self.object(block))
+    }
+
+    fn object(&self, object: &str) -> MarkerSite {
+        MarkerSite::Object {
+            brace: self.offset(object) + object.len() - 1,
+        }
+    }
+
+    /// The offset of a borrowed piece of the document within it.
+    fn offset(&self, piece: &str) -> usize {
+        piece.as_ptr() as usize - self.text.as_ptr() as usize
+    }
+}
+
+/// The elements of a list; empty for anything else.
+fn elements(list: &str) -> Vec<&str> {
+    let elements: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
+    elements.into_iter().map(RawValue::get).collect()
+}
+
+fn elements_are_none(list: &str) -> bool {
+    list.starts_with('[') && elements(list).is_empty()
+}
+
+fn is_blank_string(value: &str) -> bool {
+    value.starts_with('"')
+        && serde_json::from_str::<Cow<'_, str>>(value).is_ok_and(|text| text.trim().is_empty())
+}
+
+/// The lifetimes of the markers on a message, block or tool, and on its contents, down to this many levels:
+/// a message holds blocks, and a block that is a tool's result holds blocks.
+fn ttls_of(item: &str, levels: usize) -> Vec<Ttl> {
+    let mut ttls = Vec::new();
+    // Most items have none, and a search is much cheaper than a parse.
+    if memmem::find(item.as_bytes(), b"cache_control").is_none() {
+        return ttls;
+    }
+    let Ok(item) = MessageFields::parse(item) else {
+        return ttls;
+    };
+    ttls.extend(
+        item.cache_control
+            .filter(|marker| marker.get() != "null")
+            .map(|marker| ttl_of(marker.get())),
+    );
+    if let Some(below) = levels.checked_sub(1) {
+        let blocks = item.content.map(|content| elements(content.get()));
+        let function = item.function.map(RawValue::get);
+        for inner in blocks.unwrap_or_default().into_iter().chain(function) {
+            ttls.extend(ttls_of(inner, below));
+        }
+    }
+    ttls
+}
+
+fn ttl_of(marker: &str) -> Ttl {
+    #[derive(Deserialize)]
+    struct Lifetime {
+        ttl: Ttl,
+    }
+    // A marker without a lifetime has the default one.
+    serde_json::from_str::<Lifetime>(marker)
+        .map(|lifetime| lifetime.ttl)
+        .unwrap_or_default()
+}

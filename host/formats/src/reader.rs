@@ -1,0 +1,783 @@
+//! Reading a document: which format it is, and the conversations in it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::anatomy::time_of;
+use super::body::{Body, is_prompt, is_setup, system_text, tools_of};
+use super::compacted::{newest, through};
+use super::conversation::{Container, Conversation, ItemSpan};
+use super::foreign;
+use super::json::{JsonError, Raw, skip_space, value_end};
+use super::log_history::LogHistory;
+use super::logs::{self, Log, LoggedUsage};
+use super::views::{Speaker, WireItem, read_items};
+use super::{Format, FormatError};
+
+/// Reads a document: every conversation in it, in order. Several are lines or a list.
+///
+/// Lines of a session log that cannot be read, and a last line that is cut off, are left out; a warning names them, and
+/// [`Conversation::damage`] is the first of them. Two values in one line of a log are read as two lines.
+///
+/// # Errors
+/// Where the document is no JSON, no format fits it (each that was tried, and why), or a message is not
+/// one of its format.
+pub fn read(
+    document: impl Into<Arc<str>>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    read_text(&document.into(), format, &[])
+}
+
+/// Like [`read`], for bytes that are not all valid UTF-8, as when a log was cut inside a character. In a session log,
+/// lines that are not valid UTF-8 are skipped like other unreadable lines. In the document they are kept with U+FFFD
+/// for the invalid bytes.
+///
+/// # Errors
+/// As for [`read`], or the document is neither UTF-8 nor a session log.
+pub fn read_bytes(
+    document: Vec<u8>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    let bytes = match String::from_utf8(document) {
+        Ok(text) => return read(text, format),
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::with_capacity(bytes.len());
+    let mut not_text: Vec<(usize, usize)> = Vec::new();
+    let (mut at, mut line) = (0, 0);
+    for chunk in bytes.utf8_chunks() {
+        let valid = chunk.valid();
+        text.push_str(valid);
+        at += valid.len();
+        line += newlines_in(valid.as_bytes());
+        if !chunk.invalid().is_empty() {
+            if not_text.last().is_none_or(|(last, _)| *last != line) {
+                not_text.push((line, at));
+            }
+            text.push(char::REPLACEMENT_CHARACTER);
+            at += chunk.invalid().len();
+        }
+    }
+    read_text(&text.into(), format, &not_text)
+}
+
+/// Reads a document in which some lines are not UTF-8. Each is given as its line index and the offset of its first
+/// invalid byte in the original.
+fn read_text(
+    document: &Arc<str>,
+    format: Option<Format>,
+    not_text: &[(usize, usize)],
+) -> Result<Vec<Conversation>, FormatError> {
+    match syntax(document, not_text)? {
+        Syntax::Value(span) => match not_text.first() {
+            Some((_, at)) => Err(FormatError::NotText { at: *at }),
+            None => read_value(document, span, format),
+        },
+        Syntax::Lines(lines) => read_lines(document, lines, format),
+    }
+}
+
+/// Reads what stands outside the messages of a request body: system prompt, tools and model.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_frame(body: impl Into<Arc<str>>, format: Format) -> Result<Conversation, FormatError> {
+    let document = body.into();
+    let start = skip_space(&document, 0);
+    read_body(&document, start, Some(format), Vec::new(), true)
+}
+
+/// The outer form of a document.
+enum Syntax {
+    Value(Range<usize>),
+    Lines(Lines),
+}
+
+/// How many more unreadable lines are named after the first.
+const NAMED_LINES: usize = 9;
+
+/// How often the search for another line inside an unreadable one is repeated.
+const TRIES: usize = 16;
+
+/// How each line of a log begins.
+const OBJECT: &str = "{\"";
+
+/// A document of one JSON value a line.
+#[derive(Default)]
+struct Lines {
+    values: Vec<Range<usize>>,
+    /// The first place where a line is not one value. Only a log may have such places.
+    damage: Option<FormatError>,
+    /// The numbers of the lines that hold anything but values, from 1.
+    unread: Vec<usize>,
+    /// The last line, where it only ends too early.
+    cut: Option<FormatError>,
+    /// The list that contains the values, if they are not lines.
+    whole: Option<Range<usize>>,
+}
+
+impl Lines {
+    fn one(value: Range<usize>) -> Self {
+        Self {
+            values: vec![value],
+            ..Self::default()
+        }
+    }
+
+    /// Reads the values of a line that is not a single value: lines that ran together, or a line that follows NULs, as
+    /// after a crash, or the fragment of another line. In these cases only values that a log would write count.
+    fn take_values(&mut self, line: &str, starts: usize, number: usize) {
+        let mut at = skip_space(line, 0);
+        let (mut is_whole, mut tried) = (true, 0);
+        while at < line.len() {
+            let nulls = line.get(at..).unwrap_or("");
+            let nulls = nulls.len() - nulls.trim_start_matches('\0').len();
+            if nulls > 0 {
+                at = skip_space(line, at + nulls);
+                continue;
+            }
+            let error = match line.as_bytes().get(at) {
+                Some(b'{') => match value_end(line, at) {
+                    Ok(end) => {
+                        let value = at..end;
+                        let is_line = is_whole
+                            || line_kind(Raw::trusted(line, value.clone()))
+                                .is_some_and(LineKind::is_log);
+                        if is_line {
+                            self.values.push(starts + value.start..starts + value.end);
+                        }
+                        at = skip_space(line, end);
+                        continue;
+                    }
+                    Err(error) => error.at,
+                },
+                _ => at,
+            };
+            is_whole = false;
+            tried += 1;
+            if tried > TRIES {
+                break;
+            }
+            // The other line begins where this one stops being JSON, or later. If this one merely ends too early, the
+            // other line may have been parsed as one of its values.
+            let part = |from: usize, to: usize| line.get(from..to).unwrap_or("");
+            let find = |from: usize| {
+                part(from, line.len())
+                    .find(OBJECT)
+                    .map(|found| from + found)
+            };
+            let near = (error + "fals{\"".len()).min(line.len());
+            let near = (near..line.len())
+                .find(|end| line.is_char_boundary(*end))
+                .unwrap_or(line.len());
+            let next = match error == line.len() || error == at {
+                true => find(at + 1),
+                false => part(at + 1, near)
+                    .rfind(OBJECT)
+                    .map(|found| at + 1 + found)
+                    .filter(|_| tried % 2 == 1)
+                    .or_else(|| find(near)),
+            };
+            let Some(next) = next else {
+                break;
+            };
+            at = next;
+        }
+        if !is_whole {
+            self.unread.push(number);
+        }
+    }
+
+    /// What a person should know of how it was read.
+    fn warnings(&self) -> Vec<String> {
+        let unread = match (self.unread.as_slice(), &self.damage) {
+            ([first, more @ ..], Some(damage)) => {
+                let named = more.iter().take(NAMED_LINES);
+                let mut rest: String = named.map(|line| format!(", {line}")).collect();
+                if more.len() > NAMED_LINES {
+                    rest.push_str(&format!(" and {} more", more.len() - NAMED_LINES));
+                }
+                let s = if more.is_empty() { "" } else { "s" };
+                Some(format!(
+                    "what cannot be read in line{s} {first}{rest} of the log is left out of the conversation, and \
+                     stays in the log as it is ({damage})"
+                ))
+            }
+            _ => None,
+        };
+        let cut = (self.cut.as_ref())
+            .map(|cut| format!("the last line is cut off ({cut}); read up to there"));
+        unread.into_iter().chain(cut).collect()
+    }
+}
+
+fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatError> {
+    let fail = |error| FormatError::json(document, 0, error);
+    // A byte order mark is no JSON, but Windows tools write it.
+    let start = skip_space(
+        document,
+        if document.starts_with('\u{feff}') {
+            3
+        } else {
+            0
+        },
+    );
+    if start == document.len() {
+        return Err(fail(JsonError {
+            at: start,
+            what: "the document is empty",
+        }));
+    }
+    let mut lines = Lines::default();
+    let mut at = start;
+    match value_end(document, start) {
+        Ok(end) => {
+            let next = skip_space(document, end);
+            if next == document.len() {
+                return Ok(Syntax::Value(start..end));
+            }
+            if document.get(end..next).unwrap_or("").contains('\n') {
+                lines.values.push(start..end);
+                at = next;
+            } else {
+                lines.damage = Some(fail(JsonError {
+                    at: next,
+                    what: "a new line or the end was expected here",
+                }));
+            }
+        }
+        Err(error) => {
+            lines.damage = Some(match document.as_bytes().get(start) {
+                Some(b'{' | b'[') => fail(error),
+                _ => FormatError::NotJson,
+            });
+        }
+    }
+    let mut number = 1 + newlines(document, 0..at);
+    let mut not_text = not_text.iter().peekable();
+    if let Some((line, byte)) = not_text.peek()
+        && *line + 1 < number
+    {
+        // The first line is a value only because U+FFFD replaced bytes that are not text.
+        lines.values.clear();
+        lines.unread.push(line + 1);
+        lines
+            .damage
+            .get_or_insert(FormatError::NotText { at: *byte });
+        not_text.next();
+    }
+    while at < document.len() {
+        let line_end = memchr::memchr(b'\n', document.get(at..).unwrap_or("").as_bytes())
+            .map_or(document.len(), |length| at + length);
+        let line = document.get(at..line_end).unwrap_or("");
+        let next = skip_space(document, line_end);
+        let broken = not_text.next_if(|(line, _)| *line + 1 == number);
+        match Raw::parse(line) {
+            Ok(_) if broken.is_some() => {
+                let damage = broken.map_or(FormatError::NotJson, |(_, at)| FormatError::NotText {
+                    at: *at,
+                });
+                lines.damage.get_or_insert(damage);
+                lines.unread.push(number);
+            }
+            Ok(raw) => lines
+                .values
+                .push(at + raw.span().start..at + raw.span().end),
+            Err(error)
+                if next == document.len()
+                    && error.what != CUT_IS_NO_EXCUSE
+                    && !lines.values.is_empty() =>
+            {
+                // A complete line may follow a half one, or NULs.
+                let (values, unread) = (lines.values.len(), lines.unread.len());
+                lines.take_values(line, at, number);
+                let error = FormatError::json(document, at, error);
+                match lines.values.len() > values {
+                    true => {
+                        lines.damage.get_or_insert(error);
+                    }
+                    false => {
+                        lines.unread.truncate(unread);
+                        lines.cut = Some(error);
+                    }
+                }
+            }
+            Err(error) => {
+                let damage = || FormatError::json(document, at, error);
+                lines.damage.get_or_insert_with(damage);
+                lines.take_values(line, at, number);
+            }
+        }
+        number += newlines(document, at..next);
+        at = next;
+    }
+    match lines.damage {
+        Some(damage) if lines.values.is_empty() => Err(damage),
+        _ => Ok(Syntax::Lines(lines)),
+    }
+}
+
+fn newlines(document: &str, span: Range<usize>) -> usize {
+    newlines_in(document.get(span).unwrap_or("").as_bytes())
+}
+
+fn newlines_in(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
+}
+
+/// The error of a damaged line; a line that is cut off ends early instead.
+const CUT_IS_NO_EXCUSE: &str = "something follows after the end of the value";
+
+fn read_value(
+    document: &Arc<str>,
+    span: Range<usize>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    let raw = Raw::trusted(document, span.clone());
+    // To walk over them is to cross the whole document.
+    let members: Vec<_> = raw.members().collect();
+    let get =
+        |key| (members.iter().rev()).find_map(|(name, value)| (name == key).then_some(*value));
+    let has_list = |key| get(key).is_some_and(Raw::is_array);
+    if format.is_none()
+        && let Some(what) = foreign::document(raw, &members)
+    {
+        return Err(FormatError::Foreign { what });
+    }
+    let detected = if raw.is_array() {
+        None
+    } else if has_list("simulations") {
+        Some(Format::Tau2)
+    } else if has_list("messages") {
+        None
+    } else if get("input").is_some_and(|input| input.is_array() || input.is_string()) {
+        Some(Format::OpenAiResponses)
+    } else if has_list("history") {
+        Some(Format::SweAgent)
+    } else {
+        return read_lines(document, Lines::one(span), format);
+    };
+    if !raw.is_array() && !raw.is_object() {
+        return Err(unrecognised(raw));
+    }
+    let is_body = |value: Raw<'_>| {
+        let mut lists = ["messages", "input", "history"].into_iter();
+        value.is_object() && lists.any(|key| value.get(key).is_some_and(Raw::is_array))
+    };
+    if raw.is_array() && raw.elements().next().is_some_and(is_body) {
+        return read_bodies(document, raw, format);
+    }
+    let is_event = |value| line_kind(value) == Some(LineKind::Event);
+    if raw.is_array()
+        && matches!(format, None | Some(Format::MessageLines))
+        && raw.elements().next().is_some_and(is_event)
+    {
+        let lines = Lines {
+            values: raw.elements().map(Raw::span).collect(),
+            whole: Some(span),
+            ..Lines::default()
+        };
+        return read_lines(document, lines, format);
+    }
+    match format.or(detected) {
+        Some(Format::Tau2) => read_tau2(document, raw),
+        Some(Format::ClaudeCode | Format::Codex) => read_lines(document, Lines::one(span), format),
+        Some(Format::MessageLines) if !raw.is_array() => {
+            read_lines(document, Lines::one(span), format)
+        }
+        wanted => Ok(vec![read_body(
+            document,
+            span.start,
+            wanted,
+            Vec::new(),
+            false,
+        )?]),
+    }
+}
+
+/// A body with a list of messages, or the bare list, that starts at `at`.
+fn read_body(
+    document: &Arc<str>,
+    at: usize,
+    format: Option<Format>,
+    warnings: Vec<String>,
+    only_frame: bool,
+) -> Result<Conversation, FormatError> {
+    let mut body =
+        Body::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
+    let format = format.unwrap_or_else(|| body.dialect(document));
+    let list_key = match format {
+        Format::OpenAiResponses => "input",
+        Format::SweAgent => "history",
+        _ => "messages",
+    };
+    if !body.is_bare && (body.list.is_none() || body.list_key != list_key) {
+        return Err(FormatError::NotThis {
+            format,
+            what: format!("it has no list `{list_key}`"),
+        });
+    }
+    let mut builder = Builder::new(document, format);
+    builder.warnings = warnings;
+    builder.tools = body.tools.clone();
+    builder.model = body
+        .model
+        .clone()
+        .and_then(|span| Raw::trusted(document, span).string())
+        .map(Into::into);
+    builder.system = body
+        .system
+        .clone()
+        .and_then(|span| system_text(Raw::trusted(document, span)))
+        .into_iter()
+        .collect();
+    let items = match only_frame {
+        true => {
+            let leading = body.leading_system(document);
+            leading + body.compacted(document, leading)
+        }
+        false => body.items.len(),
+    };
+    let items = body.items.iter().take(items).cloned();
+    builder.items = items.map(ItemSpan::bare).collect();
+    builder.finish(Container::List(body))
+}
+
+fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, FormatError> {
+    let Some(simulations) = raw.get("simulations").filter(|list| list.is_array()) else {
+        return Err(FormatError::NotThis {
+            format: Format::Tau2,
+            what: "it has no list `simulations`".to_owned(),
+        });
+    };
+    read_bodies(document, simulations, Some(Format::Tau2))
+}
+
+/// A list of bodies: several conversations.
+fn read_bodies(
+    document: &Arc<str>,
+    list: Raw<'_>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    list.elements()
+        .map(|body| match body.is_object() {
+            true => read_body(document, body.span().start, format, Vec::new(), false),
+            false => Err(FormatError::NotThis {
+                format: format.unwrap_or(Format::OpenAiChat),
+                what: "an entry of its list of conversations is no object".to_owned(),
+            }),
+        })
+        .collect()
+}
+
+fn read_lines(
+    document: &Arc<str>,
+    lines: Lines,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    let mut warnings = lines.warnings();
+    let Lines {
+        values,
+        damage,
+        unread,
+        cut,
+        whole,
+    } = lines;
+    let raws: Vec<_> = values
+        .iter()
+        .map(|line| Raw::trusted(document, line.clone()))
+        .collect();
+    if format.is_none()
+        && let Some(what) = foreign::lines(&raws)
+    {
+        return Err(FormatError::Foreign { what });
+    }
+    let detected = raws.iter().find_map(|line| line_kind(*line));
+    let is_log = match format {
+        Some(format) => matches!(format, Format::ClaudeCode | Format::Codex),
+        None => detected.is_some_and(LineKind::is_log),
+    };
+    let damage = match damage {
+        Some(damage) if !is_log || unread.len() >= values.len() => return Err(damage),
+        damage => damage.or(cut),
+    };
+    let kind = match (format, detected) {
+        (Some(Format::ClaudeCode), _) => LineKind::ClaudeCode,
+        (Some(Format::Codex), _) => LineKind::Codex,
+        (Some(Format::MessageLines), Some(LineKind::Event)) => LineKind::Event,
+        (Some(Format::MessageLines), _) => LineKind::Message,
+        (_, Some(LineKind::Body)) => LineKind::Body,
+        (Some(format), _) => {
+            return Err(FormatError::NotThis {
+                format,
+                what: "it holds one JSON object a line, none with a list of messages".to_owned(),
+            });
+        }
+        (None, Some(kind)) => kind,
+        (None, None) => {
+            let first = raws.first().copied();
+            return Err(first.map_or_else(|| unrecognised(Raw::trusted("{}", 0..2)), unrecognised));
+        }
+    };
+    let mut conversations = match kind {
+        LineKind::Body => raws
+            .iter()
+            .map(|line| {
+                let warnings = std::mem::take(&mut warnings);
+                read_body(document, line.span().start, format, warnings, false)
+            })
+            .collect::<Result<_, _>>()?,
+        LineKind::Event => {
+            let mut builder = Builder::new(document, Format::MessageLines);
+            builder.warnings = warnings;
+            builder.items = raws.iter().filter_map(|line| event(*line)).collect();
+            let left = raws.len() - builder.items.len();
+            if left > 0 {
+                let what = format!("{left} of its lines are no events with a `message`");
+                builder.warnings.push(what);
+            }
+            let start = values.first().map_or(0, |line| line.start);
+            let end = values.last().map_or(0, |line| line.end);
+            vec![builder.finish(Container::Lines(whole.unwrap_or(start..end)))?]
+        }
+        LineKind::Message => {
+            // Of the formats with a message a line only Responses has items without a role.
+            let is_item = |line: &Raw<'_>| line.get("role").is_none() && line.get("type").is_some();
+            let format = match raws.iter().any(is_item) {
+                true => Format::OpenAiResponses,
+                false => Format::MessageLines,
+            };
+            let mut builder = Builder::new(document, format);
+            builder.warnings = warnings;
+            builder.items = values.iter().cloned().map(ItemSpan::bare).collect();
+            let start = values.first().map_or(0, |line| line.start);
+            let end = values.last().map_or(0, |line| line.end);
+            vec![builder.finish(Container::Lines(start..end))?]
+        }
+        LineKind::ClaudeCode => {
+            let log = logs::claude_code(&raws);
+            vec![read_log(document, Format::ClaudeCode, log, warnings)?]
+        }
+        LineKind::Codex => {
+            let log = logs::codex(&raws);
+            vec![read_log(document, Format::Codex, log, warnings)?]
+        }
+    };
+    if let Some(first) = conversations.first_mut() {
+        first.damage = damage;
+    }
+    Ok(conversations)
+}
+
+fn read_log(
+    document: &Arc<str>,
+    format: Format,
+    log: Log<'_>,
+    mut warnings: Vec<String>,
+) -> Result<Conversation, FormatError> {
+    let mut log = log;
+    warnings.append(&mut log.warnings);
+    LogHistory::of(document, format, log)?.into_window(warnings)
+}
+
+/// What a line of a document of lines is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineKind {
+    Body,
+    /// `{"message": …, "state": …}`
+    Event,
+    Message,
+    ClaudeCode,
+    Codex,
+}
+
+impl LineKind {
+    fn is_log(self) -> bool {
+        matches!(self, Self::ClaudeCode | Self::Codex)
+    }
+}
+
+fn line_kind(line: Raw<'_>) -> Option<LineKind> {
+    let has = |key| line.get(key).is_some();
+    let kind = line.get("type").is_some_and(Raw::is_string);
+    if line.get("messages").is_some_and(Raw::is_array)
+        || line.get("input").is_some_and(Raw::is_array)
+    {
+        Some(LineKind::Body)
+    } else if (kind && has("payload")) || logs::is_bare_line(line) {
+        Some(LineKind::Codex)
+    } else if kind
+        && ["uuid", "sessionId", "messageId", "leafUuid"]
+            .into_iter()
+            .any(has)
+    {
+        Some(LineKind::ClaudeCode)
+    } else if line.get("role").is_some_and(Raw::is_string) {
+        Some(LineKind::Message)
+    } else if !kind && event(line).is_some() {
+        Some(LineKind::Event)
+    } else {
+        None
+    }
+}
+
+/// An event: a message and the state kept with it.
+fn event(line: Raw<'_>) -> Option<ItemSpan> {
+    let message = line.get("message")?;
+    let role = message.get("role")?;
+    let is_event = role.is_string() && message.get("content").is_some();
+    let time = message.get("timestamp").or_else(|| line.get("timestamp"));
+    is_event.then(|| ItemSpan {
+        outer: line.span(),
+        time_ms: time.and_then(time_of),
+        state: line
+            .get("state")
+            .filter(|state| state.is_object())
+            .map(Raw::span),
+        ..ItemSpan::bare(message.span())
+    })
+}
+
+/// Why nothing fits a document: what each format would have needed.
+fn unrecognised(raw: Raw<'_>) -> FormatError {
+    let found = if raw.is_object() {
+        let keys: Vec<_> = raw
+            .members()
+            .map(|(key, _)| format!("`{key}`"))
+            .take(6)
+            .collect();
+        format!(
+            "an object with {}",
+            if keys.is_empty() {
+                "no members".to_owned()
+            } else {
+                keys.join(", ")
+            }
+        )
+    } else {
+        raw.kind().to_owned()
+    };
+    FormatError::Unrecognised {
+        tried: vec![
+            format!("found {found}"),
+            "openai and anthropic need a list `messages`, or a bare list of messages".to_owned(),
+            "responses needs `input`".to_owned(),
+            "swe-agent needs a list `history`".to_owned(),
+            "tau2 needs a list `simulations`".to_owned(),
+            "claude-code needs lines with `type` and `uuid` or `sessionId`".to_owned(),
+            "codex needs lines with `type` and `payload`".to_owned(),
+            "lines needs a `role` in every line, or events with a `message`".to_owned(),
+        ],
+    }
+}
+
+/// A conversation being read.
+pub(super) struct Builder<'d> {
+    document: &'d Arc<str>,
+    /// How much of the document was read, see [`Conversation::document`].
+    pub(super) source_len: usize,
+    format: Format,
+    pub(super) items: Vec<ItemSpan>,
+    /// The texts of the system prompt, in order.
+    pub(super) system: Vec<String>,
+    tools: Option<Range<usize>>,
+    pub(super) model: Option<String>,
+    pub(super) logged: Vec<(usize, LoggedUsage)>,
+    warnings: Vec<String>,
+}
+
+impl<'d> Builder<'d> {
+    pub(super) fn new(document: &'d Arc<str>, format: Format) -> Self {
+        Self {
+            document,
+            source_len: document.len(),
+            format,
+            items: Vec::new(),
+            system: Vec::new(),
+            tools: None,
+            model: None,
+            logged: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(mut self, container: Container) -> Result<Conversation, FormatError> {
+        let document = self.document;
+        let raw = |span: &Range<usize>| Raw::trusted(document, span.clone());
+        let leading = self
+            .items
+            .iter()
+            .take_while(|item| {
+                // A log has lines of many kinds, and its system prompt is stored elsewhere.
+                let is_request = !matches!(container, Container::Log);
+                is_prompt(raw(&item.body)) || (is_request && is_setup(raw(&item.body)))
+            })
+            .count();
+        // In the whole history of a log, the item is one of the agent's summaries. Claude Code marks these in its own
+        // way.
+        let is_agents = |item: &ItemSpan| item.speaker == Speaker::Agent;
+        let is_claude_codes =
+            matches!(container, Container::Log) && self.format == Format::ClaudeCode;
+        let of_provider = match is_claude_codes || self.items.iter().any(is_agents) {
+            true => 0..0,
+            false => leading..self.items.len(),
+        };
+        let item = |at: usize| Some(raw(&self.items.get(at)?.body));
+        let all = newest(of_provider, item).map_or(leading, |newest| through(newest, item));
+        let items = self.items.split_off(all);
+        let compacted_items = self.items.split_off(leading).into_iter();
+        let compacted_items: Vec<_> = compacted_items.map(|item| item.body).collect();
+        let leading = all;
+        let system_items: Vec<_> = self.items.into_iter().map(|item| item.body).collect();
+        let tool_items: Vec<_> = (system_items.iter())
+            .filter_map(|item| tools_of(raw(item)))
+            .collect();
+        self.system.extend(
+            system_items
+                .iter()
+                .filter_map(|item| system_text(raw(item))),
+        );
+        let wire = items.iter().map(|item| WireItem {
+            raw: raw(&item.body),
+            continues: item.continues,
+            speaker: item.speaker,
+            time_ms: item.time_ms,
+        });
+        let mut messages =
+            read_items(self.format, wire, &mut HashMap::new()).map_err(|error| match error {
+                FormatError::Message { index, what } => FormatError::Message {
+                    index: index + leading,
+                    what,
+                },
+                other => other,
+            })?;
+        for message in &mut messages {
+            let item = items.get(message.items.start);
+            let state = item.and_then(|item| document.get(item.state.clone()?));
+            message.state = state.map(Arc::from);
+        }
+        let mut conversation = Conversation {
+            document: Arc::clone(document),
+            source_len: self.source_len,
+            format: self.format,
+            container,
+            system_items,
+            compacted_items,
+            items,
+            messages,
+            scattered: HashMap::new(),
+            system: (!self.system.is_empty()).then(|| self.system.join("\n\n")),
+            tools: self.tools.into_iter().chain(tool_items).collect(),
+            model: self.model,
+            usage: Vec::new(),
+            warnings: self.warnings,
+            damage: None,
+            history: None,
+        };
+        conversation.scattered = conversation.gather_scattered();
+        conversation.usage = conversation.gather_usage(&self.logged, leading);
+        Ok(conversation)
+    }
+}

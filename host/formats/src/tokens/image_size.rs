@@ -1,0 +1,130 @@
+//! The size of an image, read from the first bytes of its base64 text.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use imagesize::{ImageError, blob_size};
+
+/// How many bytes of the base64 text are decoded at first. Enough for every format but JPEG, whose size can
+/// follow long metadata.
+const HEAD: usize = 1 << 10;
+/// How many are decoded at most.
+const JPEG_HEAD: usize = 1 << 20;
+
+/// The width and height, in pixels, of a PNG, JPEG, GIF or WebP image given as base64 text or as a `data:`
+/// URL. `None` where the text is something else (a web address, say) or the header is damaged.
+pub fn image_size(base64: &str) -> Option<(u32, u32)> {
+    let data = match base64.strip_prefix("data:") {
+        Some(url) => url.split_once(',')?.1,
+        None => base64,
+    };
+    let size = match blob_size(&decode_head(data, HEAD)?) {
+        Err(ImageError::IoError(_)) => blob_size(&decode_head(data, JPEG_HEAD)?),
+        size => size,
+    };
+    let size = size.ok()?;
+    let (width, height) = (size.width.try_into().ok()?, size.height.try_into().ok()?);
+    (width > 0 && height > 0).then_some((width, height))
+}
+
+/// Decodes the first `limit` bytes of base64 text. Line breaks and the backslashes of escaped slashes are skipped.
+fn decode_head(data: &str, limit: usize) -> Option<Vec<u8>> {
+    let mut text: Vec<u8> = data
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace() && *byte != b'\\')
+        .take_while(|byte| *byte != b'=')
+        .take(limit)
+        .collect();
+    // Whole groups of four, so that neither padding nor a cut matters.
+    text.truncate(text.len() / 4 * 4);
+    STANDARD.decode(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn size(bytes: &[u8]) -> Option<(u32, u32)> {
+        image_size(&STANDARD.encode(bytes))
+    }
+
+    fn png_bytes(width: u32, height: u32) -> Vec<u8> {
+        let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+        bytes.extend(width.to_be_bytes());
+        bytes.extend(height.to_be_bytes());
+        bytes.extend([8, 6, 0, 0, 0]);
+        bytes
+    }
+
+    /// A JPEG whose frame header stands behind `metadata` bytes of APP2.
+    fn jpeg_bytes(width: u16, height: u16, metadata: usize) -> Vec<u8> {
+        let mut bytes = vec![0xFF, 0xD8];
+        let mut left = metadata;
+        while left > 0 {
+            let part = left.min(60_000);
+            bytes.extend([0xFF, 0xE2]);
+            bytes.extend((part as u16 + 2).to_be_bytes());
+            bytes.extend(vec![0xAB; part]);
+            left -= part;
+        }
+        bytes.extend([0xFF, 0xC2, 0, 17, 8]);
+        bytes.extend(height.to_be_bytes());
+        bytes.extend(width.to_be_bytes());
+        bytes.extend([3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1]);
+        bytes
+    }
+
+    #[test]
+    fn reads_every_format() {
+        assert_eq!(size(&png_bytes(1920, 1080)), Some((1920, 1080)));
+        assert_eq!(size(b"GIF89a\x40\x01\xf0\0\0\0\0"), Some((320, 240)));
+        assert_eq!(size(&jpeg_bytes(4032, 3024, 0)), Some((4032, 3024)));
+        assert_eq!(size(&jpeg_bytes(640, 480, 200_000)), Some((640, 480)));
+        let lossy = b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\x30\x01\0\x9d\x01\x2a\x80\x02\xe0\x01";
+        assert_eq!(size(lossy), Some((640, 480)));
+        let lossless = b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x7f\xc2\x77\x00\0\0";
+        assert_eq!(size(lossless), Some((640, 480)));
+        let extended = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x7f\x02\0\xdf\x01\0";
+        assert_eq!(size(extended), Some((640, 480)));
+    }
+
+    #[test]
+    fn reads_data_urls_and_wrapped_lines() {
+        let text = STANDARD.encode(png_bytes(100, 50));
+        assert_eq!(
+            image_size(&format!("data:image/png;base64,{text}")),
+            Some((100, 50))
+        );
+        let wrapped: Vec<&str> = text
+            .as_bytes()
+            .chunks(7)
+            .map(|c| std::str::from_utf8(c).unwrap_or(""))
+            .collect();
+        assert_eq!(image_size(&wrapped.join("\r\n")), Some((100, 50)));
+    }
+
+    #[test]
+    fn what_is_no_image_has_no_size() {
+        for text in [
+            "",
+            "data:",
+            "https://example.org/a.png",
+            "hello",
+            "汉字",
+            "iVBORw0KGgo=",
+        ] {
+            assert_eq!(image_size(text), None, "{text}");
+        }
+        assert_eq!(size(&png_bytes(0, 10)), None);
+        assert_eq!(size(&jpeg_bytes(1, 1, 0)[..8]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0usize..5, text in "\\PC{0,80}") {
+            let magic: [&[u8]; 5] = [b"", b"\x89PNG\r\n\x1a\n", b"GIF8", b"RIFF\0\0\0\0WEBPVP8X", b"\xff\xd8\xff"];
+            size(&[magic[kind], &bytes].concat());
+            image_size(&text);
+        }
+    }
+}

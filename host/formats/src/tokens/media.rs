@@ -1,0 +1,414 @@
+//! What images and documents cost, by each provider's published formula.
+
+use super::model_name::ModelName;
+
+/// Something in a message that is not text. Its base64 is never counted as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Media {
+    /// An image.
+    Image {
+        /// Width and height in pixels, where they are known ([`image_size`](super::image_size) reads them
+        /// from the data). An image of unknown size counts as 1024 by 1024.
+        size: Option<(u32, u32)>,
+        /// The requested level of detail.
+        detail: Detail,
+    },
+    /// A PDF, which models see page by page. A document in plain text is text: count it as such.
+    Document {
+        /// Its pages, where they are known; otherwise one for every 50 KB.
+        pages: Option<u32>,
+        /// Its size in bytes, decoded.
+        bytes: u64,
+    },
+    /// Anything else (audio, a file that is only named): counts as an image of unknown size.
+    Unknown,
+}
+
+/// OpenAI's `detail` of an image. Other providers have none, and count as `High`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// 512 by 512 pixels are enough.
+    Low,
+    /// As large as the model can see; also what `auto` comes to.
+    #[default]
+    High,
+}
+
+impl Detail {
+    /// Parses OpenAI's name for it; anything but `low` is `High`.
+    pub fn parse(detail: &str) -> Self {
+        if detail == "low" {
+            Self::Low
+        } else {
+            Self::High
+        }
+    }
+}
+
+const UNKNOWN_SIZE: (u32, u32) = (1024, 1024);
+
+/// Bytes of a PDF that make a page where the count is unknown: between a page of text (some 10 to 50 KB
+/// with its share of the fonts) and a scan (some 100 KB).
+const BYTES_PER_PAGE: u64 = 50_000;
+
+/// What a model charges for media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MediaPrices {
+    image: &'static ImageFormula,
+    tokens_per_page: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ImageFormula {
+    /// Anthropic: a token for each 28 by 28 pixels, scaled down to fit both limits first.
+    Anthropic { longest_edge: u32, most_tokens: u64 },
+    /// OpenAI: so much for the image and for each tile of 512 by 512 pixels.
+    Tiles { base: u64, tile: u64 },
+    /// OpenAI's smaller and newer models: patches of 32 by 32 pixels, scaled down to fit the most, each
+    /// worth some hundredths of a token.
+    Patches { most: u64, hundredths: u64 },
+    /// Gemini before version 3: 258, or 258 for each tile of 768 by 768 pixels.
+    GeminiTiles,
+    /// The same for every image.
+    Fixed(u64),
+}
+
+use ImageFormula::{Anthropic, Fixed, GeminiTiles, Patches, Tiles};
+
+/// Formulas by the beginning of the model's name; the longest that fits counts. Sources:
+/// - OpenAI: platform.openai.com, "Images and vision", calculating costs. For GPT-5 mini and nano and from
+///   GPT-5.2 on, what the API reports in fact, which the page had wrong
+///   (community.openai.com/t/1377015).
+/// - Gemini: ai.google.dev, "Understand and count tokens"; version 3: "Media resolution".
+const IMAGES: &[(&str, ImageFormula)] = &[
+    (
+        "gpt-4o",
+        Tiles {
+            base: 85,
+            tile: 170,
+        },
+    ),
+    (
+        "gpt-4o-mini",
+        Tiles {
+            base: 2833,
+            tile: 5667,
+        },
+    ),
+    (
+        "gpt-4-1",
+        Tiles {
+            base: 85,
+            tile: 170,
+        },
+    ),
+    (
+        "gpt-4-1-mini",
+        Patches {
+            most: 1536,
+            hundredths: 162,
+        },
+    ),
+    (
+        "gpt-4-1-nano",
+        Patches {
+            most: 1536,
+            hundredths: 246,
+        },
+    ),
+    (
+        "o1",
+        Tiles {
+            base: 75,
+            tile: 150,
+        },
+    ),
+    (
+        "o3",
+        Tiles {
+            base: 75,
+            tile: 150,
+        },
+    ),
+    (
+        "o4-mini",
+        Patches {
+            most: 1536,
+            hundredths: 172,
+        },
+    ),
+    (
+        "codex-mini",
+        Patches {
+            most: 1536,
+            hundredths: 172,
+        },
+    ),
+    (
+        "gpt-5",
+        Tiles {
+            base: 70,
+            tile: 140,
+        },
+    ),
+    (
+        "gpt-5-mini",
+        Patches {
+            most: 1536,
+            hundredths: 120,
+        },
+    ),
+    (
+        "gpt-5-nano",
+        Patches {
+            most: 1536,
+            hundredths: 150,
+        },
+    ),
+    (
+        "gpt-5-2",
+        Patches {
+            most: 1536,
+            hundredths: 120,
+        },
+    ),
+    (
+        "gpt-5-3",
+        Patches {
+            most: 1536,
+            hundredths: 120,
+        },
+    ),
+    (
+        "gpt-5-4",
+        Patches {
+            most: 2500,
+            hundredths: 120,
+        },
+    ),
+    (
+        "gpt-5-5",
+        Patches {
+            most: 2500,
+            hundredths: 120,
+        },
+    ),
+    (
+        "gpt-5-6",
+        Patches {
+            most: 2500,
+            hundredths: 120,
+        },
+    ),
+    (
+        "gpt-6",
+        Patches {
+            most: 2500,
+            hundredths: 120,
+        },
+    ),
+    ("gemini", Fixed(1120)),
+    ("gemini-1-5", GeminiTiles),
+    ("gemini-2-0", GeminiTiles),
+    ("gemini-2-5", GeminiTiles),
+];
+
+/// What OpenAI-compatible servers mostly imitate.
+const OTHER_IMAGES: ImageFormula = Tiles {
+    base: 85,
+    tile: 170,
+};
+
+/// Tokens of one page of a PDF, by the beginning of the model's name. Anthropic gives 1,500 to 3,000 for
+/// the text and adds the page as an image (platform.claude.com, "PDF support"); Gemini gives 258, from
+/// version 3 on 560.
+const PAGES: &[(&str, u32)] = &[
+    ("claude", 3000),
+    ("gemini", 560),
+    ("gemini-1-5", 258),
+    ("gemini-2-0", 258),
+    ("gemini-2-5", 258),
+];
+
+/// Text and a page image, at OpenAI's prices for them.
+const OTHER_PAGE: u32 = 2000;
+
+impl MediaPrices {
+    pub(super) fn of(model: &ModelName) -> Self {
+        // platform.claude.com, "Vision": the larger limits came with version 4.7.
+        let image = match model.claude_version() {
+            Some(version) if version >= (4, 7) => &Anthropic {
+                longest_edge: 2576,
+                most_tokens: 4784,
+            },
+            Some(_) => &Anthropic {
+                longest_edge: 1568,
+                most_tokens: 1568,
+            },
+            None => model.find_in(IMAGES).unwrap_or(&OTHER_IMAGES),
+        };
+        Self {
+            image,
+            tokens_per_page: model.find_in(PAGES).copied().unwrap_or(OTHER_PAGE),
+        }
+    }
+
+    pub(super) fn tokens(&self, media: &Media) -> u64 {
+        match *media {
+            Media::Image { size, detail } => {
+                self.image.tokens(size.unwrap_or(UNKNOWN_SIZE), detail)
+            }
+            Media::Document { pages, bytes } => {
+                let pages = pages.map_or(bytes.div_ceil(BYTES_PER_PAGE), u64::from);
+                pages.max(1).saturating_mul(u64::from(self.tokens_per_page))
+            }
+            Media::Unknown => self.image.tokens(UNKNOWN_SIZE, Detail::High),
+        }
+    }
+}
+
+impl ImageFormula {
+    fn tokens(&self, (width, height): (u32, u32), detail: Detail) -> u64 {
+        let (width, height) = (f64::from(width.max(1)), f64::from(height.max(1)));
+        match *self {
+            Anthropic {
+                longest_edge,
+                most_tokens,
+            } => {
+                let scale = (f64::from(longest_edge) / width.max(height)).min(1.0);
+                squares(width * scale, height * scale, 28.0).min(most_tokens)
+            }
+            Tiles { base, .. } if detail == Detail::Low => base,
+            Tiles { base, tile } => {
+                // Into 2048 by 2048, then the shorter side to 768.
+                let fit = (2048.0 / width.max(height)).min(1.0);
+                let shorter = (768.0 / (width.min(height) * fit)).min(1.0);
+                let scale = fit * shorter;
+                base + tile * squares(width * scale, height * scale, 512.0)
+            }
+            Patches { most, hundredths } => {
+                let patches = squares(width, height, 32.0);
+                let patches = if patches > most {
+                    shrunk_patches(width, height, most)
+                } else {
+                    patches
+                };
+                (patches * hundredths).div_ceil(100)
+            }
+            GeminiTiles if width <= 384.0 && height <= 384.0 => 258,
+            GeminiTiles => 258 * squares(width, height, 768.0),
+            Fixed(tokens) => tokens,
+        }
+    }
+}
+
+/// The squares of this size that cover an area.
+fn squares(width: f64, height: f64, size: f64) -> u64 {
+    // A rounding remainder of scaling does not count as another square.
+    let along = |length: f64| ((length / size) - 1e-6).ceil().max(1.0);
+    (along(width) * along(height)) as u64
+}
+
+/// The patches of an image that has too many, after OpenAI's rule: shrink to the budget, then a little
+/// more so that one side is whole patches.
+fn shrunk_patches(width: f64, height: f64, most: u64) -> u64 {
+    let shrink = (32.0 * 32.0 * most as f64 / (width * height)).sqrt();
+    let (across, down) = (width * shrink / 32.0, height * shrink / 32.0);
+    let whole = (across.floor() / across).min(down.floor() / down);
+    if whole > 0.0 {
+        squares(across * whole, down * whole, 1.0).min(most)
+    } else {
+        // A strip thinner than a patch.
+        most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn image(model: &str, width: u32, height: u32, detail: Detail) -> u64 {
+        MediaPrices::of(&ModelName::new(model)).tokens(&Media::Image {
+            size: Some((width, height)),
+            detail,
+        })
+    }
+
+    /// The examples on the providers' own pages.
+    #[test]
+    fn openai_examples() {
+        assert_eq!(image("gpt-4o", 1024, 1024, Detail::High), 765);
+        assert_eq!(image("gpt-4o", 2048, 4096, Detail::High), 1105);
+        assert_eq!(image("gpt-4o", 4096, 8192, Detail::Low), 85);
+        assert_eq!(
+            image("openai/gpt-4.1-2025-04-14", 128, 64, Detail::High),
+            255
+        );
+        assert_eq!(image("gpt-4o-mini", 128, 64, Detail::High), 8500);
+        assert_eq!(
+            image("gpt-4.1-mini", 1024, 1024, Detail::High),
+            1024 * 162 / 100 + 1
+        );
+        assert_eq!(
+            image("gpt-4.1-mini", 1800, 2400, Detail::High),
+            (1452u64 * 162).div_ceil(100)
+        );
+        assert_eq!(
+            image("gpt-5-mini", 1600, 1600, Detail::High),
+            (1521u64 * 120).div_ceil(100)
+        );
+        assert_eq!(image("gpt-5.4", 1600, 1600, Detail::High), 3000);
+    }
+
+    #[test]
+    fn anthropic_examples() {
+        assert_eq!(image("claude-sonnet-4-5", 200, 200, Detail::High), 64);
+        assert_eq!(image("claude-sonnet-4-5", 1000, 1000, Detail::High), 1296);
+        assert_eq!(image("claude-sonnet-4-5", 1092, 1092, Detail::Low), 1521);
+        assert_eq!(image("claude-sonnet-4-5", 8000, 8000, Detail::High), 1568);
+        assert_eq!(image("claude-sonnet-4-5", 8000, 80, Detail::High), 56);
+        assert_eq!(image("claude-opus-5", 8000, 8000, Detail::High), 4784);
+    }
+
+    #[test]
+    fn gemini_examples() {
+        assert_eq!(image("gemini-2.5-pro", 384, 384, Detail::High), 258);
+        assert_eq!(image("gemini-2.5-pro", 1536, 768, Detail::High), 516);
+        assert_eq!(
+            image("google/gemini-3-pro-preview", 4000, 4000, Detail::High),
+            1120
+        );
+    }
+
+    #[test]
+    fn documents_by_pages_or_size() {
+        let prices = MediaPrices::of(&ModelName::new("claude-opus-4-5"));
+        let document = |pages, bytes| prices.tokens(&Media::Document { pages, bytes });
+        assert_eq!(document(Some(10), 1), 30_000);
+        assert_eq!(document(None, 500_000), 30_000);
+        assert_eq!(document(None, 0), 3_000);
+        assert_eq!(document(Some(0), 0), 3_000);
+        assert!(document(None, u64::MAX) > 0);
+    }
+
+    #[test]
+    fn unknown_things_cost_something() {
+        let prices = MediaPrices::of(&ModelName::new("who-knows"));
+        let nameless = Media::Image {
+            size: None,
+            detail: Detail::High,
+        };
+        assert_eq!(prices.tokens(&Media::Unknown), 765);
+        assert_eq!(prices.tokens(&nameless), 765);
+    }
+
+    proptest! {
+        #[test]
+        fn every_image_costs_within_reason(width: u32, height: u32, which in 0usize..7) {
+            let model = ["gpt-4o", "gpt-4.1-nano", "gpt-5.4", "o3", "claude-opus-4-5", "claude-opus-5", "gemini-3"][which];
+            let tokens = image(model, width, height, Detail::High);
+            prop_assert!((1..=5000).contains(&tokens), "{}: {}", model, tokens);
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! From wire items to views: which items make one message, and which views a message holds.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::anatomy::{Anatomy, Piece, PieceKind, anatomy, media_within};
+use super::blobs::without_blobs;
+use super::json::{Raw, hash_text};
+use super::message::{Call, Media, Message};
+use super::seal::{Sealed, sealed_parts, unsealed_notice, unsealed_short};
+use super::{Format, FormatError};
+
+/// A wire item on its way to views.
+pub(super) struct WireItem<'a> {
+    pub(super) raw: Raw<'a>,
+    /// Whether it belongs to the same message as the item before it; only a log says so.
+    pub(super) continues: bool,
+    pub(super) speaker: Speaker,
+    /// When its line of a log was written, in milliseconds since the Unix epoch.
+    pub(super) time_ms: Option<i64>,
+}
+
+/// Who said an item of a log, if its line tells more than the role in the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Speaker {
+    /// The role in the message is right.
+    #[default]
+    Wire,
+    /// A reminder that the agent's program added. It is read with the role `system`.
+    Nobody,
+    /// A summary that the agent made of everything before it, at the place where the agent continues from it.
+    Summary,
+    /// The same summary in the whole history, where it replaces nothing. It is read as a message of the agent.
+    Agent,
+}
+
+/// The name that an agent's own summary has in the history.
+const AGENT_SUMMARY: &str = "compaction";
+
+/// Reads wire items, in order, into messages. `names` maps the ids of calls seen so far to their tools.
+pub(super) fn read_items<'a>(
+    format: Format,
+    items: impl Iterator<Item = WireItem<'a>>,
+    names: &mut HashMap<String, String>,
+) -> Result<Vec<Message>, FormatError> {
+    let mut messages = Vec::new();
+    let mut group: Vec<Anatomy<'a>> = Vec::new();
+    let mut first = 0;
+    let mut speaker = Speaker::Wire;
+    for (at, item) in items.enumerate() {
+        let mut next = anatomy(item.raw).map_err(|what| FormatError::message(at, what))?;
+        next.time_ms = item.time_ms.or(next.time_ms);
+        let joins = match (format, group.last()) {
+            (_, None) => true,
+            (_, Some(_)) if speaker != item.speaker => false,
+            (Format::OpenAiResponses | Format::Codex, Some(last)) => same_turn(last, &next),
+            (_, Some(_)) => item.continues,
+        };
+        if !joins {
+            push_group(&group, first, speaker, names, &mut messages);
+            group.clear();
+            first = at;
+        }
+        speaker = item.speaker;
+        group.push(next);
+    }
+    push_group(&group, first, speaker, names, &mut messages);
+    Ok(messages)
+}
+
+/// Whether an item of the Responses API carries on the assistant's turn that `last` belongs to:
+/// reasoning and what the provider ran itself, then the message, then the calls.
+fn same_turn(last: &Anatomy<'_>, next: &Anatomy<'_>) -> bool {
+    let rank = |item: &Anatomy<'_>| match item.pieces.first().map(|piece| &piece.kind) {
+        Some(PieceKind::Call(_)) if item.content.is_none() => 2,
+        _ if item.content.is_some() => 1,
+        _ => 0,
+    };
+    last.role == "assistant"
+        && next.role == "assistant"
+        && (rank(last) < rank(next) || (rank(last) == rank(next) && rank(last) != 1))
+}
+
+/// One view among those of a group of wire items that make up a message.
+pub(super) struct ViewSpan {
+    /// Its pieces, by their index in [`flatten`]'s order.
+    pub(super) pieces: Range<usize>,
+    /// Where the view begins in its first piece and ends in its last one, in bytes of their texts. Words of the host
+    /// may share a text with others.
+    pub(super) from: usize,
+    pub(super) until: Option<usize>,
+    /// Whether it is a tool result in a message of the user's.
+    pub(super) is_result: bool,
+    pub(super) is_summary: bool,
+}
+
+impl ViewSpan {
+    /// The range of the text of the piece `at`, `length` bytes long, that belongs to the view.
+    pub(super) fn within(&self, at: usize, length: usize) -> Range<usize> {
+        let from = if at == self.pieces.start {
+            self.from
+        } else {
+            0
+        };
+        let is_last = at + 1 == self.pieces.end;
+        let until = self.until.filter(|_| is_last).unwrap_or(length);
+        from.min(until)..until
+    }
+}
+
+/// The pieces of a group of items, each with the index of its item within the group.
+pub(super) fn flatten<'g, 'a>(group: &'g [Anatomy<'a>]) -> Vec<(usize, &'g Piece<'a>)> {
+    group
+        .iter()
+        .enumerate()
+        .flat_map(|(at, item)| item.pieces.iter().map(move |piece| (at, piece)))
+        .collect()
+}
+
+/// The views that a group of items holds: each tool result is one, what stands between them is one, and
+/// a summary that shares the message is one.
+pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
+    let mut views = Vec::new();
+    let mut start = 0;
+    for (at, (_, piece)) in pieces.iter().enumerate() {
+        if matches!(piece.kind, PieceKind::Result(_)) {
+            push_run(pieces, start..at, &mut views);
+            views.push(ViewSpan {
+                pieces: at..at + 1,
+                from: 0,
+                until: None,
+                is_result: true,
+                is_summary: false,
+            });
+            start = at + 1;
+        }
+    }
+    if start < pieces.len() || pieces.is_empty() {
+        push_run(pieces, start..pieces.len(), &mut views);
+    }
+    views
+}
+
+/// A piece, or a section of a text piece.
+struct Span {
+    piece: usize,
+    from: usize,
+    /// `None` if it ends with the piece.
+    until: Option<usize>,
+    kind: SpanKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SpanKind {
+    /// Anything but text.
+    Other,
+    Said,
+    Sealed(Sealed),
+}
+
+/// A run of pieces, with each text split at the beginning and end of the host's words.
+fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
+    // The host never lets a summary share a message with thinking: there the model repeats one.
+    let thinks = pieces.get(run.clone()).is_some_and(|run| {
+        run.iter()
+            .any(|(_, piece)| matches!(piece.kind, PieceKind::Thinking(_)))
+    });
+    let mut spans = Vec::new();
+    for piece in run {
+        let text = match pieces.get(piece).map(|(_, piece)| &piece.kind) {
+            Some(PieceKind::Text(text)) => text.string(),
+            _ => None,
+        };
+        let span = |from, until, kind| Span {
+            piece,
+            from,
+            until,
+            kind,
+        };
+        let Some(text) = text else {
+            spans.push(span(0, None, SpanKind::Other));
+            continue;
+        };
+        // Marks that a document quotes belong to the document.
+        let is_document = pieces
+            .get(piece)
+            .is_some_and(|(_, piece)| piece.is_document);
+        let sealed = match thinks || is_document {
+            true => Vec::new(),
+            false => sealed_parts(&text),
+        };
+        if sealed.is_empty() {
+            spans.push(span(0, None, SpanKind::Said));
+            continue;
+        }
+        let said = |from: usize, until: usize| {
+            let own = without_joiners(&text, from..until);
+            let is_blank = text
+                .get(own.clone())
+                .is_none_or(|own| own.trim().is_empty());
+            let ends = (own.end < text.len()).then_some(own.end);
+            // The host joins a summary to other words with an empty line, even if those are blank.
+            let is_joined = text.get(until.saturating_sub(2)..until) == Some("\n\n");
+            let says_nothing = from > 0 && until == text.len() && own.is_empty() && is_joined;
+            (!is_blank || says_nothing).then(|| span(own.start, ends, SpanKind::Said))
+        };
+        let mut from = 0;
+        for part in sealed {
+            spans.extend(said(from, part.range.start));
+            from = part.range.end;
+            spans.push(span(
+                part.range.start,
+                Some(part.until),
+                SpanKind::Sealed(part.kind),
+            ));
+        }
+        spans.extend(said(from, text.len()));
+    }
+    spans
+}
+
+/// The range of what is said between two of the host's texts, without the joiner on either side: a line end, an empty
+/// line or a space.
+fn without_joiners(text: &str, range: Range<usize>) -> Range<usize> {
+    let whole = text.get(range.clone()).unwrap_or("");
+    let mut own = whole;
+    let joiners = ["\r\n\r\n", "\n\n", "\r\n", "\n", " "];
+    if range.start > 0 {
+        own = joiners
+            .iter()
+            .find_map(|joiner| own.strip_prefix(joiner))
+            .unwrap_or(own);
+    }
+    let start = range.end - own.len();
+    if range.end < text.len() {
+        own = joiners
+            .iter()
+            .find_map(|joiner| own.strip_suffix(joiner))
+            .unwrap_or(own);
+    }
+    start..start + own.len()
+}
+
+/// Splits a run of pieces into views: one for each summary and notice of the host, and one for each stretch between
+/// them. The shorter form of a message is a view together with the pieces beside it that are not text.
+fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<ViewSpan>) {
+    if run.is_empty() && !pieces.is_empty() {
+        return;
+    }
+    let mut groups: Vec<Vec<Span>> = Vec::new();
+    for span in spans_of(pieces, run.clone()) {
+        let is_short = SpanKind::Sealed(Sealed::Short);
+        let joins = groups.last().is_some_and(|group| {
+            let has = |kind: SpanKind| group.iter().any(|span| span.kind == kind);
+            match (group.first().map(|span| span.kind), span.kind) {
+                (_, SpanKind::Sealed(Sealed::Summary | Sealed::Notice)) => false,
+                (Some(SpanKind::Sealed(Sealed::Summary | Sealed::Notice)), _) => false,
+                (_, SpanKind::Other) => true,
+                // The entire text of a shortened message.
+                (_, SpanKind::Said) => !has(is_short),
+                (_, SpanKind::Sealed(Sealed::Short)) => !has(is_short) && !has(SpanKind::Said),
+            }
+        });
+        match groups.last_mut() {
+            Some(group) if joins => group.push(span),
+            _ => groups.push(vec![span]),
+        }
+    }
+    let before = views.len();
+    views.extend(groups.iter().filter_map(|group| {
+        let (first, last) = (group.first()?, group.last()?);
+        Some(ViewSpan {
+            pieces: first.piece..last.piece + 1,
+            from: first.from,
+            until: last.until,
+            is_result: false,
+            is_summary: matches!(
+                first.kind,
+                SpanKind::Sealed(Sealed::Summary | Sealed::Notice)
+            ),
+        })
+    }));
+    if views.len() == before {
+        views.push(ViewSpan {
+            pieces: run,
+            from: 0,
+            until: None,
+            is_result: false,
+            is_summary: false,
+        });
+    }
+}
+
+/// The part of the text of the piece `at` that belongs to `view`.
+pub(super) fn own_text<'t>(view: &ViewSpan, at: usize, text: &'t str) -> &'t str {
+    text.get(view.within(at, text.len())).unwrap_or("")
+}
+
+fn push_group(
+    group: &[Anatomy<'_>],
+    first: usize,
+    speaker: Speaker,
+    names: &mut HashMap<String, String>,
+    messages: &mut Vec<Message>,
+) {
+    let Some(head) = group.first() else { return };
+    let pieces = flatten(group);
+    for (index, view) in view_spans(&pieces).into_iter().enumerate() {
+        let role = match speaker {
+            _ if view.is_result => "tool",
+            Speaker::Wire | Speaker::Summary => &head.role,
+            Speaker::Nobody => "system",
+            Speaker::Agent => "assistant",
+        };
+        let mut message = Message {
+            state: None,
+            role: role.to_owned(),
+            name: None,
+            text: String::new(),
+            thinking: String::new(),
+            opaque: String::new(),
+            calls: Vec::new(),
+            tool_call_id: None,
+            tool_name: None,
+            time_ms: group.iter().find_map(|item| item.time_ms),
+            kind: MessageKind::Original,
+            has_thinking: false,
+            is_error: false,
+            media: Vec::new(),
+            identity: 0,
+            items: first..first + group.len(),
+            view_index: index,
+        };
+        let unread = fill(&mut message, &view, group, &pieces);
+        for call in &message.calls {
+            names.insert(call.id.clone(), call.name.clone());
+        }
+        if message.tool_name.is_none() {
+            message.tool_name = message
+                .tool_call_id
+                .as_ref()
+                .and_then(|id| names.get(id).cloned());
+        }
+        message.kind = kind_of(
+            &mut message,
+            view.is_summary || (speaker == Speaker::Summary && !view.is_result),
+        );
+        if !view.is_result && !message.is_summary() {
+            message.name = match speaker {
+                Speaker::Agent => Some(AGENT_SUMMARY.to_owned()),
+                _ => group.iter().find_map(|item| item.name.clone()),
+            };
+        }
+        message.identity = identity(&message, &unread);
+        messages.push(message);
+    }
+}
+
+/// Fills in what the pieces of `view` hold; answers those whose content is in no field of the message.
+fn fill<'a>(
+    message: &mut Message,
+    view: &ViewSpan,
+    group: &[Anatomy<'a>],
+    pieces: &[(usize, &Piece<'a>)],
+) -> Vec<Raw<'a>> {
+    let mut unread = Vec::new();
+    let mut texts = 0;
+    let own = pieces
+        .iter()
+        .enumerate()
+        .skip(view.pieces.start)
+        .take(view.pieces.len());
+    for (at, (item, piece)) in own {
+        let mut media = Vec::new();
+        match &piece.kind {
+            PieceKind::Text(text) => {
+                if texts > 0 {
+                    message.text.push('\n');
+                }
+                let text = text.string().unwrap_or_default();
+                message.text.push_str(own_text(view, at, &text));
+                texts += 1;
+            }
+            PieceKind::Thinking(text) => {
+                message.has_thinking = true;
+                message.thinking.push_str(text);
+                if text.is_empty() {
+                    unread.push(piece.raw);
+                }
+            }
+            PieceKind::Call(call) => message.calls.push(Call {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                arguments: call.arguments_text(),
+            }),
+            PieceKind::Result(result) => {
+                message.text = result.text();
+                message.is_error = result.is_error;
+                message.tool_name = result.name.clone();
+                message.tool_call_id = Some(result.call_id.clone());
+                media = result.media();
+                unread.extend(result.content.filter(|_| !media.is_empty()));
+            }
+            PieceKind::Media(found) => {
+                media = vec![found.clone()];
+                unread.push(piece.raw);
+            }
+            PieceKind::Opaque => {
+                message.opaque.push_str(&without_blobs(piece.raw));
+                media = media_within(piece.raw);
+                unread.push(piece.raw);
+            }
+        }
+        message.opaque.push_str(&piece.beside());
+        let start = group.get(*item).map_or(0, |item| item.raw.span().start);
+        message.media.extend(media.into_iter().map(|found| Media {
+            item: message.items.start + item,
+            data: found.data.start.saturating_sub(start)..found.data.end.saturating_sub(start),
+            ..found
+        }));
+    }
+    unread
+}
+
+/// The kind of a message by its marks; the seal of a shortened one is taken off.
+fn kind_of(message: &mut Message, is_summary: bool) -> MessageKind {
+    if is_summary {
+        return match unsealed_notice(&message.text) {
+            Some(_) => MessageKind::Notice,
+            None => MessageKind::Summary,
+        };
+    }
+    if let Some(short) = unsealed_short(&message.text) {
+        message.text = short.to_owned();
+        return MessageKind::Replaced;
+    }
+    match message.role == "tool" && message.text == CLEARED_TOOL_OUTPUT {
+        true => MessageKind::Replaced,
+        false => MessageKind::Original,
+    }
+}
+
+/// The identity of a summary: in which message it stands, and in whose role, is the host's choice.
+pub fn summary_identity(text: &str) -> u128 {
+    let mut hash = Xxh3::new();
+    hash_text("summary", &mut hash);
+    hash_text(text.trim(), &mut hash);
+    hash.digest128()
+}
+
+fn identity(message: &Message, unread: &[Raw<'_>]) -> u128 {
+    let mut hash = Xxh3::new();
+    if message.is_summary() {
+        return summary_identity(&message.text);
+    }
+    for text in [&message.role, message.text.trim(), &message.thinking] {
+        hash_text(text, &mut hash);
+    }
+    for call in &message.calls {
+        hash_text(&call.id, &mut hash);
+        hash_text(&call.name, &mut hash);
+        match Raw::parse(&call.arguments) {
+            Ok(arguments) => arguments.hash_meaning(&mut hash),
+            Err(_) => hash_text(&call.arguments, &mut hash),
+        }
+    }
+    if let Some(name) = &message.name {
+        hash_text("name", &mut hash);
+        hash_text(name, &mut hash);
+    }
+    if let Some(id) = &message.tool_call_id {
+        hash_text(id, &mut hash);
+        hash.update(&[u8::from(message.is_error)]);
+    }
+    for raw in unread {
+        raw.hash_meaning(&mut hash);
+    }
+    hash.digest128()
+}

@@ -1,0 +1,42 @@
+//! Model providers: the calls behind an engine's `complete` and `complete_many`.
+//!
+//! [`resolve`] decides, from `auxiliary.compression` and from what the agent itself uses, which model
+//! answers, or why none does. It opens no connection and reads keys through the closure it is given:
+//! a key in the environment alone never makes the host call anyone. [`ModelClient`] makes the calls,
+//! from any thread, with time limits, retries and cancellation, and answers with text or with a typed
+//! [`ModelFailure`](contexture_engine_api::ModelFailure). Without the feature `network` no model ever
+//! answers ([`NoModel::NoNetwork`]), and everything is as it is offline.
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//! use contexture_providers::{ModelClient, ModelSettings, resolve};
+//! use contexture_engine_api::{FailureKind, ModelRequest};
+//!
+//! // `provider: auto`, and no agent to follow: no model, no network.
+//! let settings = ModelSettings::default();
+//! let resolved = resolve(&settings, None, false, &|name| std::env::var(name).ok())?;
+//! let client = ModelClient::new(resolved, settings.timeout, |text| text.into());
+//! let request = ModelRequest::new("summary", "Summarise.", "…", 500);
+//! let failure = client.complete(&request, &AtomicBool::new(false)).unwrap_err();
+//! assert_eq!(failure.kind, FailureKind::NoProvider);
+//! # Ok::<(), contexture_providers::ProviderError>(())
+//! ```
+
+mod client;
+mod configured;
+#[cfg_attr(
+    not(feature = "network"),
+    expect(dead_code, reason = "only a call reads the address and the key")
+)]
+mod endpoint;
+#[cfg_attr(not(feature = "network"), path = "no_network.rs")]
+mod network;
+mod resolve;
+mod settings;
+
+pub use client::{Ask, LentModel, Mask, ModelClient};
+pub use client::{Question, cancelled};
+pub use configured::{configured_agent, configured_client, resolve_configured};
+pub use endpoint::Endpoint;
+pub use resolve::{NoModel, ProviderError, Resolved, resolve};
+pub use settings::{AgentModel, Credentials, ModelSettings, Provider, ProviderChoice, Secret};

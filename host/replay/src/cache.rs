@@ -1,0 +1,130 @@
+//! A provider's prompt cache, simulated.
+
+use contexture_formats::prompt_cache::{Ttl, least_prefix};
+
+/// How the tokens of one prompt are billed: these two parts, and the rest as plain input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Billed {
+    /// Tokens that were read from the cache.
+    pub cached: u64,
+    /// Tokens that were written to it.
+    pub written: u64,
+}
+
+/// The prompt cache of one conversation: each request finds what its prompt shares with the one before,
+/// if that is not too long ago, and writes the rest. A read renews the lifetime.
+#[derive(Debug, Clone)]
+pub(crate) struct PromptCache {
+    /// The shortest prefix that is cached, in tokens.
+    least: u64,
+    lifetime_ms: i64,
+    last_use_ms: Option<i64>,
+}
+
+impl PromptCache {
+    /// An empty cache of this model's provider, that forgets what was not used for as long as `ttl` says.
+    pub(crate) fn new(model: &str, ttl: Ttl) -> Self {
+        Self {
+            least: least_prefix(model),
+            lifetime_ms: ttl.ms() as i64,
+            last_use_ms: None,
+        }
+    }
+
+    /// From the next request on it is written for as long as `ttl` says.
+    pub(crate) fn keep_for(&mut self, ttl: Ttl) {
+        self.lifetime_ms = ttl.ms() as i64;
+    }
+
+    /// Whether what was used last is still there at this time, in ms since the Unix epoch. Without a time none has
+    /// passed.
+    pub(crate) fn is_alive(&self, time_ms: Option<i64>) -> bool {
+        match (self.last_use_ms, time_ms) {
+            (Some(last), Some(now)) => now.saturating_sub(last) < self.lifetime_ms,
+            _ => true,
+        }
+    }
+
+    /// Bills one prompt of `prompt` tokens whose first `shared` tokens are also the beginning of the
+    /// prompt before it. Without a time (ms since the Unix epoch) no time has passed.
+    pub(crate) fn request(&mut self, prompt: u64, shared: u64, time_ms: Option<i64>) -> Billed {
+        let alive = self.is_alive(time_ms);
+        self.last_use_ms = time_ms.or(self.last_use_ms);
+        if prompt < self.least {
+            return Billed::default();
+        }
+        let cached = match shared.min(prompt) {
+            shared if alive && shared >= self.least => shared,
+            _ => 0,
+        };
+        Billed {
+            cached,
+            written: prompt - cached,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MINUTE: i64 = 60_000;
+
+    fn five_minutes() -> PromptCache {
+        PromptCache::new("gpt-5", Ttl::FiveMinutes)
+    }
+
+    fn billed(cached: u64, written: u64) -> Billed {
+        Billed { cached, written }
+    }
+
+    #[test]
+    fn the_shared_prefix_is_read_and_the_rest_written() {
+        let mut cache = five_minutes();
+        assert_eq!(cache.request(2_000, 0, None), billed(0, 2_000));
+        assert_eq!(cache.request(3_000, 2_000, None), billed(2_000, 1_000));
+    }
+
+    #[test]
+    fn the_lifetime_ends_on_the_dot_and_every_use_renews_it() {
+        let mut cache = five_minutes();
+        cache.request(2_000, 0, Some(0));
+        let just_before = cache.request(2_000, 2_000, Some(5 * MINUTE - 1));
+        assert_eq!(just_before.cached, 2_000);
+        let renewed = cache.request(2_000, 2_000, Some(9 * MINUTE));
+        assert_eq!(renewed.cached, 2_000);
+        let too_late = cache.request(2_000, 2_000, Some(14 * MINUTE));
+        assert_eq!(too_late, billed(0, 2_000));
+    }
+
+    #[test]
+    fn a_request_without_a_time_takes_none() {
+        let mut cache = five_minutes();
+        cache.request(2_000, 0, Some(0));
+        assert_eq!(cache.request(2_000, 2_000, None).cached, 2_000);
+        assert_eq!(cache.request(2_000, 2_000, Some(6 * MINUTE)).cached, 0);
+    }
+
+    #[test]
+    fn what_is_too_short_is_neither_read_nor_written() {
+        let mut cache = five_minutes();
+        assert_eq!(cache.request(1_023, 500, None), billed(0, 0));
+        assert_eq!(cache.request(1_500, 1_023, None), billed(0, 1_500));
+        assert_eq!(cache.request(1_500, 1_024, None), billed(1_024, 476));
+    }
+
+    proptest! {
+        #[test]
+        fn never_bills_more_than_the_prompt(
+            requests in prop::collection::vec((any::<u64>(), any::<u64>(), any::<Option<i64>>()), 0..20)
+        ) {
+            let mut cache = five_minutes();
+            for (prompt, shared, time) in requests {
+                let billed = cache.request(prompt, shared, time);
+                prop_assert!(billed.cached <= shared);
+                prop_assert!(u128::from(billed.cached) + u128::from(billed.written) <= u128::from(prompt));
+            }
+        }
+    }
+}

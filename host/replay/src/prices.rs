@@ -1,0 +1,218 @@
+//! What prompts cost.
+
+use contexture_formats::prompt_cache::Ttl;
+use contexture_formats::tokens::claude;
+use serde::Serialize;
+
+use super::figures::{CompactionCost, Prompts, Spent};
+
+/// What a write for an hour costs more than one for five minutes, as a ratio.
+const LONG: f64 = 2.0 / 1.25;
+
+/// Prices of prompt tokens, in US dollars a million.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prices {
+    /// What is neither read from the cache nor written to it.
+    pub input: f64,
+    /// What is read from the cache.
+    pub cached: f64,
+    /// What is written to the cache.
+    pub write: f64,
+    /// What is written for an hour, where the cache's lifetime is chosen.
+    pub write_long: f64,
+}
+
+/// A price that is none.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("{0} is no price: give US dollars for a million tokens, 0 or more, such as 3 or 0.30")]
+pub struct PriceError(pub f64);
+
+impl Prices {
+    /// The list prices of Anthropic's Sonnet models (platform.claude.com, "Pricing"): a write for five
+    /// minutes costs 1.25 times the input, one for an hour twice the input.
+    pub fn sonnet(ttl: Ttl) -> Self {
+        Self {
+            input: 3.0,
+            cached: 0.3,
+            write: match ttl {
+                Ttl::FiveMinutes => 3.75,
+                Ttl::OneHour => 6.0,
+            },
+            write_long: 6.0,
+        }
+    }
+
+    /// The list prices of a Claude model, as far as they are known (platform.claude.com, "Pricing").
+    pub fn of_model(model: &str, ttl: Ttl) -> Option<Self> {
+        let input = match claude(model)? {
+            ("opus", (4, 5..=8)) => 5.0,
+            ("opus", (3, 0) | (4, 0 | 1)) => 15.0,
+            ("sonnet", (3, 5 | 7) | (4, 0 | 5 | 6)) => 3.0,
+            ("haiku", (3, 5)) => 0.8,
+            ("haiku", (4, 5)) => 1.0,
+            _ => return None,
+        };
+        let write_long = input * 2.0;
+        Some(Self {
+            input,
+            cached: input / 10.0,
+            write: match ttl {
+                Ttl::FiveMinutes => input * 1.25,
+                Ttl::OneHour => write_long,
+            },
+            write_long,
+        })
+    }
+
+    /// The prices given, [`sonnet`](Self::sonnet)'s where none is. Without a price of its own a cached
+    /// token costs a tenth of the input, and a write costs as much as the input.
+    ///
+    /// # Errors
+    /// A price that is negative or not finite.
+    pub fn given(
+        input: Option<f64>,
+        cached: Option<f64>,
+        write: Option<f64>,
+        ttl: Ttl,
+    ) -> Result<Self, PriceError> {
+        let sonnet = Self::sonnet(ttl);
+        let prices = match (input, cached, write) {
+            (None, None, None) => sonnet,
+            _ => {
+                let input = input.unwrap_or(sonnet.input);
+                let write = write.unwrap_or(input);
+                Self {
+                    input,
+                    cached: cached.unwrap_or(input / 10.0),
+                    write,
+                    write_long: write * LONG,
+                }
+            }
+        };
+        match [prices.input, prices.cached, prices.write]
+            .into_iter()
+            .find(|price| !price.is_finite() || *price < 0.0)
+        {
+            Some(wrong) => Err(PriceError(wrong)),
+            None => Ok(prices),
+        }
+    }
+
+    /// What these prompts cost, in US dollars.
+    pub fn cost(&self, prompts: &Prompts) -> f64 {
+        let plain = prompts
+            .prompt_tokens
+            .saturating_sub(prompts.cached_tokens)
+            .saturating_sub(prompts.written_tokens);
+        let dollars = plain as f64 * self.input
+            + prompts.cached_tokens as f64 * self.cached
+            + (prompts.written_tokens - prompts.long_written_tokens) as f64 * self.write
+            + prompts.long_written_tokens as f64 * self.write_long;
+        dollars / 1e6
+    }
+
+    /// What the parts of the prompts cost; none where they are not known.
+    pub fn shares(&self, prompts: &Prompts) -> Option<Shares> {
+        let spent = &prompts.spent;
+        let write = self.mean_write(prompts);
+        let read = |tokens: u64| tokens as f64 * self.cached / 1e6;
+        let written = |tokens: u64| tokens as f64 * write / 1e6;
+        (*spent != Spent::default()).then(|| Shares {
+            fixed_usd: read(spent.fixed_read_tokens) + written(spent.fixed_written_tokens),
+            messages_read_usd: read(spent.messages_read_tokens),
+            new_usd: written(spent.new_written_tokens),
+            after_pauses_usd: written(spent.after_pauses_tokens),
+            rewritten_usd: written(spent.rewritten_tokens),
+        })
+    }
+
+    /// The compaction with what it cost, and what it saved until the next one, among these prompts.
+    pub(super) fn balanced(&self, prompts: &Prompts, cost: CompactionCost) -> CompactionCost {
+        let write = self.mean_write(prompts) / 1e6;
+        let read = self.cached / 1e6;
+        CompactionCost {
+            cost_usd: cost.rewritten_tokens as f64 * write,
+            saved_usd: cost.reads_saved_tokens as f64 * read
+                + cost.writes_saved_tokens as f64 * write,
+            ..cost
+        }
+    }
+
+    /// The mean price of a write, in US dollars a million.
+    fn mean_write(&self, prompts: &Prompts) -> f64 {
+        let long = prompts.long_written_tokens as f64 / prompts.written_tokens.max(1) as f64;
+        self.write * (1.0 - long) + self.write_long * long
+    }
+}
+
+/// Where the money for prompts went, in US dollars. What is neither read from the prompt cache nor written to it is in
+/// none of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// System prompt and tools: written once, then read.
+    pub fixed_usd: f64,
+    /// Messages, read.
+    pub messages_read_usd: f64,
+    /// Messages, written when they were new.
+    pub new_usd: f64,
+    /// Written once more after pauses.
+    pub after_pauses_usd: f64,
+    /// Written once more because of compactions.
+    pub rewritten_usd: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn each_part_has_its_price() {
+        let prompts = Prompts {
+            prompt_tokens: 6_000_000,
+            cached_tokens: 3_000_000,
+            written_tokens: 2_000_000,
+            ..Prompts::default()
+        };
+        let prices = Prices::given(Some(10.0), Some(1.0), Some(12.0), Ttl::default()).unwrap();
+        assert_eq!(prices.cost(&prompts), 10.0 + 3.0 + 24.0);
+        assert_eq!(
+            Prices::sonnet(Ttl::FiveMinutes).cost(&prompts),
+            3.0 + 0.9 + 7.5
+        );
+    }
+
+    #[test]
+    fn a_model_has_its_own_prices_and_an_unknown_one_none() {
+        let input = |model| Prices::of_model(model, Ttl::FiveMinutes).map(|prices| prices.input);
+        assert_eq!(input("claude-opus-4-5-20251101"), Some(5.0));
+        assert_eq!(input("anthropic/claude-opus-4.1"), Some(15.0));
+        assert_eq!(input("claude-haiku-4-5"), Some(1.0));
+        for unknown in ["claude-opus-6", "claude-latest", "gpt-5", ""] {
+            assert_eq!(input(unknown), None, "{unknown}");
+        }
+        for ttl in [Ttl::FiveMinutes, Ttl::OneHour] {
+            let sonnet = Prices::of_model("claude-sonnet-4-5", ttl);
+            assert_eq!(sonnet, Some(Prices::sonnet(ttl)));
+        }
+    }
+
+    #[test]
+    fn what_is_not_given_follows_from_what_is() {
+        let given = |input, cached, write, ttl| Prices::given(input, cached, write, ttl).unwrap();
+        let ttl = Ttl::FiveMinutes;
+        assert_eq!(given(None, None, None, ttl), Prices::sonnet(ttl));
+        assert_eq!(given(None, None, None, Ttl::OneHour).write, 6.0);
+        let own = given(Some(5.0), None, None, ttl);
+        assert_eq!((own.input, own.cached, own.write), (5.0, 0.5, 5.0));
+        let own = given(None, Some(0.0), Some(7.0), ttl);
+        assert_eq!((own.input, own.cached, own.write), (3.0, 0.0, 7.0));
+    }
+
+    #[test]
+    fn a_price_below_nothing_is_refused() {
+        for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(Prices::given(None, None, Some(wrong), Ttl::default()).is_err());
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Which engines exist, and which one runs. Nothing here runs any of their code.
+//!
+//! An engine is the built-in, a plugin (a folder with a `plugin.yaml` and a library beside it), or
+//! registered in this process. In-process code is fully trusted, so a plugin runs only when it is named, and
+//! only where nobody but the user and root may write it. Links are followed inside the plugin folder alone.
+
+mod library;
+mod manifest;
+mod resolve;
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use contexture_base::trust::check_writers;
+use contexture_config::Schema;
+use serde_json::Value;
+
+pub(crate) use library::Library;
+pub(crate) use manifest::asks_of;
+pub use manifest::{GENERATED, MANIFEST_FILE, Manifest, PluginProblem};
+pub use resolve::{Choice, Resolution, ResolveError, resolve};
+
+pub use contexture_base::trust::Untrusted;
+pub use contexture_config::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
+/// The engines besides the built-in one.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// The plugin folders, in search order.
+    pub folders: Vec<Folder>,
+    /// The plugins found there, usable or not, by folder and then by name.
+    pub plugins: Vec<Plugin>,
+    /// The engines registered in this process.
+    pub registered: Vec<RegisteredEngine>,
+}
+
+/// A folder that was searched for plugins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder {
+    /// The folder.
+    pub path: PathBuf,
+    /// The result of the search.
+    pub state: FolderState,
+}
+
+/// The result of searching a folder for plugins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FolderState {
+    /// It was searched.
+    Searched,
+    /// There is no such folder.
+    Missing,
+    /// It could not be read, with the system's message.
+    Unreadable(String),
+}
+
+/// A folder with a `plugin.yaml`.
+#[derive(Debug)]
+pub struct Plugin {
+    /// The folder's name, which is the engine's.
+    pub name: String,
+    /// The folder.
+    pub folder: PathBuf,
+    /// Whether it can be used.
+    pub state: PluginState,
+    /// Who else may write it.
+    pub warnings: Vec<String>,
+}
+
+/// Whether a plugin can be used.
+#[derive(Debug)]
+pub enum PluginState {
+    /// It has a library to load.
+    Ready {
+        /// Its manifest.
+        manifest: Manifest,
+        /// The library.
+        library: PathBuf,
+    },
+    /// It has no library yet.
+    NotBuilt {
+        /// Its manifest.
+        manifest: Manifest,
+        /// Where the library should be.
+        expected: PathBuf,
+    },
+    /// It cannot be used.
+    Broken(PluginProblem),
+}
+
+/// An engine registered in this process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RegisteredEngine {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it does.
+    pub description: String,
+    /// Who registered it: a crate or module.
+    pub owner: String,
+    /// The settings that it accepts; any, if it declares none.
+    pub settings: Schema,
+    /// The settings as it declares them: a JSON schema for each key.
+    pub declared_settings: Option<Value>,
+}
+
+impl Catalog {
+    /// Searches `dirs` for plugins; of two plugins with one name, the first in this order wins.
+    /// [`folders`](Self::folders) records folders that are missing or cannot be read.
+    pub fn scan(dirs: &[PathBuf], registered: Vec<RegisteredEngine>) -> Self {
+        let mut catalog = Self {
+            registered,
+            ..Self::default()
+        };
+        for dir in dirs {
+            if catalog.folders.iter().any(|folder| folder.path == *dir) {
+                continue;
+            }
+            let state = match plugins_in(dir) {
+                Ok(plugins) => {
+                    catalog.plugins.extend(plugins);
+                    FolderState::Searched
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => FolderState::Missing,
+                Err(error) => FolderState::Unreadable(error.to_string()),
+            };
+            catalog.folders.push(Folder {
+                path: dir.clone(),
+                state,
+            });
+        }
+        catalog
+    }
+
+    /// The names of all engines, without duplicates, the built-in first.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names = vec![BUILT_IN];
+        let plugins = self.plugins.iter().map(|plugin| plugin.name.as_str());
+        let registered = self.registered.iter().map(|engine| engine.name.as_str());
+        for name in plugins.chain(registered) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// A fingerprint of the plugin folders that changes when a plugin is installed, built or removed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PluginFiles(Vec<(PathBuf, SystemTime, u64)>);
+
+impl PluginFiles {
+    pub(crate) fn of(dirs: &[PathBuf]) -> Self {
+        let folders = dirs
+            .iter()
+            .flat_map(|dir| folders_in(dir).unwrap_or_default());
+        // A file that is replaced is renamed into place, which changes the folder's time. A file that is overwritten
+        // changes its own time.
+        let files = folders.flat_map(|folder| {
+            let within = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            let within = within.map(|entry| entry.path());
+            let is_its = |path: &PathBuf| {
+                let ending = path.extension().and_then(std::ffi::OsStr::to_str);
+                path.ends_with(MANIFEST_FILE) || ending == Some(std::env::consts::DLL_EXTENSION)
+            };
+            let own = within.filter(is_its).collect::<Vec<_>>();
+            std::iter::once(folder).chain(own)
+        });
+        let mut seen: Vec<_> = files
+            .filter_map(|path| {
+                let found = std::fs::metadata(&path).ok()?;
+                Some((path, found.modified().ok()?, found.len()))
+            })
+            .collect();
+        seen.sort();
+        Self(seen)
+    }
+}
+
+fn folders_in(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let folder = entry?.path();
+        if folder.join(MANIFEST_FILE).exists() {
+            folders.push(folder);
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+fn plugins_in(dir: &Path) -> std::io::Result<Vec<Plugin>> {
+    Ok(folders_in(dir)?
+        .into_iter()
+        .map(|folder| Plugin::inspect(dir, folder))
+        .collect())
+}
+
+impl Plugin {
+    fn inspect(dir: &Path, folder: PathBuf) -> Self {
+        let name = folder
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let mut warnings = Vec::new();
+        let state = Manifest::read(&folder, &name)
+            .and_then(|manifest| {
+                for path in [dir, &folder, &folder.join(MANIFEST_FILE)] {
+                    warnings.extend(check(dir, path)?);
+                }
+                let library = folder.join(&manifest.library);
+                if library.exists() {
+                    warnings.extend(check(dir, &library)?);
+                }
+                Ok(library_state(library, manifest))
+            })
+            .unwrap_or_else(PluginState::Broken);
+        Self {
+            name,
+            folder,
+            state,
+            warnings,
+        }
+    }
+}
+
+/// Refuses what somebody else may write, and what lies outside the plugin folder `dir`; a warning where its
+/// group may write it.
+fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
+    let unreadable = |cause| Untrusted::Unreadable {
+        path: path.to_owned(),
+        cause,
+    };
+    let target = std::fs::canonicalize(path).map_err(unreadable)?;
+    if !target.starts_with(std::fs::canonicalize(dir).map_err(unreadable)?) {
+        return Err(PluginProblem::LeadsOutside {
+            path: path.to_owned(),
+            folder: dir.to_owned(),
+            target,
+        });
+    }
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    Ok(check_writers(path, &metadata)?)
+}
+
+fn library_state(library: PathBuf, manifest: Manifest) -> PluginState {
+    match std::fs::metadata(&library) {
+        Ok(found) if found.is_file() => PluginState::Ready { manifest, library },
+        Ok(_) => PluginState::Broken(PluginProblem::NotAFile { library }),
+        Err(error) if error.kind() == ErrorKind::NotFound => PluginState::NotBuilt {
+            manifest,
+            expected: library,
+        },
+        Err(cause) => PluginState::Broken(PluginProblem::Untrusted(Untrusted::Unreadable {
+            path: library,
+            cause,
+        })),
+    }
+}
+
+impl fmt::Display for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folder = self.folder.display();
+        match &self.state {
+            PluginState::Ready { manifest, .. } => {
+                write!(f, "{} {} (plugin in {folder})", self.name, manifest.version)
+            }
+            PluginState::NotBuilt { expected, .. } => {
+                write!(
+                    f,
+                    "{} (plugin, not built: there is no {}; `contexture plugins build` builds it)",
+                    self.name,
+                    expected.display()
+                )
+            }
+            PluginState::Broken(problem) => write!(f, "{} (broken plugin: {problem})", self.name),
+        }
+    }
+}
+
+impl fmt::Display for RegisteredEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} (registered by {})",
+            self.name, self.version, self.owner
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn every_folder_with_a_manifest_is_listed_in_its_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let library = |stem: &str| {
+            let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+            format!("{prefix}{stem}{suffix}")
+        };
+        put(
+            "ready/plugin.yaml",
+            "name: ready\nversion: \"1\"\nlibrary: other\n",
+        );
+        put(&format!("ready/{}", library("other")), "");
+        put(
+            "source-only/plugin.yaml",
+            "name: source-only\nversion: \"1\"\n",
+        );
+        put("source-only/src/lib.rs", "");
+        put("Bad Name/plugin.yaml", "name: x\nversion: \"1\"\n");
+        put("folder/plugin.yaml", "name: folder\nversion: \"1\"\n");
+        std::fs::create_dir(dir.path().join("folder").join(library("folder"))).unwrap();
+        put("no-plugin/README.md", "");
+        put("plugin.yaml", "name: loose\nversion: \"1\"\n");
+
+        let missing = dir.path().join("missing");
+        let file = dir.path().join("plugin.yaml");
+        let dirs = [dir.path().to_owned(), missing, file, dir.path().to_owned()];
+        let catalog = Catalog::scan(&dirs, vec![]);
+        let states: Vec<_> = catalog
+            .plugins
+            .iter()
+            .map(|plugin| (plugin.name.as_str(), plugin.to_string()))
+            .collect();
+        let names: Vec<_> = states.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["Bad Name", "folder", "ready", "source-only"]);
+        assert!(states[0].1.contains("is not named like an engine"));
+        assert!(states[1].1.contains("is not a file"));
+        assert!(matches!(
+            catalog.plugins[2].state,
+            PluginState::Ready { .. }
+        ));
+        assert!(states[3].1.contains("not built: there is no"));
+        assert_eq!(
+            catalog.folders.len(),
+            3,
+            "a folder given twice is searched once"
+        );
+        assert_eq!(catalog.folders[1].state, FolderState::Missing);
+        assert!(matches!(
+            catalog.folders[2].state,
+            FolderState::Unreadable(_)
+        ));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_library_may_be_a_link_inside_the_folder_and_a_dead_link_is_not_built() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("plugins/x");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("plugin.yaml"), "name: x\nversion: \"1\"\n").unwrap();
+        let target = dir.path().join("plugins/target");
+        let link = folder.join(format!(
+            "{}x{}",
+            std::env::consts::DLL_PREFIX,
+            std::env::consts::DLL_SUFFIX
+        ));
+        std::os::unix::fs::symlink(&target, link).unwrap();
+        let scan = || Catalog::scan(&[dir.path().join("plugins")], vec![]);
+        assert!(matches!(
+            scan().plugins[0].state,
+            PluginState::NotBuilt { .. }
+        ));
+        std::fs::write(&target, "").unwrap();
+        assert!(matches!(scan().plugins[0].state, PluginState::Ready { .. }));
+
+        std::fs::remove_file(&target).unwrap();
+        let outside = dir.path().join("outside");
+        std::fs::write(&outside, "").unwrap();
+        std::os::unix::fs::symlink(&outside, &target).unwrap();
+        let told = scan().plugins[0].to_string();
+        assert!(told.contains("leads out of"), "{told}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_somebody_else_may_write_is_refused_and_what_a_group_may_is_a_warning() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+        const ANOTHER: u32 = 65_534;
+
+        let dir = tempfile::tempdir().unwrap();
+        let plugins = dir.path().join("plugins");
+        let folder = plugins.join("x");
+        std::fs::create_dir_all(&folder).unwrap();
+        let library = folder.join(format!(
+            "{}x{}",
+            std::env::consts::DLL_PREFIX,
+            std::env::consts::DLL_SUFFIX
+        ));
+        let manifest = folder.join(MANIFEST_FILE);
+        std::fs::write(&manifest, "name: x\nversion: \"1\"\n").unwrap();
+        std::fs::write(&library, "").unwrap();
+        let places = [&plugins, &folder, &manifest, &library];
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        places.iter().for_each(|path| set(path, 0o755));
+        let scan = || {
+            Catalog::scan(std::slice::from_ref(&plugins), vec![])
+                .plugins
+                .remove(0)
+        };
+        assert_eq!(scan().warnings, Vec::<String>::new());
+        for path in places {
+            set(path, 0o757);
+            let told = scan().to_string();
+            assert!(
+                told.contains(&format!("`chmod o-w '{}'`", path.display())),
+                "{told}"
+            );
+            set(path, 0o775);
+            let plugin = scan();
+            assert!(
+                matches!(plugin.state, PluginState::Ready { .. }),
+                "{plugin}"
+            );
+            let warned = plugin.warnings.first().is_some_and(|warning| {
+                warning.contains(&format!("`chmod g-w '{}'`", path.display()))
+            });
+            // Who is in the group that runs the tests is the machine's.
+            let text = |file| std::fs::read_to_string(file).unwrap();
+            let found = std::fs::metadata(path).unwrap();
+            let others = contexture_base::trust::has_others(
+                found.gid(),
+                found.uid(),
+                &text("/etc/group"),
+                &text("/etc/passwd"),
+            );
+            assert_eq!(warned, others, "{:?}", plugin.warnings);
+            set(path, 0o755);
+            let own = std::fs::metadata(path).unwrap().uid();
+            if chown(path, Some(ANOTHER), None).is_err() {
+                println!(
+                    "skipped: only root can give {} to another user",
+                    path.display()
+                );
+                continue;
+            }
+            let told = scan().to_string();
+            let mends = format!(
+                "belongs to the user {ANOTHER}, and what is in it runs as you or decides what does: `sudo chown -R {own} '"
+            );
+            assert!(
+                told.contains(&(mends + &path.display().to_string())),
+                "{told}"
+            );
+            chown(path, Some(own), None).unwrap();
+        }
+    }
+}
