@@ -707,7 +707,7 @@ const WITHOUT_RECORD: [(&[&str], &str); 6] = [
             "--dry-run",
             "--force",
         ],
-        "60 messages",
+        "messages, ",
     ),
     (&["import", "chat.json", "--session", "s"], "\"session\""),
 ];
