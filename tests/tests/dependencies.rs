@@ -1,4 +1,5 @@
-//! Every dependency is one that `deny.toml` allows: its licence, its source, and that it is not banned.
+//! Every dependency is one that `deny.toml` allows: its licence, its source, and that it is not banned. A part of the host
+//! uses only parts that stand below it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::process::Command;
@@ -134,6 +135,39 @@ fn every_dependency_is_one_that_deny_toml_allows() {
         }
     }
     assert!(wrong.is_empty(), "deny.toml does not allow {wrong:#?}");
+}
+
+/// The parts of the host, each above those that it may use.
+const LAYERS: [&str; 8] = [
+    "contexture-base",
+    "contexture-formats",
+    "contexture-config",
+    "contexture-providers",
+    "contexture-runtime",
+    "contexture-session",
+    "contexture-replay",
+    "contexture",
+];
+
+#[test]
+fn a_part_of_the_host_uses_what_stands_below_it() {
+    let layer = |name: &Value| LAYERS.iter().position(|layer| name == *layer);
+    let mut seen = 0;
+    for package in &packages() {
+        let Some(own) = layer(&package["name"]) else {
+            continue;
+        };
+        seen += 1;
+        for used in package["dependencies"].as_array().unwrap() {
+            let (own_name, used_name) = (&package["name"], &used["name"]);
+            let is_below = layer(used_name).is_none_or(|layer| layer < own);
+            assert!(
+                is_below || !used["kind"].is_null(),
+                "{own_name} uses {used_name}"
+            );
+        }
+    }
+    assert_eq!(seen, LAYERS.len());
 }
 
 #[test]
