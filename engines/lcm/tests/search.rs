@@ -610,6 +610,23 @@ fn what_has_no_time_of_its_own_counts_by_its_arrival_and_says_so() {
 }
 
 #[test]
+fn what_is_said_after_the_clock_was_years_ahead_is_found_by_its_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.open_session("s", 0).unwrap();
+    let (in_2099, in_2026) = (4_080_000_000_000, 1_790_000_000_000);
+    for (id, now_ms) in [(1, in_2099), (2, in_2026), (3, in_2026 + 1)] {
+        let view = MessageView::new(MessageId(id), "user").with_text("word");
+        store
+            .deliver(session, &Delivery::new(&[view], id), now_ms)
+            .unwrap();
+    }
+    let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, "word")));
+    (query.until_ms, query.sort) = (Some(in_2026 + 1), Some(Sort::Oldest));
+    assert_eq!(ids(&search(&store, &query).unwrap()), [2, 3]);
+}
+
+#[test]
 fn what_a_cut_left_is_found_and_marked() {
     let (_directory, store, session) = store_of(&texts(&["kept word", "left word"]));
     store.cut(session, Some(MessageId(0))).unwrap();

@@ -25,6 +25,8 @@ use crate::tools;
 
 /// A block is filled up to this many bytes.
 const BLOCK_BYTES: usize = 48 * 1024;
+/// A clock that was set back by more, in milliseconds, was wrong before.
+const DAY_MS: i64 = 86_400_000;
 
 /// How many messages await the index before a batch is worth it.
 pub(crate) const INDEX_BATCH: u32 = 256;
@@ -523,22 +525,13 @@ fn insert_messages(
     new: &[Prepared<'_>],
 ) -> Result<i64, StoreError> {
     let mut order_at = cursor.order_at;
-    // The clock was ahead, perhaps by years, and is right again: nothing arrived later than now. Otherwise a search with
-    // `until` would not find what arrives from here on.
-    if let Some(now) = arrival.filter(|now| *now < order_at) {
-        transaction
-            .prepare_cached(
-                "UPDATE messages SET order_at = ?3 WHERE id >= ?1 AND id < ?2 AND order_at > ?3",
-            )?
-            .execute([
-                Key::new(session, 0).0,
-                Key::new(session, cursor.next).0,
-                now,
-            ])?;
+    // The clock was ahead, perhaps by years, and is right again. Otherwise a search with `until` would not find what
+    // arrives from here on.
+    if let Some(now) = arrival.filter(|now| order_at > now.saturating_add(DAY_MS)) {
         order_at = now;
     }
     for (message, ordinal) in new.iter().zip(cursor.next..) {
-        // Never decreases, so that order by time and order of arrival agree.
+        // Otherwise it never decreases, so that order by time and order of arrival agree.
         order_at = order_at.max(message.view.time().or(arrival).unwrap_or(order_at));
         insert_message(transaction, session, ordinal, order_at, message)?;
     }
