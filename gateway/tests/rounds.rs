@@ -308,7 +308,7 @@ async fn a_hidden_round_that_does_not_fit_is_sent_again_smaller() {
             let words = "words of a long story ".repeat(100);
             agent.ask(&format!("{number} {words}"), "").await;
         }
-        let (said, window) = overflows_in_a_hidden_round(&stage, &mut agent).await;
+        let (said, window) = overflows_in_a_hidden_round(stage, &mut agent).await;
         let at = format!("{api:?} {stream}: {}", said.raw);
         assert!(said.ended && said.text.ends_with("It is 4711."), "{at}");
         let overflows = stage.provider.overflows().len();
@@ -333,7 +333,7 @@ async fn a_hidden_round_that_does_not_fit_is_sent_again_smaller() {
 async fn a_hidden_round_that_cannot_fit_ends_in_the_providers_words() {
     each(stage, "", async |stage, _gateway, mut agent| {
         let (api, stream) = (agent.api, agent.stream);
-        let (said, _) = overflows_in_a_hidden_round(&stage, &mut agent).await;
+        let (said, _) = overflows_in_a_hidden_round(stage, &mut agent).await;
         let at = format!("{api:?} {stream}: {}", said.raw);
         let error = match stream {
             true => agent::events(&said.raw).pop().unwrap(),
