@@ -74,26 +74,95 @@
 //! ([`tokens`]), prompt cache markers ([`prompt_cache`]), and recorded conversations played through engines
 //! ([`replay`]).
 
-/// Which engines there are, and which one runs. Looking runs none of their code.
-pub mod catalog {
-    pub use contexture_runtime::catalog::*;
-    pub use contexture_runtime::manifest_of;
-}
 mod gateway_token;
 mod host;
 
+/// Which engines there are, and which one runs. Looking runs none of their code.
+pub mod catalog {
+    #[doc(inline)]
+    pub use contexture_runtime::catalog::*;
+    #[doc(inline)]
+    pub use contexture_runtime::manifest_of;
+}
+
+/// `config.yaml`: its keys, reading it, checking it and showing it. Begin at [`Config`](config::Config).
+pub mod config {
+    #[doc(inline)]
+    pub use contexture_config::{
+        Auxiliary, AuxiliaryModel, Compression, Config, ConfigError, Context, DocumentError,
+        Effective, Env, Finding, Gateway, GatewayMode, Hygiene, Isolation, KeyPath, Loaded,
+        Location, Model, OnFailure, OnLoadFailure, OnMissing, Origin, PathStep, Plugins, Problem,
+        PromptCaching, Provider, Schema, SchemaError, Setting, Supervision, Timing, Transcript,
+        TranscriptMode, Upstream, with_text,
+    };
+}
+
+/// The engines of a process: found, loaded once, and opened for sessions under supervision. Begin at
+/// [`Engines`](engines::Engines).
+pub mod engines {
+    #[doc(inline)]
+    pub use contexture_runtime::engines::{
+        CallError, EngineHealth, Engines, HealthState, NameTaken, OpenError, Opened, Source,
+        catalog, load_plugin, look_for_engine_host_in, register_context_engine, registered_engines,
+    };
+}
+
+/// Wire formats: conversations in, as engines see them, and out again. Begin at [`read`](formats::read).
+pub mod formats {
+    #[doc(inline)]
+    pub use contexture_formats::{
+        Call, Conversation, Converted, Format, FormatError, Media, MediaKind, Message, PlanEntry,
+        RecordedUsage, RenderPlan, WireBody, is_compaction_item, item_lines, parse_messages, read,
+        read_bytes, render_all, split, with_tools,
+    };
+}
+
+/// Markers for a provider's prompt cache. Begin at [`apply`](prompt_cache::apply).
+pub mod prompt_cache {
+    #[doc(inline)]
+    pub use contexture_formats::prompt_cache::{
+        Breakpoint, BreakpointTarget, CacheProvider, CacheStatus, CacheTtl, DisabledReason,
+        MarkError, Marked, Shape, Ttl, apply, decide, provider_at, remove,
+    };
+}
+
+/// Model calls: which model a configuration means, and asking it. Begin at [`resolve`](providers::resolve) and
+/// [`ModelClient`](providers::ModelClient).
+pub mod providers {
+    #[doc(inline)]
+    pub use contexture_providers::{
+        AgentModel, Ask, Credentials, Endpoint, LentModel, Mask, ModelClient, ModelSettings,
+        NoModel, Provider, ProviderChoice, ProviderError, Resolved, Secret, configured_agent,
+        configured_client, resolve, resolve_configured,
+    };
+}
+
+/// One conversation, its window, and the engine that keeps it small. Begin at [`Session`].
+pub mod session {
+    #[doc(inline)]
+    pub use contexture_session::{
+        AgentWindow, BackgroundAnswer, BackgroundBy, BackgroundWork, BodyMessage, Canceller,
+        Compact, CompactionReport, Comparison, Delivered, Hold, OutcomeKind, Peers, Placed, Record,
+        RecordError, RecordRepair, Revision, Session, SessionError, SessionOptions, Turn,
+        TurnOptions, Unrelated, Window,
+    };
+}
+
+/// Token counts for the windows of models. Begin at [`TokenCounter`](tokens::TokenCounter).
+pub mod tokens {
+    #[doc(inline)]
+    pub use contexture_formats::tokens::{ModelWindow, TokenCounter, estimate, known_window};
+}
+
 pub use contexture_base::PerProcess;
-pub use contexture_config as config;
 pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
-pub use contexture_formats::{self as formats, prompt_cache, tokens};
-pub use contexture_providers as providers;
 pub use contexture_replay as replay;
-pub use contexture_runtime::engines;
 pub use contexture_secrets::mask_secrets;
+#[doc(inline)]
 pub use contexture_session::{
-    self as session, BodyMessage, Canceller, Compact, CompactionReport, OutcomeKind, Session,
-    SessionError, Turn, TurnOptions, Unrelated,
+    BodyMessage, Canceller, Compact, CompactionReport, OutcomeKind, Session, SessionError, Turn,
+    TurnOptions, Unrelated,
 };
 pub use gateway_token::{GatewayToken, TokenError};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
