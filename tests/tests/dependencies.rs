@@ -1,7 +1,9 @@
-//! Every dependency is one that `deny.toml` allows: its licence, its source, and that it is not banned. A part of the host
-//! uses only parts that stand below it.
+//! What depends on what: every dependency is one that `deny.toml` allows (its licence, its source, and that it is not
+//! banned), no crate of the host depends on one above it, and modules of a crate do not depend on each other in circles.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use regex::Regex;
@@ -137,39 +139,6 @@ fn every_dependency_is_one_that_deny_toml_allows() {
     assert!(wrong.is_empty(), "deny.toml does not allow {wrong:#?}");
 }
 
-/// The parts of the host, each above those that it may use.
-const LAYERS: [&str; 8] = [
-    "contexture-base",
-    "contexture-formats",
-    "contexture-config",
-    "contexture-providers",
-    "contexture-runtime",
-    "contexture-session",
-    "contexture-replay",
-    "contexture",
-];
-
-#[test]
-fn a_part_of_the_host_uses_what_stands_below_it() {
-    let layer = |name: &Value| LAYERS.iter().position(|layer| name == *layer);
-    let mut seen = 0;
-    for package in &packages() {
-        let Some(own) = layer(&package["name"]) else {
-            continue;
-        };
-        seen += 1;
-        for used in package["dependencies"].as_array().unwrap() {
-            let (own_name, used_name) = (&package["name"], &used["name"]);
-            let is_below = layer(used_name).is_none_or(|layer| layer < own);
-            assert!(
-                is_below || !used["kind"].is_null(),
-                "{own_name} uses {used_name}"
-            );
-        }
-    }
-    assert_eq!(seen, LAYERS.len());
-}
-
 #[test]
 fn an_expression_is_read_as_strictly_as_it_is_meant() {
     let rules = Rules::read();
@@ -191,4 +160,239 @@ fn an_expression_is_read_as_strictly_as_it_is_meant() {
     ] {
         assert!(!strict(refused), "{refused}");
     }
+}
+
+/// The crates that the host consists of, the lowest first. Each may depend on those before it.
+const HOST_CRATES: [&str; 8] = [
+    "contexture-base",
+    "contexture-formats",
+    "contexture-config",
+    "contexture-providers",
+    "contexture-runtime",
+    "contexture-session",
+    "contexture-replay",
+    "contexture",
+];
+
+#[test]
+fn no_crate_of_the_host_depends_on_one_above_it() {
+    let packages = packages();
+    let rank = |name: &str| HOST_CRATES.iter().position(|one| *one == name);
+    let mut seen = 0;
+    for package in packages
+        .iter()
+        .filter(|package| package["source"].is_null())
+    {
+        let name = package["name"].as_str().unwrap();
+        let path = package["manifest_path"].as_str().unwrap();
+        let is_below = ["/engine-api/", "/contract/", "/engines/", "/plugins/"]
+            .iter()
+            .any(|folder| path.contains(folder));
+        let own = rank(name);
+        seen += usize::from(own.is_some());
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            if !dependency["kind"].is_null() {
+                continue;
+            }
+            let Some(other) = rank(on) else { continue };
+            assert!(!is_below, "{name} depends on the host: {on}");
+            assert!(own.is_none_or(|own| other < own), "{name} depends on {on}");
+            // Everything else uses the facade.
+            assert!(
+                own.is_some() || on == "contexture",
+                "{name} depends on {on}"
+            );
+        }
+    }
+    assert_eq!(seen, HOST_CRATES.len());
+}
+
+/// The modules that depend on each other in circles, by the folder of their crate. A circle that is gone leaves this
+/// list, and nothing joins it.
+const CIRCLES: &[(&str, &[&[&str]])] = &[
+    ("cli", &[&["config", "doctor", "engines"]]),
+    (
+        "engine-api",
+        &[&[
+            "abi",
+            "about",
+            "background",
+            "compaction",
+            "definition",
+            "delivery",
+            "engine",
+            "error",
+            "message",
+            "model",
+            "protocol",
+            "services",
+            "transcript",
+        ]],
+    ),
+    (
+        "engines/lcm",
+        &[&[
+            "error",
+            "search",
+            "session_state",
+            "store",
+            "stored_views",
+            "tools",
+        ]],
+    ),
+    ("host/config", &[&["check", "schema", "secrets"]]),
+    (
+        "host/formats",
+        &[
+            &[
+                "anatomy",
+                "blobs",
+                "body",
+                "conversation",
+                "log_history",
+                "logs",
+                "plan",
+                "reader",
+                "recorded_usage",
+                "rewrite",
+                "splice",
+                "views",
+            ],
+            &["convert", "log_writer"],
+        ],
+    ),
+    (
+        "host/providers",
+        &[&["client", "network"], &["endpoint", "resolve", "settings"]],
+    ),
+    (
+        "host/session",
+        &[
+            &[
+                "engine_transcript",
+                "history",
+                "hold",
+                "record",
+                "resume",
+                "services",
+            ],
+            &["slot", "window"],
+        ],
+    ),
+];
+
+#[test]
+fn modules_do_not_depend_on_each_other_in_circles() {
+    let crates = [
+        "cli",
+        "contract",
+        "engine-api",
+        "engines/lcm",
+        "gateway",
+        "host/base",
+        "host/config",
+        "host/formats",
+        "host/providers",
+        "host/replay",
+        "host/runtime",
+        "host/session",
+    ];
+    for folder in crates {
+        let found = circles(&uses(&Path::new(ROOT).join(folder).join("src")));
+        let known = CIRCLES.iter().find(|(of, _)| *of == folder);
+        let known = known.map_or(&[][..], |(_, circles)| circles);
+        assert_eq!(found, known, "{folder}");
+    }
+}
+
+/// The modules at the root of a crate, each with those of them that it names outside its tests. What stands in the root
+/// itself is not followed: it declares all of them.
+fn uses(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let stem = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+    let listed = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let comments = Regex::new(r"//[^\n]*").unwrap();
+    let names = Regex::new(r"\bcrate::(?:\{([^;]*?)\};|(\w+))").unwrap();
+    let in_braces = Regex::new(r"(?:^|,)\s*(\w+)").unwrap();
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut pending: Vec<_> = listed(src).into_iter().map(|path| (path, 1)).collect();
+    while let Some((path, depth)) = pending.pop() {
+        if stem(&path) == "tests" {
+            continue;
+        }
+        if path.is_dir() {
+            pending.extend(listed(&path).into_iter().map(|path| (path, depth + 1)));
+            continue;
+        }
+        let inside = path.strip_prefix(src).unwrap();
+        let own = stem(Path::new(inside.components().next().unwrap().as_os_str()));
+        if ["lib", "main"].contains(&&*own) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = comments.replace_all(&text, "");
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        // As many `super` as the file is deep lead to the root.
+        let root = Regex::new(&format!(r"(\W)(?:super::){{{depth}}}")).unwrap();
+        let text = root.replace_all(text, "${1}crate::");
+        let uses = found.entry(own).or_default();
+        for path in names.captures_iter(&text) {
+            match (path.get(1), path.get(2)) {
+                (Some(list), _) => uses.extend(
+                    in_braces
+                        .captures_iter(list.as_str())
+                        .map(|name| name[1].to_owned()),
+                ),
+                (_, name) => uses.extend(name.map(|name| name.as_str().to_owned())),
+            }
+        }
+    }
+    found
+}
+
+/// The groups of modules that reach each other, in order of their names.
+fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
+    let reach = |from: &str| {
+        let (mut seen, mut pending) = (BTreeSet::new(), vec![from.to_owned()]);
+        while let Some(module) = pending.pop() {
+            for next in uses.get(&module).into_iter().flatten() {
+                if next != &module && uses.contains_key(next) && seen.insert(next.clone()) {
+                    pending.push(next.clone());
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<_, _> = uses.keys().map(|module| (module, reach(module))).collect();
+    let groups: BTreeSet<Vec<String>> = (reached.iter())
+        .filter(|(module, seen)| seen.contains(**module))
+        .map(|(module, seen)| {
+            let back = |other: &&String| reached[*other].contains(*module);
+            seen.iter().filter(back).cloned().collect()
+        })
+        .collect();
+    groups.into_iter().collect()
+}
+
+#[test]
+fn a_circle_is_found_with_what_is_in_it_alone() {
+    let uses = [
+        ("a", "b"),
+        ("b", "c"),
+        ("c", "b"),
+        ("d", "d"),
+        ("c", "e"),
+        ("e", "none"),
+    ];
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (from, to) in uses {
+        graph
+            .entry(from.to_owned())
+            .or_default()
+            .insert(to.to_owned());
+    }
+    assert_eq!(circles(&graph), [["b", "c"]]);
 }
