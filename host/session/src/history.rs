@@ -341,14 +341,10 @@ impl History {
         }
         let recovered = renamed.iter().filter(|(old, _)| self.is_recovered(**old));
         self.recovered = recovered.map(|(_, new)| *new).chain(self.recovered).max();
-        for id in self
-            .unsaved
-            .texts
-            .iter_mut()
+        let texts = self.unsaved.texts.iter_mut();
+        texts
             .flat_map(|text| &mut text.parts)
-        {
-            new(&mut id.1);
-        }
+            .for_each(|(_, id)| new(id));
         self.without_text = (self.without_text.iter())
             .map(|id| renamed.get(id).copied().unwrap_or(*id))
             .collect();
@@ -381,8 +377,8 @@ impl History {
         }
     }
 
-    /// Whether the engine reads what is stored, which then has to be there before the engine is called.
-    pub(super) fn is_read_by_engine(&self) -> bool {
+    /// Whether the text of messages is stored.
+    pub(super) fn keeps_texts(&self) -> bool {
         self.keeps_texts
     }
 
@@ -737,8 +733,13 @@ pub(super) fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+    use contexture_engine_api::{MessageKind, TranscriptRange};
+    use contexture_formats as formats;
+    use contexture_formats::tokens::TokenCounter;
+
     use super::super::align::Mark;
     use super::super::record::Record;
+    use super::super::request::ReadMessage;
     use super::*;
 
     const OLD: MessageId = MessageId(1);
@@ -780,6 +781,37 @@ mod tests {
         assert!(history.lacking().is_empty());
         history.set_engine("lcm");
         assert_eq!(*history.lacking(), Ids::from_iter([OLD]));
+    }
+
+    #[test]
+    fn a_message_under_a_new_id_is_stored_once() {
+        let home = tempfile::tempdir().unwrap();
+        let record = Record::open(home.path()).unwrap();
+        let (stored, saved) = record.load("session").unwrap();
+        let mut history = History::of(stored, saved);
+        history.set_engine("lcm");
+        history.keep_texts(false);
+        let chat = r#"{"messages": [{"role": "user", "content": "one"}]}"#;
+        let read = ReadMessage {
+            conversation: Arc::new(formats::read(chat, None).unwrap().remove(0)),
+            index: 0,
+            wires: 0..1,
+        };
+        let counter = TokenCounter::for_model("gpt-4o");
+        let slot = Slot::new(OLD, MessageKind::Original, &read, &counter);
+        let mark = Mark::of(&read.conversation.messages()[0]);
+        history.append(Known { id: OLD, mark }, None);
+        history.keep([&slot]);
+        assert_eq!(history.save(8), None);
+        history.rename(0, &IdMap::from_iter([(OLD, NEW)]));
+        assert_eq!(history.save(8), None);
+        let mut all = TranscriptRange::page(None);
+        all.outdated = true;
+        let page = record.transcript("session", &all).unwrap().unwrap();
+        let found: Vec<_> = (page.messages.iter())
+            .map(|message| (message.id, message.text.as_str()))
+            .collect();
+        assert_eq!(found, [(NEW, "one")]);
     }
 
     #[test]

@@ -252,13 +252,16 @@ impl Session {
         slots: &IdMap<Slot>,
     ) -> Result<(), SessionError> {
         let absent = self.history.without_text().clone();
+        if !self.history.keeps_texts() || new.is_empty() && absent.is_empty() {
+            return Ok(());
+        }
         let late = match absent.is_empty() {
             true => IdMap::default(),
             false => self.slots_of(request, slots, |id| absent.contains(&id))?,
         };
         let slot = |id: MessageId| slots.get(&id).or_else(|| late.get(&id));
         let is_wanted = |id: MessageId| new.contains(&id) || absent.contains(&id);
-        let units = self.history.sent.units.clone();
+        let units = &self.history.sent.units;
         let mut said: Vec<&Slot> = Vec::new();
         let mut placed = Ids::default();
         for wire in units.chunk_by(|one, next| one.wires.start == next.wires.start) {

@@ -156,7 +156,8 @@ impl Session {
         } else if arrival.branched.is_some() {
             self.ledger.cut_back();
         }
-        let must_be_stored = self.history.may_be_remembered() || self.history.is_read_by_engine();
+        let is_read = self.engine.about().reads_transcript;
+        let must_be_stored = self.history.may_be_remembered() || is_read;
         if !options.saves_later || must_be_stored {
             self.save();
         }
@@ -351,7 +352,7 @@ impl Session {
         self.new_since_compaction |= !new.is_empty();
         self.settled = false;
         self.history.answered(&raw, &units);
-        if self.history.is_read_by_engine() {
+        if self.engine.about().reads_transcript {
             self.save();
         }
         let shown = self.show(None, &mut |_| {});

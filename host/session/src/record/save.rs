@@ -8,7 +8,7 @@ use contexture_formats::Format;
 use contexture_formats::prompt_cache::Pauses;
 use rusqlite::{Transaction, TransactionBehavior, params};
 
-use super::texts::{NewArtifact, NewText, StoredMessage, move_texts, write_artifacts, write_texts};
+use super::texts::{NewArtifact, NewText, StoredMessage, rename, write_artifacts, write_texts};
 use super::units::encode;
 use super::{Form, InForce, Logged, Record, RecordError};
 use crate::trail::Trail;
@@ -115,8 +115,8 @@ impl StoredSession {
                     params![self.key, lacking],
                 )?;
             }
+            rename(transaction, self.key, change.renamed)?;
             self.write_log(transaction, change)?;
-            move_texts(transaction, self.key, change.renamed)?;
             write_texts(transaction, self.key, change.texts, self.redacts)?;
             write_artifacts(transaction, self.key, change.artifacts)?;
             self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)?;

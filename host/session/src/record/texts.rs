@@ -6,15 +6,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use contexture_engine_api::{MessageId, OwnedMessage, TranscriptPage, TranscriptRange};
+use contexture_engine_api::{
+    MessageId, OwnedMessage, ToolCallView, TranscriptPage, TranscriptRange,
+};
+use contexture_formats::{self as formats, Conversation, Format};
 use contexture_secrets::mask_secrets;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::load::read_log;
-use super::{ReadError, Record, RecordError, message_id};
+use super::{Record, RecordError, message_id};
 use crate::history::branch_of;
-use contexture_formats::{self as formats, Conversation, Format};
+use crate::ids::Ids;
 
 /// Wire messages are small: higher levels save 1 % and take twice the time.
 const LEVEL: i32 = 1;
@@ -67,6 +70,7 @@ struct Place {
     part: usize,
 }
 
+/// The length of a text, its checksum, and its compressed form.
 fn packed(text: &str) -> rusqlite::Result<(i64, i64, Vec<u8>)> {
     let data = zstd::bulk::compress(text.as_bytes(), LEVEL)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
@@ -109,11 +113,12 @@ pub(super) fn write_texts(
     for text in texts {
         number += 1;
         let conversation = &text.conversation;
-        let messages = conversation.messages();
-        let first = messages.get(text.message).map(|message| &message.items);
-        let in_it: Vec<_> = (messages.iter())
-            .filter(|message| Some(&message.items) == first)
-            .collect();
+        let messages = (conversation.messages().get(text.message..)).unwrap_or_default();
+        // Those of one wire message stand side by side.
+        let in_it = messages
+            .chunk_by(|one, next| one.items == next.items)
+            .next();
+        let in_it = in_it.unwrap_or_default();
         let tools: HashMap<&str, &str> = (in_it.iter())
             .filter_map(|message| {
                 Some((
@@ -152,20 +157,16 @@ pub(super) fn write_texts(
     Ok(())
 }
 
-/// Says of messages that have new ids now that they are where they were.
-pub(super) fn move_texts(
+/// Gives messages their new ids.
+pub(super) fn rename(
     transaction: &Transaction<'_>,
     session: i64,
     renamed: &[(MessageId, MessageId)],
 ) -> rusqlite::Result<()> {
+    let mut rename = transaction
+        .prepare_cached("UPDATE OR REPLACE messages SET id = ?3 WHERE session = ?1 AND id = ?2")?;
     for (old, new) in renamed {
-        transaction
-            .prepare_cached(
-                "UPDATE messages SET (wire, part, said_ms) =
-                        (SELECT wire, part, said_ms FROM messages WHERE session = ?1 AND id = ?2)
-                 WHERE session = ?1 AND id = ?3",
-            )?
-            .execute([session, old.0.cast_signed(), new.0.cast_signed()])?;
+        rename.execute([session, old.0.cast_signed(), new.0.cast_signed()])?;
     }
     Ok(())
 }
@@ -197,34 +198,50 @@ pub(super) fn write_artifacts(
     Ok(())
 }
 
+/// A wire message as it is stored.
+struct StoredWire {
+    format: String,
+    tools: Option<String>,
+    text: String,
+}
+
+impl StoredWire {
+    /// The wire message of this number; `None` if it is missing or damaged.
+    fn read(connection: &Connection, session: i64, number: i64) -> rusqlite::Result<Option<Self>> {
+        let mut select = connection.prepare_cached(
+            "SELECT format, tools, bytes, checksum, data FROM texts WHERE session = ?1 AND number = ?2",
+        )?;
+        let found = select.query_row([session, number], |row| {
+            let text = unpacked(row.get(2)?, row.get(3)?, row.get_ref(4)?.as_blob()?);
+            let (format, tools) = (row.get(0)?, row.get(1)?);
+            Ok(text.map(|text| Self {
+                format,
+                tools,
+                text,
+            }))
+        });
+        found.optional().map(Option::flatten)
+    }
+
+    fn conversation(&self) -> Option<Conversation> {
+        let format: Format = self.format.parse().ok()?;
+        let lines = formats::item_lines(&self.text);
+        let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
+        let tools = (self.tools.as_deref()).and_then(|tools| serde_json::from_str(tools).ok());
+        formats::excerpt(format, &lines, &mut tools.unwrap_or_default()).ok()
+    }
+}
+
 /// The messages at these places. Those whose wire message is missing or damaged are left out.
 fn messages_at(
     connection: &Connection,
     session: i64,
     places: &[Place],
 ) -> rusqlite::Result<Vec<StoredMessage>> {
-    let mut select = connection.prepare_cached(
-        "SELECT format, tools, bytes, checksum, data FROM texts WHERE session = ?1 AND number = ?2",
-    )?;
     let mut messages = Vec::with_capacity(places.len());
     for run in places.chunk_by(|one, next| one.wire == next.wire) {
-        let Some(wire) = run.first().map(|place| place.wire) else {
-            continue;
-        };
-        let row = select
-            .query_row([session, wire], |row| {
-                let text = unpacked(row.get(2)?, row.get(3)?, row.get_ref(4)?.as_blob()?);
-                Ok((
-                    row.get::<_, String>(0)?,
-                    row.get::<_, Option<String>>(1)?,
-                    text,
-                ))
-            })
-            .optional()?;
-        let Some((format, tools, Some(text))) = row else {
-            continue;
-        };
-        let Some(conversation) = conversation_of(&format, tools.as_deref(), &text) else {
+        let wire = StoredWire::read(connection, session, run[0].wire)?;
+        let Some(conversation) = wire.and_then(|wire| wire.conversation()) else {
             continue;
         };
         let conversation = Arc::new(conversation);
@@ -236,14 +253,6 @@ fn messages_at(
         }));
     }
     Ok(messages)
-}
-
-fn conversation_of(format: &str, tools: Option<&str>, text: &str) -> Option<Conversation> {
-    let format: Format = format.parse().ok()?;
-    let lines = formats::item_lines(text);
-    let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
-    let tools = tools.and_then(|tools| serde_json::from_str(tools).ok());
-    formats::excerpt(format, &lines, &mut tools.unwrap_or_default()).ok()
 }
 
 fn place(row: &rusqlite::Row<'_>) -> rusqlite::Result<Place> {
@@ -259,9 +268,7 @@ impl StoredMessage {
     fn owned(&self) -> Option<OwnedMessage> {
         let message = self.conversation.messages().get(self.part)?;
         let calls: Vec<_> = (message.calls.iter())
-            .map(|call| {
-                contexture_engine_api::ToolCallView::new(&call.id, &call.name, &call.arguments)
-            })
+            .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
             .collect();
         let view = message
             .view(self.id, self.conversation.raw(self.part), &calls)
@@ -283,12 +290,15 @@ impl Record {
                 "SELECT id, said_ms, wire, part FROM messages WHERE session = ?1 AND NOT cut
                     AND wire = (SELECT wire FROM messages WHERE session = ?1 AND id = ?2) ORDER BY part",
             )?;
-            let mut places: Vec<Place> = Vec::with_capacity(ids.len());
+            let (mut places, mut seen) = (Vec::with_capacity(ids.len()), Ids::default());
             for id in ids {
-                if places.iter().rev().take(8).all(|place| place.id != *id) {
-                    for found in select.query_map([session, id.0.cast_signed()], place)? {
-                        places.push(found?);
-                    }
+                if seen.contains(id) {
+                    continue;
+                }
+                for found in select.query_map([session, id.0.cast_signed()], place)? {
+                    let found = found?;
+                    seen.insert(found.id);
+                    places.push(found);
                 }
             }
             messages_at(&connection, session, &places)
@@ -325,7 +335,9 @@ impl Record {
                 false => (places_of(&connection, key, &range.ids)?, None),
             };
             let found = messages_at(&connection, key, &places)?;
-            Ok(Some(page(&found, next)))
+            let messages = found.iter().filter_map(StoredMessage::owned).collect();
+            let page = TranscriptPage::default().messages(messages).next(next);
+            Ok(Some(page))
         };
         read().map_err(|error| self.error(error.into()))
     }
@@ -337,35 +349,23 @@ impl Record {
     /// The record cannot be read.
     pub fn conversation(&self, session: &str) -> Result<Vec<String>, RecordError> {
         let connection = self.lock();
-        let read = || -> Result<Vec<String>, ReadError> {
+        let read = || -> rusqlite::Result<Vec<String>> {
             let Some(key) = key_of(&connection, session)? else {
                 return Ok(Vec::new());
             };
-            let mut select = connection.prepare_cached(
-                "SELECT bytes, checksum, data FROM texts JOIN messages
-                    ON messages.session = texts.session AND messages.wire = texts.number
-                 WHERE messages.session = ?1 AND messages.id = ?2 AND messages.wire IS NOT ?3",
-            )?;
-            let mut wire = connection
-                .prepare_cached("SELECT wire FROM messages WHERE session = ?1 AND id = ?2")?;
-            let (mut texts, mut last) = (Vec::new(), None::<i64>);
-            for known in branch_of(&read_log(&connection, key)?) {
-                let id = known.id.0.cast_signed();
-                let text = select
-                    .query_row(params![key, id, last], |row| {
-                        Ok(unpacked(
-                            row.get(0)?,
-                            row.get(1)?,
-                            row.get_ref(2)?.as_blob()?,
-                        ))
-                    })
-                    .optional()?;
-                texts.extend(text.flatten());
-                last = wire.query_row([key, id], |row| row.get(0))?;
+            let branch = branch_of(&read_log(&connection, key)?);
+            let ids: Vec<MessageId> = branch.iter().map(|known| known.id).collect();
+            let mut wires: Vec<i64> = (places_of(&connection, key, &ids)?.iter())
+                .map(|place| place.wire)
+                .collect();
+            wires.dedup();
+            let mut texts = Vec::with_capacity(wires.len());
+            for wire in wires {
+                texts.extend(StoredWire::read(&connection, key, wire)?.map(|wire| wire.text));
             }
             Ok(texts)
         };
-        read().map_err(|error| self.error(error))
+        read().map_err(|error| self.error(error.into()))
     }
 
     /// An artifact of an engine; `None` if there is none, or if it is damaged.
@@ -466,16 +466,11 @@ fn places_in(
     Ok((places, None))
 }
 
-fn page(found: &[StoredMessage], next: Option<MessageId>) -> TranscriptPage {
-    let messages = found.iter().filter_map(StoredMessage::owned).collect();
-    TranscriptPage::default().messages(messages).next(next)
-}
-
 /// Checks the stored texts of a session; answers the messages whose text is missing or damaged.
 pub(super) fn damaged_texts(
     connection: &Connection,
     session: i64,
-) -> Result<Vec<MessageId>, ReadError> {
+) -> rusqlite::Result<Vec<MessageId>> {
     let mut select = connection.prepare(
         "SELECT id, texts.bytes, checksum, data FROM messages
          LEFT JOIN texts ON texts.session = messages.session AND texts.number = messages.wire
@@ -500,7 +495,7 @@ pub(super) fn damaged_texts(
 pub(super) fn damaged_artifacts(
     connection: &Connection,
     session: i64,
-) -> Result<Vec<(String, String)>, ReadError> {
+) -> rusqlite::Result<Vec<(String, String)>> {
     let mut select = connection
         .prepare("SELECT engine, name, bytes, checksum, data FROM artifacts WHERE session = ?1")?;
     let mut rows = select.query([session])?;
@@ -519,11 +514,7 @@ pub(super) fn forget_damaged(
     connection: &Connection,
     session: i64,
 ) -> rusqlite::Result<Vec<String>> {
-    let is_sql = |error| match error {
-        ReadError::Sqlite(error) => error,
-        ReadError::Damaged(_) => rusqlite::Error::InvalidQuery,
-    };
-    let texts = damaged_texts(connection, session).map_err(is_sql)?;
+    let texts = damaged_texts(connection, session)?;
     for id in &texts {
         connection.execute(
             "UPDATE messages SET wire = NULL, part = NULL WHERE session = ?1 AND id = ?2",
@@ -535,7 +526,7 @@ pub(super) fn forget_damaged(
             (SELECT wire FROM messages WHERE session = ?1 AND wire IS NOT NULL)",
         [session],
     )?;
-    let artifacts = damaged_artifacts(connection, session).map_err(is_sql)?;
+    let artifacts = damaged_artifacts(connection, session)?;
     for (engine, name) in &artifacts {
         connection.execute(
             "DELETE FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
