@@ -2,13 +2,12 @@
 //! client that sends everything again or carries on from what it was handed.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod support;
+
 use std::fs;
 use std::sync::Arc;
 
-use contexture::config::Config;
-use contexture::engines::Engines;
 use contexture::formats::{self, Format, PlanEntry, RenderPlan};
-use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::session::{
     AgentWindow, Compact, OutcomeKind, Record, Session, SessionOptions, Turn, TurnOptions,
 };
@@ -21,6 +20,8 @@ use contexture_engine_api::{
 use contexture_testkit::{Script, ScriptedEngine};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use support::engines_in;
 
 register_engine!("scripted", ScriptedEngine<true>);
 register_engine!("undeclared", ScriptedEngine<false>);
@@ -117,15 +118,7 @@ impl Agent {
     }
 
     fn session_of(&self, context_length: u64) -> Session {
-        let text = self.home.path().to_str().unwrap().to_owned();
-        let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| text.clone().into());
-        let loaded = Config::load(Some(&self.home.path().join("config.yaml")), &env).unwrap();
-        let client = ModelClient::new(
-            Resolved::NoModel(NoModel::Configured),
-            std::time::Duration::from_secs(1),
-            |text| text.into(),
-        );
-        let engines = Engines::new(loaded, client).unwrap();
+        let engines = engines_in(self.home.path());
         let agent = AgentWindow {
             model: "gpt-4o".into(),
             context_length,

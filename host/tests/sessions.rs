@@ -2,16 +2,14 @@
 //! out, and what a restart leaves of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod support;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use contexture::config::Config;
-use contexture::engines::Engines;
 use contexture::formats::Format;
-use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::session::{AgentWindow, Record, Session, SessionOptions, Turn, TurnOptions};
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError, Entry,
@@ -21,6 +19,8 @@ use contexture_engine_api::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use support::engines_in;
 
 /// Writes down what it is shown, durably, and summarises all but the last messages.
 struct Recorder {
@@ -216,18 +216,6 @@ impl Home {
     fn forget_engine(&self) {
         fs::remove_dir_all(self.path().join("engines/recorder")).unwrap();
     }
-}
-
-fn engines_in(home: &Path) -> Arc<Engines> {
-    let text = home.to_str().unwrap().to_owned();
-    let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| text.clone().into());
-    let loaded = Config::load(Some(&home.join("config.yaml")), &env).unwrap();
-    let client = ModelClient::new(
-        Resolved::NoModel(NoModel::Configured),
-        std::time::Duration::from_secs(1),
-        |text| text.into(),
-    );
-    Engines::new(loaded, client).unwrap()
 }
 
 fn agent() -> AgentWindow {

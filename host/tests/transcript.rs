@@ -1,11 +1,10 @@
 //! The transcript that the host stores: what an engine reads of it, the artifacts beside it, and what damage costs.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod support;
+
 use std::fs;
 
-use contexture::config::Config;
-use contexture::engines::Engines;
-use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::session::{AgentWindow, Record, Session, SessionOptions};
 use contexture_engine_api::{
     About, CompressRequest, ContextEngine, Decision, EngineError, HostInfo, MessageId, OpenRequest,
@@ -14,6 +13,8 @@ use contexture_engine_api::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use support::engines_in;
 
 register_engine!("reader", Reader<true>);
 register_engine!("hashes-only", Reader<false>);
@@ -92,15 +93,7 @@ impl Agent {
     }
 
     fn session_in(&self, id: &str, record: Option<&std::sync::Arc<Record>>) -> Session {
-        let home = self.home.path().to_str().unwrap().to_owned();
-        let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| home.clone().into());
-        let loaded = Config::load(Some(&self.home.path().join("config.yaml")), &env).unwrap();
-        let client = ModelClient::new(
-            Resolved::NoModel(NoModel::Configured),
-            std::time::Duration::from_secs(1),
-            |text| text.into(),
-        );
-        let engines = Engines::new(loaded, client).unwrap();
+        let engines = engines_in(self.home.path());
         let agent = AgentWindow {
             model: "gpt-4o".into(),
             context_length: 100_000,
