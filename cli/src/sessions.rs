@@ -791,9 +791,7 @@ fn engine_error(error: &OpenError) -> Option<&EngineError> {
 /// What a check finds, and whether all is well. What was delivered to the engine and is not there is not well.
 fn verify(keeper: &Keeper<'_>) -> Result<(Value, bool), CliError> {
     let damage = Record::verify(&keeper.engines.loaded().home).map_err(CliError::Sessions)?;
-    for what in &damage {
-        terminal::say(&format!("{}\n", terminal::warning(what)));
-    }
+    warn_of(&damage);
     let mut answer = keeper.ask_long("checking", StoreCommand::Verify)?;
     let lost = lost(keeper.engines, keeper.store, &keeper.engine, &answer);
     let lost = match lost.and_then(|lost| Ok([lost, shorter(keeper)?].concat())) {
@@ -844,9 +842,14 @@ fn lost(
             all.push(format!("{lost}{way_out}"));
         }
     }
-    all.iter()
-        .for_each(|what| terminal::say(&format!("{}\n", terminal::warning(what))));
+    warn_of(&all);
     Ok(all)
+}
+
+fn warn_of(all: &[String]) {
+    for what in all {
+        terminal::say(&format!("{}\n", terminal::warning(what)));
+    }
 }
 
 /// Says of which sessions the engine lacks the end of what was delivered to it.
@@ -884,8 +887,7 @@ fn shorter(keeper: &Keeper<'_>) -> Result<Vec<String>, CliError> {
             }
         }
     }
-    all.iter()
-        .for_each(|what| terminal::say(&format!("{}\n", terminal::warning(what))));
+    warn_of(&all);
     Ok(all)
 }
 

@@ -380,17 +380,15 @@ impl Kept {
             used: SystemTime::UNIX_EPOCH,
             path,
         };
-        let now = SystemTime::now();
+        let mut times = Vec::new();
         for entry in fs::read_dir(&kept.path).ok()? {
             let file = entry.ok()?.metadata().ok()?;
             kept.bytes += file.len();
-            let used = file.modified().ok()?;
-            kept.used = match (used <= now, kept.used <= now) {
-                (true, false) => used,
-                (false, true) if kept.used > SystemTime::UNIX_EPOCH => kept.used,
-                _ => kept.used.max(used),
-            };
+            times.push(file.modified().ok()?);
         }
+        let now = SystemTime::now();
+        let past = times.iter().filter(|time| **time <= now).max();
+        kept.used = *past.or(times.iter().max())?;
         Some(kept)
     }
 
