@@ -10,7 +10,7 @@ mod shared_data;
 #[path = "src/plugins/spelled_out.rs"]
 mod spelled_out;
 
-/// The folder of each package, in the repository and beside the others where they are handed out.
+/// The folder of each package, in the repository and in the copies that are handed out.
 const CARRIED: [&str; 3] = ["engine-api", "contract", "testkit"];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -266,7 +266,7 @@ async fn usage_is_that_of_the_last_round_and_the_sum_of_what_was_written() {
             _ => (&usage["input_tokens"], &usage["output_tokens"]),
         };
         assert_eq!(output, 35, "{api:?} {stream} {usage}");
-        // Anthropic tells the prompt at the beginning of a stream, and again at its end where it does so.
+        // Anthropic tells the prompt at the beginning of a stream, and sometimes again at its end.
         if !(api == Api::Messages && stream) {
             assert_eq!(input, 1200, "{api:?} {stream} {usage}");
         }

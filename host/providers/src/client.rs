@@ -27,7 +27,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Question<'q> {
     /// The question with its material.
     pub request: &'q ModelRequest,
-    /// The body that continues the conversation; none where the question is put with its material.
+    /// The body that continues the conversation; none if the question is put with its material.
     pub continued: Option<String>,
 }
 

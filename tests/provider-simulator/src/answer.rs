@@ -14,7 +14,7 @@ pub enum Part {
     Text(String),
     /// A call of a tool.
     Call {
-        /// Made up by the simulator where it is none.
+        /// Made up by the simulator if there is none.
         id: Option<String>,
         /// The tool.
         name: String,

@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-/// In a recorded play, an act is a line: its name, and its parameters where they are not the default.
+/// In a recorded play, an act is a line: its name, and its parameters if they are not the default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "act",
