@@ -876,26 +876,75 @@ async fn heads_and_idle_connections_have_a_time() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn connections_beyond_the_limit_wait_and_are_served() {
-    let stage = answering();
-    stage.configure("gateway: {max_connections: 4, header_timeout_ms: 1500}\n");
-    let gateway = stage.gateway().await;
-    let mut flood = Vec::new();
-    for _ in 0..4 {
-        let mut stream = connect(&gateway.base).await;
-        let head = b"POST /v1/messages HTTP/1.1\r\n";
-        stream.write_all(head).await.unwrap();
-        flood.push(stream);
-    }
-    let began = Instant::now();
-    let answered = ask(&gateway, ("GET", "/healthz", ""), &[]).await;
-    assert_eq!(answered.status, 200, "{}", answered.text);
-    assert!(
-        began.elapsed() > Duration::from_millis(700),
-        "it had no limit"
+/// Sends what follows `cut` of a request a byte at a time, except the last byte, until the gateway closes the
+/// connection.
+async fn dribble(mut stream: TcpStream, request: &str, cut: usize) {
+    let (mut rest, mut read) = (
+        request.as_bytes()[cut..request.len() - 1].chunks(1),
+        [0; 1_000],
     );
-    drop(flood);
+    loop {
+        let answer = stream.read(&mut read);
+        match tokio::time::timeout(Duration::from_millis(50), answer).await {
+            Ok(Ok(0) | Err(_)) => return,
+            Ok(Ok(_)) => {}
+            // An error of writing is one of the next reading.
+            Err(_) => drop(stream.write_all(rest.next().unwrap_or_default()).await),
+        }
+    }
+}
+
+/// Connections that send half of a head or a slow body are closed in time, and the requests that wait behind them are
+/// answered. `CONTEXTURE_FLOOD` is the number of connections, `CONTEXTURE_ATTACK_SEED` decides how far each gets.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_connections_waits_and_others_are_served() {
+    let number = |name: &str| Some(std::env::var(name).ok()?.parse::<usize>().unwrap());
+    let count = number("CONTEXTURE_FLOOD").unwrap_or(120);
+    let mut random = number("CONTEXTURE_ATTACK_SEED").unwrap_or(0) as u64;
+    contexture_gateway::raise_file_limit();
+    let stage = answering();
+    stage.configure(&format!(
+        "gateway: {{max_connections: {}, header_timeout_ms: 500, client_timeout_ms: 500}}\n",
+        (count / 4).min(250)
+    ));
+    let gateway = stage.gateway().await;
+    let host = gateway.base.trim_start_matches("http://");
+    let request = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: {host}\r\n{JSON}\r\ncontent-length: {}\r\n\r\n{MESSAGES}",
+        MESSAGES.len()
+    );
+    // Connecting waits too, if more connections come than the listener queues.
+    let began = Instant::now();
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let cut = (random >> 33) as usize % request.len();
+        let mut stream = connect(&gateway.base).await;
+        stream.write_all(&request.as_bytes()[..cut]).await.unwrap();
+        let request = request.clone();
+        flood.spawn(async move { dribble(stream, &request, cut).await });
+    }
+    for _ in 0..3 {
+        let lines = [
+            JSON,
+            "x-api-key: sk-ant-test",
+            "anthropic-version: 2023-06-01",
+        ];
+        let answered = ask(&gateway, ("POST", "/v1/messages", MESSAGES), &lines).await;
+        assert_eq!(answered.status, 200, "{}", answered.text);
+    }
+    let waited = began.elapsed();
+    assert!(waited > Duration::from_millis(700), "it had no limit");
+    let closed = tokio::time::timeout(Duration::from_secs(30), flood.join_all()).await;
+    assert!(closed.is_ok(), "some connections stay open");
+    assert_eq!(
+        stage.provider.requests().len(),
+        3,
+        "half a request was sent"
+    );
+    println!("{count} connections tried, others answered after {waited:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
