@@ -193,6 +193,55 @@ fn turn_after_others(shared: &Arc<Shared>, slot: &Slot, asked: &Arc<Asked>) -> T
     receiver
 }
 
+/// Why a request is no turn of a session.
+enum NoTurn {
+    Untouched(Untouched),
+    Unread(Failure),
+}
+
+/// Takes a request through the host, as long as it may be held. If another request of its session went first, what it
+/// shows is looked at again: that other request is through, so this comes to an end.
+async fn through_the_host(
+    shared: &Arc<Shared>,
+    settings: &Arc<Settings>,
+    api: Api,
+    incoming: &Incoming,
+) -> Result<(Arc<Asked>, Result<Turned, Failure>), NoTurn> {
+    let until = tokio::time::Instant::now() + settings.max_hold;
+    loop {
+        let noted = Arc::default();
+        let reading = read_and_turn(shared, settings, api, incoming, &noted);
+        let begun = timeout_at(until, reading).await.unwrap_or_else(|_| {
+            let failure = held_too_long(settings);
+            match noted.get() {
+                Some(asked) => Begun::Turned(Arc::clone(asked), Err(failure)),
+                None => Begun::Read(Err(failure)),
+            }
+        });
+        let (asked, turned) = match begun {
+            Begun::Turned(asked, turned) => (asked, turned),
+            Begun::Read(Ok(Kind::Turn(asked))) => {
+                let slot = slot(shared, settings, &asked);
+                let turning = turn_after_others(shared, &slot, &asked);
+                let turned = match timeout_at(until, turning).await {
+                    Ok(Ok(turned)) => turned,
+                    Ok(Err(error)) => Err(Failure::new("panic", error)),
+                    Err(_) => Err(held_too_long(settings)),
+                };
+                (asked, turned)
+            }
+            Begun::Read(Ok(Kind::Untouched(untouched))) => {
+                return Err(NoTurn::Untouched(untouched));
+            }
+            Begun::Read(Err(failure)) => return Err(NoTurn::Unread(failure)),
+        };
+        match &turned {
+            Err(failure) if failure.reason == "overtaken" => {}
+            _ => return Ok((asked, turned)),
+        }
+    }
+}
+
 /// Answers a request of this endpoint.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
@@ -204,21 +253,9 @@ pub(crate) async fn answer(
         return observed(shared, settings, api, incoming).await;
     }
     let began = Instant::now();
-    let until = tokio::time::Instant::now() + settings.max_hold;
-    let noted = Arc::default();
-    let begun = timeout_at(
-        until,
-        read_and_turn(&shared, &settings, api, &incoming, &noted),
-    )
-    .await;
-    let begun = begun.unwrap_or_else(|_| match noted.get() {
-        Some(asked) => Begun::Turned(Arc::clone(asked), Err(held_too_long(&settings))),
-        None => Begun::Read(Err(held_too_long(&settings))),
-    });
-    let (asked, turned) = match begun {
-        Begun::Turned(asked, turned) => (asked, Some(turned)),
-        Begun::Read(Ok(Kind::Turn(asked))) => (asked, None),
-        Begun::Read(Ok(Kind::Untouched(untouched))) => {
+    let (asked, turned) = match through_the_host(&shared, &settings, api, &incoming).await {
+        Ok(through) => through,
+        Err(NoTurn::Untouched(untouched)) => {
             let session = incoming.session(untouched.session);
             let passed = Passed::of(untouched.why, session);
             let answer = pass(&shared, &settings, api, incoming, passed).await;
@@ -227,21 +264,11 @@ pub(crate) async fn answer(
                 None => answer,
             };
         }
-        Begun::Read(Err(failure)) => {
+        Err(NoTurn::Unread(failure)) => {
             return fail_open(&shared, &settings, api, incoming, None, failure).await;
         }
     };
     let slot = slot(&shared, &settings, &asked);
-    let turned = match turned {
-        Some(turned) => turned,
-        None => {
-            let turning = turn_after_others(&shared, &slot, &asked);
-            let turned = timeout_at(until, turning).await;
-            let turned = turned
-                .map(|turned| turned.unwrap_or_else(|error| Err(Failure::new("panic", error))));
-            turned.unwrap_or_else(|_| Err(held_too_long(&settings)))
-        }
-    };
     let held = began.elapsed();
     shared.metrics.held(held);
     let turned = match turned {

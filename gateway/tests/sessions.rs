@@ -104,6 +104,31 @@ async fn subagents_with_one_prefix_are_two_conversations() {
     stage.nothing_was_refused();
 }
 
+/// All of them show the whole session. Whoever comes second shows it no more, and is looked at again.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_the_same_time_are_managed_whoever_is_first() {
+    let (stage, gateway) = stage().await;
+    for (number, name) in ["", UUID].into_iter().enumerate() {
+        let mut agent = Agent::new(Api::Messages, &gateway.base, "");
+        if !name.is_empty() {
+            agent = with_header(agent, "x-claude-code-session-id", name);
+        }
+        agent.user(&format!("Step {number}"));
+        agent.go_on().await;
+        let together = (0..16).map(|branch| {
+            let mut agent = agent.clone();
+            agent.user(&format!("Branch {branch}"));
+            async move { agent.go_on().await.header("x-contexture-status").to_owned() }
+        });
+        let statuses = futures_util::future::join_all(together).await;
+        assert!(
+            statuses.iter().all(|status| status == "managed"),
+            "{statuses:?}"
+        );
+    }
+    stage.nothing_was_refused();
+}
+
 /// Hermes and aider send no id at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_name_the_history_decides_also_where_two_begin_alike() {
