@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::agent_model;
 use crate::api::Api;
 use crate::diff::Sent;
+use crate::endpoint::COMPACT;
 use crate::failure::Failure;
 use crate::headers;
 use crate::heal;
@@ -146,7 +147,13 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
     let text = as_text(body)?;
     let format = api.format();
     let wire = formats::split(text, Some(format)).map_err(|error| Failure::new("format", error))?;
-    let why = if let Some(purpose) = side_call::purpose(&wire) {
+    let asks_for_block = url
+        .split('?')
+        .next()
+        .is_some_and(|path| path.ends_with(COMPACT));
+    let why = if asks_for_block {
+        Some(Why::new(Status::SideCall, "side call", "compact"))
+    } else if let Some(purpose) = side_call::purpose(&wire) {
         Some(Why::new(Status::SideCall, "side call", purpose))
     } else if let Some(manages) = session_key::provider_manages(&wire) {
         Some(Why::new(Status::NotManaged, manages, ""))
@@ -244,10 +251,13 @@ fn sums_up(
     system: u64,
     why: &Why,
 ) -> Result<Option<lineage::Place>, RecordError> {
-    let is_summary = why.detail == "summary" || why.reason == "compaction_trigger";
-    // The last message asks for the summary.
-    let Some((_, messages)) = wire.messages.split_last().filter(|_| is_summary) else {
-        return Ok(None);
+    let messages = match (why.reason, why.detail.as_str(), wire.messages.split_last()) {
+        (_, "compact", _) => &wire.messages,
+        // The last message asks for the summary.
+        (_, "summary", Some((_, messages))) | ("compaction_trigger", _, Some((_, messages))) => {
+            messages
+        }
+        _ => return Ok(None),
     };
     let format = posted.api.format();
     let said = shared.identities.said(format, messages);

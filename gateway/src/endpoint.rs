@@ -38,10 +38,14 @@ pub(crate) enum Target {
     Whole(String),
 }
 
+/// OpenAI's endpoint that sums a conversation up.
+pub(crate) const COMPACT: &str = "/responses/compact";
+
 /// The endpoints that carry conversations, by the end of their path.
-const CONVERSATIONS: [(&str, Endpoint); 4] = [
+const CONVERSATIONS: [(&str, Endpoint); 5] = [
     ("/chat/completions", Endpoint::Conversation(Api::Chat)),
     ("/responses", Endpoint::Conversation(Api::Responses)),
+    (COMPACT, Endpoint::Conversation(Api::Responses)),
     ("/messages/count_tokens", Endpoint::Count),
     ("/messages", Endpoint::Conversation(Api::Messages)),
 ];

@@ -696,6 +696,75 @@ async fn an_agents_own_compaction_stays_in_its_session_if_the_gateway_saw_it() {
     }
 }
 
+/// Only the provider can read the block that it makes, but the gateway saw it go by, whichever way the agent asks for it:
+/// by an item at the end of a request, or at an endpoint of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_only_the_provider_can_read_leads_back_into_its_session() {
+    let (stage, gateway) = stage().await;
+    stage.provider.answer_with(|request| {
+        let input = request.json["input"].as_array().unwrap();
+        let is_asked = input.last().unwrap()["type"] == "compaction_trigger";
+        match is_asked || request.path.ends_with("/compact") {
+            true => Answer::compaction("It was about the vault."),
+            false => Answer::text("Noted."),
+        }
+    });
+    for (name, has_endpoint, stream) in [
+        ("streamed", false, true),
+        ("whole", false, false),
+        ("endpoint", true, false),
+    ] {
+        let mut agent = named(
+            Api::Responses,
+            &gateway.base,
+            Channel::Header("session-id"),
+            name,
+        );
+        agent.stream = stream;
+        for text in ["Remember this.", SECRET] {
+            agent.user(text);
+            agent.go_on().await;
+        }
+        let mut compacting = agent.clone();
+        let item = match has_endpoint {
+            true => {
+                let asked = reqwest::Client::new()
+                    .post(format!("{}/v1/responses/compact", gateway.base))
+                    .header("content-type", "application/json")
+                    .header("session-id", name)
+                    .bearer_auth("k")
+                    .body(agent.body().to_string());
+                let answer = asked.send().await.unwrap();
+                assert_eq!(answer.headers()["x-contexture-status"], "side-call");
+                let told: Value = answer.json().await.unwrap();
+                told["output"][0].clone()
+            }
+            false => {
+                compacting
+                    .history
+                    .push(json!({"type": "compaction_trigger"}));
+                compacting.send().await.items[0].clone()
+            }
+        };
+        assert_eq!(item["type"], "compaction", "{name}");
+        let kept = vec![user("Remember this."), user(SECRET)];
+        // Somebody who knows what was said, and has a block of the same length.
+        let mut attacker = agent.clone();
+        let mut forged = item.clone();
+        forged["encrypted_content"] = json!("gAAAAA".repeat(40));
+        attacker.history = [kept.clone(), vec![forged, user("And now?")]].concat();
+        assert_ne!(session(&attacker.send().await), name, "{name}");
+        agent.history = [kept, vec![item]].concat();
+        for text in ["And now?", "And then?"] {
+            agent.user(text);
+            let said = agent.go_on().await;
+            assert_eq!(session(&said), name);
+            assert_eq!(said.header("x-contexture-status"), "managed", "{name}");
+        }
+    }
+    stage.nothing_was_refused();
+}
+
 /// An agent that was asked for its summary elsewhere, and a session that was made elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_summary_that_was_seen_a_session_begins_that_names_the_other() {

@@ -12,6 +12,9 @@ pub enum Part {
     Thinking(String),
     /// Text.
     Text(String),
+    /// A summary by the provider itself: text (Anthropic) or encrypted (Responses); chat completions have none, and do
+    /// not show it.
+    Compaction(String),
     /// A call of a tool.
     Call {
         /// Made up by the simulator if there is none.
@@ -94,6 +97,11 @@ impl Answer {
     /// An answer that begins with reasoning.
     pub fn thinking(text: impl Into<String>) -> Self {
         Self::default().and(Part::Thinking(text.into()))
+    }
+
+    /// A compaction of the provider's own with this summary in it.
+    pub fn compaction(summary: impl Into<String>) -> Self {
+        Self::default().and(Part::Compaction(summary.into()))
     }
 
     /// An answer that goes wrong. What else it says comes before that, as far as the fault lets it.

@@ -14,7 +14,7 @@ pub enum Api {
     CountTokens,
     /// `POST /v1/chat/completions`.
     Chat,
-    /// `POST /v1/responses`, and the request of a Codex with a ChatGPT login: `POST /backend-api/codex/responses`.
+    /// `POST /v1/responses`, `POST /v1/responses/compact`, and the request of a Codex with a ChatGPT login: `POST /backend-api/codex/responses`.
     Responses,
     /// `GET /v1/models`, and one of them.
     Models,
@@ -33,7 +33,7 @@ impl Api {
             ("POST", "/v1/messages") => Self::Messages,
             ("POST", "/v1/messages/count_tokens") => Self::CountTokens,
             ("POST", "/v1/chat/completions") => Self::Chat,
-            ("POST", "/v1/responses") => Self::Responses,
+            ("POST", "/v1/responses" | "/v1/responses/compact") => Self::Responses,
             ("GET", "/v1/models") => Self::Models,
             ("GET", path) if path.starts_with("/v1/models/") => Self::Models,
             _ => Self::Other,

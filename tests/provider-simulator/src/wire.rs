@@ -22,6 +22,10 @@ enum Piece {
         id: String,
         text: String,
     },
+    Compaction {
+        id: String,
+        text: String,
+    },
     Call {
         id: String,
         item_id: String,
@@ -68,6 +72,11 @@ impl<'a> Reply<'a> {
                     id: format!("rs_{unique}"),
                     text: if omitted { String::new() } else { text.clone() },
                 },
+                Part::Compaction(_) if request.api == Api::Chat => continue,
+                Part::Compaction(text) => Piece::Compaction {
+                    id: format!("cmp_{unique}"),
+                    text: text.clone(),
+                },
                 Part::Text(text) => Piece::Text {
                     id: format!("msg_{unique}"),
                     text: text.clone(),
@@ -97,7 +106,9 @@ impl<'a> Reply<'a> {
             });
         }
         let said = pieces.iter().map(|piece| match piece {
-            Piece::Thinking { text, .. } | Piece::Text { text, .. } => text.len(),
+            Piece::Thinking { text, .. }
+            | Piece::Text { text, .. }
+            | Piece::Compaction { text, .. } => text.len(),
             Piece::Call {
                 name, arguments, ..
             } => name.len() + arguments.to_string().len() + 20,

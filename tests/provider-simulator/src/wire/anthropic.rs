@@ -13,6 +13,7 @@ fn block(piece: &Piece) -> Value {
             json!({"type": "thinking", "thinking": text, "signature": seal::signature(text)})
         }
         Piece::Text { text, .. } => json!({"type": "text", "text": text}),
+        Piece::Compaction { text, .. } => json!({"type": "compaction", "content": text}),
         Piece::Call {
             id,
             name,
@@ -76,6 +77,7 @@ pub(super) fn events(reply: &Reply<'_>) -> Vec<String> {
         let begin = match piece {
             Piece::Thinking { .. } => json!({"type": "thinking", "thinking": "", "signature": ""}),
             Piece::Text { .. } => json!({"type": "text", "text": ""}),
+            Piece::Compaction { .. } => json!({"type": "compaction", "content": null}),
             Piece::Call { id, name, .. } => {
                 json!({"type": "tool_use", "id": id, "name": name, "input": {}})
             }
@@ -95,6 +97,9 @@ pub(super) fn events(reply: &Reply<'_>) -> Vec<String> {
             }
             Piece::Text { text, .. } => {
                 deltas(text).for_each(|text| delta(json!({"type": "text_delta", "text": text})))
+            }
+            Piece::Compaction { text, .. } => {
+                delta(json!({"type": "compaction_delta", "content": text}))
             }
             Piece::Call { arguments, .. } => {
                 delta(json!({"type": "input_json_delta", "partial_json": ""}));

@@ -33,7 +33,7 @@ pub(super) fn body(reply: &Reply<'_>) -> Value {
             Piece::Call { id, name, arguments, .. } => calls.push(json!({
                 "id": id, "type": "function", "function": {"name": name, "arguments": arguments.to_string()},
             })),
-            Piece::Thinking { .. } => {}
+            Piece::Thinking { .. } | Piece::Compaction { .. } => {}
         }
     }
     let mut message =
@@ -84,7 +84,7 @@ pub(super) fn events(reply: &Reply<'_>) -> Vec<String> {
     let mut index = 0;
     for piece in &reply.pieces {
         match piece {
-            Piece::Thinking { .. } => {}
+            Piece::Thinking { .. } | Piece::Compaction { .. } => {}
             Piece::Text { text, .. } => {
                 deltas(text).for_each(|text| say(json!({"content": text}), Value::Null))
             }

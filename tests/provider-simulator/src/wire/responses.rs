@@ -24,6 +24,9 @@ fn item(reply: &Reply<'_>, piece: &Piece) -> Value {
             }
             item
         }
+        Piece::Compaction { id, text } => json!({
+            "id": id, "type": "compaction", "encrypted_content": reply.encrypted(text),
+        }),
         Piece::Text { id, text } => json!({
             "id": id, "type": "message", "status": "completed", "role": "assistant",
             "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}],
@@ -179,6 +182,10 @@ pub(super) fn events(reply: &Reply<'_>) -> Vec<String> {
                 );
                 saying.say("response.reasoning_summary_part.done", part(text));
             }
+            Piece::Compaction { .. } => saying.say(
+                "response.output_item.added",
+                json!({"output_index": at, "item": empty}),
+            ),
             Piece::Text { text, .. } => {
                 (empty["status"], empty["content"]) = (json!("in_progress"), json!([]));
                 saying.say(
