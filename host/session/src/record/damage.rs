@@ -292,19 +292,21 @@ pub(super) fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 /// A connection to what can be read of a damaged file; none where no table is found in it. Where the file's first page
 /// is damaged, which names the tables, that of a new record takes its place: the tables lie on the same pages in each.
 fn readable(path: &Path, new: &Path) -> io::Result<Option<Connection>> {
-    let open = || -> rusqlite::Result<Connection> {
+    let open = |reads_rows: bool| -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let mut probe = connection.prepare("SELECT key FROM sessions WHERE key < 0")?;
-        probe.exists([])?;
+        if reads_rows {
+            probe.exists([])?;
+        }
         drop(probe);
         match version {
             SCHEMA_VERSION => Ok(connection),
             _ => Err(rusqlite::Error::QueryReturnedNoRows),
         }
     };
-    if let Ok(connection) = open() {
+    if let Ok(connection) = open(true) {
         return Ok(Some(connection));
     }
     let mut file = File::options().read(true).write(true).open(path)?;
@@ -327,7 +329,8 @@ fn readable(path: &Path, new: &Path) -> io::Result<Option<Connection>> {
     file.seek(SeekFrom::Start(0))?;
     file.write_all(&page)?;
     drop(file);
-    Ok(open().ok())
+    // The page of the sessions may be damaged itself.
+    Ok(open(false).ok())
 }
 
 type Row = Vec<Value>;
