@@ -444,6 +444,11 @@ fn a_full_disk_is_read_and_whoever_would_write_is_told() {
         made.retain(|path| !path.is_dir() && !path.to_string_lossy().contains("sqlite3-"));
         assert!(made.is_empty(), "{args:?}: {made:?}");
     }
+    let mut new = home.command(["plugins", "new", "fresh"]);
+    let new = ran(new.current_dir(home.path("home")).output().unwrap());
+    assert_eq!(new.code, 3, "{}{}", new.stdout, new.stderr);
+    assert!(new.stderr.contains("fresh"), "{}", new.stderr);
+    assert!(!Path::new(&home.path("home/fresh")).exists());
     // The result goes to a file that a shell opened there.
     let out = std::fs::File::create(home.path("home/export.jsonl")).unwrap();
     let mut export = home.command(["sessions", "export", "s"]);
