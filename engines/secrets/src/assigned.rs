@@ -7,9 +7,9 @@ use hashbrown::HashMap;
 
 use crate::SECRET_MASK;
 use crate::keys;
-use crate::rules::{ALNUM, TOKEN, is_in};
+use crate::rules::{TOKEN, is_in};
 use crate::steps;
-use crate::value::is_placeholder;
+use crate::value::{is_placeholder, is_uuid};
 
 /// How far back of its value a name is looked for, how far apart both may be, and how long a key is, in bytes.
 const NAME: usize = 48;
@@ -30,9 +30,8 @@ struct Shape {
 }
 
 static PROVIDERS: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(|| {
-    let table = include_str!("providers.txt");
     let mut providers: HashMap<_, Vec<_>> = HashMap::new();
-    for line in table.lines().filter(|line| !line.starts_with('#')) {
+    for line in keys::rows(include_str!("providers.txt")) {
         let mut columns = line.split(' ');
         let set = columns.next().and_then(|letter| letter.chars().next());
         let Some((least, most)) = columns.next().and_then(keys::lengths) else {
@@ -208,12 +207,4 @@ fn words(name: &str) -> Vec<String> {
 
 fn is_in_word(c: char) -> bool {
     c.is_ascii_alphanumeric()
-}
-
-fn is_uuid(bytes: &[u8]) -> bool {
-    bytes.len() == 36
-        && bytes.iter().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => *byte == b'-',
-            _ => is_in(*byte, ALNUM),
-        })
 }

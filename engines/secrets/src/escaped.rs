@@ -29,7 +29,7 @@ impl Decoded {
     /// The text without what a reader does not see, of which [`hidden`] tells the places. None if there is nothing of
     /// it.
     pub(crate) fn visible(original: &str) -> Option<Self> {
-        (!hidden(original.as_bytes()).is_empty()).then(|| Self {
+        (!hidden(original).is_empty()).then(|| Self {
             text: without_invisible(original, &mut |_, _| {}),
             way: without_invisible,
             behind: OnceCell::new(),
@@ -56,65 +56,105 @@ impl Decoded {
     }
 }
 
-/// Whether the digits of an escape and what follows begin a colour: of `\x1b[` or `\033[`.
-fn is_escape(digits: &[u8]) -> bool {
-    matches!(digits, [b'1', b'b' | b'B', b'['] | [b'3', b'3', b'['])
-}
-
 /// Characters without a width.
 fn is_without_width(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}')
 }
 
-/// The escapes of HTML that may stand around a value.
-const ENTITIES: [(&str, char); 7] = [
-    ("&quot;", '"'),
-    ("&#34;", '"'),
-    ("&#39;", '\''),
-    ("&apos;", '\''),
-    ("&lt;", '<'),
-    ("&gt;", '>'),
-    ("&amp;", '&'),
-];
+/// How long the escape of a terminal may be, in bytes.
+const SEQUENCE: usize = 512;
 
 /// Where there is something that a reader does not see: the colours of a terminal, characters without a width, the
-/// escapes of HTML, the marks of a quotation, what joins two strings of code.
-pub(crate) fn hidden(bytes: &[u8]) -> Vec<usize> {
-    let mut places: Vec<usize> = memchr::memchr3_iter(0x1b, 0xe2, b'&', bytes)
-        .filter(|at| match &bytes[*at..] {
-            [0x1b, ..]
-            | [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]
-            | [0xe2, 0x81, 0xa0..=0xa4, ..] => true,
-            [b'&', ..] => ENTITIES
-                .iter()
-                .any(|(entity, _)| bytes[*at..].starts_with(entity.as_bytes())),
-            _ => false,
-        })
+/// escapes of HTML and URLs, the marks of a quotation, what joins two strings of code.
+pub(crate) fn hidden(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    let signs = memchr::memchr3_iter(0x1b, b'&', b'%', bytes);
+    let brackets = memchr::memchr_iter(b'[', bytes);
+    let wide = memchr::memchr3_iter(0xe1, 0xe2, 0xef, bytes);
+    let others = memchr::memchr2_iter(0xc2, 0xd8, bytes);
+    let mut places: Vec<usize> = (signs.chain(brackets).chain(wide).chain(others))
+        .filter(|at| invisible(&text[*at..]).is_some())
         .collect();
-    let signs = memchr::memchr2_iter(b'+', b'\n', bytes);
-    places.extend(signs.filter_map(|at| match &bytes[at..] {
+    let joints = memchr::memchr2_iter(b'+', b'\n', bytes);
+    places.extend(joints.filter_map(|at| match &bytes[at..] {
         [b'\n', b'>', b' ', ..] => Some(at),
         _ => {
-            let is_between = |byte: &u8| *byte == b' ' || b"+.\\".contains(byte);
+            let is_between = |byte: &&u8| b" +.\\".contains(byte);
             let before = &bytes[at.saturating_sub(8)..at];
-            let quote = before.len()
-                - before
-                    .iter()
-                    .rev()
-                    .take_while(|byte| is_between(byte))
-                    .count();
-            let quote = at - before.len() + quote.checked_sub(1)?;
+            let quote = at - before.iter().rev().take_while(is_between).count();
+            let quote = quote.checked_sub(1)?;
             (matches!(bytes[quote], b'"' | b'\'') && join(&bytes[quote..]).is_some())
                 .then_some(quote)
         }
     }));
-    if memchr::memchr2(0xef, 0xc2, bytes).is_some() {
-        for sign in ["\u{feff}", "\u{ad}"] {
-            places.extend(memchr::memmem::find_iter(bytes, sign));
-        }
-    }
     places.sort_unstable();
     places
+}
+
+/// How many bytes at the beginning of a text a reader does not see, and the character that they stand for.
+fn invisible(text: &str) -> Option<(usize, Option<char>)> {
+    let parameters = |bytes: &[u8]| {
+        let is_parameter = |byte: &&u8| (b' '..=b'?').contains(byte);
+        bytes.iter().take(SEQUENCE).take_while(is_parameter).count()
+    };
+    match text.as_bytes() {
+        [b'&', rest @ ..] => {
+            let len = rest.iter().take(8).position(|byte| *byte == b';')?;
+            Some((len + 2, Some(entity(text.get(1..=len)?)?)))
+        }
+        [b'%', rest @ ..] => {
+            let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+            let sign = char::from(u8::from_str_radix(digits, 16).ok()?);
+            "\"':={,".contains(sign).then_some((3, Some(sign)))
+        }
+        [b'\n', b'>', b' ', ..] => Some((3, Some('\n'))),
+        [b'"' | b'\'', ..] => Some((join(text.as_bytes())?, None)),
+        [0x1b, b'[', rest @ ..] | [0xc2, 0x9b, rest @ ..] => {
+            let len = parameters(rest);
+            let last = rest.get(len).is_some_and(u8::is_ascii);
+            Some((2 + len + usize::from(last), None))
+        }
+        [0x1b, b']', rest @ ..] => {
+            let rest = &rest[..rest.len().min(SEQUENCE)];
+            let end = memchr::memchr2(0x07, 0x1b, rest)?;
+            let is_long = rest[end..].starts_with(b"\x1b\\");
+            Some((2 + end + 1 + usize::from(is_long), None))
+        }
+        [0x1b, ..] => Some((1, None)),
+        // A colour whose first byte is lost.
+        [b'[', digit, rest @ ..] if digit.is_ascii_digit() => {
+            let is_parameter = |byte: &&u8| byte.is_ascii_digit() || **byte == b';';
+            let len = rest.iter().take(12).take_while(is_parameter).count();
+            (rest.get(len) == Some(&b'm')).then_some((len + 3, None))
+        }
+        _ => {
+            let first = text.chars().next().filter(|c| is_without_width(*c))?;
+            Some((first.len_utf8(), None))
+        }
+    }
+}
+
+/// The character of an escape of HTML.
+fn entity(name: &str) -> Option<char> {
+    Some(match name {
+        "quot" => '"',
+        "apos" => '\'',
+        "lt" => '<',
+        "gt" => '>',
+        "amp" => '&',
+        "nbsp" => ' ',
+        "equals" => '=',
+        "colon" => ':',
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let code = match number.strip_prefix(['x', 'X']) {
+                Some(digits) => u32::from_str_radix(digits, 16),
+                None => number.parse(),
+            };
+            char::from_u32(code.ok()?)?
+        }
+    })
 }
 
 /// The length of what joins two strings of code at the beginning of a text, their quotes with it: `" + "`, or nothing
@@ -137,32 +177,16 @@ fn without_invisible(original: &str, behind: &mut dyn FnMut(usize, usize)) -> St
     let mut text = String::with_capacity(original.len());
     let mut copied = 0;
     let mut at = 0;
-    let hides = |c: char| matches!(c, '\u{1b}' | '&' | '"' | '\'' | '\n') || is_without_width(c);
+    let hides = |c: char| {
+        matches!(c, '\u{1b}' | '\u{9b}' | '&' | '%' | '[' | '"' | '\'' | '\n')
+            || is_without_width(c)
+    };
     while let Some(step) = original[at..].find(hides) {
         at += step;
-        let rest = &original[at..];
-        let (hidden, shown) = match rest.as_bytes() {
-            [b'&', ..] => match ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity)) {
-                Some((entity, character)) => (entity.len(), Some(*character)),
-                None => (0, None),
-            },
-            [b'\n', b'>', b' ', ..] => (3, Some('\n')),
-            [b'\n', ..] => (0, None),
-            [b'"' | b'\'', ..] => (join(rest.as_bytes()).unwrap_or(0), None),
-            [0x1b, b'[', parameters @ ..] => {
-                let len = parameters
-                    .iter()
-                    .take_while(|byte| (b' '..=b'?').contains(byte))
-                    .count();
-                let last = parameters.get(len).is_some_and(u8::is_ascii);
-                (2 + len + usize::from(last), None)
-            }
-            _ => (rest.chars().next().map_or(1, char::len_utf8), None),
-        };
-        if hidden == 0 {
-            at += 1;
+        let Some((hidden, shown)) = invisible(&original[at..]) else {
+            at += original[at..].chars().next().map_or(1, char::len_utf8);
             continue;
-        }
+        };
         text.push_str(&original[copied..at]);
         text.extend(shown);
         at += hidden;
@@ -188,8 +212,8 @@ fn decode(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
             Some(b'r') => text.push('\r'),
             Some(b'b' | b'f') => text.push(' '),
             Some(b'e') if bytes.get(copied) == Some(&b'[') => text.push('\u{1b}'),
-            Some(b'x' | b'0') if bytes.get(copied..copied + 3).is_some_and(is_escape) => {
-                text.push('\u{1b}');
+            Some(b'x' | b'0' | b'1') if numbered(original, next).is_some() => {
+                text.extend(numbered(original, next));
                 copied += 2;
             }
             Some(b'u') => {
@@ -213,6 +237,16 @@ fn decode(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
     }
     text.push_str(&original[copied..]);
     text
+}
+
+/// The character of ASCII of an escape at a place: `\x3d`, `\075`.
+fn numbered(text: &str, at: usize) -> Option<char> {
+    let (from, radix) = match text.as_bytes().get(at + 1)? {
+        b'x' => (at + 2, 16),
+        _ => (at + 1, 8),
+    };
+    let code = u8::from_str_radix(text.get(from..at + 4)?, radix).ok()?;
+    code.is_ascii().then(|| char::from(code))
 }
 
 /// The character of a JSON escape `\u`, behind which `rest` begins, and how many bytes of `rest` it takes: 4, or 10

@@ -11,6 +11,7 @@ use crate::escaped::Decoded;
 use crate::notation::{holds_the_value, names_a_pair};
 use crate::rules::Value;
 use crate::shape;
+use crate::value::is_placeholder;
 use crate::{Secret, secrets_in};
 
 /// Shorter texts hold no secret of their own: even `pwd=1234` is as long.
@@ -47,8 +48,11 @@ struct Container {
     /// like: `{"name": "TOKEN", "value": …}`, in either order.
     of_pair: Option<Value>,
     value: Option<Range<usize>>,
-    /// In a list: its strings, or the texts of its objects.
+    /// In a list: its strings, or the texts of its objects. In an object: the entries of a secret of Kubernetes, if it
+    /// is one.
     strings: Vec<Range<usize>>,
+    is_data: bool,
+    is_secret: bool,
 }
 
 /// A key of an object, and what its value has to be like to be secret.
@@ -116,7 +120,9 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
                 is_text: text == "text",
             };
         } else if let Some(container) = container {
-            if container.is_list {
+            let key = &json[name.place.clone()];
+            container.is_secret |= key == "kind" && text == "Secret";
+            if container.is_list || container.is_data {
                 container.strings.push(start..end);
             } else if name.names_pair && container.of_pair.is_none() {
                 container.of_pair = shape::named(text);
@@ -242,8 +248,10 @@ fn between(
         match bytes[at] {
             is_list @ (b'[' | b'{') => {
                 let is_list = is_list == b'[';
+                let is_data = matches!(&json[name.place.clone()], "data" | "stringData");
                 open.push(Container {
                     is_list,
+                    is_data: is_data && !is_list,
                     ..Container::default()
                 });
                 if !is_list {
@@ -252,11 +260,17 @@ fn between(
             }
             b']' | b'}' => {
                 *name = Name::default();
-                let closed = open
-                    .pop()
-                    .filter(|closed| closed.is_list && closed.strings.len() > 1);
-                if let Some(closed) = closed {
+                let closed = open.pop().unwrap_or_default();
+                if closed.is_list && closed.strings.len() > 1 {
                     words_of_a_command(json, &closed.strings, secrets);
+                } else if closed.is_secret {
+                    let entries = closed.strings.into_iter();
+                    let entries = entries.filter(|entry| !is_placeholder(&json[entry.clone()]));
+                    secrets.extend(entries.map(Secret::text));
+                } else if closed.is_data
+                    && let Some(outer) = open.last_mut().filter(|outer| !outer.is_list)
+                {
+                    outer.strings.extend(closed.strings);
                 }
             }
             _ => {}

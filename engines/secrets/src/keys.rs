@@ -2,8 +2,6 @@
 
 use crate::rules::{self, ALNUM, BASE64, DOTTED, WORD};
 
-static TABLE: &str = include_str!("keys.txt");
-
 /// A kind of key around its cue.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
@@ -32,17 +30,16 @@ pub(crate) struct Run {
 
 /// Every key of the table with its cue.
 pub(crate) fn all() -> impl Iterator<Item = (String, Key)> {
-    shapes(TABLE)
+    rows(include_str!("keys.txt"))
+        .map(|row| row.split_once("  ").map_or(row, |(shape, _)| shape))
         .flat_map(alternatives)
         .map(|shape| key(&shape))
 }
 
-/// The first column of a table.
-fn shapes(table: &'static str) -> impl Iterator<Item = &'static str> {
-    let lines = table
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| line.split_once("  ").map_or(line, |(shape, _)| shape))
+/// The rows of a table, which may have comments.
+pub(crate) fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
+    let lines = table.lines();
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// A shape for each way to choose between `(a|b)`.
@@ -142,6 +139,7 @@ pub(crate) fn set(letter: char) -> Option<u16> {
         'b' => BASE64,
         'c' => BASE64 | rules::DOT,
         't' => rules::TOKEN,
+        'g' => rules::SIGNS,
         _ => return None,
     })
 }

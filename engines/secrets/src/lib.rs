@@ -122,7 +122,7 @@ fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
         in_escapes(&text[region.clone()], region.start, secrets);
     }
     // Once more as a reader sees it, around colours, zero-width characters and the like.
-    let hidden = escaped::hidden(text.as_bytes());
+    let hidden = escaped::hidden(text);
     let next = |from| hidden.get(hidden.partition_point(|at| *at < from)).copied();
     for region in regions(text, HIDDEN, next) {
         let part = &text[region.clone()];

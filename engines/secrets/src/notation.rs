@@ -3,12 +3,15 @@
 use std::ops::Range;
 
 use crate::SECRET_MASK;
-use crate::rules::{TOKEN, Take, Value, WORD, is_in};
+use crate::rules::{DOTTED, TOKEN, Take, Value, WORD, is_in};
 use crate::shape::{
-    GAP, NAME_REST, QUOTED, Scan, cookies, credential, credential_start, is_secret, names,
+    GAP, NAME_REST, QUOTED, Scan, cookies, credential, credential_start,
+    ends_in_the_name_of_a_secret, is_secret, names,
 };
 use crate::steps;
-use crate::value::{is_key, is_password, is_placeholder, is_spoken, kinds};
+use crate::value::{
+    changes, is_key, is_method, is_password, is_placeholder, is_spoken, kinds, looks_secret,
+};
 
 /// How far ahead and back of a name the value of a pair is looked for, how far that of a sentence, and how far the end
 /// of a tag, in bytes.
@@ -17,20 +20,19 @@ const PAIR_BACK: usize = 160;
 const SENTENCE: usize = 96;
 const TAG: usize = 160;
 /// How many words of a sentence may stand between a name and its value.
-const WORDS: usize = 9;
+const WORDS: usize = 14;
 /// How far around its kind the entries of a secret of Kubernetes are looked for, in bytes.
 const KUBERNETES: usize = 1_024;
 const KUBERNETES_BACK: usize = 256;
 
 /// What comes before a name, and before a value, if both stand in a pair: `name="token" value="…"`.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 13] = [
     "name",
     "key",
     "id",
     "field",
     "variable",
     "parameter",
-    "parameterkey",
     "param",
     "option",
     "property",
@@ -39,25 +41,36 @@ const NAMES: [&str; 14] = [
     "attribute",
     "k",
 ];
-const VALUES: [&str; 9] = [
+const VALUES: [&str; 7] = [
+    "v",
     "value",
     "val",
     "default",
-    "defaultvalue",
     "plaintext",
-    "parametervalue",
-    "v",
     "secret",
     "string",
 ];
 
 /// Whether a word says that a name follows, and whether it says that a value does.
 pub(crate) fn names_a_pair(word: &str) -> bool {
-    NAMES.iter().any(|name| word.eq_ignore_ascii_case(name))
+    NAMES.iter().any(|name| ends_in(word, name))
 }
 
 pub(crate) fn holds_the_value(word: &str) -> bool {
-    VALUES.iter().any(|value| word.eq_ignore_ascii_case(value))
+    VALUES.iter().any(|value| ends_in(word, value))
+}
+
+/// Whether a name ends in a word, as `OptionName` and `param-name` in `name`.
+fn ends_in(name: &str, word: &str) -> bool {
+    let Some(at) = name.len().checked_sub(word.len()) else {
+        return false;
+    };
+    let (before, end) = name.as_bytes().split_at(at);
+    let begins = |byte: &u8| match byte {
+        b'_' | b'-' | b'.' => true,
+        _ => byte.is_ascii_lowercase() && end[0].is_ascii_uppercase(),
+    };
+    end.eq_ignore_ascii_case(word.as_bytes()) && before.last().is_none_or(begins)
 }
 
 /// A value of a name.
@@ -90,8 +103,8 @@ pub(crate) struct Command {
     is_one: bool,
 }
 
-const CLOSERS: [char; 13] = [
-    '"', '\'', '\\', ' ', '*', '`', '\t', ']', '”', '’', '»', '」', '』',
+const CLOSERS: [char; 15] = [
+    '"', '\'', '\\', ' ', '*', '`', '\t', ']', '”', '’', '»', '」', '』', '\u{a0}', '\u{3000}',
 ];
 
 impl Scan<'_> {
@@ -132,8 +145,12 @@ impl Scan<'_> {
                 self.of_pair(&name)
                     .and_then(|found| self.if_secret(Some(found), value))
             })
+            .or_else(|| self.if_secret(self.in_markup(&name), value))
+            .or_else(|| self.if_secret(self.in_row(&name), value))
+            .or_else(|| self.if_secret(self.below(&name), value))
             .or_else(|| self.said_behind(place, name_end, value))
-            .or_else(|| self.said_before(&name, value));
+            .or_else(|| self.said_before(place, &name, value))
+            .or_else(|| self.compared(&name, value));
         if secret.is_none() {
             self.note_heading(&name);
         }
@@ -166,6 +183,9 @@ impl Scan<'_> {
         let most = self.bytes.len().min(name.end + 4 * GAP);
         let rest = &self.text[name.end..self.text.ceil_char_boundary(most)];
         let mut after_name = rest.trim_start_matches(CLOSERS);
+        if after_name.starts_with("...") {
+            after_name = after_name.trim_start_matches(['.', ' ']);
+        }
         if let Some(size) = after_name.strip_prefix('[')
             && let Some((_, behind)) = size.split_once(']').filter(|(size, _)| size.len() < GAP)
         {
@@ -173,13 +193,15 @@ impl Scan<'_> {
         }
         let operator = after_name.chars().next()?;
         let skipped = rest.len() - after_name.len();
-        if skipped > GAP || after_name.starts_with("::") {
+        if skipped > 3 * GAP || after_name.starts_with("::") {
             return None;
         }
         // `--password value`, `ENV PASSWORD value`
-        let is_argument = rest.starts_with(' ') && !after_name.starts_with(['=', ':']);
+        let argument = rest.trim_start_matches([' ', '\t']);
+        let is_argument = argument.len() < rest.len() && !after_name.starts_with(['=', ':']);
         if is_argument && (self.is_option(name.start) || self.is_set(name.start)) {
-            return self.value_at(name.end + 1, false, '=', false);
+            let start = name.end + (rest.len() - argument.len());
+            return self.value_at(start, false, '=', false);
         }
         let in_tag = self.begins_a_tag(name.start);
         if in_tag && (operator == '>' || rest.starts_with(' ')) {
@@ -189,10 +211,11 @@ impl Scan<'_> {
         }
         let doubled = |signs: &[&str]| signs.iter().any(|sign| after_name.starts_with(sign));
         let (operator_len, mut weak) = match operator {
-            '=' | ':' | '：' => (operator.len_utf8(), false),
+            '=' | ':' | '：' | '＝' => (operator.len_utf8(), false),
             '(' | ',' | '>' => (1, true),
             '→' | '⇒' => (operator.len_utf8(), true),
-            '-' if doubled(&["->", "- "]) => (2, true),
+            '-' if doubled(&["->", "- ", "-->"]) => (2, true),
+            '<' if doubled(&["<- ", "<<<"]) => (3, true),
             '|' | '?' | '!' if doubled(&["||", "??", "?:", "!="]) => (2, true),
             _ if rest.starts_with(' ') => return self.declared(name.end, after_name),
             _ => return None,
@@ -209,14 +232,50 @@ impl Scan<'_> {
         {
             return Some(declared);
         }
-        let mut value = behind.trim_start_matches(['=', ':', '：', '>', ' ', '*', '\t']);
+        let around = |c| "=:：＝> *\t\u{a0}\u{3000}".contains(c);
+        let mut value = behind.trim_start_matches(around);
+        // A tag or an anchor of YAML, a comment, the beginning of a text up to a mark.
+        if operator == ':' && value.starts_with(['!', '&']) {
+            let is_tag = |tag: &str| {
+                tag[1..]
+                    .bytes()
+                    .all(|byte| byte == b'!' || is_in(byte, WORD))
+            };
+            value = match value.split_once(' ') {
+                Some((tag, value)) if is_tag(tag) => value,
+                _ => value,
+            };
+        } else if value.starts_with("# ") || value.starts_with("<<") {
+            value = value.find('\n').map_or(value, |at| &value[at..]);
+        }
         if matches!(operator, '=' | ':' | '：')
             && let Some(below) = value
                 .strip_prefix('\n')
                 .or_else(|| value.strip_prefix("\r\n"))
         {
-            value = below.trim_start_matches([' ', '\t']);
+            value = below.trim_start_matches([' ', '\t', '-']);
+            value = match value.split_once(": ") {
+                Some((word, value)) if holds_the_value(word) => value,
+                _ => value,
+            };
             weak = true;
+        } else if let Some(item) = value.strip_prefix('[')
+            && !weak
+        {
+            value = item.trim_start();
+            weak = true;
+        } else if let Some((call, argument)) = value.split_once('(')
+            && argument.starts_with(['"', '\''])
+            && !call.is_empty()
+            && call.bytes().all(|byte| is_in(byte, DOTTED) || byte == b':')
+        {
+            // `String::from("…")`, but not what is looked up by its name.
+            let is_name = ends_in_the_name_of_a_secret;
+            let literal = argument[1..].split(['"', '\'']).next().unwrap_or_default();
+            if !is_name(literal) {
+                value = argument;
+                weak = true;
+            }
         }
         let start = name.end + (rest.len() - value.len());
         let quotes_only = matches!(operator, '(' | ',' | '|' | '?' | '!');
@@ -396,7 +455,11 @@ impl Scan<'_> {
 
     /// Whether a name is set by a command: `ENV NAME value`, `config set NAME value`.
     fn is_set(&self, start: usize) -> bool {
-        const SET: [&str; 9] = [
+        const SET: [&str; 13] = [
+            "Set-Item",
+            "set_header",
+            "--secret",
+            "-Path",
             "ENV",
             "ARG",
             "setenv",
@@ -408,7 +471,7 @@ impl Scan<'_> {
             "git config",
         ];
         let before = self.behind(start, 2 * GAP);
-        let before = before.strip_suffix(b" ").unwrap_or_default();
+        let before = before.trim_ascii_end();
         SET.iter().any(|set| {
             let head = before.strip_suffix(set.as_bytes());
             head.is_some_and(|head| !head.last().is_some_and(u8::is_ascii_alphanumeric))
@@ -523,19 +586,24 @@ impl Scan<'_> {
             .floor_char_boundary(self.bytes.len().min(from + SENTENCE));
         let most = most.max(from);
         steps::add(most - from);
-        let rest = &self.text[from..most];
         let is_foreign = !self.text[cue.clone()].is_ascii();
+        let rest = &self.text[if is_foreign { cue.end } else { from }..most];
+        let is_plain = |word: &str| is_method(word) || changes(word.as_bytes()) < 2;
         let fits = |word: &str, sure: bool| match value {
             Value::Password => {
-                is_password(word, false) && is_spoken(word) && (sure || kinds(word) > 2)
+                is_password(word, false)
+                    && is_spoken(word)
+                    && (sure || kinds(word) > 2 || !is_plain(word))
             }
-            Value::Key => is_key(word),
             _ => is_secret(word, value, false),
         };
         let trimmed = rest.trim_start_matches(CLOSERS);
-        if trimmed.starts_with(is_ideograph) {
+        let is_eastern = self.text[..cue.end].ends_with(is_ideograph);
+        if trimmed.starts_with(is_ideograph)
+            || (is_eastern && !rest.starts_with(char::is_whitespace))
+        {
             let gap = trimmed.find(|c: char| c.is_ascii_graphic())?;
-            let linked = trimmed[..gap].contains(is_link_sign);
+            let linked = gap == 0 || trimmed[..gap].contains(is_link_sign);
             let ends = trimmed[..gap].contains(['，', '。', '；', '\n', '！', '？']);
             let word = trimmed[gap..].trim_start_matches(QUOTES);
             let len = word.find(|c: char| !c.is_ascii_graphic() || QUOTES.contains(&c) || c == ',');
@@ -544,7 +612,7 @@ impl Scan<'_> {
             let fits = !ends && gap <= SENTENCE / 2 && linked && fits(&word[..len], true);
             return fits.then_some(start..start + len);
         }
-        if !rest.starts_with([' ', '\n', '"', '\'', '`', '*', ':', '”', '»']) {
+        if !rest.starts_with([' ', '\n', '"', '\'', '`', '*', ':', '”', '»', '’', ',', ';']) {
             return None;
         }
         let line_end = rest.find('\n').map_or(most, |at| from + at);
@@ -561,31 +629,151 @@ impl Scan<'_> {
                 return (linked && fits(bare, true)).then_some(start..start + bare.len());
             }
             let is_label = word.ends_with([':', '：']) && !word.starts_with(QUOTES);
-            if is_among(&LINKS, bare) || bare.is_empty() || is_label {
+            if is_among(&LINKS, bare) || (bare.is_empty() && !word.contains(',')) || is_label {
                 linked = true;
                 continue;
             }
             // A word right behind the name has to look more like one.
-            let is_next = at == 0 && (is_foreign || value == Value::Password);
-            if (linked || is_next) && fits(bare, linked || is_foreign) {
+            let is_next = at == 0 && !rest.starts_with([',', ';']);
+            let is_long = value == Value::Password || (bare.len() >= 20 && !is_hash(bare));
+            if (linked || (is_next && is_long)) && fits(bare, linked || is_foreign) {
                 return Some(start..start + bare.len());
             }
             if word.ends_with(['.', '!', '?', ';', '।', '。']) || bare.contains("](") {
                 return None;
             }
-            linked &= is_among(&ADVERBS, bare);
+            // `password 7 …` is of a kind, as the configuration of a router says.
+            linked = (linked && is_among(&ADVERBS, bare)) || (at == 0 && is_digit(bare));
         }
         None
     }
 
+    /// The text behind a name that fills an element, or is in one with a colon behind: in the next element, or behind
+    /// the tags. `<td>password</td><td>…</td>`, `<b>Password:</b> …`.
+    fn in_markup(&self, name: &Range<usize>) -> Option<Behind> {
+        let ahead = self.ahead(name.end, TAG);
+        let (mut at, mut tags, mut has_sign) = (0, 0, false);
+        loop {
+            match ahead.get(at)? {
+                b':' | b'=' if !has_sign => has_sign = true,
+                b' ' | b'\n' | b'\r' | b'\t' => {}
+                b'<' => {
+                    at += memchr::memchr(b'>', &ahead[at..])?;
+                    tags += 1;
+                }
+                _ => break,
+            }
+            at += 1;
+        }
+        let fills = self.behind(name.start, 1) == b">" && tags >= 2;
+        if tags == 0 || !(has_sign || fills) {
+            return None;
+        }
+        self.bare_word(name.end + at, b"<")
+    }
+
+    /// The value beside a name in the row of a table, or in a line of two columns: `| password | … |`.
+    fn in_row(&self, name: &Range<usize>) -> Option<Behind> {
+        let is_around = |byte: &&u8| matches!(byte, b' ' | b'"' | b'*' | b'`');
+        let before = self.behind(name.start, NAME_REST).iter().rev();
+        let before = before.skip_while(is_around).next();
+        let ahead = self.text.get(name.end..)?;
+        let most = ahead.floor_char_boundary(ahead.len().min(NAME_REST));
+        steps::add(most);
+        let ahead = &ahead[..most];
+        let cell = ahead.trim_start_matches(['"', '*', '`', ' ', '\t']);
+        let gap = &ahead[..ahead.len() - cell.len()];
+        let begins = before.is_none_or(|byte| matches!(byte, b'\n' | b'|' | b'\x82'));
+        let value = match cell.chars().next()? {
+            '|' | '│' => cell.trim_start_matches(['|', '│']),
+            ',' if begins => &cell[1..],
+            _ if begins && (gap.ends_with("  ") || gap.ends_with('\t')) => cell,
+            _ => return None,
+        };
+        let value = value.trim_start_matches(['"', '*', '`', ' ']);
+        let start = name.end + (ahead.len() - value.len());
+        let found = self.bare_word(start, b"|,\"`*")?;
+        let word = &self.text[found.place.clone()];
+        let is_sure = begins && !cell.starts_with(',');
+        (is_sure || kinds(word) > 2 || changes(word.as_bytes()) > 1).then_some(found)
+    }
+
+    /// The value in a line of its own below a name that is a heading: behind blank lines, a ruler or the fence of code.
+    fn below(&self, name: &Range<usize>) -> Option<Behind> {
+        let line = self.behind(name.start, NAME_REST);
+        let is_mark = |byte: &u8| b" #*>\t".contains(byte);
+        let head = line
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        let is_heading = line[head..].iter().all(is_mark);
+        let ahead = self.ahead(name.end, NAME_REST * 2);
+        let is_between = |byte: &&u8| b" :*#=-`\r\n\t>".contains(byte);
+        let gap = ahead.iter().take_while(is_between).count();
+        let lines = memchr::memchr_iter(b'\n', &ahead[..gap]).count();
+        if !is_heading || !(1..=3).contains(&lines) || gap == ahead.len() {
+            return None;
+        }
+        let found = self.bare_word(name.end + gap, b"`")?;
+        let word = &self.text[found.place.clone()];
+        let rest = self.ahead(found.place.end, 2);
+        let fills = rest.trim_ascii_start().is_empty() || rest.contains(&b'\n') || rest[0] == b'`';
+        (fills && kinds(word) > 2).then_some(found)
+    }
+
+    /// The word that begins at a place, to white space or one of these signs.
+    fn bare_word(&self, start: usize, ends: &[u8]) -> Option<Behind> {
+        let ahead = self.ahead(start, QUOTED / 4);
+        let is_end = |byte: &u8| {
+            byte.is_ascii_whitespace() || ends.contains(byte) || b"\"'\\".contains(byte)
+        };
+        let len = ahead.iter().position(is_end).unwrap_or(ahead.len());
+        Behind::in_quotes(start..self.text.floor_char_boundary(start + len), true)
+    }
+
+    /// The text that a name is compared to: `"…" == password`, `"…".equals(password)`.
+    fn compared(&self, name: &Range<usize>, value: Value) -> Option<Range<usize>> {
+        let before = self.behind(name.start, SENTENCE);
+        let literal = ["==", "===", "!=", "!==", ".equals("]
+            .iter()
+            .find_map(|sign| before.trim_ascii_end().strip_suffix(sign.as_bytes()))?
+            .trim_ascii_end();
+        let (quote, inside) = literal
+            .split_last()
+            .filter(|(quote, _)| b"\"'".contains(quote))?;
+        let start = inside.iter().rposition(|byte| byte == quote)? + 1;
+        let from = name.start - before.len();
+        let place = from + start..from + inside.len();
+        let found = Behind::in_quotes(place, true);
+        self.if_secret(
+            found.filter(|found| self.text.get(found.place.clone()).is_some()),
+            value,
+        )
+    }
+
     /// The password that a sentence tells before its name: `use … as the password`.
-    fn said_before(&self, name: &Range<usize>, value: Value) -> Option<Range<usize>> {
+    fn said_before(
+        &self,
+        cue: &Range<usize>,
+        name: &Range<usize>,
+        value: Value,
+    ) -> Option<Range<usize>> {
         if value != Value::Password {
             return None;
         }
         let before = self.behind(name.start, SENTENCE);
         let from = self.text.ceil_char_boundary(name.start - before.len());
         let before = &self.text[from..name.start];
+        if self.text[..cue.end].ends_with(is_ideograph) {
+            let links = ["作为", "作為", "是", "が", "を"];
+            let behind = self.text[cue.end..].strip_prefix("として").is_some();
+            let said = links.iter().find_map(|link| before.strip_suffix(link));
+            let said = said.or(Some(before).filter(|_| behind))?.trim_end();
+            let start = said.rfind(|c: char| !c.is_ascii_graphic());
+            let start = start.map_or(0, |at| said.ceil_char_boundary(at + 1));
+            let place = from + start..from + said.len();
+            return looks_secret(&said[start..]).then_some(place);
+        }
         let mut words = before.rsplit([' ', '\n']).filter(|word| !word.is_empty());
         let mut word = words.next()?;
         for _ in 0..2 {
@@ -604,18 +792,25 @@ impl Scan<'_> {
 
     /// Notes a name that fills a field of a table's first line.
     fn note_heading(&mut self, name: &Range<usize>) {
-        let sign = |byte: &u8| matches!(byte, b',' | b'|' | b';' | b'\t' | b'\n' | b'\r');
+        // A bar, a sign, a line's end, two spaces.
+        let sign = |byte: &u8| {
+            matches!(
+                byte,
+                b',' | b'|' | b';' | b'\t' | b'\n' | b'\r' | 0x82 | 0xe2
+            )
+        };
         let is_blank = |byte: &&u8| matches!(byte, b' ' | b'"' | b'*' | b'`');
+        let ends = |side: &mut dyn Iterator<Item = &u8>| {
+            let mut side = side.peekable();
+            let mut gap = 0;
+            while let Some(byte) = side.next_if(is_blank) {
+                gap += usize::from(*byte == b' ');
+            }
+            gap > 1 || side.next().is_none_or(sign)
+        };
         let most = self.bytes.len().min(name.end + NAME_REST);
-        let behind = self.bytes[name.end..most]
-            .iter()
-            .find(|byte| !is_blank(byte));
-        let before = self
-            .behind(name.start, NAME_REST)
-            .iter()
-            .rev()
-            .find(|byte| !is_blank(byte));
-        if behind.is_none_or(sign) && before.is_none_or(sign) {
+        let before = self.behind(name.start, NAME_REST);
+        if ends(&mut self.bytes[name.end..most].iter()) && ends(&mut before.iter().rev()) {
             self.headings.push(name.start);
         }
     }
@@ -630,10 +825,15 @@ impl Scan<'_> {
         if !commands.is_empty() && !self.runs_one_of(place.start, commands) {
             return None;
         }
+        let is_dashed = self.text[place.clone()].contains('-');
         let mut start = place.end;
         let mut has_space = self.bytes[place.end - 1] == b' ';
-        // Of `sqlplus -s user/password` the option is passed over.
-        for _ in 0..3 {
+        let mut others = if let Take::Word(others) = take {
+            others
+        } else {
+            0
+        };
+        for words in 0.. {
             let gap = self.ahead(start, GAP);
             let gap = gap
                 .iter()
@@ -641,13 +841,21 @@ impl Scan<'_> {
                 .count();
             has_space |= self.bytes[start..start + gap]
                 .iter()
-                .any(|byte| matches!(byte, b' ' | b'='));
+                .any(|byte| matches!(byte, b' ' | b'=' | b','));
             start += gap;
-            if !(self.bytes.get(start) == Some(&b'-') && commands.is_empty()) {
-                break;
+            // Of `sqlplus -s user/password` the option is passed over.
+            let is_option = self.bytes.get(start) == Some(&b'-') && !is_dashed;
+            if !is_option {
+                match others.checked_sub(1) {
+                    Some(fewer) => others = fewer,
+                    None => break,
+                }
             }
-            let option = self.ahead(start, 4 * GAP);
-            start += option.iter().position(|byte| *byte == b' ')?;
+            let word = self.ahead(start, QUOTED / 4);
+            (words < WORDS).then_some(())?;
+            start += word
+                .iter()
+                .position(|byte| matches!(byte, b' ' | b',' | b'\n'))?;
         }
         let quote = self.bytes[start - 1];
         let most = self.ahead(start, QUOTED);
@@ -659,19 +867,17 @@ impl Scan<'_> {
         let mut end = self.text.floor_char_boundary(start + len);
         match take {
             Take::Attached if has_space => return None,
-            Take::Attached => {}
-            Take::Next if !has_space => return None,
-            Take::Next => {}
+            Take::Word(_) if !has_space && self.bytes[place.end - 1].is_ascii_alphanumeric() => {
+                return None;
+            }
+            Take::Attached | Take::Word(_) => {}
             // `--user` and not `--user-agent`
             Take::Pair(_) if !has_space && self.bytes[place.start + 1..].starts_with(b"--") => {
                 return None;
             }
             Take::Pair(signs) => {
-                let sign = self.bytes[start..end]
-                    .iter()
-                    .position(|byte| signs.contains(byte))?;
-                start += sign + 1;
-                if signs == b"/" {
+                start += self.text[start..end].find(|c| signs.contains(c))? + 1;
+                if signs == "/" {
                     let host = memchr::memchr(b'@', &self.bytes[start..end]);
                     end = host.map_or(end, |host| start + host);
                 }
@@ -679,7 +885,8 @@ impl Scan<'_> {
         }
         let value = self.text.get(start..end)?;
         let least = if matches!(take, Take::Pair(_)) { 1 } else { 4 };
-        (value.len() >= least && !value.starts_with('-') && !is_placeholder(value))
+        let is_telling = is_dashed || !matches!(take, Take::Word(_)) || looks_secret(value);
+        (value.len() >= least && is_telling && !value.starts_with('-') && !is_placeholder(value))
             .then_some(start..end)
     }
 
@@ -859,7 +1066,7 @@ fn is_ideograph(c: char) -> bool {
 
 /// Whether a sign says that a value follows, in Chinese, Japanese or Korean.
 fn is_link_sign(c: char) -> bool {
-    "是为為：はがを：은는이가成".contains(c)
+    "是为為：は（「＝がを：은는이가成".contains(c)
 }
 
 /// What ends a word of a sentence.
@@ -869,10 +1076,10 @@ const ENDS: [char; 12] = [
 
 /// The words that say that a value follows: in English, German, French, Spanish, Portuguese, Italian, Polish, Turkish,
 /// Russian, Ukrainian, Arabic, Hindi, Indonesian and Vietnamese.
-const LINKS: [&str; 38] = [
-    "is", "was", "are", "to", "be", "as", "=", "->", "→", "—", "–", "-", ":", "ist", "war",
-    "lautet", "auf", "est", "était", "sera", "es", "era", "será", "é", "è", "jest", "это", "на",
-    "це", "هي", "هو", "है", "adalah", "là", "olarak", "por", "equals", "becomes",
+const LINKS: [&str; 40] = [
+    "is", "s", "en", "was", "are", "to", "be", "as", "=", "->", "→", "—", "–", "-", ":", "ist",
+    "war", "lautet", "auf", "est", "était", "sera", "es", "era", "será", "é", "è", "jest", "это",
+    "на", "це", "هي", "هو", "है", "adalah", "là", "olarak", "por", "equals", "becomes",
 ];
 
 /// The words that may stand between these and the value.
@@ -898,6 +1105,14 @@ const ADVERBS: [&str; 20] = [
     "sekarang",
     "also",
 ];
+
+fn is_digit(word: &str) -> bool {
+    matches!(word.as_bytes(), [b'0'..=b'9'])
+}
+
+fn is_hash(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
 
 fn is_among(words: &[&str], word: &str) -> bool {
     words.iter().any(|other| word.eq_ignore_ascii_case(other))

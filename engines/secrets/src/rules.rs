@@ -1,18 +1,15 @@
-//! What a secret looks like: one table. Keys that are known by how they look are in `keys.txt`. Shapes are checked in
-//! `shape.rs`.
+//! What a secret looks like: the tables of names (`names.txt`), of the options of commands (`options.txt`) and of keys
+//! that are known by how they look (`keys.txt`), and what has a shape of its own. Shapes are checked in `shape.rs`.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use self::Take::{Attached, Next, Pair};
-use self::Value::{Cookie, Header, Jwk, Key, Password, Short};
-use crate::keys;
+use crate::keys::{self, rows};
 
 /// One kind of secret.
 #[derive(Debug)]
 pub(crate) struct Rule {
     /// The text of three bytes or more that makes a place a candidate; ASCII case is ignored.
-    pub(crate) cue: Cow<'static, str>,
+    pub(crate) cue: String,
     pub(crate) shape: Shape,
 }
 
@@ -52,12 +49,12 @@ pub(crate) enum Shape {
 /// What behind an option is secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Take {
-    /// The next word.
-    Next,
+    /// The word behind so many others.
+    Word(usize),
     /// What follows in the same word.
     Attached,
     /// What follows one of these signs in the next word, behind a user.
-    Pair(&'static [u8]),
+    Pair(&'static str),
 }
 
 /// When the value behind a name is a secret.
@@ -67,6 +64,10 @@ pub(crate) enum Value {
     Password,
     /// If it is long and looks random.
     Key,
+    /// As a key, or a UUID.
+    Api,
+    /// If it is longer and looks more random: the name says little.
+    Random,
     /// If it looks random, however short.
     Short,
     /// A number of a key as JSON: longer than what else has so short a name.
@@ -89,6 +90,7 @@ const BASE64_REST: u16 = 128;
 const OTHER: u16 = 256;
 pub(crate) const TILDE: u16 = 512;
 const UPPER_A_TO_F: u16 = 1024;
+const SIGN: u16 = 2048;
 
 pub(crate) const HEX: u16 = DIGIT | A_TO_F;
 pub(crate) const ANY_HEX: u16 = HEX | UPPER_A_TO_F;
@@ -100,6 +102,7 @@ pub(crate) const DOTTED: u16 = WORD | DOT;
 pub(crate) const BASE64: u16 = ALNUM | BASE64_REST;
 /// What tokens in headers and URLs are made of.
 pub(crate) const TOKEN: u16 = DOTTED | BASE64_REST | OTHER | TILDE;
+pub(crate) const SIGNS: u16 = TOKEN | SIGN;
 
 static SETS: [u16; 256] = sets();
 
@@ -119,6 +122,9 @@ const fn sets() -> [u16; 256] {
             b'+' | b'/' | b'=' => BASE64_REST,
             b'~' => TILDE,
             b'%' | b'!' | b'$' | b':' | b'@' => OTHER,
+            b'#' | b'&' | b'(' | b')' | b'*' | b',' | b';' | b'?' | b'[' | b']' | b'^' | b'|' => {
+                SIGN
+            }
             _ => 0,
         };
         byte += 1;
@@ -130,197 +136,87 @@ pub(crate) fn is_in(byte: u8, set: u16) -> bool {
     SETS[usize::from(byte)] & set != 0
 }
 
-const fn rule(cue: &'static str, shape: Shape) -> Rule {
-    let cue = Cow::Borrowed(cue);
-    Rule { cue, shape }
-}
-
-const fn named(cue: &'static str, value: Value) -> Rule {
-    let whole = false;
-    rule(cue, Shape::Named { value, whole })
-}
-
-const fn named_so(cue: &'static str, value: Value) -> Rule {
-    let whole = true;
-    rule(cue, Shape::Named { value, whole })
-}
-
-const fn option(cue: &'static str, take: Take, commands: &'static str) -> Rule {
-    rule(cue, Shape::Option { commands, take })
-}
-
 /// Every kind of secret: its cue and its shape.
 pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    let keys = keys::all().map(|(cue, key)| Rule {
-        cue: Cow::Owned(cue),
-        shape: Shape::Key(key),
-    });
-    keys.chain(other_rules()).collect()
+    let keys = keys::all().map(|(cue, key)| (cue, Shape::Key(key)));
+    let others = OTHERS.map(|(cue, shape)| (cue.to_owned(), shape));
+    let rules = keys.chain(names()).chain(options()).chain(others);
+    rules.map(|(cue, shape)| Rule { cue, shape }).collect()
 });
 
-/// The commands that take a password behind `-p` and a space, and behind `-w`.
-const NEXT_P: &str = "sshpass mongo mongosh mongodump mongorestore mongoexport mongoimport login cqlsh couchbase-cli evil-winrm useradd usermod crackmapexec netexec nxc rabbitmqadmin influx arangosh";
-const LDAP: &str = "ldapsearch ldapmodify ldapadd ldapdelete ldappasswd ldapwhoami ldapcompare";
-
-#[rustfmt::skip]
-fn other_rules() -> impl Iterator<Item = Rule> {
-    [
-    // Blocks.
-    rule("-----BEGIN ", Shape::Pem),
-    rule("-----END ", Shape::PemEnd),
-    rule("private-lines: ", Shape::Lines),
-    rule("kind: secret", Shape::Kubernetes),
-    // Headers, URLs, files.
-    rule("bearer ", Shape::Scheme),
-    rule("basic ", Shape::Scheme),
-    named_so("authorization", Header),
-    named_so("cookie", Cookie),
-    rule("://", Shape::Authority),
-    rule("@tcp(", Shape::Account),
-    rule("@unix(", Shape::Account),
-    rule("login ", Shape::Login),
-    rule(":5432:", Shape::Pgpass),
-    rule(":5433:", Shape::Pgpass),
-    rule(":6432:", Shape::Pgpass),
-    rule(":*:", Shape::Pgpass),
-    // Options.
-    option(" -u", Pair(b":"), "curl http https wget xh"),
-    option(" --user", Pair(b":"), "curl http https wget xh"),
-    option(" -u", Pair(b":,"), "lftp"),
-    option(" --proxy-user", Pair(b":"), "curl wget"),
-    option(" -U", Pair(b":%"), "curl smbclient rpcclient smbmap net smbget"),
-    option(" -a", Pair(b":"), "http https xh"),
-    option("sqlplus ", Pair(b"/"), ""),
-    option("oracle:thin:", Pair(b"/"), ""),
-    option(" -p", Attached, "mysql mysqldump mysqladmin mysqlimport mysqlsh mysqlcheck mariadb mariadb-dump sshpass 7z 7za 7zz rar unrar"),
-    option(" -p ", Next, NEXT_P),
-    option("\"-p\"", Next, NEXT_P),
-    option("\"-a\"", Next, "redis-cli valkey-cli keydb-cli"),
-    option("\"-w\"", Next, LDAP),
-    option("\"-u\"", Pair(b":"), "curl http https wget xh"),
-    option(" -P", Next, "sqlcmd bcp osql tsql zip unzip ipmitool mosquitto_pub mosquitto_sub"),
-    option(" -P", Attached, "sqlcmd bcp osql"),
-    option(" -a ", Next, "redis-cli valkey-cli keydb-cli"),
-    option(" --pass ", Next, "redis-cli valkey-cli keydb-cli"),
-    option(" -w ", Next, LDAP),
-    option(" -s ", Next, "ldappasswd"),
-    option(" -k ", Next, "openssl"),
-    option("/p:", Attached, "xfreerdp wfreerdp"),
-    option("securestring ", Next, ""),
-    option("securestring -string ", Next, ""),
-    rule("| sudo -s", Shape::Piped),
-    rule("| chpasswd", Shape::Piped),
-    rule("| sudo chpasswd", Shape::Piped),
-    rule("password-stdin", Shape::Piped),
-    rule("passwd --stdin", Shape::Piped),
-    // Names.
-    named("password", Password),
-    named("passwd", Password),
-    named("passphrase", Password),
-    named("passcode", Password),
-    named_so("pwd", Password),
-    named_so("pass", Password),
-    named_so("psk", Password),
-    named("mot de passe", Password),
-    named("passwort", Password),
-    named("contraseña", Password),
-    named("пароль", Password),
-    named("Пароль", Password),
-    named("密码", Password),
-    named("密碼", Password),
-    named("口令", Password),
-    named("パスワード", Password),
-    named("kennwort", Password),
-    named_so("senha", Password),
-    named("contrasena", Password),
-    named("contrasinal", Password),
-    named("wachtwoord", Password),
-    named_so("parola", Password),
-    named("hasło", Password),
-    named("şifre", Password),
-    named("mật khẩu", Password),
-    named("kata sandi", Password),
-    named("पासवर्ड", Password),
-    named("পাসওয়ার্ড", Password),
-    named("كلمة المرور", Password),
-    named("كلمة السر", Password),
-    named("گذرواژه", Password),
-    named("비밀번호", Password),
-    named("암호", Password),
-    named("暗証番号", Password),
-    named_so("storepass", Password),
-    named_so("keypass", Password),
-    named_so("contribsys__com", Password),
-    named_so("contribsys.com", Password),
-    named("secret", Short),
-    named("secret_key", Short),
-    named("secret-key", Short),
-    named("secretkey", Short),
-    named("client_secret", Short),
-    named("token", Key),
-    named("api_key", Key),
-    named("api-key", Key),
-    named("apikey", Key),
-    named("api key", Key),
-    named("access_key", Key),
-    named("access-key", Key),
-    named("accesskey", Key),
-    named("access key", Key),
-    named("account_key", Key),
-    named("accountkey", Key),
-    named("private_key", Key),
-    named("privatekey", Key),
-    named("signing_key", Key),
-    named("signingkey", Key),
-    named("encryption_key", Key),
-    named("encryptionkey", Key),
-    named("master_key", Key),
-    named("masterkey", Key),
-    named("shared_key", Key),
-    named("auth_key", Key),
-    named("auth-key", Key),
-    named("authkey", Key),
-    named("subscription-key", Key),
-    named("service_role", Key),
-    named("service_key", Key),
-    named("servicekey", Key),
-    named("client_key", Key),
-    named("clientkey", Key),
-    named("database_key", Key),
-    named("db_key", Key),
-    named("priv_key", Key),
-    named("api_hash", Key),
-    named("key-data", Key),
-    named("key_data", Key),
-    named("preshared_key", Key),
-    named("presharedkey", Key),
-    named("pre-shared-key", Key),
-    named("pre_shared_key", Key),
-    named("license_key", Key),
-    named("licensekey", Key),
-    named("webhook_key", Key),
-    named("app_key", Key),
-    named("appkey", Key),
-    named("x-goog-api-key", Key),
-    named_so("private key", Key),
-    named_so("secret key", Key),
-    named_so("_key", Key),
-    named_so("ssh-key", Key),
-    named_so("credential", Key),
-    named_so("credentials", Key),
-    named_so("session_id", Key),
-    named_so("sessionid", Key),
-    named_so("auth", Short),
-    named_so("_auth", Short),
-    named_so("\"d\"", Jwk),
-    named_so("\"k\"", Jwk),
-    named_so("\"p\"", Jwk),
-    named_so("\"q\"", Jwk),
-    named_so("\"dp\"", Jwk),
-    named_so("\"dq\"", Jwk),
-    named_so("\"qi\"", Jwk),
-    // What only looks like a secret.
-    rule(";base64,", Shape::Encoded),
-    ]
-    .into_iter()
+/// The names of `names.txt`.
+fn names() -> impl Iterator<Item = (String, Shape)> {
+    rows(include_str!("names.txt")).flat_map(|row| {
+        let mut words = row.split_whitespace();
+        let value = match words.next() {
+            Some("password") => Value::Password,
+            Some("short") => Value::Short,
+            Some("api") => Value::Api,
+            Some("random") => Value::Random,
+            Some("jwk") => Value::Jwk,
+            Some("header") => Value::Header,
+            Some("cookie") => Value::Cookie,
+            _ => Value::Key,
+        };
+        words.flat_map(move |word| {
+            let name = word.trim_start_matches('=').replace('·', " ");
+            let whole = name.len() < word.len();
+            let within = usize::from(name.starts_with('_'));
+            let has_words = name[within..].contains('_');
+            let joints = if has_words {
+                &["_", "-", " ", ""][..]
+            } else {
+                &["_"]
+            };
+            joints.iter().map(move |joint| {
+                let name = name[..within].to_owned() + &name[within..].replace('_', joint);
+                (name, Shape::Named { value, whole })
+            })
+        })
+    })
 }
+
+/// The options of `options.txt`.
+fn options() -> impl Iterator<Item = (String, Shape)> {
+    rows(include_str!("options.txt")).filter_map(|row| {
+        let (cue, rest) = row.split_once(' ')?;
+        let rest = rest.trim_start();
+        let (take, commands) = rest.split_once(' ').unwrap_or((rest, ""));
+        let take = match take {
+            "next" => Take::Word(0),
+            "attached" => Take::Attached,
+            _ => take.parse().map_or(Take::Pair(take), Take::Word),
+        };
+        let commands = commands.trim_start();
+        Some((cue.replace('·', " "), Shape::Option { commands, take }))
+    })
+}
+
+/// What has a shape of its own.
+const OTHERS: [(&str, Shape); 24] = [
+    ("-----BEGIN ", Shape::Pem),
+    ("-----END ", Shape::PemEnd),
+    ("private-lines: ", Shape::Lines),
+    ("kind: secret", Shape::Kubernetes),
+    ("kind: \"secret\"", Shape::Kubernetes),
+    ("bearer ", Shape::Scheme),
+    ("basic ", Shape::Scheme),
+    ("://", Shape::Authority),
+    (" -x ", Shape::Authority),
+    ("@tcp(", Shape::Account),
+    ("@unix(", Shape::Account),
+    ("login ", Shape::Login),
+    (":5432:", Shape::Pgpass),
+    (":5433:", Shape::Pgpass),
+    (":6432:", Shape::Pgpass),
+    (":*:", Shape::Pgpass),
+    ("| sudo -s", Shape::Piped),
+    ("| sudo --stdin", Shape::Piped),
+    ("| chpasswd", Shape::Piped),
+    ("| sudo chpasswd", Shape::Piped),
+    ("-stdin", Shape::Piped),
+    ("| kinit", Shape::Piped),
+    ("--with-token", Shape::Piped),
+    // What only looks like a secret.
+    (";base64,", Shape::Encoded),
+];

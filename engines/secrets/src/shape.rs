@@ -11,7 +11,10 @@ use crate::keys::{Key, Piece, Run};
 use crate::notation::Command;
 use crate::rules::{ALNUM, BASE64, DOTTED, RULES, Shape, TOKEN, Value, WORD, is_in};
 use crate::steps;
-use crate::value::{is_key, is_mixed, is_password, is_placeholder, is_short_key, is_user_info};
+use crate::value::{
+    is_key, is_mixed, is_password, is_placeholder, is_random, is_random_with_signs, is_short_key,
+    is_user_info, is_uuid,
+};
 use crate::{assigned, tables};
 
 /// How far from a name its value may be, and how long the rest of a name may be, in bytes.
@@ -74,7 +77,10 @@ pub(crate) fn named(name: &str) -> Option<Value> {
         return Some(Value::Jwk);
     }
     let mut value = None;
-    names_in(name, |of, _| value = Some(of));
+    // `access_key` says more than its end.
+    names_in(name, |of, _| {
+        value = value.filter(|_| of == Value::Random).or(Some(of))
+    });
     value
 }
 
@@ -122,8 +128,12 @@ pub(crate) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>
 pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
     match value {
         Value::Password => is_password(text, quoted),
-        Value::Key => is_key(text),
-        Value::Short => is_key(text) || is_short_key(text) || is_user_info(text),
+        Value::Random => is_random(text),
+        Value::Key | Value::Api | Value::Short if is_key(text) => true,
+        Value::Key | Value::Api | Value::Short if quoted && is_random_with_signs(text) => true,
+        Value::Key => false,
+        Value::Api => is_uuid(text.as_bytes()),
+        Value::Short => is_short_key(text) || is_user_info(text) || is_uuid(text.as_bytes()),
         Value::Jwk => text.len() >= 22 && is_key(text) && !text.contains(['.', '/', '%']),
         Value::Header | Value::Cookie => false,
     }
@@ -132,7 +142,10 @@ pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
 /// Whether a name that ends at `end` and holds a cue at `place` is that of a value.
 pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
     let rest = &text[place.end..end];
-    if whole && text.as_bytes()[place.start] == b'_' {
+    let is_key = text[place.clone()]
+        .trim_start_matches('_')
+        .eq_ignore_ascii_case("key");
+    if whole && is_key {
         const OF_OTHER_THINGS: [&str; 20] = [
             "cache",
             "primary",
@@ -157,11 +170,17 @@ pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -
         ];
         let start = text.floor_char_boundary(place.start.saturating_sub(GAP));
         let before = text[start..place.start].to_ascii_lowercase();
-        return rest.is_empty() && !OF_OTHER_THINGS.iter().any(|other| before.ends_with(other));
+        let before = before.trim_end_matches([' ', '-', '_']);
+        if !rest.is_empty() || OF_OTHER_THINGS.iter().any(|other| before.ends_with(other)) {
+            return false;
+        }
+    }
+    if whole && text.as_bytes()[place.start] == b'_' {
+        return rest.is_empty();
     }
     if whole {
         let mut before = text[..place.start].bytes().rev();
-        let starts_a_word = text.as_bytes()[place.start].is_ascii_uppercase();
+        let starts_a_word = !text.as_bytes()[place.start].is_ascii_lowercase();
         return rest.is_empty()
             && match before.next() {
                 Some(byte) if byte.is_ascii_lowercase() => {
@@ -431,7 +450,7 @@ impl Scan<'_> {
         let Some(len) = memchr::memmem::find(title, b"-----") else {
             return 0;
         };
-        if memchr::memmem::find(&title[..len], b"PRIVATE KEY").is_none() {
+        if !names_a_key(&title[..len]) {
             return 0;
         }
         let body = place.end + len + 5;
@@ -459,7 +478,7 @@ impl Scan<'_> {
         const LINE: usize = 128;
         let title = self.ahead(place.end, TITLE);
         let len = memchr::memmem::find(title, b"-----")?;
-        memchr::memmem::find(&title[..len], b"PRIVATE KEY")?;
+        names_a_key(&title[..len]).then_some(())?;
         let earliest = std::mem::replace(&mut self.block_end, place.end);
         let mut start = place.start;
         // What stands before the end in its own line.
@@ -611,6 +630,13 @@ impl Scan<'_> {
         let value = &self.text[start..end];
         (value.len() >= 4 && !is_placeholder(value)).then_some(start..end)
     }
+}
+
+/// Whether the title of a block says that a key is in it.
+fn names_a_key(title: &[u8]) -> bool {
+    let titles = [&b"PRIVATE KEY"[..], b"Static key"];
+    let mut titles = titles.iter();
+    titles.any(|key| memchr::memmem::find(title, key).is_some())
 }
 
 /// How much stands before the text of a line: blank lines, its number, the marks of a quotation, a list or a

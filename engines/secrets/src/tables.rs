@@ -26,9 +26,12 @@ pub(crate) fn scan(text: &str, names: &[usize], secrets: &mut Vec<Range<usize>>)
         };
         let mut at = line.end + 1;
         for row in text.get(at..).unwrap_or_default().split('\n') {
-            let cells = fields(row, delimiter);
             steps::add(row.len());
-            if cells.len() != columns.len() {
+            let cells = fields(row, delimiter);
+            // A ruler may stand below the names.
+            let is_ruler = |c: char| "-+=:| ".contains(c) || ('─'..='╿').contains(&c);
+            let is_row = cells.len() == columns.len();
+            if !is_row && (row.is_empty() || !row.chars().all(is_ruler)) {
                 break;
             }
             for (cell, value) in cells.iter().zip(&columns) {
@@ -56,24 +59,32 @@ fn line_around(text: &str, place: usize, from: usize) -> Option<Range<usize>> {
     };
     let most = bytes.len().min(place + HEADING);
     steps::add(most - start);
-    let end = memchr::memchr(b'\n', &bytes[place..most])?;
-    Some(start..place + end)
+    let end = place + memchr::memchr(b'\n', &bytes[place..most])?;
+    // The table may be in a string of code, whose other quote is in another line.
+    let mut quotes = memchr::memchr_iter(b'"', &bytes[start..end]);
+    let first = quotes
+        .next()
+        .filter(|first| start + first < place && quotes.count() % 2 == 0);
+    Some(first.map_or(start, |first| start + first + 1)..end)
 }
 
 /// What separates the fields of a table's first line, and what the values below each have to be like to be secret.
 fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
-    ['|', '\t', ',', ';'].into_iter().find_map(|delimiter| {
-        let columns: Vec<_> = fields(line, delimiter)
-            .iter()
-            .map(|field| shape::named(&line[trimmed(line, field)]))
-            .collect();
-        let is_heading =
-            line.contains(delimiter) && columns.iter().any(Option::is_some) && line.len() > 2;
-        is_heading.then_some((delimiter, columns))
-    })
+    ['|', '│', '\t', ',', ';', ' ']
+        .into_iter()
+        .find_map(|delimiter| {
+            let columns: Vec<_> = fields(line, delimiter)
+                .iter()
+                .map(|field| shape::named(&line[trimmed(line, field)]))
+                .collect();
+            let cells = fields(line, delimiter);
+            let filled = cells.iter().filter(|cell| !trimmed(line, cell).is_empty());
+            let is_heading = columns.iter().any(Option::is_some) && filled.count() > 1;
+            is_heading.then_some((delimiter, columns))
+        })
 }
 
-/// The fields of a line; a delimiter in double quotes is a part of one.
+/// The fields of a line; a delimiter in double quotes is a part of one, and so is a single space.
 fn fields(line: &str, delimiter: char) -> Vec<Range<usize>> {
     let mut fields = Vec::new();
     let mut start = 0;
@@ -82,6 +93,15 @@ fn fields(line: &str, delimiter: char) -> Vec<Range<usize>> {
         if c == '"' {
             in_quotes = !in_quotes;
         } else if c == delimiter && !in_quotes {
+            if c == ' ' {
+                // Two spaces or more.
+                let before = line[..at].ends_with(' ');
+                if !line[at + 1..].starts_with(' ') && before {
+                    fields.push(start..at);
+                    start = at + 1;
+                }
+                continue;
+            }
             fields.push(start..at);
             start = at + c.len_utf8();
         }

@@ -1,6 +1,6 @@
 //! Tells a secret value from code, prose, placeholders and ordinary names.
 
-use crate::rules::{TOKEN, is_in};
+use crate::rules::{ALNUM, TOKEN, WORD, is_in};
 
 /// What is looked at of a long value, in bytes: the rest does not change what it is.
 const LOOKED_AT: usize = 192;
@@ -48,7 +48,11 @@ fn is_code(value: &str) -> bool {
         .all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'.'))
         && value.contains(['_', '.']);
     let lower = value.to_ascii_lowercase();
+    let number = lower.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_number = number.len() < lower.len()
+        && (number.starts_with('x') || number.trim_end_matches(char::is_numeric) == "u");
     is_name
+        || is_number
         || value.starts_with(['*', '&', '@'])
         || value
             .strip_prefix('!')
@@ -62,7 +66,10 @@ fn is_code(value: &str) -> bool {
 
 /// Whether the value behind a password's name is a password, rather than code, prose or a placeholder.
 pub(crate) fn is_password(value: &str, quoted: bool) -> bool {
-    const DECLARED: [&str; 30] = [
+    const DECLARED: [&str; 33] = [
+        "await",
+        "new",
+        "options",
         "str",
         "string",
         "none",
@@ -130,21 +137,27 @@ pub(crate) fn is_strong(value: &str) -> bool {
     let value = beginning(value).trim_end_matches(['.', ',', '!', '?', ')', ';']);
     value.len() >= 6
         && value.bytes().any(|byte| byte.is_ascii_alphabetic())
-        && !value.contains([' ', '-', '.', '/', '_', ':'])
+        && !value.contains([' ', '-', '.', '/', '_', ':', '(', '"'])
+        && !value.starts_with(['&', '*'])
         && (kinds(value) >= 3
             || (kinds(value) == 2 && value.bytes().any(|byte| byte.is_ascii_digit())))
 }
 
+const METHODS: [&str; 12] = [
+    "base64", "base32", "sha256", "sha512", "sha224", "sha384", "sha1", "md5", "argon2",
+    "argon2id", "pbkdf2", "oauth2",
+];
+
+/// Whether a word begins with the name of a way to encode or to hash.
+pub(crate) fn is_method(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    METHODS.iter().any(|method| word.starts_with(method))
+}
+
 /// Whether a word of a sentence looks like a password: as above, or of three kinds with a dash or a dot in it.
 pub(crate) fn is_spoken(value: &str) -> bool {
-    const METHODS: [&str; 12] = [
-        "base64", "base32", "sha256", "sha512", "sha224", "sha384", "sha1", "md5", "argon2",
-        "argon2id", "pbkdf2", "oauth2",
-    ];
     let value = beginning(value);
-    !METHODS
-        .iter()
-        .any(|method| value.eq_ignore_ascii_case(method))
+    !METHODS.contains(&value.to_ascii_lowercase().as_str())
         && (is_strong(value)
             || (value.len() >= 8
                 && kinds(value) >= 3
@@ -152,9 +165,39 @@ pub(crate) fn is_spoken(value: &str) -> bool {
                 && !value.contains([' ', '/', ':', '(', '[', '{'])))
 }
 
+/// Whether a word looks like a password or a key, whatever stands before it.
+pub(crate) fn looks_secret(value: &str) -> bool {
+    is_spoken(value) || is_key(value)
+}
+
 /// Whether a value behind the name of a secret is one, however short.
 pub(crate) fn is_short_key(value: &str) -> bool {
     value.len() >= 8 && is_strong(value) && !is_placeholder(value)
+}
+
+/// Whether a value looks random enough for a name that says little: letters of both cases and digits, not encoded.
+pub(crate) fn is_random(value: &str) -> bool {
+    value.len() >= 30
+        && is_key(value)
+        && kinds(value) == 3
+        && value.bytes().all(|byte| is_in(byte, WORD))
+        && is_mixed(beginning(value).as_bytes())
+}
+
+/// Whether a value in quotes is random text with signs, as the secret keys of web frameworks.
+pub(crate) fn is_random_with_signs(value: &str) -> bool {
+    const CODE: [&str; 8] = ["a-z", "A-Z", "0-9", "${", "{{", "://", "()", "=>"];
+    let value = beginning(value);
+    let bytes = value.as_bytes();
+    let count = |test: fn(&u8) -> bool| bytes.iter().filter(|byte| test(byte)).count();
+    let signs = b"!@#$%^&*()=+[]{}|;,<>?~".iter();
+    value.len() >= 24
+        && bytes.iter().all(u8::is_ascii_graphic)
+        && count(u8::is_ascii_digit) >= 2
+        && count(u8::is_ascii_alphabetic) >= 6
+        && signs.filter(|sign| bytes.contains(sign)).count() >= 4
+        && !is_placeholder(value)
+        && !CODE.iter().any(|code| value.contains(code))
 }
 
 /// Whether a value looks random: long, letters with digits, no path, no UUID, no name made of words.
@@ -162,9 +205,8 @@ pub(crate) fn is_key(value: &str) -> bool {
     let whole = value.len();
     let value = beginning(value);
     let bytes = value.as_bytes();
-    let is_uuid = whole == 36 && bytes.iter().filter(|byte| **byte == b'-').count() == 4;
     if whole < 16
-        || is_uuid
+        || is_uuid(bytes)
         || is_placeholder(value)
         || is_path(value)
         || !bytes
@@ -184,8 +226,16 @@ pub(crate) fn is_key(value: &str) -> bool {
     letters >= 20 && (0.3..=0.7).contains(&share) && is_mixed(bytes)
 }
 
+pub(crate) fn is_uuid(bytes: &[u8]) -> bool {
+    bytes.len() == 36
+        && bytes.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => is_in(*byte, ALNUM),
+        })
+}
+
 /// How often a digit, a small and a capital letter stand side by side.
-fn changes(bytes: &[u8]) -> usize {
+pub(crate) fn changes(bytes: &[u8]) -> usize {
     let kind = |byte: &u8| match byte {
         b'0'..=b'9' => 1,
         b'a'..=b'z' => 2,
