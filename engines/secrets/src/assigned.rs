@@ -58,7 +58,8 @@ static PROVIDERS: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(||
 /// Appends the keys in a text that stand behind a provider's name.
 pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
-    let mut last = 0..0;
+    // The last run of the characters of a key, and where it ends without the signs of a sentence.
+    let (mut last, mut end) = (0..0, 0);
     for operator in memchr::memchr2_iter(b'=', b':', bytes) {
         let ahead = &bytes[operator + 1..bytes.len().min(operator + 1 + GAP)];
         let gap = ahead
@@ -80,8 +81,9 @@ pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
                 .count();
             steps::add(len);
             last = start..start + len;
+            end = start + text[last.clone()].trim_end_matches(['.', ':', '!']).len();
         }
-        let value = text[start..last.end].trim_end_matches(['.', ':', '!']);
+        let value = &text[start..end.max(start)];
         let from = text.ceil_char_boundary(operator.saturating_sub(NAME));
         steps::add(NAME);
         if value.len() <= MOST

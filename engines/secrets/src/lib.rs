@@ -343,7 +343,7 @@ mod tests {
     /// is combined with all of these, every other cue with a few.
     fn hostile() -> impl Iterator<Item = String> {
         const BEFORE: [&str; 8] = ["", "a", "\"", " ", "\\", "1", "{\"", "[\\\""];
-        const BEHIND: [&str; 44] = [
+        const BEHIND: [&str; 48] = [
             "",
             "a",
             "=",
@@ -371,6 +371,10 @@ mod tests {
             "密",
             " is ",
             "\\u003d",
+            ":",
+            "&#58;",
+            "%3D",
+            "key=",
             "a b:c@",
             "b:c@d/",
             ": A",

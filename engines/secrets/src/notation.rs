@@ -675,8 +675,8 @@ impl Scan<'_> {
     /// The value beside a name in the row of a table, or in a line of two columns: `| password | … |`.
     fn in_row(&self, name: &Range<usize>) -> Option<Behind> {
         let is_around = |byte: &&u8| matches!(byte, b' ' | b'"' | b'*' | b'`');
-        let before = self.behind(name.start, NAME_REST).iter().rev();
-        let before = before.skip_while(is_around).next();
+        let mut before = self.behind(name.start, NAME_REST).iter().rev();
+        let before = before.find(|byte| !is_around(byte));
         let ahead = self.text.get(name.end..)?;
         let most = ahead.floor_char_boundary(ahead.len().min(NAME_REST));
         steps::add(most);

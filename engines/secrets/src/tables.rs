@@ -64,7 +64,7 @@ fn line_around(text: &str, place: usize, from: usize) -> Option<Range<usize>> {
     let mut quotes = memchr::memchr_iter(b'"', &bytes[start..end]);
     let first = quotes
         .next()
-        .filter(|first| start + first < place && quotes.count() % 2 == 0);
+        .filter(|first| start + first < place && quotes.count().is_multiple_of(2));
     Some(first.map_or(start, |first| start + first + 1)..end)
 }
 

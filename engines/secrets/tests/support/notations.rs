@@ -419,8 +419,13 @@ const NOTATIONS: &[(&str, &str)] = &[
 /// A secret in every notation.
 pub fn notations(random: &mut Random) -> Vec<Case> {
     let alnum = format!("{LOWER}{UPPER}{DIGITS}");
-    NOTATIONS
+    let written = include_str!("notations.txt").lines().skip(1);
+    let written = written.map(|row| ("written", unescaped(row)));
+    let named = NOTATIONS
         .iter()
+        .map(|(kind, text)| (*kind, (*text).to_owned()));
+    named
+        .chain(written)
         .map(|(kind, text)| {
             let password = random.of(LOWER, 5) + &random.of(DIGITS, 3) + "!" + &random.of(UPPER, 2);
             let base64 = random.of(&alnum, 43) + "=";
@@ -440,6 +445,20 @@ pub fn notations(random: &mut Random) -> Vec<Case> {
             }
         })
         .collect()
+}
+
+/// A row of `notations.txt` without its escapes.
+fn unescaped(row: &str) -> String {
+    let text = row.replace("\\\\", "\0").replace("\\n", "\n");
+    let text = text.replace("\\t", "\t").replace("\\r", "\r");
+    let mut parts = text.split("\\u");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = u32::from_str_radix(&part[..4], 16).ok();
+        text.extend(code.and_then(char::from_u32));
+        text.push_str(&part[4..]);
+    }
+    text.replace('\0', "\\")
 }
 
 /// The notations in which the secret is a password, cut where a message may be cut: before the value, or within it.
