@@ -145,9 +145,11 @@ impl Scan<'_> {
                 self.of_pair(&name)
                     .and_then(|found| self.if_secret(Some(found), value))
             })
-            .or_else(|| self.if_secret(self.in_markup(&name), value))
-            .or_else(|| self.if_secret(self.in_row(&name), value))
-            .or_else(|| self.if_secret(self.below(&name), value))
+            .or_else(|| match value {
+                // A name that says little has its value beside it, or in a sentence.
+                Value::Random => None,
+                _ => self.in_layout(&name, value),
+            })
             .or_else(|| self.said_behind(place, name_end, value))
             .or_else(|| self.said_before(place, &name, value))
             .or_else(|| self.compared(&name, value));
@@ -156,6 +158,13 @@ impl Scan<'_> {
         }
         secrets.extend(secret);
         0
+    }
+
+    /// The value in the next element, cell or line.
+    fn in_layout(&self, name: &Range<usize>, value: Value) -> Option<Range<usize>> {
+        self.if_secret(self.in_markup(name), value)
+            .or_else(|| self.if_secret(self.in_row(name), value))
+            .or_else(|| self.if_secret(self.below(name), value))
     }
 
     fn if_secret(&self, found: Option<Behind>, value: Value) -> Option<Range<usize>> {
@@ -222,6 +231,14 @@ impl Scan<'_> {
         };
         weak |= operator == '=' && after_name.starts_with("==");
         let behind = &after_name[operator_len..];
+        // `get("password", default="…")`
+        if operator == ','
+            && let Some((word, literal)) = behind.split_once('=')
+            && holds_the_value(word.trim())
+        {
+            let start = name.end + (rest.len() - literal.trim_start().len());
+            return self.value_at(start, true, operator, true);
+        }
         if operator == ':'
             && let Some(block) = self.block(name.end + (rest.len() - behind.len()))
         {
@@ -235,11 +252,10 @@ impl Scan<'_> {
         let around = |c| "=:：＝> *\t\u{a0}\u{3000}".contains(c);
         let mut value = behind.trim_start_matches(around);
         // A tag or an anchor of YAML, a comment, the beginning of a text up to a mark.
-        if operator == ':' && value.starts_with(['!', '&']) {
+        if operator == ':' && (value.starts_with("!!") || value.starts_with('&')) {
             let is_tag = |tag: &str| {
-                tag[1..]
-                    .bytes()
-                    .all(|byte| byte == b'!' || is_in(byte, WORD))
+                let tag = tag.trim_start_matches(['!', '&']);
+                tag.bytes().all(|byte| is_in(byte, WORD))
             };
             value = match value.split_once(' ') {
                 Some((tag, value)) if is_tag(tag) => value,
@@ -269,10 +285,13 @@ impl Scan<'_> {
             && !call.is_empty()
             && call.bytes().all(|byte| is_in(byte, DOTTED) || byte == b':')
         {
-            // `String::from("…")`, but not what is looked up by its name.
+            // `String::from("…")`, but not what is looked up by its name, and not `password.encode("…")`.
             let is_name = ends_in_the_name_of_a_secret;
             let literal = argument[1..].split(['"', '\'']).next().unwrap_or_default();
-            if !is_name(literal) {
+            let object = call.rsplit_once('.').map_or("", |(object, _)| object);
+            let is_variable =
+                object.starts_with(|c: char| c.is_ascii_lowercase()) && is_name(object);
+            if !is_name(literal) && !is_variable {
                 value = argument;
                 weak = true;
             }
@@ -347,6 +366,17 @@ impl Scan<'_> {
         steps::add(most - start);
         let end = self.text[start..most].find(|c| closing.contains(&c) || c == '\n')?;
         Some(start..start + end)
+    }
+
+    /// The password behind a user, both as strings, of a call whose arguments begin at `from`.
+    pub(crate) fn arguments(&mut self, from: usize) -> Option<Range<usize>> {
+        let user = self.value_at(from, false, ',', true)?;
+        let rest = self.text.get(user.place.end + 1..)?;
+        let value = rest.strip_prefix(',')?.trim_start();
+        let value = value.strip_prefix("Some(").unwrap_or(value);
+        let start = self.text.len() - value.len();
+        let password = self.value_at(start, false, ',', true)?.place;
+        is_password(&self.text[password.clone()], true).then_some(password)
     }
 
     /// The value of a name with its type: `password: str = "…"`, `password string = "…"`.
@@ -533,9 +563,13 @@ impl Scan<'_> {
                 break;
             }
         }
-        let word =
-            words(&ahead[..end]).find(|word| is_value(&ahead[word.clone()], &ahead[word.end..]))?;
-        self.value_of_word(from + word.end)
+        let is_value = |word: &Range<usize>| is_value(&ahead[word.clone()], &ahead[word.end..]);
+        let ends: Vec<_> = words(&ahead[..end])
+            .filter(is_value)
+            .map(|word| word.end)
+            .collect();
+        ends.into_iter()
+            .find_map(|end| self.value_of_word(from + end))
     }
 
     /// The same before a name.
@@ -606,8 +640,9 @@ impl Scan<'_> {
             let linked = gap == 0 || trimmed[..gap].contains(is_link_sign);
             let ends = trimmed[..gap].contains(['，', '。', '；', '\n', '！', '？']);
             let word = trimmed[gap..].trim_start_matches(QUOTES);
-            let len = word.find(|c: char| !c.is_ascii_graphic() || QUOTES.contains(&c) || c == ',');
-            let len = len.unwrap_or(word.len());
+            let ends_it = |c: char| !c.is_ascii_graphic() || "\"'`,".contains(c);
+            let len = word.find(ends_it).unwrap_or(word.len());
+            let len = word[..len].trim_end_matches(QUOTES).len();
             let start = most - word.len();
             let fits = !ends && gap <= SENTENCE / 2 && linked && fits(&word[..len], true);
             return fits.then_some(start..start + len);
@@ -636,7 +671,7 @@ impl Scan<'_> {
             // A word right behind the name has to look more like one.
             let is_next = at == 0 && !rest.starts_with([',', ';']);
             let is_long = value == Value::Password || (bare.len() >= 20 && !is_hash(bare));
-            if (linked || (is_next && is_long)) && fits(bare, linked || is_foreign) {
+            if (linked || is_foreign || (is_next && is_long)) && fits(bare, linked || is_foreign) {
                 return Some(start..start + bare.len());
             }
             if word.ends_with(['.', '!', '?', ';', '।', '。']) || bare.contains("](") {
@@ -711,7 +746,9 @@ impl Scan<'_> {
         let is_between = |byte: &&u8| b" :*#=-`\r\n\t>".contains(byte);
         let gap = ahead.iter().take_while(is_between).count();
         let lines = memchr::memchr_iter(b'\n', &ahead[..gap]).count();
-        if !is_heading || !(1..=3).contains(&lines) || gap == ahead.len() {
+        // Python says `pass` where nothing is to be done.
+        let is_statement = &self.text[name.clone()] == "pass";
+        if !is_heading || is_statement || !(1..=3).contains(&lines) || gap == ahead.len() {
             return None;
         }
         let found = self.bare_word(name.end + gap, b"`")?;
@@ -977,9 +1014,10 @@ impl Scan<'_> {
                 let value = value.trim_prefix_of(b"\"'").trim_suffix_of(b"\"'");
                 let from = at + (value.as_ptr() as usize - line.as_ptr() as usize);
                 let place = from..from + value.len();
-                if let Some(text) = self.text.get(place.clone())
+                if let Some(block) = self.block(at + colon + 1) {
+                    secrets.push(block.place);
+                } else if let Some(text) = self.text.get(place.clone())
                     && text.len() >= 4
-                    && !text.starts_with('|')
                     && !is_placeholder(text)
                 {
                     secrets.push(place);

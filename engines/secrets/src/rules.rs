@@ -40,6 +40,10 @@ pub(crate) enum Shape {
     Option { commands: &'static str, take: Take },
     /// The words that a command reads from a pipe: `echo PASSWORD | sudo -S`.
     Piped,
+    /// A user and a password as the arguments of a call: `HTTPBasicAuth("bob", "…")`.
+    Arguments,
+    /// The rows of an `INSERT` of SQL.
+    Insert,
     /// The entries of a secret of Kubernetes.
     Kubernetes,
     /// Encoded bytes: no secret, and nothing in them is one.
@@ -193,7 +197,7 @@ fn options() -> impl Iterator<Item = (String, Shape)> {
 }
 
 /// What has a shape of its own.
-const OTHERS: [(&str, Shape); 24] = [
+const OTHERS: [(&str, Shape); 31] = [
     ("-----BEGIN ", Shape::Pem),
     ("-----END ", Shape::PemEnd),
     ("private-lines: ", Shape::Lines),
@@ -210,6 +214,13 @@ const OTHERS: [(&str, Shape); 24] = [
     (":5433:", Shape::Pgpass),
     (":6432:", Shape::Pgpass),
     (":*:", Shape::Pgpass),
+    ("auth=(", Shape::Arguments),
+    ("auth = (", Shape::Arguments),
+    ("basicauth(", Shape::Arguments),
+    ("digestauth(", Shape::Arguments),
+    ("ntlmauth(", Shape::Arguments),
+    ("basic_auth(", Shape::Arguments),
+    ("insert into ", Shape::Insert),
     ("| sudo -s", Shape::Piped),
     ("| sudo --stdin", Shape::Piped),
     ("| chpasswd", Shape::Piped),

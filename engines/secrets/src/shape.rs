@@ -37,6 +37,8 @@ const PARTS: usize = 4;
 const PART: usize = 8;
 /// The longest text that stands between the parts of a key.
 const JOIN: usize = 32;
+/// How much is read of an `INSERT` of SQL, in bytes.
+const INSERT: usize = 2_048;
 /// The longest key before its cue, and the longest line of a `.pgpass` file before it.
 const BEFORE: usize = 160;
 
@@ -311,6 +313,12 @@ impl Scan<'_> {
             Shape::Pgpass => self.pgpass(place.start),
             Shape::Option { commands, take } => self.option(&place, commands, *take),
             Shape::Piped => self.piped(&place),
+            Shape::Arguments => self.arguments(place.end),
+            Shape::Insert => {
+                let rows = tables::insert(self.ahead(place.end, INSERT), place.end, self.text);
+                secrets.extend(rows);
+                return 0;
+            }
             Shape::Kubernetes => return self.kubernetes(&place, secrets),
             Shape::Encoded => return self.run_of(place.end, BASE64),
         };

@@ -68,6 +68,61 @@ fn line_around(text: &str, place: usize, from: usize) -> Option<Range<usize>> {
     Some(first.map_or(start, |first| start + first + 1)..end)
 }
 
+/// The secrets of an `INSERT` of SQL that begins behind `INTO`, at a place of the text: in each row, the strings of the
+/// columns that have the name of a secret.
+pub(crate) fn insert(statement: &[u8], start: usize, text: &str) -> Vec<Range<usize>> {
+    let end = text.floor_char_boundary(start + statement.len());
+    let mut secrets = Vec::new();
+    let mut rest = &text[start..end];
+    let Some((columns, behind)) = rest
+        .split_once('(')
+        .and_then(|(_, list)| list.split_once(')'))
+    else {
+        return secrets;
+    };
+    let columns: Vec<_> = columns
+        .split(',')
+        .map(|name| shape::named(name.trim_matches(|c: char| !c.is_alphanumeric())))
+        .collect();
+    let values = behind.trim_start();
+    let is_values = |word: &str| word.eq_ignore_ascii_case("values");
+    if columns.iter().all(Option::is_none) || !values.get(..6).is_some_and(is_values) {
+        return secrets;
+    }
+    rest = &values[6..];
+    while let Some(row) = rest
+        .trim_start_matches([' ', ',', '\n', '\r', '\t'])
+        .strip_prefix('(')
+    {
+        let mut column = 0;
+        let mut string = None;
+        let mut signs = row.char_indices().peekable();
+        let close = loop {
+            let Some((at, sign)) = signs.next() else {
+                return secrets;
+            };
+            match (string, sign) {
+                (None, '\'') => string = Some(at + 1),
+                // A quote in a string is doubled.
+                (Some(_), '\'') if signs.next_if(|(_, next)| *next == '\'').is_some() => {}
+                (Some(from), '\'') => {
+                    let place = end - row.len() + from..end - row.len() + at;
+                    let value = columns.get(column).copied().flatten();
+                    if value.is_some_and(|value| is_secret(&text[place.clone()], value, true)) {
+                        secrets.push(place);
+                    }
+                    string = None;
+                }
+                (None, ',') => column += 1,
+                (None, ')') => break at,
+                _ => {}
+            }
+        };
+        rest = &row[close + 1..];
+    }
+    secrets
+}
+
 /// What separates the fields of a table's first line, and what the values below each have to be like to be secret.
 fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
     ['|', '│', '\t', ',', ';', ' ']
@@ -77,8 +132,13 @@ fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
                 .iter()
                 .map(|field| shape::named(&line[trimmed(line, field)]))
                 .collect();
+            // Between spaces, `#` and `...` stand before code and head no column.
+            let heads = |cell: &&Range<usize>| match delimiter {
+                ' ' => line[(*cell).clone()].contains(char::is_alphanumeric),
+                _ => !trimmed(line, cell).is_empty(),
+            };
             let cells = fields(line, delimiter);
-            let filled = cells.iter().filter(|cell| !trimmed(line, cell).is_empty());
+            let filled = cells.iter().filter(heads);
             let is_heading = columns.iter().any(Option::is_some) && filled.count() > 1;
             is_heading.then_some((delimiter, columns))
         })

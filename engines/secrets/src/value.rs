@@ -50,7 +50,14 @@ fn is_code(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let number = lower.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_number = number.len() < lower.len()
-        && (number.starts_with('x') || number.trim_end_matches(char::is_numeric) == "u");
+        && (lower.strip_prefix("0x")).map_or(
+            number.trim_end_matches(char::is_numeric) == "u",
+            |digits| {
+                digits
+                    .bytes()
+                    .all(|byte| byte.is_ascii_hexdigit() || byte == b'_')
+            },
+        );
     is_name
         || is_number
         || value.starts_with(['*', '&', '@'])

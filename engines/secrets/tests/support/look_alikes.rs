@@ -349,6 +349,12 @@ const LOOK_ALIKES: &[&str] = &[
     "test_that_{l8}_works_with_{n2}_items",
     "MAX_RETRY_COUNT_{n2}",
     "Xoshiro256PlusPlus",
+    "...     try:\n...         pass\n...     finally:\n...         close()\n",
+    "#     except Timeout:\n#         pass\n#     finally:\n#         serv.close()\n",
+    "        pass\n\n    @trackCall2\n",
+    "password = password.encode('latin1')",
+    "password: !secret API_TOKEN2",
+    "INSERT INTO users (name, mail) VALUES ('bob1', 'Ab{n4}cdEF')",
     "task-{l8}-{n4}-{l6}",
     "disk-{n16}",
 ];
