@@ -141,3 +141,59 @@ fn thinking_stays_with_what_it_leads_to() {
     home.put("log.jsonl", &log);
     home.done("compress log.jsonl --engine compressor --force --context-length 1000");
 }
+
+/// A line of JSON that is no message costs that line alone, whatever in it is of the wrong kind.
+#[test]
+fn a_line_that_is_no_message_costs_that_line_alone() {
+    let item = |at: usize| {
+        let (role, kind) = [("user", "input_text"), ("assistant", "output_text")][at % 2];
+        serde_json::json!({"timestamp": "2026-01-01T00:00:00Z", "type": "response_item", "payload": {
+            "type": "message", "role": role, "content": [{"type": kind, "text": format!("word {at}")}]}})
+    };
+    let codex: Vec<_> = (0..30).map(item).collect();
+    let claude_code = claude_code_log(30);
+    let claude_code: Vec<_> = claude_code.lines().map(json).collect();
+    let home = Home::new();
+    for (name, lines, message) in [
+        ("codex", &codex, "/payload"),
+        ("claude-code", &claude_code, "/message"),
+    ] {
+        for wrong in [
+            serde_json::json!(17),
+            serde_json::json!(null),
+            serde_json::json!("text"),
+            serde_json::json!([1]),
+            serde_json::json!({"a": 1}),
+            serde_json::json!(true),
+        ] {
+            for member in [
+                "",
+                "/role",
+                "/content",
+                "/type",
+                "/content/0",
+                "/content/0/text",
+            ] {
+                let mut lines = lines.clone();
+                let Some(place) = lines[16].pointer_mut(&format!("{message}{member}")) else {
+                    continue;
+                };
+                *place = wrong.clone();
+                let what = format!("{name}, {member} is {wrong}");
+                let log: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                home.put("log.jsonl", &log);
+                let session = format!("{name}{}{wrong}", member.replace('/', "-"));
+                let ran = home.run(["import", "log.jsonl", "--session", &session]);
+                assert_eq!(ran.code, 0, "{what}: {}", ran.stderr);
+                let new = json(&ran.stdout)["new"].as_u64().unwrap();
+                assert!((29..=30).contains(&new), "{what}: {new}");
+                if ran.stderr.contains("cannot be read") {
+                    ran.stderr_has("line 17 of the log");
+                    let strict = home.run(["compress", "log.jsonl", "--strict"]);
+                    assert_eq!(strict.code, 2, "{what}");
+                    strict.stderr_has("line 17, column");
+                }
+            }
+        }
+    }
+}

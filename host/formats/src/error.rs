@@ -7,7 +7,7 @@ use super::json::JsonError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The text is not valid JSON.
+    /// The text is not valid JSON, or a line of a session log is none of its format.
     #[error(
         "line {line}, column {column}: {what}; the document is damaged or was cut off, repair it there"
     )]
@@ -44,7 +44,7 @@ pub enum FormatError {
     /// A message is valid JSON but not a message of this format.
     #[error("message {index}: {what}")]
     Message {
-        /// Which of the wire messages, from 0; for a session log the line, from 1.
+        /// Which of the wire messages, from 0.
         index: usize,
         /// What was expected and what was found.
         what: String,
@@ -83,13 +83,17 @@ pub enum FormatError {
 
 impl FormatError {
     pub(super) fn json(document: &str, start: usize, error: JsonError) -> Self {
-        let at = start + error.at;
+        Self::at(document, start + error.at, error.what)
+    }
+
+    /// An error at this byte of the document.
+    pub(super) fn at(document: &str, at: usize, what: impl Into<String>) -> Self {
         let before = document.get(..at).unwrap_or(document);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Self::Json {
             line: before.matches('\n').count() + 1,
             column: before.get(line_start..).unwrap_or("").chars().count() + 1,
-            what: error.what.to_owned(),
+            what: what.into(),
         }
     }
 

@@ -9,6 +9,7 @@ mod codex;
 
 use contexture_engine_api::Usage;
 
+use super::anatomy::anatomy;
 use super::json::Raw;
 use super::views::Speaker;
 
@@ -28,6 +29,46 @@ pub(super) struct Log<'a> {
     /// Usage that stands beside the messages, each with the number of items before it.
     pub(super) usage: Vec<(usize, LoggedUsage)>,
     pub(super) warnings: Vec<String>,
+}
+
+impl Log<'_> {
+    /// Removes the items that cannot be read as a message: a damaged line costs that line alone. Returns where each
+    /// begins, in bytes of the document, and what was expected of it.
+    pub(super) fn take_unreadable(&mut self) -> Vec<(usize, String)> {
+        let mut taken = Vec::new();
+        // How many of the items before each place stay.
+        let mut before = Vec::with_capacity(self.items.len() + 1);
+        before.push(0);
+        let is_sound: Vec<bool> = (self.items.iter())
+            .map(|item| {
+                let LogBody::Found(raw) = item.body else {
+                    return true;
+                };
+                let fault = anatomy(raw).err();
+                taken.extend(fault.clone().map(|what| (raw.span().start, what)));
+                fault.is_none()
+            })
+            .collect();
+        if taken.is_empty() {
+            return taken;
+        }
+        let mut begins = false;
+        for (item, is_sound) in self.items.iter_mut().zip(&is_sound) {
+            // What continued a message that is gone begins one.
+            item.continues &= !begins;
+            begins = !is_sound && !item.continues;
+            before.push(before.last().copied().unwrap_or(0) + usize::from(*is_sound));
+        }
+        let place = |at: usize| before.get(at).copied().unwrap_or(0);
+        self.window.retain(|at| is_sound.get(*at) == Some(&true));
+        self.window.iter_mut().for_each(|at| *at = place(*at));
+        for (items, _) in &mut self.usage {
+            *items = place(*items);
+        }
+        let mut is_sound = is_sound.into_iter();
+        self.items.retain(|_| is_sound.next() == Some(true));
+        taken
+    }
 }
 
 /// A wire item and the line it stands in.

@@ -192,25 +192,26 @@ impl Lines {
 
     /// What a person should know of how it was read.
     fn warnings(&self) -> Vec<String> {
-        let unread = match (self.unread.as_slice(), &self.damage) {
-            ([first, more @ ..], Some(damage)) => {
-                let named = more.iter().take(NAMED_LINES);
-                let mut rest: String = named.map(|line| format!(", {line}")).collect();
-                if more.len() > NAMED_LINES {
-                    rest.push_str(&format!(" and {} more", more.len() - NAMED_LINES));
-                }
-                let s = if more.is_empty() { "" } else { "s" };
-                Some(format!(
-                    "what cannot be read in line{s} {first}{rest} of the log is left out of the conversation, and \
-                     stays in the log as it is ({damage})"
-                ))
-            }
-            _ => None,
-        };
+        let unread = (self.damage.as_ref()).and_then(|damage| unread_lines(&self.unread, damage));
         let cut = (self.cut.as_ref())
             .map(|cut| format!("the last line is cut off ({cut}); read up to there"));
         unread.into_iter().chain(cut).collect()
     }
+}
+
+/// Names the lines of a log that cannot be read, the first with the reason.
+fn unread_lines(lines: &[usize], damage: &FormatError) -> Option<String> {
+    let (first, more) = lines.split_first()?;
+    let named = more.iter().take(NAMED_LINES);
+    let mut rest: String = named.map(|line| format!(", {line}")).collect();
+    if more.len() > NAMED_LINES {
+        rest.push_str(&format!(" and {} more", more.len() - NAMED_LINES));
+    }
+    let s = if more.is_empty() { "" } else { "s" };
+    Some(format!(
+        "what cannot be read in line{s} {first}{rest} of the log is left out of the conversation, and stays in the log \
+         as it is ({damage})"
+    ))
 }
 
 fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatError> {
@@ -566,7 +567,7 @@ fn read_lines(
         }
     };
     if let Some(first) = conversations.first_mut() {
-        first.damage = damage;
+        first.damage = damage.or(first.damage.take());
     }
     Ok(conversations)
 }
@@ -579,7 +580,25 @@ fn read_log(
 ) -> Result<Conversation, FormatError> {
     let mut log = log;
     warnings.append(&mut log.warnings);
-    LogHistory::of(document, format, log)?.into_window(warnings)
+    let mut unreadable = log.take_unreadable();
+    unreadable.sort_unstable_by_key(|(at, _)| *at);
+    let (mut number, mut counted) = (1, 0);
+    let lines = unreadable.iter().map(|(at, _)| {
+        number += newlines(document, counted..*at);
+        counted = *at;
+        number
+    });
+    let lines: Vec<_> = lines.collect();
+    let first = unreadable.into_iter().next();
+    let damage = first.map(|(at, what)| FormatError::at(document, at, what));
+    warnings.extend(
+        damage
+            .as_ref()
+            .and_then(|damage| unread_lines(&lines, damage)),
+    );
+    let mut conversation = LogHistory::of(document, format, log)?.into_window(warnings)?;
+    conversation.damage = damage;
+    Ok(conversation)
 }
 
 /// What a line of a document of lines is.
