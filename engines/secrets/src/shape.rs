@@ -86,9 +86,12 @@ pub(crate) fn named(name: &str) -> Option<Value> {
     value
 }
 
+/// Whether a name ends in one that says enough on its own, which `key` does not.
 pub(crate) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
     let mut ends = false;
-    names_in(name, |_, end| ends |= end == name.len());
+    names_in(name, |of, end| {
+        ends |= of != Value::Random && end == name.len()
+    });
     ends
 }
 

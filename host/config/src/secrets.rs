@@ -134,7 +134,7 @@ mod tests {
         let value = json!({
             "api_key": null, "token_budget": 5, "max_threshold_tokens": 100_000, "secret": "",
             "model": "sk-model", "name": "sk-a-long-name-of-a-model-without-digits", "api_key_set": true,
-            "base_url": "https://example.com/v1?version=2",
+            "base_url": "https://example.com/v1?version=2", "session": "bad", "key": "a",
         });
         assert_eq!(find(&value), []);
     }

@@ -42,14 +42,17 @@ pub use seal::{encrypted, signature};
 ///
 /// Where it ends without.
 pub fn address_in(said: &mut impl BufRead) -> String {
+    let mut before = String::new();
     for line in said.lines() {
         let line = line.unwrap_or_else(|error| panic!("it says no text: {error}"));
         if let Some((_, rest)) = line.split_once("listening on http://") {
             let address = rest.split(',').next();
             return address.unwrap_or_default().to_owned();
         }
+        before += &line;
+        before.push('\n');
     }
-    panic!("it ended")
+    panic!("it ended: {before}")
 }
 
 /// How a simulator behaves towards everybody.
