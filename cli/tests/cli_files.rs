@@ -930,7 +930,7 @@ fn a_backup_holds_what_every_engine_keeps() {
 }
 
 #[test]
-fn a_backup_beside_sessions_that_are_written_is_whole() {
+fn a_backup_beside_sessions_that_are_written_and_deleted_is_whole() {
     let home = Home::new();
     std::fs::create_dir_all(home.path("home")).unwrap();
     sessions_of_all_engines(&home);
@@ -978,12 +978,13 @@ fn a_backup_beside_sessions_that_are_written_is_whole() {
         for at in 0..4 {
             let copy = home.path(&format!("copy-{at}"));
             let ran = home.run(["sessions", "backup", &copy]);
-            copies.push((copy, ran));
+            copies.push((copy, ran, home.run(["sessions", "verify"])));
         }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    for (copy, ran) in copies {
+    for (copy, ran, verified) in copies {
         done(&ran);
+        done(&verified);
         let other = put_back(&copy);
         other.put("results.json", &with_results(24));
         done(&other.run(["sessions", "verify"]));
