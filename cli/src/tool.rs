@@ -68,6 +68,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     let agent = window::choose(None, None, None, &engines.config().model).agent;
     let failed = |error: SessionError| match error {
         SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
+        SessionError::Record(error) => CliError::Sessions(error),
         error => CliError::EngineFailed {
             because: "a tool is its engine's alone",
             reason: Lines(error.to_string()),
@@ -76,10 +77,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     // To read beside the agent that has the session open, and to take no part in it.
     let options = SessionOptions {
         engine: Some(engine.to_owned()),
-        compaction: store
-            .current_compaction(&args.session)
-            .map_err(CliError::Sessions)?
-            .filter(|current| current.engine == engine && !current.shortened.is_empty()),
+        beside: Some(Arc::clone(&store)),
         ..SessionOptions::default()
     };
     let open = |engines: &Arc<Engines>| {

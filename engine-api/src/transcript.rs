@@ -30,7 +30,7 @@ open_struct! {
         /// Only these messages; empty for all.
         pub ids: Vec<MessageId>,
         /// Whether to read earlier forms of messages and messages that were cut off, too. They are not part of the
-        /// conversation any more. Messages that `ids` names are always read.
+        /// conversation any more.
         pub outdated: bool,
         /// At most so many messages. The host may return fewer, so that a page stays below some megabytes.
         pub limit: usize,
@@ -47,11 +47,12 @@ impl TranscriptRange {
         }
     }
 
-    /// These messages.
+    /// These messages, whether they are still part of the conversation or not.
     pub fn of(ids: Vec<MessageId>) -> Self {
         Self {
             limit: ids.len(),
             ids,
+            outdated: true,
             ..Self::default()
         }
     }

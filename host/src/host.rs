@@ -219,14 +219,9 @@ impl Host {
             return Ok(None);
         };
         let SessionBuilder { agent, .. } = self.session(id);
-        // State kept with messages is useful only to the engine that keeps it.
-        let compaction = self
-            .record
-            .current_compaction(id)?
-            .filter(|current| current.engine == delivered.engine && !current.shortened.is_empty());
         let options = SessionOptions {
             engine: Some(delivered.engine),
-            compaction,
+            beside: Some(Arc::clone(&self.record)),
             peers: Some(Peers::of(&self.record, id)),
             ..SessionOptions::default()
         };

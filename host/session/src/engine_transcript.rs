@@ -44,8 +44,14 @@ impl EngineTranscript {
             return Ok(TranscriptPage::default());
         };
         let session = range.session.as_deref().unwrap_or(&self.session);
-        let page = record.transcript(session, range).map_err(failed)?;
-        page.ok_or_else(|| EngineError::InvalidInput(format!("there is no session `{session}`")))
+        match record.transcript(session, range).map_err(failed)? {
+            Some(page) => Ok(page),
+            // It is opened beside nobody.
+            None if session == self.session => Ok(TranscriptPage::default()),
+            None => Err(EngineError::InvalidInput(format!(
+                "there is no session `{session}`"
+            ))),
+        }
     }
 
     pub(crate) fn artifact(&self, engine: &str, name: &str) -> Result<Option<String>, EngineError> {

@@ -418,7 +418,7 @@ impl History {
     /// Those of these messages that are part of the conversation now and whose text is stored, and those that stand in one
     /// wire message with them.
     pub(super) fn stored(&self, ids: &Ids) -> Vec<StoredMessage> {
-        let Some(stored) = self.stored.as_ref().filter(|_| self.keeps_texts) else {
+        let Some(stored) = &self.stored else {
             return Vec::new();
         };
         let current: Ids = self.branch.iter().map(|known| known.id).collect();
@@ -638,9 +638,9 @@ impl History {
             || !unsaved.artifacts.is_empty()
     }
 
-    /// Whether it is stored anywhere.
+    /// Whether it is stored in a file.
     pub(super) fn is_stored(&self) -> bool {
-        self.stored.is_some()
+        self.stored.as_ref().is_some_and(StoredSession::is_in_file)
     }
 
     /// Writes what changed, in one transaction; the warning where the record has just been lost.

@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use contexture_config::{OnFailure, TranscriptMode};
+use contexture_engine_api::CurrentCompaction;
 use contexture_formats::Format;
 use contexture_formats::prompt_cache::{CacheTtl, Ttl};
 use contexture_formats::tokens::{Correction, TokenCounter};
@@ -171,6 +172,7 @@ impl Session {
         options: SessionOptions,
     ) -> Result<Self, SessionError> {
         let mut warnings = Vec::new();
+        let beside = options.beside.as_ref().filter(|_| record.is_none());
         let mut hold = None;
         let mut saved = None;
         if let Some(record) = record {
@@ -197,7 +199,8 @@ impl Session {
             engines.know_pauses(|| record.pauses());
         }
         let asking = Arc::new(Asking::new(engines.client().clone()));
-        let transcript = EngineTranscript::of(id, record);
+        let readable = record.filter(|_| saved.is_some()).or(beside);
+        let transcript = EngineTranscript::of(id, readable);
         let model_calls = Arc::new(AtomicU64::new(0));
         let counter = TokenCounter::for_model(&agent.model);
         let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
@@ -205,9 +208,10 @@ impl Session {
         let mut history = saved.map_or_else(History::default, |(stored, saved)| {
             History::of(stored, saved)
         });
-        let compaction = history
-            .current_compaction()
-            .or_else(|| options.compaction.clone());
+        let compaction = match beside {
+            Some(record) => compaction_beside(record, id, options.engine.as_deref())?,
+            None => history.current_compaction(),
+        };
         let occasion = Occasion {
             session: id,
             window: &empty_state(&agent),
@@ -222,8 +226,9 @@ impl Session {
         };
         let engine = engines.open(options.engine.as_deref(), &occasion, &mut warnings)?;
         let is_full = engines.config().transcript.mode == TranscriptMode::Full;
-        if engine.about().reads_transcript || is_full && record.is_some() {
-            if record.is_none() {
+        let is_stored = history.is_stored();
+        if beside.is_none() && (engine.about().reads_transcript || is_full && is_stored) {
+            if !is_stored {
                 let record = Record::in_memory().map_err(SessionError::InUse)?;
                 let (stored, _) = record.load(id).map_err(SessionError::InUse)?;
                 transcript.set_record(&record);
@@ -459,6 +464,18 @@ impl Drop for Session {
             self.save();
         }
     }
+}
+
+/// The compaction in force of a session that is open elsewhere. What is kept with messages is of use only to the engine
+/// that keeps it.
+fn compaction_beside(
+    record: &Record,
+    id: &str,
+    engine: Option<&str>,
+) -> Result<Option<CurrentCompaction>, SessionError> {
+    Ok(record
+        .current_compaction(id)?
+        .filter(|current| Some(current.engine.as_str()) == engine && !current.shortened.is_empty()))
 }
 
 fn grouping_of(format: Format) -> Grouping {

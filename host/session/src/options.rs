@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use contexture_engine_api::{CurrentCompaction, MessageId};
+use contexture_engine_api::MessageId;
 
 use super::background::BackgroundBy;
 use super::record::Record;
@@ -55,9 +55,9 @@ pub struct SessionOptions {
     pub wait: std::time::Duration,
     /// Who else's sessions there are, for an engine whose tools look into other sessions. None if it may look into all.
     pub peers: Option<Peers>,
-    /// The compaction in force that the engine is told of, for a session that is opened without its record beside the
-    /// session that holds it. See [`Record::current_compaction`](super::Record::current_compaction).
-    pub compaction: Option<CurrentCompaction>,
+    /// For a session that is opened without its record, beside whoever holds it: the record. The engine reads the
+    /// transcript and its artifacts there, and is told of its compaction in force. Nothing is written to it.
+    pub beside: Option<Arc<Record>>,
 }
 
 impl Default for SessionOptions {
@@ -73,7 +73,7 @@ impl Default for SessionOptions {
             offer_tools: false,
             wait: super::hold::PATIENCE,
             peers: None,
-            compaction: None,
+            beside: None,
         }
     }
 }

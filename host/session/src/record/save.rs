@@ -74,6 +74,10 @@ pub(crate) struct StoredSession {
 }
 
 impl StoredSession {
+    pub(crate) fn is_in_file(&self) -> bool {
+        !self.record.is_in_memory()
+    }
+
     /// The stored messages of these ids.
     pub(crate) fn messages(&self, ids: &[MessageId]) -> Result<Vec<StoredMessage>, RecordError> {
         self.record.stored_messages(self.key, ids)

@@ -332,7 +332,10 @@ impl Record {
             };
             let (places, next) = match range.ids.is_empty() {
                 true => places_in(&connection, key, range)?,
-                false => (places_of(&connection, key, &range.ids)?, None),
+                false => (
+                    places_of(&connection, key, &range.ids, range.outdated)?,
+                    None,
+                ),
             };
             let found = messages_at(&connection, key, &places)?;
             let messages = found.iter().filter_map(StoredMessage::owned).collect();
@@ -355,7 +358,7 @@ impl Record {
             };
             let branch = branch_of(&read_log(&connection, key)?);
             let ids: Vec<MessageId> = branch.iter().map(|known| known.id).collect();
-            let mut wires: Vec<i64> = (places_of(&connection, key, &ids)?.iter())
+            let mut wires: Vec<i64> = (places_of(&connection, key, &ids, true)?.iter())
                 .map(|place| place.wire)
                 .collect();
             wires.dedup();
@@ -422,14 +425,24 @@ fn places_of(
     connection: &Connection,
     session: i64,
     ids: &[MessageId],
+    outdated: bool,
 ) -> rusqlite::Result<Vec<Place>> {
     let mut select = connection.prepare_cached(
-        "SELECT id, said_ms, wire, part FROM messages WHERE session = ?1 AND id = ?2 AND wire IS NOT NULL",
+        "SELECT id, said_ms, wire, part FROM messages
+         WHERE session = ?1 AND id = ?2 AND wire IS NOT NULL AND (?3 OR NOT cut)",
     )?;
     let mut places = Vec::with_capacity(ids.len());
     for id in ids {
-        let found = select.query_row([session, id.0.cast_signed()], place);
+        let found = select.query_row(params![session, id.0.cast_signed(), outdated], place);
         places.extend(found.optional()?);
+    }
+    if !outdated {
+        let mut earlier = connection.prepare_cached(
+            "SELECT replaces FROM messages WHERE session = ?1 AND replaces IS NOT NULL AND NOT cut",
+        )?;
+        let earlier = earlier.query_map([session], |row| Ok(message_id(row.get(0)?)))?;
+        let earlier: Ids = earlier.collect::<Result<_, _>>()?;
+        places.retain(|place| !earlier.contains(&place.id));
     }
     Ok(places)
 }
