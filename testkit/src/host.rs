@@ -1,12 +1,14 @@
 //! A host that does what a test tells it to.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use contexture_engine_api::{
-    FactoryRequest, HostInfo, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo,
-    ModelRequest, OpenRequest, Services, WindowState,
+    Delivery, EngineError, FactoryRequest, HostInfo, HostServices, LogLevel, MessageId,
+    ModelAnswer, ModelFailure, ModelInfo, ModelRequest, OpenRequest, OwnedMessage, Services,
+    TranscriptPage, TranscriptRange, WindowState,
 };
 use tempfile::TempDir;
 
@@ -21,8 +23,8 @@ pub fn count(text: &str) -> u64 {
 }
 
 /// The services of a host: a model that is told what to say, a clock that moves when it is told to, a log
-/// that can be read, a data directory that goes with the host. Everything can be changed while an engine
-/// holds it.
+/// that can be read, a data directory that goes with the host, the transcript and artifacts of one session.
+/// Everything can be changed while an engine holds it.
 #[derive(Debug)]
 pub struct ScriptedHost {
     /// The auxiliary model.
@@ -33,6 +35,9 @@ pub struct ScriptedHost {
     cancels_after: AtomicU64,
     count: Mutex<fn(&str) -> u64>,
     log: Mutex<Vec<(LogLevel, String)>>,
+    /// Each message, and whether it is part of the conversation.
+    transcript: Mutex<BTreeMap<MessageId, (OwnedMessage, bool)>>,
+    artifacts: Mutex<BTreeMap<String, String>>,
 }
 
 impl ScriptedHost {
@@ -46,6 +51,8 @@ impl ScriptedHost {
             cancels_after: AtomicU64::new(u64::MAX),
             count: Mutex::new(count),
             log: Mutex::default(),
+            transcript: Mutex::default(),
+            artifacts: Mutex::default(),
         })
     }
 
@@ -84,6 +91,23 @@ impl ScriptedHost {
     /// What the engine has logged.
     pub fn log(&self) -> Vec<(LogLevel, String)> {
         locked(&self.log).clone()
+    }
+
+    /// Takes what an engine is shown into the transcript. [`Session`](crate::Session) does it before it shows anything.
+    pub fn record(&self, delivery: &Delivery<'_>) {
+        let mut transcript = locked(&self.transcript);
+        if let Some(cut) = delivery.cut {
+            let cut_off = transcript.iter_mut().filter(|(id, _)| !cut.keeps(**id));
+            cut_off.for_each(|(_, (_, is_current))| *is_current = false);
+        }
+        for (_, old) in delivery.revisions {
+            if let Some((_, is_current)) = transcript.get_mut(old) {
+                *is_current = false;
+            }
+        }
+        for message in delivery.messages {
+            transcript.insert(message.id(), (OwnedMessage::from(message), true));
+        }
     }
 
     /// The engine's data directory: made when it is first asked for, removed with the host.
@@ -143,5 +167,40 @@ impl HostServices for ScriptedHost {
 
     fn now_ms(&self) -> i64 {
         self.now_ms.load(Ordering::Relaxed)
+    }
+
+    fn transcript(&self, range: &TranscriptRange) -> Result<TranscriptPage, EngineError> {
+        let transcript = locked(&self.transcript);
+        let read = |(message, is_current): &(OwnedMessage, bool)| {
+            (range.outdated || *is_current).then(|| message.clone())
+        };
+        if !range.ids.is_empty() {
+            let found = range.ids.iter().filter_map(|id| transcript.get(id));
+            return Ok(TranscriptPage::default().messages(found.filter_map(read).collect()));
+        }
+        let after = transcript.values().filter_map(read);
+        let mut after = after.filter(|message| range.after.is_none_or(|last| message.id > last));
+        let page: Vec<_> = after.by_ref().take(range.limit.max(1)).collect();
+        let next = after.next().and(page.last()).map(|last| last.id);
+        Ok(TranscriptPage::default().messages(page).next(next))
+    }
+
+    fn artifact(&self, name: &str) -> Result<Option<String>, EngineError> {
+        Ok(locked(&self.artifacts).get(name).cloned())
+    }
+
+    fn put_artifact(&self, name: &str, text: Option<&str>) -> Result<(), EngineError> {
+        let mut artifacts = locked(&self.artifacts);
+        match text {
+            Some(text) => _ = artifacts.insert(name.to_owned(), text.to_owned()),
+            None => _ = artifacts.remove(name),
+        }
+        Ok(())
+    }
+
+    fn artifacts(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
+        let artifacts = locked(&self.artifacts);
+        let names = artifacts.keys().filter(|name| name.starts_with(prefix));
+        Ok(names.cloned().collect())
     }
 }

@@ -94,6 +94,7 @@ impl Session {
         };
         views_of(&new, |views| {
             let delivery = Delivery::new(views, last.0).with_revisions(revisions);
+            self.host.record(&delivery);
             self.engine.observe(&delivery)
         })?;
         self.seen = Some(last);
@@ -105,8 +106,9 @@ impl Session {
     /// # Errors
     /// The engine's own.
     pub fn cut(&mut self, last: Option<MessageId>) -> Result<(), EngineError> {
-        self.engine
-            .observe(&Delivery::new(&[], 0).after(Some(Cut::after(last))))
+        let delivery = Delivery::new(&[], 0).after(Some(Cut::after(last)));
+        self.host.record(&delivery);
+        self.engine.observe(&delivery)
     }
 
     /// Asks for a compaction, and leaves it at that.

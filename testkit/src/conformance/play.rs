@@ -253,11 +253,12 @@ impl<'a> Player<'a> {
         if new.is_empty() && !is_edit {
             return Ok(());
         }
-        let engine = &mut self.engine;
+        let (host, engine) = (&self.host, &mut self.engine);
         let observed = views_of(&new, |views| {
             let delivery = Delivery::new(views, last.0)
                 .after(cut)
                 .with_revisions(&revisions);
+            host.record(&delivery);
             self.watch.call("observe", || engine.observe(&delivery))
         })?;
         self.taken(row, "observe", observed.map(drop))?;
