@@ -275,14 +275,9 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
                     let answer = json!({"dry_run": !yes, "sessions": [id], "messages": 0});
                     (answer, false)
                 }
-                // It keeps no conversations, and may have files of theirs all the same.
-                (answer @ (Ok(_) | Err(CliError::Usage { .. })), Some(id))
-                    if keeper.is_recorded_alone(id)? =>
-                {
-                    let is_left = answer.is_ok();
-                    let mut answer = answer.unwrap_or_else(|_| json!({"dry_run": !yes}));
-                    answer["sessions"] = json!([id]);
-                    (answer, is_left)
+                // It keeps nothing beside the record.
+                (Err(CliError::Usage { .. }), Some(id)) if keeper.is_recorded_alone(id)? => {
+                    (json!({"dry_run": !yes, "sessions": [id]}), false)
                 }
                 (answer, _) => (answer?, true),
             };

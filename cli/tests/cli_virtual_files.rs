@@ -62,17 +62,16 @@ fn the_command_compresses_and_reads_files_back() {
     assert!(unknown.code != 0, "{}", unknown.stdout);
 
     // Its files go with the session.
-    let folder = || std::fs::read_dir(home.path("home/engines/virtual-files")).unwrap();
-    let sessions = || {
-        folder()
-            .filter(|entry| entry.as_ref().unwrap().path().is_dir())
-            .count()
+    let kept = || -> i64 {
+        let record = rusqlite::Connection::open(home.path("home/sessions.sqlite3")).unwrap();
+        let count = "SELECT (SELECT count(*) FROM texts) + (SELECT count(*) FROM artifacts)";
+        record.query_row(count, [], |row| row.get(0)).unwrap()
     };
-    assert_eq!(sessions(), 1);
+    assert_eq!(kept(), 4);
     let asked = home.contexture("sessions delete work");
-    assert!(asked.code == 0 && sessions() == 1, "{}", asked.stderr);
+    assert!(asked.code == 0 && kept() == 4, "{}", asked.stderr);
     deletes_work(&home);
-    assert_eq!(sessions(), 0);
+    assert_eq!(kept(), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The engine of virtual files over the host: what a client is handed, what the model reads back, and what is on the disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use contexture::engines::Engines;
@@ -12,6 +12,7 @@ use contexture::session::{
 use contexture_engine_api::ToolCall;
 use contexture_tests::{Home, engines};
 // Linked in, and registered with that.
+use contexture_tiered as _;
 use contexture_virtual_files as _;
 use serde_json::{Value, json};
 
@@ -37,27 +38,31 @@ impl Agent {
     }
 
     fn session(&self, context_length: u64) -> Session {
+        self.session_of(None, context_length)
+    }
+
+    fn session_of(&self, engine: Option<&str>, context_length: u64) -> Session {
         let agent = AgentWindow {
             model: "gpt-5".into(),
             context_length,
             max_output_tokens: context_length / 10,
         };
-        let options = SessionOptions::default();
+        let options = SessionOptions {
+            engine: engine.map(str::to_owned),
+            ..SessionOptions::default()
+        };
         Session::open(&self.engines, Some(&self.record), "one", agent, options).unwrap()
     }
 
-    /// The folder of the session, and what is in it.
-    fn files(&self) -> (PathBuf, Vec<PathBuf>) {
-        let dir = self.home.path().join("engines/virtual-files");
-        let list = |dir: &Path| -> Vec<PathBuf> {
-            let entries = std::fs::read_dir(dir).unwrap();
-            let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-            paths.sort();
-            paths
-        };
-        let folder = list(&dir).into_iter().find(|path| path.is_dir()).unwrap();
-        let files = list(&folder);
-        (folder, files)
+    /// Opens the home anew, as another process does.
+    fn reopened(self) -> Self {
+        let home = self.home;
+        drop((self.engines, self.record));
+        Self {
+            engines: engines(&home),
+            record: Record::open(home.path()).unwrap(),
+            home,
+        }
     }
 }
 
@@ -413,8 +418,38 @@ fn a_name_that_the_client_uses_becomes_one_of_the_engines() {
     );
 }
 
+/// The names of the files that are listed.
+fn names(session: &mut Session) -> Vec<String> {
+    let mut names = Vec::new();
+    loop {
+        let list = tool(session, "file_list", json!({"offset": names.len()})).unwrap();
+        let (files, more): (Vec<&str>, Vec<&str>) =
+            list.lines().partition(|line| !line.starts_with('['));
+        let named = files.iter().filter_map(|line| line.split_once(": "));
+        names.extend(named.map(|(name, _)| name.to_owned()));
+        if more.is_empty() {
+            return names;
+        }
+    }
+}
+
+/// The whole text of a file.
+fn whole(session: &mut Session, name: &str) -> String {
+    let (mut text, mut start) = (String::new(), 0);
+    loop {
+        let part = json!({"name": name, "start_char": start});
+        let answer = tool(session, "file_read", part).unwrap();
+        let (head, part) = answer.split_once("]\n").unwrap();
+        text.push_str(part);
+        start += part.chars().count();
+        if !head.contains("go on with") {
+            return text;
+        }
+    }
+}
+
 #[test]
-fn what_was_cut_off_leaves_the_list_and_what_stays_is_readable_after_losses() {
+fn what_was_cut_off_leaves_the_list_and_can_be_read_under_its_name() {
     let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
     let mut session = agent.session(100_000);
     let (one, two) = (
@@ -423,17 +458,7 @@ fn what_was_cut_off_leaves_the_list_and_what_stays_is_readable_after_losses() {
     );
     let said = [user(&one), assistant("yes"), user(&two)];
     let wire = Wire::Chat;
-    turn(&mut session, wire, &wire.body(&said[..1]));
-    let both = turn(&mut session, wire, &wire.body(&said))
-        .body
-        .into_owned();
-    let names = |session: &mut Session| -> Vec<String> {
-        let list = tool(session, "file_list", json!({})).unwrap();
-        let names = list
-            .lines()
-            .map(|line| line.split_once(':').unwrap().0.to_owned());
-        names.collect()
-    };
+    turn(&mut session, wire, &wire.body(&said));
     let [second, first]: [String; 2] = names(&mut session).try_into().unwrap();
     // Another second question.
     let body = wire.body(&[said[0].clone(), said[1].clone(), user("other")]);
@@ -444,98 +469,100 @@ fn what_was_cut_off_leaves_the_list_and_what_stays_is_readable_after_losses() {
         notice.contains(&first) && !notice.contains(&second),
         "{notice}"
     );
-
-    // The host loses its record: a client that carries on with both still reads both.
-    drop(session);
-    drop(agent.engines);
-    drop(agent.record);
-    for suffix in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(agent.home.path().join(format!("sessions.sqlite3{suffix}")));
-    }
-    let agent = Agent {
-        engines: engines(&agent.home),
-        record: Record::open(agent.home.path()).unwrap(),
-        home: agent.home,
-    };
-    let mut session = agent.session(100_000);
-    let mut carried = wire.messages(&both);
-    carried.extend([assistant("well"), user("go on")]);
-    let body = wire.body(&carried);
-    session.turn(&body).unwrap();
-    session.take_warnings();
-    assert_eq!(names(&mut session), [second.clone(), first.clone()]);
     for (name, text) in [(&first, &one), (&second, &two)] {
-        let read = tool(&mut session, "file_read", json!({"name": name, "lines": 3})).unwrap();
-        assert!(
-            read.ends_with(&text[..text.find("line 3").unwrap()]),
-            "{read}"
-        );
+        assert_eq!(whole(&mut session, name), *text);
     }
-
-    // The files are removed under a session that goes on: that is an error once, and then it keeps anew.
-    let (folder, _) = agent.files();
-    std::fs::remove_dir_all(&folder).unwrap();
+    // Back to the branch that shows both, and the same text said once more is the same file.
     let mut said = said.to_vec();
-    said.extend([
-        assistant("well"),
-        user("go on"),
-        assistant("so"),
-        user(&two),
-    ]);
+    said.extend([assistant("well"), user(&one)]);
     let body = wire.body(&said);
-    let error = session.turn(&body).unwrap_err().to_string();
-    assert!(
-        error.contains("was removed while the session was open"),
-        "{error}"
-    );
-    session.turn(&body).unwrap();
-    assert!(names(&mut session).contains(&second));
+    turn(&mut session, wire, &body);
+    assert_eq!(names(&mut session), [first, second]);
 }
 
-#[cfg(unix)]
+/// Numbers that look random, from 0 to below `below`.
+fn random(state: &mut u64, below: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % below
+}
+
 #[test]
-fn files_are_their_owners_alone_and_hold_what_was_said() {
-    use std::os::unix::fs::PermissionsExt;
-
-    let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
-    let mut session = agent.session(100_000);
-    let text = lines(300);
-    // The same text twice is one file.
-    let said = [user(&text), assistant("yes"), user(&text)];
-    turn(&mut session, Wire::Chat, &Wire::Chat.body(&said));
-    let (folder, files) = agent.files();
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&folder), 0o700);
-    let texts: Vec<&PathBuf> = files
-        .iter()
-        .filter(|path| path.extension().unwrap() == "txt")
-        .collect();
-    // Beside the journal, and what has left the window as it was on the wire.
-    assert_eq!((texts.len(), files.len()), (1, 3), "{files:?}");
-    assert_eq!(std::fs::read_to_string(texts[0]).unwrap(), text);
-    assert!(files.iter().all(|file| mode(file) == 0o600));
-
-    // What a crash left of a line of the journal is cut off.
-    drop(session);
-    let journal = folder.join("journal.jsonl");
-    let whole = std::fs::read_to_string(&journal).unwrap();
-    std::fs::write(&journal, format!("{whole}{{\"files\":[[9,{{\"na")).unwrap();
-    let mut session = agent.session(100_000);
-    let mut more = said.to_vec();
-    more.extend([assistant("no"), user("go on")]);
-    turn(&mut session, Wire::Chat, &Wire::Chat.body(&more));
-    assert_eq!(
-        tool(&mut session, "file_list", json!({}))
-            .unwrap()
-            .lines()
-            .count(),
-        1
-    );
-    let text = std::fs::read_to_string(&journal).unwrap();
-    assert!(
-        text.starts_with(&whole) && text.lines().all(|line| line.ends_with('}')),
-        "{text}"
-    );
+fn whatever_befalls_the_engines_folder_everything_can_be_read_again() {
+    let mut windows = 0;
+    for seed in 1..=4 {
+        let mut state = seed * 0x9e37_79b9;
+        let mut agent = Agent::new("{file_tokens: 400, preview_tokens: 50}");
+        let folder = agent.home.path().join("engines/virtual-files");
+        let mut session = agent.session(4_000);
+        let mut said: Vec<Value> = Vec::new();
+        // What each file was when it was first read.
+        let mut texts: BTreeMap<String, String> = BTreeMap::new();
+        for round in 0..40 {
+            let at = format!("seed {seed}, round {round}");
+            let large = random(&mut state, 2) == 0;
+            let text = format!("{round}: {}", lines(if large { 80 } else { 25 }));
+            said.push(user(&text));
+            match random(&mut state, 10) {
+                // A process that ends, and what lies in the engine's folder is gone or in the way.
+                0..4 => {
+                    drop(session);
+                    let _ = std::fs::remove_dir_all(&folder);
+                    if random(&mut state, 2) == 0 {
+                        std::fs::create_dir_all(&folder).unwrap();
+                        std::fs::write(folder.join("cooldown.json"), "{\"tr").unwrap();
+                    }
+                    agent = agent.reopened();
+                    session = agent.session(4_000);
+                }
+                // Another engine has the session for a turn.
+                4..6 => {
+                    drop(session);
+                    let other = ["compressor", "tiered"][random(&mut state, 2) as usize];
+                    session = agent.session_of(Some(other), 4_000);
+                    session.turn(&Wire::Chat.body(&said)).unwrap();
+                    session.take_warnings();
+                    said.extend([assistant("yes"), user(&format!("{round} under {other}"))]);
+                    drop(session);
+                    session = agent.session(4_000);
+                }
+                // The user goes back.
+                6 if said.len() > 6 => {
+                    said.truncate(said.len() - 5);
+                    said.push(user(&format!("{round}, another way")));
+                }
+                _ => {}
+            }
+            session.turn(&Wire::Chat.body(&said)).unwrap();
+            assert_eq!(session.take_warnings(), [""; 0], "{at}");
+            let listed = names(&mut session);
+            for name in &listed {
+                let text = whole(&mut session, name);
+                if !texts.contains_key(name) {
+                    let is_window = name.starts_with("window-");
+                    let is_said = said.iter().any(|said| said["content"] == text.as_str());
+                    assert!(is_said != is_window, "{at}: {name}");
+                    windows += usize::from(is_window);
+                    texts.insert(name.clone(), text);
+                }
+            }
+            let all = if round % 8 == 7 { texts.len() } else { 2 };
+            for (name, text) in texts.iter().take(all) {
+                assert_eq!(whole(&mut session, name), *text, "{at}: {name}");
+            }
+            let large: BTreeSet<&str> = (said.iter())
+                .filter_map(|said| said["content"].as_str())
+                .filter(|text| text.len() > 2_000)
+                .collect();
+            let is_listed = |text: &&str| listed.iter().any(|name| texts[name] == **text);
+            let unlisted: Vec<&&str> = large.iter().filter(|text| !is_listed(text)).collect();
+            assert!(unlisted.is_empty(), "{at}: {unlisted:.100?} of {listed:?}");
+            said.push(assistant("yes"));
+        }
+        assert!(texts.len() > 8, "seed {seed}: {} files", texts.len());
+    }
+    assert!(windows > 4, "{windows} windows");
 }
 
 #[test]
@@ -613,9 +640,7 @@ fn a_full_window_becomes_a_summary_and_a_file_that_is_searched() {
             found.starts_with(&format!("{name}:2: The needle")),
             "{found}"
         );
-        let (_, files) = agent.files();
-        let window = files.iter().find(|path| path.ends_with(&name)).unwrap();
-        let text = std::fs::read_to_string(window).unwrap();
+        let text = whole(&mut session, &name);
         assert!(!text.contains("[virtual files]") && text.contains("line 30 of the log"));
         assert!(text.contains("=== the result of Read Log ==="));
 

@@ -1,23 +1,20 @@
 //! A compaction: everything but the plan's messages becomes a summary, and the window before it a file.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError, Entry, Floor,
-    LogLevel, MessageId, MessageKind, MessageView, Outcome, Replacement, Services, WindowState,
-    grouped, in_flight, roomy,
+    MessageId, MessageKind, MessageView, Outcome, Replacement, Services, WindowState, grouped,
+    in_flight, roomy,
 };
 use contexture_summaries::{
     Notes, Sizes, SummaryCycle, WrittenSummary, body_of, framing_tokens, marked, to_host_tokens,
 };
 
 use crate::engine::VirtualFiles;
-use crate::folder::File;
+use crate::files::{File, window_of};
 use crate::headings::HEADINGS;
 use crate::notice;
-use crate::originals::Original;
 use crate::plan::{Plan, kept_tokens};
 use crate::preview::{FILE_MARK, may_be_file};
 
@@ -36,10 +33,8 @@ const MIN_SAVING: f64 = 0.03;
 #[derive(Debug)]
 pub(crate) struct Proposal {
     sizes: Sizes,
-    /// The window before it, and its last message.
-    window: (MessageId, File),
-    /// The messages that leave.
-    originals: Vec<Original>,
+    /// The name of the file of the window before it, if no earlier window was the same.
+    file: Option<String>,
     written: Option<WrittenSummary>,
 }
 
@@ -105,7 +100,7 @@ impl VirtualFiles {
         &mut self,
         request: &CompressRequest<'_>,
     ) -> Result<Outcome, EngineError> {
-        self.drop_proposal();
+        self.drop_proposal()?;
         let (messages, order) = (request.messages, request.order);
         let window = &order.window;
         let limits = self.settings.limits(window);
@@ -167,10 +162,7 @@ impl VirtualFiles {
             false => Some((self.cycle).write(&covered.notes(order, &self.services), order)?),
         };
 
-        // The window before, as it was, is complete on the disk before anything refers to it.
-        let text = as_text(messages);
-        let name = self.folder.keep("window", &text)?;
-        let file = self.file(name, "the window before a compaction", &text);
+        let (text, parts) = window_of(messages);
         let last = messages
             .iter()
             .filter(|message| message.kind() != MessageKind::Summary)
@@ -178,6 +170,8 @@ impl VirtualFiles {
             .map(MessageView::id)
             .max()
             .unwrap_or_default();
+        let of = "the window before a compaction";
+        let file = self.files.file("window", of, &text, last);
 
         let mut notes = Vec::new();
         let mut degraded = false;
@@ -225,13 +219,11 @@ impl VirtualFiles {
 
         sizes.after = after;
         if let Some(reason) = self.headroom.refuses(order, sizes) {
-            self.folder.discard(&file.name);
             return Ok(Outcome::Deferred(reason));
         }
         let saved = before.saturating_sub(after);
         let changes = summary.is_some() || !shorter.is_empty();
         if !changes || saved == 0 || (!order.force && saved < (before as f64 * MIN_SAVING) as u64) {
-            self.folder.discard(&file.name);
             return Ok(self.not_worth_it(order, before, after, threshold, changes));
         }
         if !shorter.is_empty() {
@@ -245,9 +237,6 @@ impl VirtualFiles {
             .filter(|at| !stays(*at) && messages[*at].kind() != MessageKind::Notice)
             .map(|at| messages[at].id())
             .collect();
-        let leaves = |(at, message)| (!stays(at)).then_some(message);
-        let leave = messages.iter().enumerate().filter_map(leaves);
-        let originals = leave.filter_map(Original::of).collect();
         let mut entries = Vec::with_capacity(messages.len());
         entries.extend(summary.map(|text| Entry::summary(text, covers)));
         for (at, message) in messages.iter().enumerate() {
@@ -263,17 +252,17 @@ impl VirtualFiles {
                 None => {}
             }
         }
-        self.proposal = Some(Proposal {
-            sizes,
-            window: (last, file.clone()),
-            originals,
-            written,
-        });
         if is_due {
             // The file is on the list from the commit on, with which the notice comes.
             let text = self.notice(window, after, Some(&file));
             entries.push(Entry::notice(text));
         }
+        let name = file.name.clone();
+        self.proposal = Some(Proposal {
+            sizes,
+            file: self.files.put(file, Some(parts))?.then_some(name),
+            written,
+        });
         Ok(Outcome::Compacted(
             Compaction::new(entries)
                 .system_note(Some(COMPACTION_NOTE.to_owned()))
@@ -312,22 +301,18 @@ impl VirtualFiles {
         Outcome::NothingToDo(reason)
     }
 
-    /// The host decided on the proposal: its window is a file from now on.
+    /// The host put the proposal in force.
     pub(crate) fn adopt(&mut self, proposal: Proposal) {
         self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
         self.cycle.committed(proposal.written);
-        if let Err(error) = self.folder.keep_originals(&proposal.originals) {
-            self.services.log(LogLevel::Warn, &error.to_string());
-        }
-        let (last, file) = proposal.window;
-        self.link(vec![(last, file)]);
     }
 
     /// The proposal is not going to be in force, and nobody heard of its file.
-    pub(crate) fn drop_proposal(&mut self) {
-        if let Some(proposal) = self.proposal.take() {
-            self.folder.discard(&proposal.window.1.name);
+    pub(crate) fn drop_proposal(&mut self) -> Result<(), EngineError> {
+        match self.proposal.take().and_then(|proposal| proposal.file) {
+            Some(name) => self.files.discard(&name),
+            None => Ok(()),
         }
     }
 
@@ -380,31 +365,4 @@ fn unpointed(summary: &str) -> String {
         Some((_, notes)) => notes.trim().to_owned(),
         None => body,
     }
-}
-
-/// A window as text, without what nobody said: its notices.
-fn as_text(messages: &[MessageView<'_>]) -> String {
-    let mut text = String::new();
-    let said = messages
-        .iter()
-        .filter(|message| message.kind() != MessageKind::Notice);
-    for message in said {
-        let who: Cow<'_, str> = match (message.kind(), message.tool_call_id()) {
-            (MessageKind::Summary, _) => "a summary of what was said before".into(),
-            (_, Some(_)) => {
-                format!("the result of {}", message.tool_name().unwrap_or("a tool")).into()
-            }
-            (_, None) => message.role().into(),
-        };
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "=== {who} ===");
-        if !message.text().is_empty() {
-            let _ = writeln!(text, "{}", message.text());
-        }
-        for call in message.tool_calls() {
-            let _ = writeln!(text, "[call of {}] {}", call.name(), call.arguments());
-        }
-        text.push('\n');
-    }
-    text
 }

@@ -1,21 +1,19 @@
 //! The engine: what it does at each of the host's calls.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
-    Delivery, EngineError, Entry, FactoryRequest, HostInfo, LogLevel, MessageId, MessageKind,
-    MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, Replacement, Services,
-    StandaloneEngine, StoreCommand, ToolCall, ToolSpec, WindowState, grouped, in_flight,
+    Delivery, EngineError, Entry, HostInfo, LogLevel, MessageKind, MessageView, ModelAnswer,
+    ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine, ToolCall,
+    ToolSpec, WindowState, grouped, in_flight,
 };
 use contexture_summaries::{Headroom, SummaryCycle};
 use schemars::schema_for;
 use serde_json::{Value, json};
 
+use crate::calls::Calls;
 use crate::compacting::{Proposal, likely_after};
-use crate::folder::{File, Folder, Kept, Said, Step};
+use crate::files::{File, Files};
 use crate::notice::{self, NOTICE_MARK};
-use crate::originals::Original;
 use crate::preview::{FILE_MARK, is_longer, may_be_file, named_in, preview};
 use crate::settings::{Limits, Settings};
 use crate::tools;
@@ -25,7 +23,9 @@ use crate::tools;
 pub struct VirtualFiles {
     pub(crate) settings: Settings,
     pub(crate) services: Services,
-    pub(crate) folder: Folder,
+    pub(crate) files: Files,
+    /// `None` if there is no limit of tool calls.
+    calls: Option<Calls>,
     pub(crate) cycle: SummaryCycle,
     pub(crate) headroom: Headroom,
     /// The window as last told.
@@ -38,6 +38,7 @@ impl StandaloneEngine for VirtualFiles {
     fn about(_host: &HostInfo) -> About {
         About::default()
             .settings(Some(schema_for!(Settings).to_value()))
+            .reads_transcript(true)
             .rewrites(true)
             .keeps_user_messages(true)
             .offers_tools(true)
@@ -46,42 +47,22 @@ impl StandaloneEngine for VirtualFiles {
     }
 
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        let settings: Settings = request.settings()?;
+        let is_limited = settings.max_tool_calls > 0;
         Ok(Self {
-            settings: request.settings()?,
+            calls: match is_limited {
+                true => Some(Calls::of(&request.services)?),
+                false => None,
+            },
+            settings,
             services: request.services.clone(),
-            folder: Folder::open(request.data_dir, request.session)?,
+            files: Files::open(request.services.clone())?,
             cycle: SummaryCycle::open(request.data_dir, request.services.clone()),
             headroom: Headroom::default(),
             window: request.window.clone(),
             proposal: None,
             compactions: 0,
         })
-    }
-
-    fn manage(command: &StoreCommand, engine: &FactoryRequest<'_>) -> Result<Value, EngineError> {
-        let StoreCommand::Delete {
-            session,
-            older_than_ms,
-            dry_run,
-        } = command
-        else {
-            return Err(EngineError::Unsupported("keeping sessions".to_owned()));
-        };
-        let mut gone = Kept::all(engine.data_dir)?;
-        match (session, older_than_ms) {
-            (Some(session), _) => gone.retain(|kept| kept.session == *session),
-            (None, Some(ms)) => {
-                let limit = UNIX_EPOCH + Duration::from_millis(u64::try_from(*ms).unwrap_or(0));
-                gone.retain(|kept| kept.used < limit);
-            }
-            (None, None) => gone.clear(),
-        }
-        if !dry_run {
-            gone.iter().try_for_each(Kept::remove)?;
-        }
-        let ids: Vec<&str> = gone.iter().map(|kept| kept.session.as_str()).collect();
-        let bytes: u64 = gone.iter().map(|kept| kept.bytes).sum();
-        Ok(json!({"dry_run": dry_run, "sessions": ids, "bytes": bytes}))
     }
 }
 
@@ -90,27 +71,7 @@ impl VirtualFiles {
         self.settings.limits(&self.window)
     }
 
-    /// What is known of a file with this in it.
-    pub(crate) fn file(&self, name: String, of: &str, text: &str) -> File {
-        File {
-            name,
-            of: of.into(),
-            tokens: self.services.count_tokens(text),
-            lines: text.lines().count() as u64,
-        }
-    }
-
-    /// Notes which messages are in which files; where that fails, the files are on no list, and still readable.
-    pub(crate) fn link(&mut self, files: Vec<(MessageId, File)>) {
-        if files.is_empty() {
-            return;
-        }
-        if let Err(error) = self.folder.take(Step::of_files(files)) {
-            self.services.log(LogLevel::Warn, &error.to_string());
-        }
-    }
-
-    /// Keeps a message as a file, and what stands for it in the window; none where that is no shorter.
+    /// Makes a message a file, and returns what stands for it in the window; `None` if that would be no shorter.
     pub(crate) fn shortened(
         &mut self,
         message: &MessageView<'_>,
@@ -124,58 +85,40 @@ impl VirtualFiles {
             }
             _ => ("user", "a message of the user".to_owned()),
         };
-        let name = self.folder.keep(kind, text)?;
-        let file = self.file(name, &of, text);
+        let file = self.files.file(kind, &of, text, message.id());
         let short = preview(&file, text, preview_tokens, &self.services);
-        match short {
-            Some(_) => {
-                let original: Vec<Original> = Original::of(message).into_iter().collect();
-                self.folder.keep_originals(&original)?;
-                self.link(vec![(message.id(), file)]);
-            }
-            None => self.folder.discard(&file.name),
+        if short.is_some() {
+            self.files.put(file, None)?;
         }
         Ok(short)
     }
 
-    /// Puts the files that the window shows on the list again: their messages have other ids now, or the host lost its
-    /// record.
+    /// Lists the files that the window shows, under the ids that their messages have now.
     fn link_what_is_shown(&mut self, messages: &[MessageView<'_>]) -> Result<(), EngineError> {
-        let mut shown = Vec::new();
         for message in messages {
-            let id = message.id();
-            let name = match message.kind() {
-                MessageKind::Summary => {
-                    named_in(message.text()).filter(|name| !self.folder.knows(name))
-                }
-                // Without its record the host takes a preview that the client sends back for a message.
-                MessageKind::Replaced | MessageKind::Original
-                    if message.text().starts_with(FILE_MARK) =>
-                {
-                    named_in(message.text()).filter(|name| !self.folder.is_in(id, name))
-                }
-                _ => None,
+            let may_name = match message.kind() {
+                MessageKind::Summary => true,
+                MessageKind::Replaced => message.text().starts_with(FILE_MARK),
+                _ => false,
             };
-            let Some(name) = name else { continue };
-            if let Some(text) = self.folder.text(name)? {
-                let of = match message.role() {
-                    "tool" => format!("the result of {}", message.tool_name().unwrap_or("a tool")),
-                    _ if message.kind() == MessageKind::Summary => {
-                        "the window before a compaction".to_owned()
-                    }
-                    _ => "a message of the user".to_owned(),
-                };
-                shown.push((id, self.file(name.into(), &of, &text)));
+            if may_name
+                && let Some(name) = named_in(message.text())
+                && self.files.is_unlisted(name)
+            {
+                self.files.link(name, message.id())?;
             }
         }
-        self.link(shown);
         Ok(())
     }
 
     /// Why the model may call no more tools, where it may not.
     fn limit_reached(&self) -> Option<String> {
         let limit = self.settings.max_tool_calls;
-        (limit > 0 && self.folder.calls(limit) >= limit).then(|| {
+        let is_reached = self
+            .calls
+            .as_ref()
+            .is_some_and(|calls| calls.since_user >= limit);
+        is_reached.then(|| {
             format!(
                 "The limit of {} tool calls after a user message (`max_tool_calls`) is reached.",
                 grouped(limit)
@@ -188,7 +131,7 @@ impl VirtualFiles {
         notice::notice(
             window,
             tokens,
-            new.into_iter().chain(self.folder.files()),
+            new.into_iter().chain(self.files.listed()),
             self.limit_reached().as_deref(),
         )
     }
@@ -225,7 +168,7 @@ impl ContextEngine for VirtualFiles {
     ) -> Result<Option<Compaction>, EngineError> {
         let (messages, window) = (request.messages, &request.order.window);
         self.window = window.clone();
-        self.drop_proposal();
+        self.drop_proposal()?;
         self.link_what_is_shown(messages)?;
         let limits = self.limits();
         let waiting = in_flight(messages);
@@ -267,29 +210,19 @@ impl ContextEngine for VirtualFiles {
         Ok(Some(Compaction::new(entries)))
     }
 
-    fn observed_through(&self) -> Option<Observed> {
-        Some(self.folder.seen().unwrap_or(Observed::NOTHING))
-    }
-
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        let mut step = Step::after(delivery.cut);
-        step.replaced = delivery.revisions.iter().map(|(_, old)| *old).collect();
-        for message in delivery.messages {
-            let calls = message.tool_calls().len() as u64;
-            if message.is_real_user() {
-                step.said.push((message.id(), Said::User));
-            } else if calls > 0 {
-                step.said.push((message.id(), Said::Calls(calls)));
-            }
-        }
-        let last = delivery.messages.last().map(MessageView::id);
-        let last = last.or(delivery.cut.and_then(|cut| cut.last));
-        step.seen = last.map(|last| Observed::through(last, delivery.chain));
-        if delivery.cut.is_some() || !delivery.revisions.is_empty() {
-            self.headroom.things_changed();
-        }
         self.cycle.observe(delivery);
-        Ok(self.folder.take(step)?)
+        let is_changed = delivery.cut.is_some() || !delivery.revisions.is_empty();
+        if is_changed {
+            self.headroom.things_changed();
+            self.files.refresh()?;
+        }
+        match &mut self.calls {
+            Some(calls) if is_changed => *calls = Calls::of(&self.services)?,
+            Some(calls) => calls.add(delivery.messages),
+            None => {}
+        }
+        Ok(())
     }
 
     fn committed(&mut self, _committed: &Committed) {
@@ -299,14 +232,12 @@ impl ContextEngine for VirtualFiles {
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
-        self.drop_proposal();
+        let dropped = self.drop_proposal();
         let line = format!("proposal {compaction} was refused: {reason}");
         self.services.log(LogLevel::Warn, &line);
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        let mut kept = self.folder.originals()?;
-        Ok(ids.iter().map(|id| kept.remove(id)).collect())
+        if let Err(error) = dropped {
+            self.services.log(LogLevel::Warn, &error.to_string());
+        }
     }
 
     fn may_call_tools(&self, _window: &WindowState) -> Decision {
@@ -321,7 +252,7 @@ impl ContextEngine for VirtualFiles {
     }
 
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
-        tools::call(call, &self.folder, self.limits().answer, &self.services)
+        tools::call(call, &self.files, self.limits().answer, &self.services)
     }
 
     fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
@@ -342,11 +273,12 @@ impl ContextEngine for VirtualFiles {
         self.proposal = None;
         self.cycle.reset();
         self.headroom.things_changed();
-        Ok(self.folder.reset()?)
+        self.calls = self.calls.as_ref().map(|_| Calls::default());
+        self.files.reset()
     }
 
     fn status(&self) -> Value {
-        let files: Vec<&File> = self.folder.files().collect();
+        let files = self.files.listed();
         self.cycle.with_status(json!({
             "settings": self.settings,
             "files": files.len(),

@@ -25,21 +25,18 @@
 //! of the window on. And where a compaction alone does not make enough room, the largest messages that stay become
 //! files, too.
 //!
-//! # What lies on the disk
-//! A folder for each session, its owner's alone: the files under names made of where they come from and a hash of what is
-//! in them, and a journal of which message is in which file. A file is complete before it has its name; the journal is
-//! only appended to, and what a crash left of a line is cut off when it is opened again. The files of messages that were
-//! cut off are listed no more; they stay on the disk, and under their names readable, for the client may come back to
-//! the branch that shows them. Every message that has left the window, whole or for a preview, is in `originals.jsonl` as
-//! it was on the wire, until it is cut off: a host that has lost it, or has chosen another engine, gets it back.
+//! # What it keeps
+//! Nothing but artifacts of the session, which say what each file shows; the texts are in the host's transcript. So the
+//! files go with the session wherever it goes, and another engine finds every message there. The files of messages that
+//! were cut off are listed no more, but can be read under their names: the client may come back to the branch that shows
+//! them.
 
+mod calls;
 mod compacting;
 mod engine;
-mod error;
-mod folder;
+mod files;
 mod headings;
 mod notice;
-mod originals;
 mod plan;
 mod preview;
 mod settings;

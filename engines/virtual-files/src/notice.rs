@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use contexture_engine_api::{MessageKind, MessageView, WindowState, grouped};
 
-use crate::folder::File;
+use crate::files::File;
 
 /// What a notice begins with.
 pub(crate) const NOTICE_MARK: &str = "[virtual files";

@@ -2,7 +2,7 @@
 
 use contexture_engine_api::{MessageKind, MessageView, Services, grouped};
 
-use crate::folder::File;
+use crate::files::File;
 
 /// What a preview begins with, and the pointer of a summary to the window before.
 pub(crate) const FILE_MARK: &str = "[file ";

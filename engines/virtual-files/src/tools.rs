@@ -8,7 +8,7 @@ use contexture_pattern::{Regex, Stop};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::folder::{File, Folder};
+use crate::files::Files;
 use crate::preview::head;
 
 /// Files that one list names, and lines that one search answers with, at most.
@@ -72,12 +72,12 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
 /// What is wrong with the arguments; a file that cannot be read.
 pub(crate) fn call(
     call: &ToolCall,
-    folder: &Folder,
+    files: &Files,
     tokens: u64,
     services: &Services,
 ) -> Result<String, EngineError> {
     let answering = Answering {
-        folder,
+        files,
         tokens,
         services,
     };
@@ -132,14 +132,14 @@ struct SearchArguments {
 }
 
 struct Answering<'a> {
-    folder: &'a Folder,
+    files: &'a Files,
     tokens: u64,
     services: &'a Services,
 }
 
 impl Answering<'_> {
     fn list(&self, arguments: &ListArguments) -> Result<String, EngineError> {
-        let files: Vec<&File> = self.folder.files().collect();
+        let files = self.files.listed();
         let all = files.len();
         if all == 0 {
             return Ok("There are no files yet.".to_owned());
@@ -186,7 +186,7 @@ impl Answering<'_> {
     }
 
     fn text(&self, name: &str) -> Result<String, EngineError> {
-        self.folder.text(name)?.ok_or_else(|| {
+        self.files.text(name)?.ok_or_else(|| {
             invalid(format!(
                 "there is no file {name:?}; file_list says which there are"
             ))
@@ -302,16 +302,18 @@ impl Answering<'_> {
         let pattern = pattern(arguments)?;
         let names: Vec<&str> = match &arguments.name {
             Some(name) => vec![name],
-            None => self.folder.files().map(|file| &*file.name).collect(),
+            None => (self.files.listed().iter())
+                .map(|file| file.name.as_str())
+                .collect(),
         };
         let mut found = Vec::new();
         let mut passed = 0;
         let mut searched = 0;
         'files: for name in &names {
-            // One that was removed since is no reason not to search the others.
+            // A damaged text is no reason not to search the others.
             let text = match &arguments.name {
                 Some(name) => self.text(name)?,
-                None => self.folder.text(name)?.unwrap_or_default(),
+                None => self.files.text(name)?.unwrap_or_default(),
             };
             for (at, line) in text.lines().enumerate() {
                 if at % LINES_A_LOOK == 0 && self.services.is_cancelled() {

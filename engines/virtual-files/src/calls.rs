@@ -1,0 +1,42 @@
+//! The tool calls since the user's last message, for the limit of them.
+
+use contexture_engine_api::{
+    EngineError, MessageId, MessageView, Services, TranscriptRange, with_views,
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// The last message that was counted.
+    through: MessageId,
+    pub(crate) since_user: u64,
+}
+
+impl Calls {
+    /// Counts the calls of the whole conversation.
+    pub(crate) fn of(services: &Services) -> Result<Self, EngineError> {
+        let mut calls = Self::default();
+        let mut next = TranscriptRange::page(None);
+        loop {
+            let page = services.transcript(&next)?;
+            with_views(&page.messages, |messages| calls.add(messages));
+            if page.next.is_none() {
+                return Ok(calls);
+            }
+            next = TranscriptRange::page(page.next);
+        }
+    }
+
+    /// Counts the calls of messages that were not counted yet.
+    pub(crate) fn add(&mut self, messages: &[MessageView<'_>]) {
+        for message in messages {
+            if message.id() <= self.through {
+                continue;
+            }
+            self.through = message.id();
+            match message.is_real_user() {
+                true => self.since_user = 0,
+                false => self.since_user += message.tool_calls().len() as u64,
+            }
+        }
+    }
+}
