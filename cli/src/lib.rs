@@ -40,7 +40,6 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use contexture_engine_api::{leave, show_panics_plainly, watch_exit};
 // Linked in, so that they can be named without a plugin.
-use contexture_tiered as _;
 use contexture_two_layer as _;
 use contexture_virtual_files as _;
 

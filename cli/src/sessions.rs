@@ -1,16 +1,17 @@
 //! `contexture sessions`: what an engine keeps of all its sessions. Everything goes through the engine;
 //! its files are its own.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use contexture_engine_api::{EngineError, MessageId, StoreCommand};
+use contexture_engine_api::{EngineError, MessageId, StoreCommand, TranscriptRange};
+use contexture_tiered::COMPACTION_KEY;
 use jiff::Timestamp;
 use miette::Diagnostic;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::choice::{self, KEEPER};
 use crate::error::CliError;
@@ -239,7 +240,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         SessionsCommand::Export { id, whole, .. } => {
             match store.placed(id).map_err(CliError::Sessions)? {
                 Some(placed) if matches!(kept::list(&engines, &keeper.engine), Ok(None)) => {
-                    print_placed(&placed)
+                    print_placed(&store, id, placed)
                 }
                 _ => export(&keeper, id, *whole),
             }
@@ -587,10 +588,27 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// Prints what the record has of a window, a message a line.
-fn print_placed(placed: &[Placed]) -> Result<u8, CliError> {
+/// Prints what the record has of a window, a message a line. The original of a message that `tiered` compacted, which is in
+/// the transcript, stands in its state, as in the document that this engine follows.
+fn print_placed(store: &Record, id: &str, mut placed: Vec<Placed>) -> Result<u8, CliError> {
+    let mut compacted: HashMap<MessageId, &mut Map<String, Value>> = (placed.iter_mut())
+        .filter_map(|one| {
+            let kept = one.state.as_mut()?.get_mut(COMPACTION_KEY)?;
+            Some((one.id, kept.as_object_mut()?))
+        })
+        .collect();
+    if !compacted.is_empty() {
+        let range = TranscriptRange::of(compacted.keys().copied().collect());
+        let originals = store.transcript(id, &range).map_err(CliError::Sessions)?;
+        for original in originals.into_iter().flat_map(|page| page.messages) {
+            if let Some(kept) = compacted.get_mut(&original.id) {
+                let content = kept.entry("original_content");
+                content.or_insert(Value::String(original.text));
+            }
+        }
+    }
     let mut lines = String::new();
-    for one in placed {
+    for one in &placed {
         let mut message = json!({"id": one.id.to_string()});
         if let Some(role) = one.role {
             message["role"] = json!(role);
@@ -642,7 +660,7 @@ fn restore(store: &Record, id: &str, messages: &[MessageId]) -> Result<u8, CliEr
             counted(many as u64, "message")
         ),
     };
-    print_placed(&placed)?;
+    print_placed(store, id, placed)?;
     terminal::say(&said);
     Ok(OK)
 }

@@ -18,7 +18,7 @@ use crate::event::{Event, MARK};
 use crate::settings::{Settings, Summarizer, schema};
 use crate::steps::{Standard, Steps};
 use crate::summary::StructuredSummary;
-use restoring::KeptMessage;
+use restoring::Short;
 
 /// What a compaction must save to be proposed unforced, as a share of the tier.
 const MIN_SAVING: f64 = 0.01;
@@ -35,8 +35,8 @@ pub struct Tiered<S = Standard> {
     cycle: SummaryCycle,
     window: WindowState,
     proposal: Option<Proposal>,
-    /// What is kept with the compacted messages of the window.
-    kept: BTreeMap<MessageId, KeptMessage>,
+    /// The compacted messages of the window.
+    kept: BTreeMap<MessageId, Short>,
     /// Messages to restore.
     wishes: BTreeSet<MessageId>,
     /// Those of them that a tool call asked for, until the host fetches them.
@@ -64,6 +64,7 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
     fn about(_host: &HostInfo) -> About {
         About::default()
             .settings(Some(schema()))
+            .reads_transcript(true)
             .rewrites(true)
             .marks(vec![MARK.to_owned()])
     }
@@ -72,13 +73,9 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
         let texts = request.compaction.map(|current| &current.summaries);
         let shortened = request.compaction.map(|current| &current.shortened);
         let kept = shortened.into_iter().flatten().filter_map(|shortened| {
-            let state = shortened.state.as_ref()?.as_object()?.clone();
-            let kept = KeptMessage {
-                shown: shortened.text.clone().unwrap_or_default(),
-                state,
-            };
-            kept.original("original_content")?;
-            Some((shortened.id, kept))
+            let shown = shortened.text.clone().unwrap_or_default();
+            let state = shortened.state.as_ref()?.as_object()?;
+            Some((shortened.id, Short::of(shown, state)?))
         });
         let settings: Settings = request.settings()?;
         let uses_model = settings.summarizer == Summarizer::Model;
@@ -252,14 +249,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
                 ..
             }) = entry
             {
-                let state = state.clone();
-                let mut kept = KeptMessage {
-                    shown: String::new(),
-                    state,
-                };
-                let original = || kept.original("original_content")?.as_str();
-                kept.shown = text.as_deref().or_else(original).unwrap_or("").to_owned();
-                self.kept.insert(*id, kept);
+                let short = Short::of(text.clone().unwrap_or_default(), state);
+                self.kept.extend(short.map(|short| (*id, short)));
             }
         }
         self.compactions += 1;
@@ -283,14 +274,6 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         {
             (self.headroom).refused(compaction, reason, &self.window, &self.services);
         }
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        let original = |id: &MessageId| {
-            let original = self.kept.get(id)?.original("original_message")?;
-            Some(original.as_str()?.to_owned())
-        };
-        Ok(ids.iter().map(original).collect())
     }
 
     fn tools(&self) -> Vec<ToolSpec> {
@@ -405,7 +388,7 @@ impl<S: Steps> Tiered<S> {
         mut compacted: BTreeMap<MessageId, (Replacement, u64)>,
     ) -> Outcome {
         let note = format!(
-            "{} messages were compacted; their originals are kept with them",
+            "{} messages were compacted; their originals are in the transcript",
             grouped(compacted.len() as u64)
         );
         let entries = messages

@@ -6,7 +6,7 @@ use contexture_secrets::mask_secrets;
 use contexture_summaries::{SEAL_TOKENS, tool_of};
 use serde_json::{Map, Value, json};
 
-/// Under what the original is kept in the state of a compacted message.
+/// Under what this stands in the state of a compacted message: when and how it was compacted, and the tokens saved.
 pub const COMPACTION_KEY: &str = "__compaction__";
 /// What a compacted message begins with.
 pub(crate) const MARK: &str = "[COMPACTED: ";
@@ -41,7 +41,7 @@ pub struct Compacted {
     pub text: Option<String>,
     /// Its calls' arguments that were cut.
     pub arguments: Vec<ShortArguments>,
-    /// What is kept under [`COMPACTION_KEY`].
+    /// What stands under [`COMPACTION_KEY`]. The original is not part of it: the transcript has it.
     pub kept: Value,
 }
 
@@ -81,7 +81,6 @@ impl<'a> Event<'a> {
         let saved = self.saved(message.text(), text, SEAL_TOKENS + NUMBER_TOKENS);
         let mut tokens_saved = saved.unwrap_or(0);
         let mut arguments = Vec::new();
-        let mut originals = Vec::new();
         for (index, call) in message.tool_calls().iter().enumerate() {
             if call.arguments().chars().nth(LONG_ARGUMENTS).is_none() {
                 continue;
@@ -93,25 +92,13 @@ impl<'a> Event<'a> {
             if let (Some(short), Some(saved)) = (short, saved) {
                 tokens_saved += saved;
                 arguments.push(ShortArguments::new(index, short));
-                originals.push(json!({"index": index, "arguments": call.arguments()}));
             }
         }
-        let mut kept = json!({
-            "original_content": message.text(),
+        let kept = json!({
             "tokens_saved": tokens_saved,
             "compacted_at": iso(self.services.now_ms()),
             "strategy": strategy,
         });
-        if !originals.is_empty() {
-            kept["original_arguments"] = Value::Array(originals);
-        }
-        // Whoever carries on from what it was handed does not have the message any more. One that shares its place on
-        // the wire with much else only the client has.
-        let calls = message.tool_calls().iter();
-        let own = message.text().len() + calls.map(|call| call.arguments().len()).sum::<usize>();
-        if message.raw().len() <= 8 * own + 4_000 {
-            kept["original_message"] = json!(message.raw());
-        }
         Compacted {
             text: saved.map(|_| text.to_owned()),
             arguments,

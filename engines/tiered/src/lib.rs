@@ -1,8 +1,9 @@
 //! An engine of three tiers, after the document on context engineering in AG-Kit.
 //!
 //! Below 80 % of the pre-rot threshold nothing happens. From there on old messages are **compacted**: each keeps its
-//! place, and its text becomes `[COMPACTED: topic]`; the original is kept with it, under `__compaction__` in its
-//! [state](contexture_engine_api::Replacement::state), and comes back exactly. From 95 % on a **structured summary**
+//! place, and its text becomes `[COMPACTED: topic]`; the original is in the host's transcript and comes back exactly. Under
+//! `__compaction__` in its [state](contexture_engine_api::Replacement::state) stands when and how that was done. A document
+//! whose states hold an `original_content` is read with it. From 95 % on a **structured summary**
 //! takes the place of all but the newest messages: count, times, goal, last step, decisions, files, context.
 //!
 //! Compacted messages are restored by the tool `restore` and by `contexture sessions restore`; what a summary covers is

@@ -226,11 +226,9 @@ fn a_compacted_event_has_the_documents_shape() {
             "userGoal": "implement auth",
             "complexity": "medium",
             "__compaction__": {
-                "original_content": text,
                 "tokens_saved": saved,
                 "compacted_at": "2027-01-15T08:00:00Z",
                 "strategy": "compaction",
-                "original_message": "{}",
             },
         })
     );
@@ -260,10 +258,7 @@ fn code_has_a_strategy_of_its_own_and_long_arguments_are_cut() {
     assert_eq!(states[0][COMPACTION_KEY]["strategy"], "code_compression");
     let cut: Value = serde_json::from_str(&after.messages[1].calls[0].arguments).unwrap();
     assert_eq!(cut["path"], "a.rs");
-    assert_eq!(
-        states[1][COMPACTION_KEY]["original_arguments"][0]["arguments"],
-        long
-    );
+    assert_eq!(states[1][COMPACTION_KEY]["strategy"], "compaction");
     let again = session
         .compress(&after, &order(after.window(WINDOW, 0)))
         .unwrap();
@@ -551,18 +546,24 @@ fn every_step_can_be_replaced() {
 #[test]
 fn a_call_that_restores_nothing_says_what_would() {
     let host = ScriptedHost::without_model();
-    let mut session = open(&host, "{}");
-    for (arguments, said) in [
-        ("{}", "missing"),
-        ("nonsense", "expected"),
-        (r#"{"message": "m9"}"#, "0 are compacted"),
-    ] {
-        let error = session
-            .engine
-            .call_tool(&ToolCall::new("restore", arguments))
-            .unwrap_err();
+    let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 1}}"#);
+    let refused = |session: &mut Session, arguments: &str, said: &str| {
+        let call = ToolCall::new("restore", arguments);
+        let error = session.engine.call_tool(&call).unwrap_err();
         assert!(error.to_string().contains(said), "{error}");
-    }
+    };
+    refused(&mut session, "{}", "missing");
+    refused(&mut session, "nonsense", "expected");
+    refused(&mut session, r#"{"message": "m9"}"#, "0 are compacted");
+    // The transcript lacks what the session was never shown.
+    let chat = repetitive();
+    let forced = order(chat.window(WINDOW, 0)).force(true);
+    let (_, proposal) = compacted(&mut session, &chat, &forced);
+    let first = replacements(&proposal)[0];
+    let arguments = json!({"message": first.text}).to_string();
+    let said = format!("the text of message {} is damaged or missing", first.id);
+    refused(&mut session, &arguments, &said);
+    assert_eq!(session.engine.wants_restored(), []);
 }
 
 /// The result of a call of `restore` with these words.
@@ -600,6 +601,7 @@ fn every_message_is_restored_by_what_stands_in_its_place() {
     let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 1}}"#);
     let chat = repetitive();
     let forced = order(chat.window(WINDOW, 0)).force(true);
+    session.observe(&chat).unwrap();
     let (after, proposal) = compacted(&mut session, &chat, &forced);
     let mut texts = std::collections::HashSet::new();
     for replaced in replacements(&proposal) {
@@ -654,6 +656,7 @@ fn a_session_opened_beside_restores_what_the_record_has_and_says_what_is_wanted(
     let host = ScriptedHost::without_model();
     let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 1}}"#);
     let chat = repetitive();
+    session.observe(&chat).unwrap();
     let forced = order(chat.window(WINDOW, 0)).force(true);
     let (_, proposal) = compacted(&mut session, &chat, &forced);
     let shortened = replacements(&proposal).into_iter().map(|replaced| {
@@ -669,10 +672,9 @@ fn a_session_opened_beside_restores_what_the_record_has_and_says_what_is_wanted(
     let first = replacements(&proposal)[0];
     let answer = restore(&mut beside, first.text.as_ref().unwrap());
     assert_eq!(answer["id"], first.id.to_string());
+    assert_eq!(answer["content"], chat.get(first.id).unwrap().text);
     assert_eq!(beside.wants_restored(), [first.id]);
     assert_eq!(beside.wants_restored(), [], "asked once");
-    let original = beside.recall(&[first.id]).unwrap();
-    assert!(original[0].is_some());
 }
 
 /// What `rewrite` makes of a message with this state.
@@ -747,6 +749,7 @@ fn a_summary_reads_the_arguments_of_compacted_calls_as_they_were() {
         chat.tool("Edit", &edit.to_string(), filler(turn, 4_000));
     }
     chat.user("go on");
+    session.observe(&chat).unwrap();
     let forced = order(chat.window(WINDOW, 0)).force(true);
     let (after, proposal) = compacted(&mut session, &chat, &forced);
     assert!(

@@ -1,10 +1,10 @@
 //! Compacted messages that come back.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use contexture_engine_api::{
-    Committed, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView, RESTORE_WISH,
-    RESTORED, ToolCall, ToolSpec,
+    Committed, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView, OwnedMessage,
+    RESTORE_WISH, RESTORED, ToolCall, ToolSpec, TranscriptRange,
 };
 use serde_json::{Map, Value, json};
 
@@ -14,27 +14,30 @@ use crate::steps::Steps;
 
 /// The name of the tool.
 const RESTORE: &str = "restore";
+/// So many messages are read from the transcript at once.
+const BATCH: usize = 128;
 
-/// What is kept of a compacted message.
+/// A compacted message.
 #[derive(Debug, Clone, Default)]
-pub(super) struct KeptMessage {
-    /// The text that the model sees: `[COMPACTED: …]`, or the message's own text if only its arguments were cut.
-    pub(super) shown: String,
-    pub(super) state: Map<String, Value>,
+pub(super) struct Short {
+    /// What stands in its place: `[COMPACTED: …]`; empty if only its arguments were cut.
+    shown: String,
+    /// Its text as it was said, if it comes from a document that holds it.
+    content: Option<String>,
 }
 
-impl KeptMessage {
-    pub(super) fn original(&self, key: &str) -> Option<&Value> {
-        self.state.get(COMPACTION_KEY)?.get(key)
-    }
-
-    fn content(&self) -> &str {
-        let content = self.original("original_content");
-        content.and_then(Value::as_str).unwrap_or_default()
+impl Short {
+    /// The message that has this state; `None` if it is not compacted.
+    pub(super) fn of(shown: String, state: &Map<String, Value>) -> Option<Self> {
+        let content = state.get(COMPACTION_KEY)?.get("original_content");
+        Some(Self {
+            shown,
+            content: content.and_then(Value::as_str).map(str::to_owned),
+        })
     }
 
     /// How well the model's words, in plain form, identify it. Lower is better.
-    fn rank(&self, wanted: &str) -> Option<u8> {
+    fn rank(&self, original: Option<&OwnedMessage>, wanted: &str) -> Option<u8> {
         let shown = plain(&self.shown);
         if shown == wanted {
             return Some(0);
@@ -45,19 +48,14 @@ impl KeptMessage {
         if shown.contains(wanted) {
             return Some(2);
         }
-        let content = plain(self.content());
+        let original = original?;
+        let content = plain(&original.text);
         if content.starts_with(wanted) {
             return Some(3);
         }
-        let calls = self
-            .original("original_arguments")
-            .and_then(Value::as_array);
-        let mut arguments = calls.into_iter().flatten().filter_map(|call| {
-            let arguments = call.get("arguments")?.as_str()?;
-            Some(plain(arguments))
-        });
+        let mut calls = original.tool_calls.iter();
         let is_in =
-            content.contains(wanted) || arguments.any(|arguments| arguments.contains(wanted));
+            content.contains(wanted) || calls.any(|call| plain(&call.arguments).contains(wanted));
         is_in.then_some(4)
     }
 }
@@ -111,34 +109,61 @@ impl<S: Steps> Tiered<S> {
             return Err(EngineError::InvalidInput(missing.to_owned()));
         };
         let words = plain(wanted);
+        let originals = self.originals(&self.kept)?;
         let mut found: Vec<(u8, MessageId)> = (self.kept.iter())
-            .filter_map(|(id, kept)| match id.to_string() == wanted {
+            .filter_map(|(id, short)| match id.to_string() == wanted {
                 true => Some((0, *id)),
                 false if words.is_empty() => None,
-                false => Some((kept.rank(&words)?, *id)),
+                false => Some((short.rank(originals.get(id), &words)?, *id)),
             })
             .collect();
         found.sort_unstable();
-        let Some((id, kept)) = found
-            .first()
-            .and_then(|(_, id)| Some((*id, self.kept.get(id)?)))
-        else {
+        let Some((_, id)) = found.first().copied() else {
             return Err(EngineError::InvalidInput(format!(
                 "no compacted message of the conversation is {wanted:?}; {} are compacted",
                 self.kept.len()
             )));
         };
+        let Some(original) = originals.get(&id) else {
+            return Err(EngineError::Storage(format!(
+                "the text of message {id} is damaged or missing in the transcript"
+            )));
+        };
         let mut answer = json!({
             "id": id.to_string(),
-            "content": kept.content(),
+            "content": original.text,
             "others_that_match": found.len() - 1,
         });
-        if let Some(arguments) = kept.original("original_arguments") {
-            answer["arguments"] = arguments.clone();
+        if !original.tool_calls.is_empty() {
+            let calls = original.tool_calls.iter().enumerate();
+            let arguments =
+                calls.map(|(index, call)| json!({"index": index, "arguments": call.arguments}));
+            answer["arguments"] = arguments.collect();
         }
         self.wishes.insert(id);
         self.asked.insert(id);
         Ok(answer.to_string())
+    }
+
+    /// Compacted messages as they were said, as far as the transcript, or the document that they come from, has them.
+    pub(super) fn originals(
+        &self,
+        of: &BTreeMap<MessageId, Short>,
+    ) -> Result<BTreeMap<MessageId, OwnedMessage>, EngineError> {
+        let ids: Vec<MessageId> = of.keys().copied().collect();
+        let mut originals = BTreeMap::new();
+        for ids in ids.chunks(BATCH) {
+            let range = TranscriptRange::of(ids.to_vec());
+            let read = self.services.transcript(&range)?.messages;
+            originals.extend(read.into_iter().map(|message| (message.id, message)));
+        }
+        for (id, short) in of {
+            if let Some(content) = &short.content {
+                let original: &mut OwnedMessage = originals.entry(*id).or_default();
+                (original.id, original.text) = (*id, content.clone());
+            }
+        }
+        Ok(originals)
     }
 
     /// The window with the messages that are wanted as they were said, where any is.
@@ -175,10 +200,8 @@ impl<S: Steps> Tiered<S> {
                     None => {}
                 }
                 state.remove(RESTORED);
-                if state.contains_key(COMPACTION_KEY) {
-                    let shown = message.text().to_owned();
-                    self.kept.insert(id, KeptMessage { shown, state });
-                }
+                let short = Short::of(message.text().to_owned(), &state);
+                self.kept.extend(short.map(|short| (id, short)));
             }
         }
         match self.wishes.remove(&id) && is_short {

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CompressRequest, EngineError, Entry, MessageId, MessageKind,
-    MessageView, Outcome, Replacement, Services, ToolCallView, roomy,
+    Compaction, CompressOrder, CompressRequest, EngineError, Entry, LogLevel, MessageId,
+    MessageKind, MessageView, Outcome, OwnedMessage, Replacement, Services, ToolCallView, roomy,
 };
 use contexture_secrets::mask_secrets;
 use contexture_summaries::{
     Groups, Prompts, Ready, Sizes, Task, WrittenSummary, framing_tokens, material, unmarked,
 };
-use serde_json::Value;
 
+use super::restoring::Short;
 use super::{Proposal, Tiered, share};
-use crate::event::{COMPACTION_KEY, state_of};
+use crate::event::state_of;
 use crate::steps::Steps;
 use crate::summary::StructuredSummary;
 use crate::wording::Question;
@@ -156,8 +156,8 @@ impl<S: Steps> Tiered<S> {
         covered: &Covered,
         order: &CompressOrder,
     ) -> Result<WrittenSummary, EngineError> {
-        let originals = originals(messages, &covered.places);
-        let calls = calls_as_said(messages, &covered.places, &originals);
+        let originals = self.originals_in(messages, &covered.places)?;
+        let calls = calls_of(&originals);
         let material = self.material(messages, covered, order, &originals, &calls);
         match self.steps.summarise(&material.said) {
             Some(own) => {
@@ -179,8 +179,11 @@ impl<S: Steps> Tiered<S> {
             return;
         }
         let covered = self.covered(messages, tiers.compaction);
-        let originals = originals(messages, &covered.places);
-        let calls = calls_as_said(messages, &covered.places, &originals);
+        let originals = match self.originals_in(messages, &covered.places) {
+            Ok(originals) => originals,
+            Err(error) => return self.services.log(LogLevel::Warn, &error.to_string()),
+        };
+        let calls = calls_of(&originals);
         let material = self.material(messages, &covered, order, &originals, &calls);
         if !material.said.is_empty() {
             self.cycle.prepare(&material);
@@ -192,8 +195,8 @@ impl<S: Steps> Tiered<S> {
         messages: &[MessageView<'a>],
         covered: &Covered,
         order: &CompressOrder,
-        originals: &'a [Option<Original>],
-        calls: &'a [Vec<ToolCallView<'a>>],
+        originals: &'a BTreeMap<MessageId, OwnedMessage>,
+        calls: &'a BTreeMap<MessageId, Vec<ToolCallView<'a>>>,
     ) -> Material<'a> {
         let mut material = Material {
             ids: covered.places.iter().map(|at| messages[*at].id()).collect(),
@@ -206,9 +209,9 @@ impl<S: Steps> Tiered<S> {
             services: self.services.clone(),
         };
         let mut earlier = Vec::new();
-        for ((at, original), calls) in covered.places.iter().zip(originals).zip(calls) {
+        for at in &covered.places {
             let message = messages[*at];
-            match (message.kind(), original) {
+            match (message.kind(), originals.get(&message.id())) {
                 (MessageKind::Summary, _) => match self.earlier(message.text()) {
                     Some(summary) => material.earlier = Some(summary),
                     None => {
@@ -219,11 +222,11 @@ impl<S: Steps> Tiered<S> {
                 },
                 (_, Some(original)) => {
                     let as_said = message
-                        .with_text(&original.content)
+                        .with_text(&original.text)
                         .with_kind(MessageKind::Original);
-                    material.said.push(match calls.is_empty() {
-                        true => as_said,
-                        false => as_said.with_tool_calls(calls),
+                    material.said.push(match calls.get(&message.id()) {
+                        Some(calls) if !calls.is_empty() => as_said.with_tool_calls(calls),
+                        _ => as_said,
                     });
                 }
                 (_, None) => material.said.push(message),
@@ -232,6 +235,20 @@ impl<S: Steps> Tiered<S> {
         earlier.extend(material.earlier.as_ref().map(StructuredSummary::text));
         material.previous = (!earlier.is_empty()).then(|| earlier.join("\n\n"));
         material
+    }
+
+    /// The compacted messages in these places as they were said.
+    fn originals_in(
+        &self,
+        messages: &[MessageView<'_>],
+        places: &[usize],
+    ) -> Result<BTreeMap<MessageId, OwnedMessage>, EngineError> {
+        let short = |at: &usize| {
+            let message = &messages[*at];
+            let short = Short::of(message.text().to_owned(), &state_of(message))?;
+            Some((message.id(), short))
+        };
+        self.originals(&places.iter().filter_map(short).collect())
     }
 
     /// This engine's summary in a text, with better words if there are any by now.
@@ -251,50 +268,16 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// The kept original of a compacted message.
-struct Original {
-    content: String,
-    /// The arguments of its calls that were cut, each with the call's index.
-    arguments: Vec<(usize, String)>,
-}
-
-/// The originals of compacted messages.
-fn originals(messages: &[MessageView<'_>], places: &[usize]) -> Vec<Option<Original>> {
-    let original = |at: &usize| {
-        let kept = state_of(&messages[*at]).remove(COMPACTION_KEY)?;
-        let arguments = kept.get("original_arguments").and_then(Value::as_array);
-        let arguments = arguments.into_iter().flatten().filter_map(|call| {
-            let index = usize::try_from(call.get("index")?.as_u64()?).ok()?;
-            Some((index, call.get("arguments")?.as_str()?.to_owned()))
-        });
-        Some(Original {
-            content: kept.get("original_content")?.as_str()?.to_owned(),
-            arguments: arguments.collect(),
-        })
-    };
-    places.iter().map(original).collect()
-}
-
-/// The original calls of compacted messages; `None` for a message whose calls were not cut.
-fn calls_as_said<'a>(
-    messages: &[MessageView<'a>],
-    places: &[usize],
-    originals: &'a [Option<Original>],
-) -> Vec<Vec<ToolCallView<'a>>> {
-    let calls = |(at, original): (&usize, &'a Option<Original>)| {
-        let cut = original.as_ref().map_or(&[][..], |it| &it.arguments);
-        if cut.is_empty() {
-            return Vec::new();
-        }
-        let calls = messages[*at].tool_calls().iter().enumerate();
-        let as_said = calls.map(|(index, call)| {
-            let whole = cut.iter().find(|(of, _)| *of == index);
-            let arguments = whole.map_or(call.arguments(), |(_, arguments)| arguments.as_str());
-            ToolCallView::new(call.id(), call.name(), arguments)
-        });
-        as_said.collect()
-    };
-    places.iter().zip(originals).map(calls).collect()
+/// The calls of messages as they were said.
+fn calls_of(
+    originals: &BTreeMap<MessageId, OwnedMessage>,
+) -> BTreeMap<MessageId, Vec<ToolCallView<'_>>> {
+    let calls = originals.iter().map(|(id, original)| {
+        let calls = original.tool_calls.iter();
+        let calls = calls.map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments));
+        (*id, calls.collect())
+    });
+    calls.collect()
 }
 
 /// Messages as a summary reads them: compacted ones as they were said.

@@ -319,8 +319,11 @@ impl Record {
         read().map_err(|error| self.error(error.into()))
     }
 
-    /// Messages of a session as an engine reads them.
-    pub(crate) fn transcript(
+    /// Messages of a session as an engine reads them; `None` if there is no such session.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn transcript(
         &self,
         session: &str,
         range: &TranscriptRange,
