@@ -58,7 +58,7 @@ static PROVIDERS: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(||
 /// Appends the keys in a text that stand behind a provider's name.
 pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
-    // The last run of the characters of a key, and where it ends without the signs of a sentence.
+    // The last run of the characters of a key, and its end without the signs of a sentence.
     let (mut last, mut end) = (0..0, 0);
     for operator in memchr::memchr2_iter(b'=', b':', bytes) {
         let ahead = &bytes[operator + 1..bytes.len().min(operator + 1 + GAP)];

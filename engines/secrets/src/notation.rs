@@ -746,7 +746,7 @@ impl Scan<'_> {
         let is_between = |byte: &&u8| b" :*#=-`\r\n\t>".contains(byte);
         let gap = ahead.iter().take_while(is_between).count();
         let lines = memchr::memchr_iter(b'\n', &ahead[..gap]).count();
-        // Python says `pass` where nothing is to be done.
+        // Python says `pass` if nothing is to be done.
         let is_statement = &self.text[name.clone()] == "pass";
         if !is_heading || is_statement || !(1..=3).contains(&lines) || gap == ahead.len() {
             return None;
