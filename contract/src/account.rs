@@ -1,5 +1,7 @@
 //! What becomes of each message, and the new window as positions of the old one.
 
+use std::collections::HashSet;
+
 use contexture_engine_api::{
     Entry, MessageId, MessageKind, MessageView, Notice, Replacement, Summary,
 };
@@ -42,7 +44,17 @@ impl<'a> Account<'a> {
         messages: &[MessageView<'_>],
         entries: &'a [Entry],
     ) -> Result<Self, Violation> {
-        let leaves_nothing = entries.iter().all(|entry| matches!(entry, Entry::Drop(_)));
+        // A provider reads system messages as instructions, and refuses a prompt of these alone.
+        let is_system = |message: &&MessageView<'_>| message.role() == "system";
+        let systems: HashSet<MessageId> = (messages.iter().filter(is_system))
+            .map(MessageView::id)
+            .collect();
+        let only_systems = systems.len() == messages.len();
+        let leaves_nothing = entries.iter().all(|entry| match entry {
+            Entry::Drop(_) => true,
+            Entry::Keep(id) => !only_systems && systems.contains(id),
+            _ => false,
+        });
         if leaves_nothing && !messages.is_empty() {
             return Err(Violation::EmptyResult);
         }

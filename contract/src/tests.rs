@@ -161,6 +161,14 @@ fn an_empty_result_is_refused() {
         refusal((1..=6).map(remove).collect()),
         Violation::EmptyResult
     );
+    // What is left is no conversation.
+    let messages = [
+        MessageView::new(id(1), "tool").with_text(LONG),
+        MessageView::new(id(2), "system").with_text(LONG),
+    ];
+    let entries = Compaction::new(vec![remove(1), keep(2)]);
+    let refused = check(&messages, &entries, &limits(), count).unwrap_err();
+    assert_eq!(refused, Violation::EmptyResult);
 }
 
 #[test]

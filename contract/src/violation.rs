@@ -8,8 +8,8 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Nothing of the proposal would be in the window.
-    #[error("the proposal leaves no message and no summary in the window")]
+    /// Nothing of the proposal would be in the window but system messages.
+    #[error("the proposal leaves no message and no summary in the window but system messages")]
     EmptyResult,
     /// An entry names a message that was not in the request.
     #[error("{id} is not a message of the request")]

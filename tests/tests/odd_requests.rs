@@ -352,6 +352,32 @@ fn every_engine_holds_the_contract_on_what_a_format_can_express() {
     println!("{tried} odd conversations tried, all of them held the contract");
 }
 
+/// A system message is an instruction. If it alone stays, nothing is left of the conversation.
+#[test]
+fn a_system_message_is_not_all_that_stays() {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let engines = engines(&home);
+    let (_home, stage) = stage();
+    for (result, system) in [(216, 246), (300, 246), (400, 100)] {
+        let orphan = Said::Result(0, Content::Words(result));
+        let talk = [orphan, Said::System(Content::Part(system))];
+        for (format, engine) in [Format::OpenAiChat, Format::MessageLines, Format::SweAgent]
+            .into_iter()
+            .flat_map(|format| ENGINES.map(|engine| (format, engine)))
+        {
+            for conversation in formats::read(document(format, &talk), Some(format)).unwrap() {
+                let held = played(&engines, &stage, engine, &Arc::new(conversation));
+                assert_eq!(
+                    held,
+                    Ok(()),
+                    "{format:?}, {engine}, {result} and {system} words"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn what_the_window_cannot_hold_is_kept_as_a_preview() {
     let giant = "word ".repeat(200_000);

@@ -81,6 +81,7 @@ impl Shown {
 fn asked(flag: &str) -> &'static str {
     match flag {
         "keeps_sessions" => "it keeps whole conversations in its data directory",
+        "reads_transcript" => "it reads the whole conversation, which is stored for it",
         "selects" => "it may show a request another window than the one that stays",
         "rewrites" => "it changes the window before every request",
         "keeps_user_messages" => {

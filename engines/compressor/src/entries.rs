@@ -67,14 +67,15 @@ pub(crate) fn entries(
     entries
 }
 
-/// Whether the results without a call can leave: something else stays, and the window still begins with the user if it
-/// did before.
+/// Whether the results without a call can leave: something else is still said, and the window still begins with the user
+/// if it did before.
 fn orphans_leave(outline: &Outline<'_, '_>, plan: &Plan, summarised: bool) -> bool {
     let is_assistant = |at: usize| outline.messages[at].role() == "assistant";
     let first = (0..outline.messages.len()).find(|at| {
         let is_summary = summarised && *at == plan.split.summary_before;
         let stays = !summarised || plan.split.keeps(*at);
-        is_summary || stays && !outline.is_orphan(*at)
+        let is_said = outline.messages[*at].role() != "system" && !outline.is_orphan(*at);
+        is_summary || stays && is_said
     });
     first.is_some_and(|first| {
         let is_summary = summarised && first == plan.split.summary_before;
