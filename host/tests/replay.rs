@@ -317,6 +317,7 @@ fn without_an_engine_each_prompt_is_the_last_and_what_came_since() {
             overflows: 1,
             peak_prompt_tokens: first + 2 * more,
             prompt_tokens: first + (first + more) + (first + 2 * more),
+            each_prompt_tokens: vec![first, first + more, first + 2 * more],
             cached_tokens: first + (first + more),
             written_tokens: first + 2 * more,
             long_written_tokens: 0,
@@ -616,6 +617,7 @@ fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_o
             overflows: 0,
             peak_prompt_tokens: 21_300,
             prompt_tokens: 20_000 + 21_300,
+            each_prompt_tokens: vec![20_000, 21_300],
             cached_tokens: 15_000 + 19_990,
             written_tokens: 4_992 + 1_300,
             ..Prompts::default()

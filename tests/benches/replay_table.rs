@@ -1,8 +1,11 @@
-//! What every engine makes of the same recorded conversations, as the README shows it.
+//! What every engine makes of the same recorded conversations: the table in `BENCHMARKS.md` and the chart in the README.
 //!
-//! `cargo bench -p contexture-tests --bench replay_table [-- write]`: prints the table; with `write` it is put into the
-//! README.
+//! `cargo bench -p contexture-tests --bench replay_table [-- write]` prints the table, and with `write` puts it into
+//! `BENCHMARKS.md`. `-- chart` writes only the chart, in light and in dark colours.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "replay_table/chart.rs"]
+mod chart;
 
 use std::fmt::Write as _;
 
@@ -30,6 +33,9 @@ const END: &str = "<!-- end of the replay table -->";
 
 fn main() {
     let home = Home::new();
+    if std::env::args().any(|argument| argument == "chart") {
+        return chart::write(&home);
+    }
     home.install("plugins/context_engine/keep-tail", "keep-tail");
     let totals: Vec<Vec<Value>> = SETS.iter().map(|set| totals(&home, set.0, set.2)).collect();
     let mut table = String::from("| engine |");
@@ -59,9 +65,9 @@ fn main() {
     }
     print!("{table}");
     if std::env::args().any(|argument| argument == "write") {
-        let path = repository().join("README.md");
-        let readme = std::fs::read_to_string(&path).unwrap();
-        let (before, rest) = readme.split_once(BEGIN).expect("the README has the table");
+        let path = repository().join("BENCHMARKS.md");
+        let page = std::fs::read_to_string(&path).unwrap();
+        let (before, rest) = page.split_once(BEGIN).expect("the page has the table");
         let (_, after) = rest.split_once(END).expect("the table has an end");
         std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
     }
@@ -69,6 +75,12 @@ fn main() {
 
 /// The rows of all conversations of a folder.
 fn totals(home: &Home, folder: &str, window: u64) -> Vec<Value> {
+    let report = replayed(home, folder, window, &ENGINES);
+    report["totals"].as_array().unwrap().clone()
+}
+
+/// The report of a replay of all conversations of a folder.
+fn replayed(home: &Home, folder: &str, window: u64, engines: &[&str]) -> Value {
     let mut inputs: Vec<_> = std::fs::read_dir(shared_data().join(folder))
         .expect("../shared/data is there")
         .map(|entry| entry.unwrap().path())
@@ -78,7 +90,7 @@ fn totals(home: &Home, folder: &str, window: u64) -> Vec<Value> {
     let mut replay = home.contexture(&["replay", "--report", "-"]);
     replay
         .args(["--context-length", &window.to_string()])
-        .args(ENGINES.iter().flat_map(|engine| ["--engine", engine]))
+        .args(engines.iter().flat_map(|engine| ["--engine", engine]))
         .args(inputs);
     let ran = replay.output().expect("the command runs");
     assert!(
@@ -86,6 +98,5 @@ fn totals(home: &Home, folder: &str, window: u64) -> Vec<Value> {
         "{}",
         String::from_utf8_lossy(&ran.stderr)
     );
-    let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
-    report["totals"].as_array().unwrap().clone()
+    serde_json::from_slice(&ran.stdout).unwrap()
 }

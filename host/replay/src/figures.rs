@@ -15,6 +15,8 @@ pub struct Prompts {
     pub peak_prompt_tokens: u64,
     /// All prompts together.
     pub prompt_tokens: u64,
+    /// The prompt of each request, in order.
+    pub each_prompt_tokens: Vec<u64>,
     /// The part of them that the prompt cache served.
     pub cached_tokens: u64,
     /// The part of them that was written to the prompt cache.
@@ -93,6 +95,7 @@ impl Prompts {
         self.overflows += u64::from(tokens > context_length);
         self.peak_prompt_tokens = self.peak_prompt_tokens.max(tokens);
         self.prompt_tokens += tokens;
+        self.each_prompt_tokens.push(tokens);
         self.cached_tokens += billed.cached;
         self.written_tokens += billed.written;
     }
@@ -103,6 +106,7 @@ impl Prompts {
         self.overflows += other.overflows;
         self.peak_prompt_tokens = self.peak_prompt_tokens.max(other.peak_prompt_tokens);
         self.prompt_tokens += other.prompt_tokens;
+        (self.each_prompt_tokens).extend(&other.each_prompt_tokens);
         self.cached_tokens += other.cached_tokens;
         self.written_tokens += other.written_tokens;
         self.long_written_tokens += other.long_written_tokens;
