@@ -1,4 +1,5 @@
-//! What the README shows is what happens: its commands run, and print what stands under them.
+//! What the README and the pages for users show is what happens: their commands run, their configurations are valid, and
+//! the tables are what the commands print.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -12,16 +13,27 @@ use cli_support::{Home, Ran, claude_code_log, ran, shared_data};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The blocks of this language in the README.
-fn blocks(language: &str) -> Vec<String> {
-    let readme = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
+fn read(page: &str) -> String {
+    std::fs::read_to_string(format!("{ROOT}/{page}")).unwrap()
+}
+
+/// The blocks of this language in a page.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let text = read(page);
     let fence = format!("\n```{language}\n");
-    let blocks = readme.split(&fence).skip(1);
-    let blocks: Vec<_> = blocks
-        .map(|rest| rest.split("\n```").next().unwrap().to_owned())
-        .collect();
-    assert!(!blocks.is_empty(), "no {language} in the README");
+    let blocks = text.split(&fence).skip(1);
     blocks
+        .map(|rest| rest.split("\n```").next().unwrap().to_owned())
+        .collect()
+}
+
+/// The pages whose commands and configurations are tried.
+fn pages() -> Vec<String> {
+    let engines = std::fs::read_dir(format!("{ROOT}/docs/engines")).unwrap();
+    let engines = engines.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<_> = engines.map(|name| format!("docs/engines/{name}")).collect();
+    pages.extend(["README.md", "docs/run-agents.md", "docs/gateway.md"].map(str::to_owned));
+    pages
 }
 
 /// The lines of a block without times, which are a machine's own, and as if columns were as narrow as they can be.
@@ -59,7 +71,7 @@ fn shell(home: &Home, line: &str) -> Ran {
     ran(shell.output().unwrap())
 }
 
-/// A home with what the commands of the README name.
+/// A home with the files that the commands of the pages name.
 fn furnished() -> Home {
     let home = Home::new();
     symlink(format!("{ROOT}/examples"), home.path("examples")).unwrap();
@@ -73,7 +85,7 @@ fn furnished() -> Home {
 
 #[test]
 fn the_first_command_prints_what_stands_under_it() {
-    let first = blocks("sh").remove(0);
+    let first = blocks("README.md", "sh").remove(0);
     let command = first.replace("cargo run --release -p contexture-cli --", "contexture");
     assert_ne!(first, command);
     let home = furnished();
@@ -81,7 +93,7 @@ fn the_first_command_prints_what_stands_under_it() {
     ran.exits(0);
     assert_eq!(
         without_times(&ran.stderr),
-        without_times(&blocks("text")[0])
+        without_times(&blocks("README.md", "text")[0])
     );
     assert!(home.read("compacted.json").len() > 1_000);
 }
@@ -95,9 +107,9 @@ fn the_table_of_a_replay_is_what_it_prints() {
         home.path("session.jsonl"),
     )
     .unwrap();
-    let readme = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
-    let begins = readme.find("`contexture replay session.jsonl").unwrap() + 1;
-    let command = readme[begins..].split('`').next().unwrap();
+    let page = read("BENCHMARKS.md");
+    let begins = page.find("`contexture replay session.jsonl").unwrap() + 1;
+    let command = page[begins..].split('`').next().unwrap();
     let ran = shell(&home, &command.replace('\n', " "));
     ran.exits(0);
     let (heading, table) = ran.stdout.split_once("\n\n").unwrap();
@@ -108,7 +120,7 @@ fn the_table_of_a_replay_is_what_it_prints() {
         rows.filter(|row| !tells_time(row)).collect()
     };
     let table = rows(table.split_once("\n\n").unwrap().0);
-    let shown = rows(&blocks("text")[1]);
+    let shown = rows(&blocks("BENCHMARKS.md", "text")[0]);
     assert_eq!(table.len(), 10, "{table:?}");
     assert_eq!(shown[..table.len()], table);
     // A plugin does to the token what the same engine does linked in.
@@ -118,35 +130,43 @@ fn the_table_of_a_replay_is_what_it_prints() {
 
 #[test]
 fn every_command_does_something() {
-    let home = furnished();
-    let blocks = blocks("sh").join("\n");
     let mut commands = 0;
-    for line in blocks
-        .lines()
-        .filter(|line| line.starts_with("contexture "))
-    {
-        // Those need a terminal to choose at, a plugin that takes long to build, and an agent.
-        let needs_more = [
-            "contexture compress  ",
-            "contexture serve",
-            "contexture run",
-        ];
-        if needs_more.iter().any(|begin| line.starts_with(begin)) || line.contains("keep-tail") {
-            continue;
+    // A page can be followed alone, from top to bottom.
+    for page in pages() {
+        let home = furnished();
+        let blocks = blocks(&page, "sh").join("\n");
+        for line in blocks
+            .lines()
+            .filter(|line| line.starts_with("contexture "))
+        {
+            // Those need a terminal to choose at, and an agent.
+            let needs_more = [
+                "contexture compress  ",
+                "contexture serve",
+                "contexture run",
+            ];
+            if needs_more.iter().any(|begin| line.starts_with(begin)) {
+                continue;
+            }
+            let ran = shell(&home, line);
+            assert_eq!(ran.code, 0, "{page}: {line}: {}{}", ran.stdout, ran.stderr);
+            commands += 1;
         }
-        let ran = shell(&home, line);
-        assert_eq!(ran.code, 0, "{line}: {}{}", ran.stdout, ran.stderr);
-        commands += 1;
     }
-    assert!(commands >= 10, "{commands} commands");
+    assert!(commands >= 20, "{commands} commands");
 }
 
 #[test]
 fn every_configuration_is_a_good_one() {
     let home = Home::new();
-    for block in blocks("yaml") {
-        home.put("home/config.yaml", &block);
-        let ran = home.contexture("config check");
-        assert_eq!(ran.code, 0, "{block}: {}", ran.stderr);
+    let mut configurations = 0;
+    for page in pages() {
+        for block in blocks(&page, "yaml") {
+            home.put("home/config.yaml", &block);
+            let ran = home.contexture("config check");
+            assert_eq!(ran.code, 0, "{page}: {block}: {}", ran.stderr);
+            configurations += 1;
+        }
     }
+    assert!(configurations >= 10, "{configurations} configurations");
 }

@@ -14,15 +14,22 @@ fn page(name: &str) -> String {
 }
 
 #[test]
-fn the_readme_shows_the_example_that_is_compiled() {
+fn the_pages_show_the_example_that_is_compiled() {
     let example = page("host/examples/embed.rs");
     let code: Vec<&str> = (example.lines())
         .skip_while(|line| line.starts_with("//!"))
         .collect();
     let block = format!("```rust\n{}\n```", code.join("\n"));
-    assert!(page("README.md").contains(&block), "{block}");
+    assert!(page("docs/embedding.md").contains(&block), "{block}");
     let lines = code.iter().filter(|line| !line.is_empty()).count();
     assert!(lines <= 25, "{lines} lines");
+    let readme = page("README.md");
+    let (_, excerpt) = readme.split_once("\n```rust\n").unwrap();
+    let (excerpt, _) = excerpt.split_once("\n```").unwrap();
+    for line in excerpt.lines() {
+        let is_in = code.iter().any(|code| code.trim().starts_with(line));
+        assert!(is_in, "the README shows what the example lacks: {line}");
+    }
 }
 
 #[test]
@@ -46,8 +53,74 @@ fn every_file_that_a_page_names_is_there() {
             assert!(is_there, "{name}: there is no {file}");
             named += 1;
         }
-        assert!(named > 0 || name == "README.md", "{name} names no files");
+        assert!(named > 0, "{name} names no files");
     }
+}
+
+/// Every Markdown file of the repository's own.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() {
+            let is_source = !["target", "node_modules", "installed", "template"].contains(&name);
+            if is_source && (!name.starts_with('.') || name == ".github") {
+                pages.extend(self::pages(&path));
+            }
+        } else if name.ends_with(".md") {
+            pages.push(path);
+        }
+    }
+    pages
+}
+
+/// What a page's headings are called in links, as GitHub and mdBook derive it.
+fn anchors(text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let headings = text.lines().filter(|line| {
+        is_code ^= line.starts_with("```");
+        !is_code && line.starts_with('#')
+    });
+    let anchor = |heading: &str| -> String {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words
+            .chars()
+            .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn every_link_within_the_repository_leads_somewhere() {
+    let mut checked = 0;
+    for path in pages(&repository()) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://") && !link.contains(' ')) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            assert!(target.exists(), "{}: there is no {link}", path.display());
+            if !anchor.is_empty() {
+                let anchors = anchors(&std::fs::read_to_string(&target).unwrap());
+                let is_there = anchors.iter().any(|known| known == anchor);
+                assert!(
+                    is_there,
+                    "{}: {link} is none of {anchors:?}",
+                    path.display()
+                );
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 80, "{checked} links");
 }
 
 #[test]
