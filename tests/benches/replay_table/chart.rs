@@ -42,7 +42,7 @@ const DARK: Colors = Colors {
 };
 
 /// Replays the session of Claude Code and writes `docs/images/replay-light.svg` and `replay-dark.svg`.
-pub fn write(home: &Home) {
+pub(crate) fn write(home: &Home) {
     let (folder, _, window) = super::SETS[0];
     let report = super::replayed(home, folder, window, &["compressor"]);
     let session = &report["conversations"][0];
