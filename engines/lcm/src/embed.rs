@@ -31,7 +31,7 @@ const VERSION: u64 = 1;
 
 /// What an error of an embedder ends with.
 const WAY_OUT: &str = "`context.engines.lcm.embedder` names the folder of a sentence encoder, with `model.onnx` and \
-                       `vocab.txt` or `tokenizer.json` in it (the README says where there is one); without the setting \
+                       `vocab.txt` or `tokenizer.json` in it (docs/engines/lcm.md says where there is one); without the setting \
                        none is needed";
 
 /// Why an embedder cannot be used.
