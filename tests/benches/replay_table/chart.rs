@@ -110,12 +110,7 @@ fn draw(session: &Value, colors: &Colors) -> String {
         (without, "without an engine", colors.without),
         (with, "with Contexture", colors.with),
     ] {
-        let last = row["each_prompt_tokens"]
-            .as_array()
-            .unwrap()
-            .last()
-            .unwrap();
-        let at = y(last.as_u64().unwrap()) + 4.0;
+        let at = y(*prompts(row).last().unwrap()) + 4.0;
         let cost = format!("prompts cost ${:.2}", row["cost_usd"].as_f64().unwrap());
         let fit = match row["overflows"].as_u64().unwrap() {
             0 => "every request fits".to_owned(),
@@ -142,15 +137,8 @@ fn draw(session: &Value, colors: &Colors) -> String {
         " stroke-dasharray=\"6 4\" stroke-width=\"1.5\"",
     );
     for (row, color) in [(without, colors.without), (with, colors.with)] {
-        let prompts = row["each_prompt_tokens"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .zip(1..);
-        let points: Vec<_> = prompts
-            .map(|(tokens, request)| {
-                format!("{:.1},{:.1}", x(request), y(tokens.as_u64().unwrap()))
-            })
+        let points: Vec<_> = (prompts(row).into_iter().zip(1..))
+            .map(|(tokens, request)| format!("{:.1},{:.1}", x(request), y(tokens)))
             .collect();
         writeln!(
             svg,
@@ -161,4 +149,10 @@ fn draw(session: &Value, colors: &Colors) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// The tokens of each prompt of a row.
+fn prompts(row: &Value) -> Vec<u64> {
+    let tokens = row["each_prompt_tokens"].as_array().unwrap().iter();
+    tokens.map(|tokens| tokens.as_u64().unwrap()).collect()
 }
