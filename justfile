@@ -37,6 +37,10 @@ figures:
     cargo bench -p contexture-tests --bench replay_table -- write
     cargo bench -p contexture-tests --bench replay_table -- chart
 
+# what changed for users of the public interfaces since a revision: just semver origin/main
+semver since:
+    cargo semver-checks --baseline-rev {{since}} -p contexture-engine-api -p contexture
+
 # feed the readers of wire formats with random input
 fuzz:
     cd host/formats && cargo +nightly fuzz run formats_read

@@ -1,5 +1,11 @@
-//! Sets `cfg(shared_data)`, and packs the sources that `contexture plugins new` hands out: what an engine is written
-//! and tested with.
+//! Packs the sources that `contexture plugins new` copies into a new crate.
+//!
+//! A crate outside this repository cannot depend on the engine interface by a path, so the program
+//! carries the sources of the interface, its contract and the test kit. This script writes
+//! `carried.rs`, a list of pairs of a file name and its text. In the manifests, everything
+//! inherited from the workspace is spelled out, because a copy has no workspace.
+//!
+//! The script also sets `cfg(shared_data)`, see `tests/shared_data.rs`.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -10,7 +16,8 @@ mod shared_data;
 #[path = "src/plugins/spelled_out.rs"]
 mod spelled_out;
 
-/// The folder of each package, in the repository and in the copies that are handed out.
+/// The packages to pack. A copy has the same folder names as the repository, so the relative paths
+/// between them stay valid.
 const CARRIED: [&str; 3] = ["engine-api", "contract", "testkit"];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,6 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             files,
             "({:?}, {manifest:?}),",
             format!("{folder}/Cargo.toml")
+        );
+        // The crate includes its README, because the examples in it are doc tests.
+        let readme = package.join("README.md");
+        let _ = writeln!(
+            files,
+            "({:?}, include_str!({readme:?})),",
+            format!("{folder}/README.md")
         );
         let sources = package.join("src");
         println!("cargo::rerun-if-changed={}", sources.display());

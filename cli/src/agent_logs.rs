@@ -1,4 +1,12 @@
-//! The recent agent sessions of this machine, to choose one of.
+//! Finds the recent agent sessions of this machine and lets the user choose one.
+//!
+//! `contexture compress` without an input offers them. [`choose`] is the entry point. It looks for
+//! the logs of Claude Code and Codex in the home directory, takes the newest ones, and reads the
+//! beginning of each to show its project and the first words of its user.
+//!
+//! The module only looks for files and reads as much as a line of the list needs. The formats
+//! themselves are read by `contexture::formats` after the choice. A log that cannot be read is
+//! still offered, without words, since the user may recognise it by its age.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, IsTerminal};
@@ -9,25 +17,25 @@ use inquire::{InquireError, Select};
 use serde_json::Value;
 
 use crate::error::CliError;
-use crate::figures::age;
+use crate::human::age;
 use crate::terminal::one_line;
 
-/// How many sessions are offered.
+/// The most sessions that are offered. Older ones can be named on the command line.
 const OFFERED: usize = 50;
 
-/// How much of a log is read in search of what it is about, in lines.
+/// The number of lines of a log that are read in search of its first words.
 const SEARCHED_LINES: usize = 200;
 
-/// How much of a session's id is shown, in characters: enough to tell it from others.
+/// The number of characters of a session's id that are shown, enough to tell it from others.
 const SHOWN_ID: usize = 8;
 
-/// How much of the project's folder is shown, its end, in characters.
+/// The number of characters at the end of the project's folder that are shown.
 const SHOWN_PROJECT: usize = 24;
 
-/// How much of the first words is shown, in characters.
+/// The number of characters of the user's first words that are shown.
 const SHOWN_WORDS: usize = 44;
 
-/// A session log.
+/// The log of a session. Displayed, it is a line of the list, with fixed columns.
 struct Recent {
     path: PathBuf,
     agent: &'static str,
@@ -35,11 +43,12 @@ struct Recent {
     head: Head,
 }
 
-/// What the beginning of a log tells.
+/// What the beginning of a log tells about its session. A value is None if the lines that were read
+/// do not have it.
 #[derive(Default)]
 struct Head {
     id: Option<String>,
-    /// The folder that the agent worked in.
+    /// The folder that the agent worked in, shortened for display.
     project: Option<String>,
     /// The first words of the user.
     words: Option<String>,
@@ -59,15 +68,16 @@ impl fmt::Display for Recent {
     }
 }
 
-/// Lets the person at the terminal choose one of the recent sessions; none where they think better of it.
+/// Lets the user at the terminal choose one of the recent sessions. Returns None if the user
+/// cancels.
 ///
 /// # Errors
-/// There is no terminal, or there are no sessions.
+/// Fails if stdin or stderr is not a terminal, or if there are no sessions.
 pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
     let name_one = "name a file, or `-` to read from stdin: contexture compress INPUT";
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(CliError::usage(
-            "no INPUT was given, and there is no terminal to choose one at",
+            "no INPUT was given, and there is no terminal to choose one on",
             name_one,
         ));
     }
@@ -95,11 +105,11 @@ pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
     }
 }
 
-/// The newest sessions of the agents under this home directory, newest first.
+/// Returns the newest sessions of both agents below this home directory, newest first, at most 50.
 fn recent(home: &Path) -> Vec<Recent> {
     let claude = home.join(".claude/projects");
     let codex = home.join(".codex/sessions");
-    // Claude Code keeps a folder for each project, Codex one for each year, month and day.
+    // Claude Code has a folder for each project, Codex one for each year, month and day.
     let mut logs: Vec<_> = logs_in(&claude, 1)
         .into_iter()
         .map(|log| ("claude-code", log))
@@ -121,7 +131,8 @@ fn recent(home: &Path) -> Vec<Recent> {
         .collect()
 }
 
-/// The logs in a folder and `depth` levels below it. A folder that cannot be read is skipped.
+/// Returns the logs in a folder and up to `depth` levels below it. Folders that cannot be read are
+/// skipped, and links are not followed.
 fn logs_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -139,7 +150,8 @@ fn logs_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
 }
 
 impl Head {
-    /// Reads the beginning of a log. Its user's home is shown as `~`.
+    /// Reads the beginning of a log. In the project's folder, the user's home is shown as `~`. If
+    /// the log has no id, the name of its file stands for it.
     fn of(path: &Path, home: &Path) -> Self {
         let mut head = Self::default();
         let lines = std::fs::File::open(path).into_iter();
@@ -148,13 +160,14 @@ impl Head {
             .take(SEARCHED_LINES)
             .map_while(Result::ok)
         {
-            // A line that is not UTF-8 is skipped like any unreadable line, and the search continues.
+            // A line that is not UTF-8 is skipped like any other line that cannot be read.
             let Ok(line) = serde_json::from_slice::<Value>(&line) else {
                 continue;
             };
             let payload = line.get("payload");
             let text = |value: Option<&Value>| Some(value?.as_str()?.to_owned());
-            // Claude Code says both in each line, Codex in its first and at the beginning of a turn.
+            // Claude Code writes the id and the folder in each line, Codex in its first line and at
+            // the beginning of a turn.
             let id = match line.get("type").and_then(Value::as_str) {
                 Some("session_meta") => payload.and_then(|payload| payload.get("id")),
                 _ => line.get("sessionId"),
@@ -167,7 +180,7 @@ impl Head {
                 break;
             }
         }
-        // Of the id only its beginning is shown, without a mark that something was left out.
+        // The id is cut without a mark, because its beginning is what users recognise.
         let id = head
             .id
             .as_deref()
@@ -182,7 +195,8 @@ impl Head {
     }
 }
 
-/// The end of a text, which says more than its beginning where it is a path.
+/// Returns the last `limit` characters of a text, with an ellipsis if it is longer. The end of a
+/// path says more than its beginning.
 fn end_of(text: &str, limit: usize) -> String {
     match text.chars().count().checked_sub(limit) {
         None | Some(0) => text.to_owned(),
@@ -190,7 +204,8 @@ fn end_of(text: &str, limit: usize) -> String {
     }
 }
 
-/// What a user said in a line of a log. What agents say in a user's name stands in angle brackets.
+/// Returns the first words that a user wrote in a line of a log. None if the line is something
+/// else, or if an agent wrote the text in the user's name.
 fn words_of(line: &Value) -> Option<String> {
     let message = line.get("message").or_else(|| line.get("payload"))?;
     if message.get("role")?.as_str()? != "user"
@@ -208,6 +223,7 @@ fn words_of(line: &Value) -> Option<String> {
     Some(one_line(text, SHOWN_WORDS))
 }
 
+// Texts that agents write in the user's name are in angle brackets.
 fn is_said(text: &str) -> bool {
     let text = text.trim_start();
     !text.is_empty() && !text.starts_with('<')

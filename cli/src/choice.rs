@@ -1,41 +1,50 @@
-//! Which engine a command takes, and a word on it where that is not the configured one.
+//! Chooses the engine of a command, and tells the user if it is not the configured one.
+//!
+//! Two questions are answered here. [`EngineChoice`] decides which engine goes on with a session:
+//! the one that the user named, the one that has the session, or the configured one. A session
+//! never changes to another engine by accident, so `--rebind` is needed if the user names another.
+//! [`keeper`] decides which engine to ask about stored sessions.
+//!
+//! Both print or return a note if the answer is not what the configuration says, since the result
+//! would otherwise be hard to explain.
 
 use crate::error::CliError;
 use crate::{kept, terminal};
 use contexture::config::Loaded;
 use contexture::engines::Engines;
 
-/// The engine that keeps what it is shown.
+/// The engine that is asked about stored sessions if no other keeps any.
 pub(crate) const KEEPER: &str = "lcm";
 
-/// What decides on the engine that goes on with a session.
-pub(crate) struct Wish<'a> {
-    /// The session, where one is kept.
+/// What decides which engine goes on with a session.
+pub(crate) struct EngineChoice<'a> {
+    /// The session. None if the command keeps none.
     pub(crate) session: Option<&'a str>,
-    /// The engine that has the session.
+    /// The engine that has the session according to the record.
     pub(crate) own: Option<String>,
-    /// The engine that was named on the command line.
+    /// The engine that the user named on the command line.
     pub(crate) named: Option<&'a str>,
-    /// Whether the named one is to take the session over.
+    /// Whether the named engine may take the session over from the one that has it.
     pub(crate) rebind: bool,
 }
 
-impl Wish<'_> {
-    /// The engine; none where the configuration chooses, with what it says of engines that cannot be had.
+impl EngineChoice<'_> {
+    /// Returns the engine to use. None means that the configuration chooses, including what it says
+    /// about engines that cannot run.
     ///
     /// # Errors
-    /// Another engine than the session's own is named, and is not to take it over.
+    /// Fails if the user names another engine than the session's own without `--rebind`.
     pub(crate) fn engine(&self, loaded: &Loaded) -> Result<Option<String>, CliError> {
         match (self.named, &self.own) {
             (Some(named), Some(own)) if named != own && !self.rebind => {
                 let session = self.session.unwrap_or_default();
                 Err(CliError::usage(
                     format!(
-                        "the session `{session}` is the engine `{own}`'s, and --engine names `{named}`"
+                        "the session `{session}` belongs to the engine `{own}`, but --engine names `{named}`"
                     ),
                     format!(
-                        "leave --engine out to go on with `{own}`, add --rebind to have `{named}` take the session \
-                         over, or name another session"
+                        "leave out --engine to continue with `{own}`, add --rebind to move the session to \
+                         `{named}`, or name another session"
                     ),
                 ))
             }
@@ -44,24 +53,25 @@ impl Wish<'_> {
         }
     }
 
-    /// What there is to say of the engine that `took` the conversation: that it took it over, or that it is neither
-    /// the configured one nor named.
+    /// Returns a note about `took`, the engine that took the conversation: that it took the session
+    /// over from another one, or that it is neither the configured engine nor the named one. None
+    /// if there is nothing to explain.
     pub(crate) fn note(&self, took: &str, loaded: &Loaded) -> Option<String> {
         let session = self.session.unwrap_or_default();
         let configured = &loaded.config.context.engine;
         let why = match &self.own {
             Some(own) if own != took => {
                 let by = match self.named {
-                    Some(_) => "--rebind says so",
-                    None => "`context.engine` is written in the configuration",
+                    Some(_) => "--rebind was given",
+                    None => "`context.engine` in the configuration names it",
                 };
                 return Some(format!(
-                    "note: the engine `{took}` takes the session `{session}` over from `{own}`: {by}"
+                    "note: the engine `{took}` takes over the session `{session}` from `{own}`: {by}"
                 ));
             }
-            // The result says what was named.
+            // The result of the command shows the engine that was named, so no note is needed.
             _ if took == configured || self.named.is_some() => return None,
-            Some(_) => format!("the session `{session}` is its own"),
+            Some(_) => format!("the session `{session}` belongs to it"),
             None => return None,
         };
         Some(not_configured(took, configured, &why))
@@ -69,11 +79,12 @@ impl Wish<'_> {
 }
 
 fn not_configured(took: &str, configured: &str, why: &str) -> String {
-    format!("note: the engine is `{took}`, and not the configured `{configured}`: {why}")
+    format!("note: using the engine `{took}` instead of the configured `{configured}`: {why}")
 }
 
-/// The engine to ask about what is kept: the one that was named, the session's own, the configured one where it keeps
-/// sessions, or the one that always does. Says so where it is not the configured one.
+/// Returns the engine to ask about stored sessions. This is the named one, the session's own, the
+/// configured one if it keeps sessions, or otherwise the one that always does. If it is not the
+/// configured engine, a note says why.
 pub(crate) fn keeper(
     engines: &Engines,
     named: Option<&str>,
@@ -82,11 +93,13 @@ pub(crate) fn keeper(
     let loaded = engines.loaded();
     let (engine, why) = match (named, own, loaded.written_engine()) {
         (Some(named), ..) => (named.to_owned(), "--engine names it"),
-        (None, Some(own), _) => (own, "the session is its own"),
+        (None, Some(own), _) => (own, "the session belongs to it"),
+        // An engine that fails to answer is chosen nevertheless. The command then fails with its
+        // error, instead of showing the sessions of another engine.
         (None, None, Some(written)) if !matches!(kept::list(engines, written), Ok(None)) => {
             (written.to_owned(), "")
         }
-        _ => (KEEPER.to_owned(), "that one keeps no sessions"),
+        _ => (KEEPER.to_owned(), "the configured one keeps no sessions"),
     };
     let configured = &loaded.config.context.engine;
     if engine != *configured {

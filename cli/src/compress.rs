@@ -1,8 +1,18 @@
-//! `contexture compress`: a conversation in, a smaller one out, and a report.
+//! `contexture compress`: reads a conversation, compacts it and writes it together with a report.
+//!
+//! [`run`] is the place to start. It reads the input, chooses the engine and the output format, and
+//! passes each conversation to a [`Job`]. A job opens a session over the conversation, makes one
+//! turn, and renders the result. The same code serves a single file, a file with many
+//! conversations, and a session that is kept under an id.
+//!
+//! Without `--session`, and with `--dry-run`, the engine works in a temporary home, so that nothing
+//! is left in its store. The output is written only after everything else has succeeded, and as a
+//! whole. Formats are read and written by `contexture::formats`, and the texts for people are in
+//! `summary`.
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,20 +20,19 @@ use clap::builder::{
     NonEmptyStringValueParser, PathBufValueParser, PossibleValuesParser, TypedValueParser,
 };
 
-use crate::choice::Wish;
+use crate::choice::EngineChoice;
+use crate::dry_run::DryRun;
 use crate::error::{CliError, ENGINE_FAILED, Lines};
-use crate::figures::counted;
 use crate::input::Input;
-use crate::rehearsal::Rehearsal;
 use crate::terminal::{self, Progress};
-use crate::{Global, NEGATIVE, OK, agent_logs, input, output, setup, summary, window};
+use crate::{Global, NEGATIVE, OK, agent_logs, input, output, start, summary, window};
 use contexture::config::OnFailure;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats::{Conversation, Format, FormatError};
 use contexture::prompt_cache::{self, CacheProvider, CacheStatus, DisabledReason, Shape};
 use contexture::session::{
     AgentWindow, Compact, CompactionReport, OutcomeKind, Record, Session, SessionError,
-    SessionOptions, Turn, TurnOptions, Unrelated,
+    SessionOptions, Turn, TurnOptions, Unrelated, has_record,
 };
 
 #[derive(Debug, clap::Args)]
@@ -36,20 +45,21 @@ Examples:
   cat body.json | contexture compress - --model claude-sonnet-4-5 --cache-markers
 
 Exit codes: 0 compacted, nothing to do, or cannot be made to fit (the report says which), 1 nothing changed
-(with --check), 2 wrong usage, input or configuration, 3 the engine failed, and no other may stand in or
-it failed, too; or the result cannot be written, for want of room on the disk, say.")]
+(with --check), 2 wrong usage, input or configuration, 3 the engine failed and no other may replace it or
+that one failed too, or the result cannot be written, for example because the disk is full.")]
 pub(crate) struct CompressArgs {
-    /// A conversation: a request body, a list of messages, JSON lines or a session log; `-` is stdin
-    /// [default: choose among the recent sessions of this machine, and write the result beside the chosen log]
+    /// A conversation: a request body, a list of messages, JSON lines or a session log; `-` is
+    /// stdin [default: choose among the recent sessions of this machine, and write the result
+    /// beside the chosen log]
     input: Option<PathBuf>,
     /// The engine that runs, instead of the configured one
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
     engine: Option<String>,
-    /// Have the engine named with --engine take the session over from the one that has it
+    /// Let the engine named with --engine take the session over from the one that has it
     #[arg(long, requires_all = ["engine", "session"], help_heading = "What to do")]
     rebind: bool,
-    /// Keep the session under this id, or go on with it: what is known is not stored again, and the
-    /// compaction in force stays
+    /// Keep the session under this id, or continue it: known messages are not stored again, and the
+    /// current compaction stays in force
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), help_heading = "What to do")]
     session: Option<String>,
     /// The model's whole window, in tokens: 128000, 64k, 1M
@@ -70,31 +80,32 @@ pub(crate) struct CompressArgs {
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
-    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What the
-    /// provider would refuse is fixed or left out, and the command says so
-    /// [default: the input's own; for a session log openai, or responses if OpenAI compacted it]
+    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own.
+    /// What the provider would refuse is fixed or left out, and the command says so [default: the
+    /// input's own; for a session log openai, or responses if OpenAI compacted it]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,
     /// Of a file with several conversations, take the N-th (from 1)
     #[arg(long, value_name = "N", help_heading = "Input and output")]
     select: Option<usize>,
-    /// Write the conversation to FILE, whole or not at all; it may be the input. `-` is stdout, to which it goes
-    /// without -o unless that is a terminal
+    /// Write the conversation to FILE, whole or not at all; it may be the input. `-` is stdout,
+    /// which is the default unless it is a terminal
     #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     output: Option<PathBuf>,
     /// Write the report to FILE as JSON; it holds no text of a message
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
-    /// Write into the report what the engine keeps with messages, too, which may be their text, secrets included
+    /// Include in the report what the engine keeps with messages, which may be their text and
+    /// secrets
     #[arg(long, requires = "report", help_heading = "Input and output")]
     report_text: bool,
     /// Put prompt cache markers (Anthropic's `cache_control`) into the output
     #[arg(long, help_heading = "Input and output")]
     cache_markers: bool,
-    /// Print the report alone, and leave what is kept as it is
+    /// Print only the report, and store nothing
     #[arg(long, conflicts_with = "output", help_heading = "Input and output")]
     dry_run: bool,
-    /// Exit with 1 when nothing changed
+    /// Exit with 1 if nothing changed
     #[arg(long, help_heading = "Input and output")]
     check: bool,
 }
@@ -103,19 +114,26 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
-/// A whole conversation would push the report off the screen.
+/// Printed instead of the conversation if stdout is a terminal. A whole conversation would push the
+/// report off the screen.
 const NOT_SHOWN: &str = "\
-note: the conversation is not written to the terminal: add `-o FILE` or `> FILE` to have it, or `-o -` to see it here
+note: the conversation is not written to the terminal: add `-o FILE` or `> FILE` to save it, or `-o -` to print it here
 ";
 
+/// Runs the command and returns its exit code: 1 if `--check` is given and nothing was compacted, 3
+/// if the engine failed, otherwise 0.
+///
+/// # Errors
+/// Fails if the arguments contradict each other, the input cannot be read, or the output cannot be
+/// written.
 pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> {
     if args.report.is_some() && args.report == args.output {
         return Err(CliError::usage(
             "--output and --report name the same file",
-            "give each a file of its own",
+            "name a different file for each",
         ));
     }
-    let mut loaded = setup::load_config(global)?;
+    let mut loaded = start::load_config(global)?;
     let path = match &args.input {
         Some(path) => path.clone(),
         None => match agent_logs::choose()? {
@@ -124,60 +142,30 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         },
     };
     if args.engine.is_some() {
-        // What is named on the command line is what runs.
+        // A user who names an engine wants that one, so no other engine may stand in for it.
         loaded.config.context.on_failure = OnFailure::Fail;
     }
-    let engines = setup::open_engines(loaded, global.offline, args.model.as_deref())?;
+    let engines = start::open_engines(loaded, global.offline, args.model.as_deref())?;
     let mut read = input::read(&path, args.format, args.strict)?;
     let marked = engines.config().prompt_caching.enabled == Some(true);
     let target = Target::choose(args, &read, marked)?;
     input::select(&mut read, args.select)?;
-    let store = match &args.session {
-        None => None,
-        Some(_) if read.conversations.len() > 1 => {
-            return Err(CliError::usage(
-                format!(
-                    "{} holds {}, and a session is one",
-                    read.name,
-                    counted(read.conversations.len() as u64, "conversation")
-                ),
-                "choose one with --select",
-            ));
-        }
-        Some(_) if args.dry_run => None,
-        Some(_) => Some(setup::open_store(&engines)?),
-    };
-    let wish = Wish {
-        session: args.session.as_deref(),
-        own: match &args.session {
-            Some(id) if Record::is_in(&engines.loaded().home) => {
-                let store = setup::open_store_to_read(&engines)?;
-                setup::engine_of(&store, id)?
-            }
-            _ => None,
-        },
-        named: args.engine.as_deref(),
-        rebind: args.rebind,
-    };
-    let engine = wish.engine(engines.loaded())?;
-    // Without a session nothing is to be left behind, by engines that keep what they see least of all.
-    let rehearsal = match args.dry_run || args.session.is_none() {
-        true => Some(Rehearsal::of(
-            &engines,
-            args.session.as_deref(),
-            engine.as_deref(),
-        )?),
+    let store = open_store(args, &engines, &read)?;
+    let choice = engine_choice(args, &engines)?;
+    let engine = choice.engine(engines.loaded())?;
+    // Without a session nothing may be left behind. Engines that store what they see would
+    // otherwise keep the conversation.
+    let dry_run = match args.dry_run || args.session.is_none() {
+        true => Some(DryRun::of(&engines, args.session.as_deref())?),
         false => None,
     };
-    let (engines, store) = match &rehearsal {
-        Some(rehearsal) => (rehearsal.engines(), rehearsal.store()),
+    let (engines, store) = match &dry_run {
+        Some(dry_run) => (dry_run.engines(), dry_run.store()),
         None => (&engines, store),
     };
-    let several = read.conversations.len() > 1;
-
-    let mut job = Job {
+    let job = Job {
         args,
-        wish,
+        choice,
         engine,
         engines,
         store,
@@ -190,75 +178,144 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         said: HashSet::new(),
         session: None,
     };
-    let documents: Result<Vec<_>, _> = read
-        .conversations
-        .into_iter()
-        .map(|conversation| job.compact(conversation))
-        .collect();
-    let (mut reports, session) = job.finish();
-    if !args.report_text {
-        // An engine may keep a message's original with it.
-        reports.iter_mut().for_each(|report| report.states.clear());
-    }
-    // The report of a failure is worth having, too.
-    if let (Some(file), Some(first)) = (&args.report, reports.first()) {
-        let json = match several {
-            true => output::pretty(&reports),
-            false => output::pretty(first),
-        };
-        output::write_file(file, &json)?;
-    }
-    let documents = documents?;
+    let several = read.conversations.len() > 1;
+    let compacted = job.compact_all(read.conversations);
+    // The report is written even if the command fails afterwards, because it says what went wrong.
+    write_report(args, &compacted.reports, several)?;
+    let documents = compacted.documents?;
     if !args.dry_run {
         let text = match several {
             true => list(&documents),
             false => documents.concat(),
         };
-        match &args.output {
-            Some(file) if file.as_os_str() != "-" => output::write_file(file, &text)?,
-            None if output::is_terminal() && args.input.is_some() => terminal::say(NOT_SHOWN),
-            None if output::is_terminal() => {
-                let ending = match target.format {
-                    Format::ClaudeCode => "jsonl",
-                    _ => "json",
-                };
-                let written = output::write_beside(&path, ending, &text)?;
-                terminal::say(&format!("written to {}\n", written.display()));
-            }
-            _ => output::print_bytes(text.as_bytes())?,
-        }
+        write_conversation(args, &path, target.format, &text)?;
     }
-    // The result is written before anything of the engine ends, which may hang.
-    if let Some(Err(error)) = session.map(Session::end) {
+    // The result is written before the engine ends, because an engine may hang at its end.
+    if let Some(Err(error)) = compacted.session.map(Session::end) {
         terminal::say(&format!("{}\n", terminal::warning(&error.to_string())));
     }
-    let is = |outcome| reports.iter().any(|report| report.outcome == outcome);
-    Ok(match is(OutcomeKind::Failed) {
-        true => ENGINE_FAILED,
-        false if args.check && !is(OutcomeKind::Compacted) => NEGATIVE,
-        false => OK,
+    Ok(exit_code(args, &compacted.reports))
+}
+
+/// Opens the record in which the session is kept. None if the command keeps no session.
+///
+/// # Errors
+/// Fails if a session is named and the input holds several conversations, or if the record cannot
+/// be opened.
+fn open_store(
+    args: &CompressArgs,
+    engines: &Engines,
+    read: &Input,
+) -> Result<Option<Arc<Record>>, CliError> {
+    if args.session.is_none() {
+        return Ok(None);
+    }
+    read.require_one_for("a session")?;
+    match args.dry_run {
+        true => Ok(None),
+        false => start::open_store(engines).map(Some),
+    }
+}
+
+/// Collects what decides which engine takes the conversation: the session's own engine and the
+/// arguments.
+fn engine_choice<'a>(
+    args: &'a CompressArgs,
+    engines: &Engines,
+) -> Result<EngineChoice<'a>, CliError> {
+    let own = match &args.session {
+        Some(id) if has_record(engines.loaded()) => {
+            let store = start::open_store_to_read(engines)?;
+            start::engine_of(&store, id)?
+        }
+        _ => None,
+    };
+    Ok(EngineChoice {
+        session: args.session.as_deref(),
+        own,
+        named: args.engine.as_deref(),
+        rebind: args.rebind,
     })
 }
 
-/// Several documents as one JSON list.
+/// Writes the reports to the file that `--report` names: a list if the input holds several
+/// conversations.
+fn write_report(
+    args: &CompressArgs,
+    reports: &[CompactionReport],
+    several: bool,
+) -> Result<(), CliError> {
+    let (Some(file), Some(first)) = (&args.report, reports.first()) else {
+        return Ok(());
+    };
+    let json = match several {
+        true => output::pretty(&reports),
+        false => output::pretty(first),
+    };
+    output::write_file(file, &json)
+}
+
+/// Writes the resulting document to the file that `--output` names, to stdout if it is not a
+/// terminal, or beside the log that the user chose.
+fn write_conversation(
+    args: &CompressArgs,
+    path: &Path,
+    format: Format,
+    text: &str,
+) -> Result<(), CliError> {
+    match &args.output {
+        Some(file) if file.as_os_str() != "-" => output::write_file(file, text)?,
+        None if output::is_terminal() && args.input.is_some() => terminal::say(NOT_SHOWN),
+        None if output::is_terminal() => {
+            let ending = match format {
+                Format::ClaudeCode => "jsonl",
+                _ => "json",
+            };
+            let written = output::write_beside(path, ending, text)?;
+            terminal::say(&format!("written to {}\n", written.display()));
+        }
+        _ => output::print_bytes(text.as_bytes())?,
+    }
+    Ok(())
+}
+
+fn exit_code(args: &CompressArgs, reports: &[CompactionReport]) -> u8 {
+    let is = |outcome| reports.iter().any(|report| report.outcome == outcome);
+    match is(OutcomeKind::Failed) {
+        true => ENGINE_FAILED,
+        false if args.check && !is(OutcomeKind::Compacted) => NEGATIVE,
+        false => OK,
+    }
+}
+
+/// Joins several documents into one JSON list, for an input with several conversations. The output
+/// of a single conversation is not a list.
 fn list(documents: &[String]) -> String {
     let trimmed: Vec<_> = documents.iter().map(|document| document.trim()).collect();
     format!("[\n{}\n]\n", trimmed.join(",\n"))
 }
 
-/// What the output is to be.
+/// What the output is: its format, and how much of the input document it keeps.
 #[derive(Clone, Copy)]
 struct Target {
     format: Format,
-    /// Whether the conversation is all of its document, so that what is around it is kept, too.
+    /// Whether the conversation is the whole document, so that what stands around its messages is
+    /// kept as well.
     alone: bool,
-    /// Whether `--to` asked for the format, so that the output has to be valid for its provider.
+    /// Whether `--to` asked for the format. The output then has to be valid for the provider of
+    /// that format.
     asked_for: bool,
-    /// The form in which markers are put in, where they are.
+    /// The form of the prompt cache markers. None if the output has none.
     markers: Option<Shape>,
 }
 
 impl Target {
+    /// Decides on the output from the arguments and the input. `marked` says whether the
+    /// configuration asks for markers.
+    ///
+    /// # Errors
+    /// Fails if the format cannot be written, if a session log would have to hold several
+    /// conversations, or if the format has no markers and they are asked for.
     fn choose(args: &CompressArgs, input: &Input, marked: bool) -> Result<Self, CliError> {
         let own = input
             .conversations
@@ -267,7 +324,8 @@ impl Target {
         let is_log = matches!(own, Format::ClaudeCode | Format::Codex);
         let format = match args.to {
             Some(format) => format,
-            // No other program could read it.
+            // A conversation that OpenAI compacted has encrypted items, which only the Responses
+            // API can read.
             None if is_log
                 && input
                     .conversations
@@ -289,22 +347,10 @@ impl Target {
                 source: FormatError::NoWriter(format),
             });
         }
-        let count = input.conversations.len();
-        if format == Format::ClaudeCode && count > 1 && args.select.is_none() {
-            return Err(CliError::usage(
-                format!(
-                    "{} holds {}, and a session log holds one",
-                    input.name,
-                    counted(count as u64, "conversation")
-                ),
-                "choose one with --select",
-            ));
+        if format == Format::ClaudeCode && args.select.is_none() {
+            input.require_one_for("a session log")?;
         }
-        let shape = match format {
-            Format::OpenAiChat => Some(Shape::OpenAiChat),
-            Format::Anthropic => Some(Shape::Anthropic),
-            _ => None,
-        };
+        let shape = Shape::of(format);
         if args.cache_markers && shape.is_none() {
             return Err(CliError::usage(
                 format!("a document of the format {format} cannot carry prompt cache markers"),
@@ -314,21 +360,21 @@ impl Target {
         let markers = shape.filter(|_| args.cache_markers || marked);
         Ok(Self {
             format,
-            alone: count == 1,
+            alone: input.conversations.len() == 1,
             asked_for: args.to.is_some(),
             markers,
         })
     }
 }
 
-/// One run over the conversations of a document.
+/// One run over the conversations of a document, with what they share.
 struct Job<'a> {
     args: &'a CompressArgs,
-    wish: Wish<'a>,
-    /// The engine; none where the configuration chooses.
+    choice: EngineChoice<'a>,
+    /// The engine to use. None if the configuration chooses.
     engine: Option<String>,
     engines: &'a Arc<Engines>,
-    /// Where the session is kept, where it is to be.
+    /// The record in which the session is kept. None if no session is kept.
     store: Option<Arc<Record>>,
     input: &'a str,
     target: Target,
@@ -336,15 +382,53 @@ struct Job<'a> {
     colors: bool,
     progress: Progress,
     reports: Vec<CompactionReport>,
-    /// What was said already: 50 conversations without a model are worth one warning.
+    /// The notes that were printed already. Without this, a file of 50 conversations would print
+    /// the same warning 50 times.
     said: HashSet<String>,
-    /// The last one, until its result is written.
+    /// The last session. It stays open until its result is written.
+    session: Option<Session>,
+}
+
+/// The result of a run over all conversations of a document. If one of them fails, the reports on
+/// those before it are kept.
+struct Compacted {
+    /// The resulting documents, or the error that ended the command.
+    documents: Result<Vec<String>, CliError>,
+    reports: Vec<CompactionReport>,
+    /// The last session, which is still open.
     session: Option<Session>,
 }
 
 impl Job<'_> {
-    /// Compacts a conversation and gives back the document that it becomes.
+    /// Compacts all conversations, up to the first that fails, and prints the sum of the reports if
+    /// there are several.
+    fn compact_all(mut self, conversations: Vec<Conversation>) -> Compacted {
+        let documents = conversations
+            .into_iter()
+            .map(|conversation| self.compact(conversation))
+            .collect();
+        if self.count > 1 {
+            self.progress
+                .say_styled(&summary::total(&self.reports, self.colors));
+        }
+        if !self.args.report_text {
+            // An engine may keep the original of a message in its state, which the report must not
+            // contain unless it was asked for.
+            self.reports
+                .iter_mut()
+                .for_each(|report| report.states.clear());
+        }
+        Compacted {
+            documents,
+            reports: self.reports,
+            session: self.session,
+        }
+    }
+
+    /// Compacts a conversation and returns the document that results, which is empty in a dry run.
+    /// The report is printed and added to the list.
     fn compact(&mut self, conversation: Conversation) -> Result<String, CliError> {
+        // The previous session ends only now, after its result was rendered.
         if let Some(Err(error)) = self.session.take().map(Session::end) {
             self.warn(&error.to_string());
         }
@@ -373,7 +457,7 @@ impl Job<'_> {
         let opened = Session::open(self.engines, self.store.as_ref(), id, agent, options);
         let mut session = opened.map_err(|error| self.failed(error))?;
         let took = session.engine().name();
-        if let Some(note) = self.wish.note(took, self.engines.loaded()) {
+        if let Some(note) = self.choice.note(took, self.engines.loaded()) {
             self.say_once(note);
         }
         let result = self.compact_in(&mut session, &conversation);
@@ -397,7 +481,8 @@ impl Job<'_> {
         Ok(document)
     }
 
-    /// Has the conversation compacted where that is due; says whether anything of it changed.
+    /// Makes a turn with the conversation, and compacts it if that is due or `--force` is given.
+    /// Returns the report, and whether anything in the conversation changed.
     fn compact_in(
         &mut self,
         session: &mut Session,
@@ -421,7 +506,8 @@ impl Job<'_> {
             changed,
             ..
         } = turn.map_err(|error| self.failed(error))?;
-        // Where no compaction was due, what the engine rewrote is what was done.
+        // If no compaction was due, the engine may still have rewritten messages, and that report
+        // says what was done.
         let did_nothing = |report: &CompactionReport| report.outcome == OutcomeKind::NothingToDo;
         let report = match compaction.as_ref().is_none_or(did_nothing) {
             true => rewrite.or(compaction),
@@ -434,6 +520,8 @@ impl Job<'_> {
         Ok((report, changed))
     }
 
+    /// Converts the error of a session. The report of a failure is kept, so that `--report` can
+    /// write it.
     fn failed(&mut self, error: SessionError) -> CliError {
         let fails = self.engines.config().context.on_failure == OnFailure::Fail;
         let named = self.args.engine.is_some();
@@ -461,6 +549,8 @@ impl Job<'_> {
         }
     }
 
+    /// Returns the conversation as a document in the output format. If nothing changed and the
+    /// format stays, this is the input, byte for byte.
     fn render(
         &self,
         session: &Session,
@@ -468,14 +558,15 @@ impl Job<'_> {
         changed: bool,
     ) -> Result<String, CliError> {
         let own = self.target.format == conversation.format();
-        // The provider's rules apply to requests. A log follows the agent's own format.
+        // The provider's rules apply to requests. A session log follows the format of its agent.
         let is_mended = self.target.asked_for && self.target.format != Format::ClaudeCode;
         let stays = own && self.target.alone && !is_mended;
         if stays && !changed {
             return Ok(conversation.document().to_string());
         }
         let window = session.render_plan(conversation);
-        // A log is appended to; any other document keeps what stands around its conversation.
+        // A session log is appended to. Any other document keeps what stands around its
+        // conversation.
         let in_place = stays && self.target.format != Format::ClaudeCode;
         let rendered = if in_place {
             conversation.render(&window)
@@ -495,8 +586,8 @@ impl Job<'_> {
         })
     }
 
-    /// In which form the output is marked for the prompt cache and for whom, where it is. Says so of a
-    /// Claude model's.
+    /// Returns the form of the prompt cache markers and the provider that they are for. None if the
+    /// output gets none. If the model is a Claude model, the user is told which it is.
     fn marking(
         &mut self,
         conversation: &Conversation,
@@ -525,7 +616,8 @@ impl Job<'_> {
             .markers
             .and_then(|shape| match (&status, shape) {
                 (CacheStatus::Enabled { provider, .. }, _) => Some((shape, *provider)),
-                // Markers without a provider are for the one that the format belongs to.
+                // If the provider is unknown, the markers are for the provider that the format
+                // belongs to.
                 (CacheStatus::Disabled(reason), _) if !is_unknown(reason) => None,
                 (_, Shape::Anthropic) => Some((shape, CacheProvider::Anthropic)),
                 (_, Shape::OpenAiChat) => Some((shape, CacheProvider::OpenRouter)),
@@ -541,7 +633,7 @@ impl Job<'_> {
             }
             (CacheStatus::Disabled(reason @ DisabledReason::NotClaude(_)), None) => {
                 if self.args.cache_markers {
-                    self.warn(&format!("no prompt cache markers are put in: {reason}"));
+                    self.warn(&format!("no prompt cache markers were added: {reason}"));
                 }
             }
             (disabled, None) => self.say_once(status_line(&disabled)),
@@ -549,6 +641,8 @@ impl Job<'_> {
         marking
     }
 
+    /// Puts the prompt cache markers into a document. Fails if the document has a form that cannot
+    /// carry them.
     fn mark(
         &self,
         document: &str,
@@ -564,7 +658,8 @@ impl Job<'_> {
             })
     }
 
-    /// Prints the report for a person: in full for one conversation, a line for each of several.
+    /// Prints the report for a person: in full for a single conversation, and as one line for each
+    /// of several.
     fn tell(&mut self, report: &CompactionReport, origin: &str, agent: &AgentWindow) {
         let text = match self.count {
             1 => summary::summary(report, origin, agent, self.colors),
@@ -583,18 +678,10 @@ impl Job<'_> {
             self.said.insert(what);
         }
     }
-
-    /// Closes the report on several conversations with their sum. The last session is still open.
-    fn finish(self) -> (Vec<CompactionReport>, Option<Session>) {
-        if self.count > 1 {
-            self.progress
-                .say_styled(&summary::total(&self.reports, self.colors));
-        }
-        (self.reports, self.session)
-    }
 }
 
-/// The status of the prompt cache. Its sign is for people at a terminal.
+/// Returns the status of the prompt cache in a line. Its symbol is left out if stderr is not a
+/// terminal, so that logs stay plain.
 fn status_line(status: &CacheStatus) -> String {
     let line = status.to_string();
     match std::io::stderr().is_terminal() {
@@ -603,6 +690,8 @@ fn status_line(status: &CacheStatus) -> String {
     }
 }
 
+/// Returns whether markers are off only because the model or the provider is unknown. Somebody who
+/// asks for markers then gets them.
 fn is_unknown(reason: &DisabledReason) -> bool {
     match reason {
         DisabledReason::SwitchedOff | DisabledReason::NotAskedFor => false,
@@ -610,6 +699,8 @@ fn is_unknown(reason: &DisabledReason) -> bool {
     }
 }
 
+/// Returns the report for a turn in which neither a compaction nor a rewrite took place. All
+/// figures are those of the unchanged conversation.
 fn nothing_to_do(session: &Session, reason: String, elapsed_ms: f64) -> CompactionReport {
     let state = session.state();
     CompactionReport {

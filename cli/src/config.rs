@@ -1,10 +1,17 @@
-//! `contexture config`: is it right, what holds, and which file is it.
+//! `contexture config`: checks the configuration, prints it, and says which file it is.
+//!
+//! [`check`] is stricter than loading. Everything that other commands only warn of is a problem
+//! here: unknown keys, settings of engines that do not exist, and a model that cannot be used. If
+//! nothing else is wrong, the engine itself is asked whether its settings are usable.
+//!
+//! Reading the file and the schema check are the task of `contexture::config`. Settings are checked
+//! for all engines, since a user may want to change to another one.
 
 use clap::Subcommand;
 
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::{Global, OK, engines, output, setup, terminal};
-use contexture::config::{Loaded, Schema};
+use crate::{Global, OK, engines, output, start, terminal};
+use contexture::config::{Loaded, Schema, editor_schema};
 use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved};
 use contexture_engine_api::StoreCommand;
@@ -12,15 +19,22 @@ use contexture_engine_api::StoreCommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Check the configuration: every unknown key and every value that is not allowed
-    #[command(
-        after_help = "Exits with 2 when something is wrong.\n\nExamples:\n  contexture config check\n  contexture config check --config ./config.yaml"
-    )]
+    #[command(after_help = "Exits with 2 if the configuration has a problem.\n\n\
+                      Examples:\n  contexture config check\n  contexture config check --config ./config.yaml")]
     Check,
-    /// Print the whole configuration; a value that the file does not give is marked `# default`
+    /// Print the whole configuration; a value that the file does not set is marked `# default`
     #[command(
         after_help = "Examples:\n  contexture config show\n  contexture config show > config.yaml"
     )]
     Show,
+    /// Print the JSON Schema of the config file, for editors that complete and check YAML
+    #[command(
+        after_help = "Includes the settings of every engine that the configuration can load. Write it beside the \
+                      config file and name it\n\
+                      in the file's first line:\n  # yaml-language-server: $schema=config.schema.json\n\n\
+                      Examples:\n  contexture config schema > ~/.contexture/config.schema.json"
+    )]
+    Schema,
     /// Print the config file's path, and on stderr whether it exists
     #[command(
         after_help = "Examples:\n  contexture config path\n  $EDITOR \"$(contexture config path)\""
@@ -32,16 +46,26 @@ pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliErr
     match command {
         ConfigCommand::Check => check(global),
         ConfigCommand::Show => {
-            let loaded = setup::load_config(global)?;
+            let loaded = start::load_config(global)?;
             output::print(&loaded.effective().to_string())?;
+            Ok(OK)
+        }
+        ConfigCommand::Schema => {
+            let catalog = engines::scan(&start::load_config(global)?)?;
+            output::print_json(&editor_schema(catalog.declared_settings()))?;
             Ok(OK)
         }
         ConfigCommand::Path => path(global),
     }
 }
 
+/// Checks the configuration and everything that it refers to.
+///
+/// # Errors
+/// Fails with the list of all problems, each with its file, line and column if it has them. The
+/// exit code is then 2.
 fn check(global: &Global) -> Result<u8, CliError> {
-    let loaded = setup::read_config(global).map_err(CliError::config)?;
+    let loaded = start::read_config(global).map_err(CliError::config)?;
     let mut problems: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     let catalog = engines::scan(&loaded)?;
     let wrong = catalog.wrong_settings(&loaded);
@@ -51,7 +75,7 @@ fn check(global: &Global) -> Result<u8, CliError> {
     if !names.contains(&engine.as_str()) {
         let hint = did_you_mean(engine, names);
         let what = format!(
-            "there is no engine `{engine}`; {hint}`contexture engines list` names them all"
+            "there is no engine `{engine}`; {hint}`contexture engines list` lists all engines"
         );
         problems.push(loaded.finding(&["context", "engine"], what).to_string());
     }
@@ -60,7 +84,7 @@ fn check(global: &Global) -> Result<u8, CliError> {
         let keys = ["auxiliary", "compression", key];
         loaded.finding(&keys, what).to_string()
     };
-    match setup::resolve_model(&loaded.config, global.offline, None) {
+    match start::resolve_model(&loaded.config, global.offline, None) {
         Err(error) => problems.push(of_model("provider", error.to_string())),
         Ok(Resolved::NoModel(reason @ NoModel::MissingKey(_))) => {
             problems.push(of_model("provider", reason.to_string()));
@@ -68,7 +92,7 @@ fn check(global: &Global) -> Result<u8, CliError> {
         Ok(Resolved::NoModel(NoModel::NoAgent(_))) => {
             if let Some(model) = &loaded.config.auxiliary.compression.model {
                 let what = format!(
-                    "`auxiliary.compression.model` is \"{model}\", and nobody is named who has it: name one as \
+                    "`auxiliary.compression.model` is \"{model}\", but no provider is set for it: set \
                      `auxiliary.compression.provider` or `model.provider`"
                 );
                 problems.push(of_model("model", what));
@@ -77,8 +101,8 @@ fn check(global: &Global) -> Result<u8, CliError> {
         Ok(_) => {}
     }
     if problems.is_empty() && loaded.config.context.engines.contains_key(engine) {
-        // What settings name, such as files, the engine alone can judge.
-        let engines = setup::open_engines(loaded.clone(), global.offline, None)?;
+        // Whether files and other things that settings name are usable, only the engine can tell.
+        let engines = start::open_engines(loaded.clone(), global.offline, None)?;
         let asked = engines.manage(None, &StoreCommand::Progress);
         if let Err(OpenError::Settings { problems: what, .. }) = asked {
             let finding = loaded.finding(&["context", "engines", engine], what);
@@ -97,16 +121,17 @@ fn check(global: &Global) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// What is wrong with the settings of an engine.
+/// Returns the problems with the settings of an engine, in words. Empty if there are none.
 pub(crate) fn wrong_settings(loaded: &Loaded, engine: &str, schema: &Schema) -> Vec<String> {
     let wrong = loaded.engine_settings(engine, schema).err();
     let wrong = wrong.iter().flatten();
     wrong.map(ToString::to_string).collect()
 }
 
-/// Also of a file that cannot be used, so that it can be found and mended.
+/// Prints the path of the config file, and on stderr whether it exists. It works for a file that
+/// cannot be used as well, so that the user can find and correct it.
 fn path(global: &Global) -> Result<u8, CliError> {
-    let (path, exists) = match setup::read_config(global) {
+    let (path, exists) = match start::read_config(global) {
         Ok(loaded) => match loaded.path {
             Some(path) => (path, true),
             None => (loaded.home.join("config.yaml"), false),

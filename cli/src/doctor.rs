@@ -1,5 +1,13 @@
-//! `contexture engines doctor`: one doctor that tells the truth. It reports what runs, not what is
-//! configured: the chosen engine is loaded and opened under supervision, as for a session.
+//! `contexture engines doctor`: finds out what is wrong, and reports what runs rather than what is
+//! configured.
+//!
+//! [`examine`] goes through the configuration, the home directory, the plugins, the model, the
+//! stores and the chosen engine. Each check adds a [`Finding`] and never ends the command, so that
+//! a user sees all problems at once. The exit code is 1 if one of them is a problem.
+//!
+//! The engine is loaded and opened under supervision in a temporary home, just as for a session. A
+//! configuration that looks right but does not run is therefore found. No model is called and no
+//! store is changed.
 
 use std::path::Path;
 
@@ -10,28 +18,28 @@ use serde::Serialize;
 use crate::config::wrong_settings;
 use crate::error::CliError;
 use crate::terminal::visible;
-use crate::{Global, NEGATIVE, OK, engines, kept, output, setup, window};
+use crate::{Global, NEGATIVE, OK, engines, kept, output, start, window};
 use contexture::catalog::{Catalog, FolderState, Plugin, PluginState};
 use contexture::config::Loaded;
 use contexture::engines::Engines;
 use contexture::providers::{Endpoint, ModelClient, NoModel, Resolved, configured_client};
-use contexture::replay::{Stage, StageError};
-use contexture::session::{Record, Session, SessionOptions};
+use contexture::replay::{TempHome, TempHomeError};
+use contexture::session::{Session, SessionOptions, open_record_to_read};
 
-/// How one thing fares.
+/// How serious a finding is. Only a problem makes the command exit with 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Health {
     Ok,
-    /// Worth knowing, and no fault.
+    /// The user may want to know it, but it is not a fault.
     Note,
     Problem,
 }
 
+/// One result of the examination. Serialised, it is an element of the JSON output.
 #[derive(Debug, Serialize)]
 struct Finding {
     health: Health,
-    /// What was looked at.
     about: String,
     message: String,
 }
@@ -67,9 +75,11 @@ impl Findings {
     }
 }
 
+/// Runs all checks and prints the findings, as text or JSON. Returns 1 if one of them is a problem.
+/// A configuration that cannot be read is a finding as well, and then the only one.
 pub(crate) fn run(global: &Global, json: bool) -> Result<u8, CliError> {
     let mut findings = Findings::default();
-    match setup::read_config(global) {
+    match start::read_config(global) {
         Ok(loaded) => examine(loaded, global.offline, &mut findings),
         Err(error) => findings.problem("config", error.to_string()),
     }
@@ -82,6 +92,7 @@ pub(crate) fn run(global: &Global, json: bool) -> Result<u8, CliError> {
     Ok(if healthy { OK } else { NEGATIVE })
 }
 
+/// Renders the findings as lines with aligned columns, and the number of problems below them.
 fn text(findings: &Findings, colors: bool) -> String {
     let width = findings
         .0
@@ -119,6 +130,8 @@ fn text(findings: &Findings, colors: bool) -> String {
     text
 }
 
+/// Runs all checks on a configuration that could be read, in the order in which one depends on the
+/// other.
 fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
     match &loaded.path {
         Some(path) if loaded.warnings.is_empty() => {
@@ -130,6 +143,8 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
             "there is no config file, so every setting has its default",
         ),
     }
+    // Other commands only warn of unknown keys. A user of the doctor wants to know why a setting
+    // has no effect.
     for warning in &loaded.warnings {
         findings.problem("config", warning.to_string());
     }
@@ -138,7 +153,7 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
         Err(error) => findings.problem(
             "data",
             format!(
-                "{} cannot be written ({error}): make it writable, or set CONTEXTURE_HOME to a directory that is",
+                "{} cannot be written ({error}): make it writable, or set CONTEXTURE_HOME to a writable directory",
                 loaded.home.display()
             ),
         ),
@@ -153,25 +168,24 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
     examine_engine(loaded, client, findings);
 }
 
-/// Opens the actual stores: the record of sessions, and the engine's own store. Changes nothing.
+/// Opens the record of sessions and the store of the engine and reports how many sessions each has.
+/// Nothing is changed. An engine without a store of its own adds no finding.
 fn examine_stores(loaded: &Loaded, findings: &mut Findings) {
     let about = "sessions";
-    let kept = Record::open_to_read(&loaded.home)
-        .and_then(|record| record.delivered_to(&loaded.config.context.engine));
+    let kept = open_record_to_read(loaded).and_then(|record| {
+        let sessions = record.delivered_to(&loaded.config.context.engine)?;
+        Ok((sessions, record.path().display().to_string()))
+    });
     match kept {
-        Ok(sessions) => {
-            let count = sessions.len();
-            findings.ok(
-                about,
-                format!("{count} in the record of {}", loaded.home.display()),
-            );
+        Ok((sessions, path)) => {
+            findings.ok(about, format!("{} in the record {path}", sessions.len()));
         }
         Err(error) => findings.problem(about, error.to_string()),
     }
     let engine = &loaded.config.context.engine;
     let about = format!("store of {engine}");
     let client = configured_client(&loaded.config, Resolved::NoModel(NoModel::Configured));
-    let list = Engines::new(setup::patient(loaded.clone()), client)
+    let list = Engines::new(start::patient(loaded.clone()), client)
         .map_err(CliError::NameTaken)
         .and_then(|engines| kept::list(&engines, engine));
     match list {
@@ -179,7 +193,7 @@ fn examine_stores(loaded: &Loaded, findings: &mut Findings) {
         Ok(Some(answer)) => {
             let sessions = answer.get("sessions").and_then(serde_json::Value::as_array);
             let count = sessions.map_or(0, Vec::len);
-            findings.ok(about, format!("opens; {count} sessions are kept"));
+            findings.ok(about, format!("opens; it stores {count} sessions"));
         }
         Err(error) => {
             let way_out = error
@@ -190,21 +204,26 @@ fn examine_stores(loaded: &Loaded, findings: &mut Findings) {
     }
 }
 
-/// Whether files can be made in a directory, or in the nearest one above it that is there.
+/// Checks that files can be created in a directory. If it does not exist yet, the nearest existing
+/// directory above it is checked, since the host creates the rest.
 fn writable(directory: &Path) -> std::io::Result<()> {
     let there = directory.ancestors().find(|ancestor| ancestor.exists());
     tempfile::tempfile_in(there.unwrap_or(directory)).map(drop)
 }
 
+/// Reports the plugin folders, each engine in the catalog, settings of engines that do not exist,
+/// and names that several engines have.
 fn examine_catalog(catalog: &Catalog, loaded: &Loaded, findings: &mut Findings) {
     let is_named = loaded.config.plugins.dirs.is_some();
     for folder in &catalog.folders {
         let path = folder.path.display();
         match &folder.state {
             FolderState::Searched => findings.ok("plugin folder", path.to_string()),
+            // A missing folder is a problem only if the user named it. The default folder need not
+            // exist.
             FolderState::Missing if is_named => findings.problem(
                 "plugin folder",
-                format!("{path} does not exist: make it, or take it out of `plugins.dirs`"),
+                format!("{path} does not exist: create it, or remove it from `plugins.dirs`"),
             ),
             FolderState::Missing => {
                 findings.note(
@@ -250,7 +269,7 @@ fn examine_catalog(catalog: &Catalog, loaded: &Loaded, findings: &mut Findings) 
             findings.note(
                 format!("engine {name}"),
                 format!(
-                    "there are {} of this name, and only the first that can run does: {}",
+                    "{} engines have this name, and the first that can run is used: {}",
                     owners.len(),
                     owners.join(", ")
                 ),
@@ -259,6 +278,8 @@ fn examine_catalog(catalog: &Catalog, loaded: &Loaded, findings: &mut Findings) 
     }
 }
 
+/// Reports whether a plugin can be used: its files may be written by nobody else, its settings are
+/// valid, and its library matches the pin.
 fn examine_plugin(plugin: &Plugin, loaded: &Loaded, findings: &mut Findings) {
     let about = format!("plugin {}", plugin.name);
     for warning in &plugin.warnings {
@@ -292,9 +313,11 @@ fn examine_plugin(plugin: &Plugin, loaded: &Loaded, findings: &mut Findings) {
     }
 }
 
-/// Who writes summaries. Opens no connection.
+/// Reports which model writes summaries, and returns its client. No connection is opened, because a
+/// request would cost money. A missing API key is a problem, while a configuration without a model
+/// is only a note.
 fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> ModelClient {
-    let resolved = match setup::resolve_model(&loaded.config, offline, None) {
+    let resolved = match start::resolve_model(&loaded.config, offline, None) {
         Ok(resolved) => resolved,
         Err(error) => {
             findings.problem("model", error.to_string());
@@ -315,25 +338,27 @@ fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> Mod
         Err(reason) if found || findings.0.last().is_none_or(|last| last.about != "model") => {
             findings.note(
                 "model",
-                format!("{reason}; summaries are a digest without a model"),
+                format!("{reason}; summaries are made without a model, as a digest"),
             );
         }
-        // The problem says it.
+        // The reason was reported as a problem already.
         Err(_) => {}
     }
     client
 }
 
-/// Loads and opens the engine as a session would.
+/// Loads the chosen engine and opens a session with it, as an agent would. A warning counts as a
+/// problem, because it usually means that another engine stood in.
 fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) {
     let wanted = loaded.config.context.engine.clone();
     let about = format!("engine {wanted}");
     let agent = window::choose(None, None, None, &loaded.config.model).agent;
-    // A place that is thrown away: an engine that keeps sessions is to keep none of this.
-    let stage = match Stage::new(setup::patient(loaded), client) {
+    // The session runs in a temporary home, so an engine that stores sessions does not keep this
+    // one.
+    let stage = match TempHome::new(start::patient(loaded), client) {
         Ok(stage) => stage,
-        // Two engines of one name were reported with the catalog.
-        Err(StageError::NameTaken(_)) => return,
+        // Two engines of one name were reported with the catalog already.
+        Err(TempHomeError::NameTaken(_)) => return,
         Err(error) => return findings.problem(about, error.to_string()),
     };
     let options = SessionOptions::default();

@@ -1,4 +1,12 @@
-//! One engine, opened over a home that is thrown away: its status, and what it makes of a conversation.
+//! Opens a single engine in a temporary home, to try it or to ask it for its status.
+//!
+//! [`status`] is what `contexture engines show` prints about a new session. [`run`] is `contexture
+//! engines try`: it plays one conversation to the engine and reports each of its answers, from the
+//! decision to the background calls.
+//!
+//! Both use a [`TempHome`], a home that is deleted afterwards, so an engine that stores sessions
+//! does not keep anything of the trial. Unlike in a session, no other engine stands in if this one
+//! fails, because the user wants to see the failure.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,33 +17,35 @@ use contexture_engine_api::Decision;
 use serde_json::Value;
 
 use crate::error::{CliError, Lines};
-use crate::figures::{counted, grouped};
-use crate::{Global, OK, input, output, setup, summary, terminal, window};
+use crate::human::{counted, grouped};
+use crate::{Global, OK, input, output, start, summary, terminal, window};
 use contexture::config::{Loaded, OnFailure};
 use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved, configured_client};
-use contexture::replay::Stage;
+use contexture::replay::TempHome;
 use contexture::session::{
     AgentWindow, BackgroundBy, Session, SessionError, SessionOptions, TurnOptions,
 };
 
-/// The status of a new session of an engine.
+/// Returns what an engine reports as the status of a new session. No model is available to it.
 ///
 /// # Errors
-/// Why there is none, in words.
+/// Returns the reason in words if the engine cannot be opened or asked.
 pub(crate) fn status(loaded: &Loaded, engine: &str) -> Result<Value, String> {
     let client = configured_client(&loaded.config, Resolved::NoModel(NoModel::Offline));
     let stage =
-        Stage::new(setup::patient(loaded.clone()), client).map_err(|error| error.to_string())?;
+        TempHome::new(start::patient(loaded.clone()), client).map_err(|error| error.to_string())?;
     let agent = window::choose(None, None, None, &loaded.config.model).agent;
     let mut session = open(&stage, engine, agent).map_err(|error| error.to_string())?;
     let status = session.status().map_err(|error| error.to_string());
-    // What keeps it from ending says nothing about its status.
+    // An error at its end says nothing about its status, so it is ignored.
     let _ = session.end();
     status
 }
 
-fn open(stage: &Stage, engine: &str, agent: AgentWindow) -> Result<Session, SessionError> {
+/// Opens a session with this engine on a stage. Background calls are left to the caller, so that
+/// they can be shown.
+fn open(stage: &TempHome, engine: &str, agent: AgentWindow) -> Result<Session, SessionError> {
     let options = SessionOptions {
         engine: Some(engine.to_owned()),
         background: BackgroundBy::Embedder,
@@ -44,17 +54,21 @@ fn open(stage: &Stage, engine: &str, agent: AgentWindow) -> Result<Session, Sess
     Session::open(stage.engines(), None, "trial", agent, options)
 }
 
-/// Shows what an engine does with a conversation: its decision, compaction, view, background calls and status.
+/// Plays a conversation to an engine and prints what it does: its decision, rewrite, compaction,
+/// view, background calls and status.
+///
+/// If the file has several conversations, the first one is played. Fails if the engine fails at any
+/// of this.
 pub(crate) fn run(
     global: &Global,
     engine: &str,
     file: &Path,
     context_length: Option<u64>,
 ) -> Result<u8, CliError> {
-    let mut loaded = setup::patient(setup::load_config(global)?);
-    // What is named on the command line is what runs.
+    let mut loaded = start::patient(start::load_config(global)?);
+    // A user who names an engine wants that one, so no other engine may stand in for it.
     loaded.config.context.on_failure = OnFailure::Fail;
-    let client = setup::model_client(&loaded.config, global.offline, None)?;
+    let client = start::model_client(&loaded.config, global.offline, None)?;
     let mut read = input::read(file, None, false)?;
     input::select(&mut read, Some(1))?;
     let conversation = Arc::new(read.conversations.swap_remove(0));
@@ -67,7 +81,7 @@ pub(crate) fn run(
     for note in &chosen.notes {
         terminal::say(&format!("note: {note}\n"));
     }
-    let stage = Stage::new(loaded, client).map_err(CliError::Stage)?;
+    let stage = TempHome::new(loaded, client).map_err(CliError::TempHome)?;
     let mut session = open(&stage, engine, chosen.agent).map_err(failed)?;
     let mut text = String::new();
     let about = session.engine().about().clone();
@@ -110,12 +124,12 @@ pub(crate) fn run(
         "select",
         &match (turn.selected, about.selects) {
             (Some(tokens), _) => format!(
-                "this request shows a view of {} tokens, where the window has {}",
+                "this request sends a view of {} tokens; the window has {}",
                 grouped(tokens),
                 grouped(whole)
             ),
             (None, true) => format!(
-                "this request shows the window as it is, with {} tokens",
+                "this request sends the window unchanged, with {} tokens",
                 grouped(whole)
             ),
             (None, false) => "it has no views of its own".to_owned(),
@@ -132,11 +146,12 @@ pub(crate) fn run(
     Ok(OK)
 }
 
-/// The calls that it would like made, and their answers, which it is given.
+/// Makes the background calls that the engine asks for, gives it the answers, and appends a row for
+/// each. If the model cannot be reached, the engine is given the failure as the answer.
 fn background(session: &mut Session, text: &mut String) -> Result<(), CliError> {
     let work = session.background().map_err(failed)?;
     if work.is_empty() {
-        row(text, "background", "it asks for nothing");
+        row(text, "background", "it requests no calls");
         return Ok(());
     }
     let answers = work.run(&AtomicBool::new(false));
@@ -156,18 +171,21 @@ fn background(session: &mut Session, text: &mut String) -> Result<(), CliError> 
     session.background_done(answers).map_err(failed)
 }
 
+/// Appends a row with a label. An empty label continues the row above.
 fn row(text: &mut String, label: &str, value: &str) {
     // Writing to a string does not fail.
     let _ = writeln!(text, "{label:<13}{value}");
 }
 
+/// Converts an error of the trial. A missing engine or wrong settings are the user's to correct,
+/// everything else is the engine's failure.
 fn failed(error: SessionError) -> CliError {
     match error {
         SessionError::Open(error @ (OpenError::Resolve(_) | OpenError::Settings { .. })) => {
             CliError::of_open(error)
         }
         error => CliError::EngineFailed {
-            because: "it is the one that is tried",
+            because: "this command tries it alone",
             reason: Lines(error.to_string()),
         },
     }

@@ -1,4 +1,12 @@
-//! `contexture engines`: what engines there are, and which one runs. Listing runs none of their code.
+//! `contexture engines`: lists the engines, shows one, and says which one runs and why.
+//!
+//! Read [`inspect`] first: it puts the built-in engine, the plugins and the registered engines into
+//! one list of [`Listed`] and marks the one that the configuration chooses. Listing runs no code of
+//! a plugin. Everything is read from manifests, so a broken plugin can be listed together with its
+//! problem.
+//!
+//! `show` is the exception: it also opens a session in a temporary home to ask the engine for its
+//! status, which is the task of `engine_trial`. `doctor` has a module of its own, too.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,14 +17,15 @@ use serde_json::Value;
 
 use crate::error::{CliError, did_you_mean};
 use crate::terminal::Table;
-use crate::{Global, OK, doctor, engine_trial, output, setup, terminal, window};
+use crate::{Global, OK, doctor, engine_trial, output, start, terminal, window};
 use contexture::catalog::{
     BUILT_IN, Catalog, Choice, FolderState, PluginState, RegisteredEngine, resolve,
 };
-use contexture::config::{Compression, Loaded};
+use contexture::config::{Compression, Loaded, Schema};
 use contexture::engines::{Source, catalog};
 
-/// What the built-in does, in a line.
+/// What the built-in engine does, in a line for the list. Plugins and crates bring their own
+/// descriptions.
 const BUILT_IN_DOES: &str =
     "Clears old tool results and summarises the middle; head and tail stay as they are";
 
@@ -31,7 +40,7 @@ pub(crate) enum EnginesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Show one engine: where it comes from, its state, its settings, and the status of a new session
+    /// Show one engine: its origin, its state, its settings, and the status of a new session
     #[command(
         after_help = "Examples:\n  contexture engines show compressor\n  contexture engines show lcm --json"
     )]
@@ -42,23 +51,27 @@ pub(crate) enum EnginesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Play a conversation to one engine, and show what it decides, proposes, selects, asks for and says of itself
+    /// Play a conversation to one engine, and show what it decides, proposes, selects, asks for and
+    /// reports
     #[command(
-        after_help = "Nothing is kept. Background calls go to the configured model, unless --offline is given.\n\n\
-        Example:\n  contexture engines try my-engine chat.json --context-length 32k"
+        after_help = "Stores nothing. Background calls go to the configured model unless you pass --offline.\n\n\
+                      Example:\n  contexture engines try my-engine chat.json --context-length 32k"
     )]
     Try {
         /// The engine's name
         name: String,
-        /// A conversation; of several the first
+        /// A conversation; of several the first one
         file: PathBuf,
         /// The model's whole window, in tokens: 128000, 64k, 1M
         #[arg(long, value_name = "N", value_parser = window::length)]
         context_length: Option<u64>,
     },
-    /// Look for everything that is wrong: configuration, plugins, the chosen engine, the model
+    /// Find everything that is wrong: configuration, plugins, the chosen engine, the model
     #[command(
-        after_help = "The chosen engine is loaded and opened as a session would do it. No model is called.\nExits with 1 when something is wrong.\n\nExamples:\n  contexture engines doctor\n  contexture --config ./config.yaml engines doctor --json"
+        after_help = "Loads and opens the chosen engine as a session would. No model is called.\n\
+                      Exits with 1 if something is wrong.\n\n\
+                      Examples:\n  contexture engines doctor\n  contexture --config ./config.yaml engines doctor \
+                      --json"
     )]
     Doctor {
         /// Print JSON
@@ -85,26 +98,27 @@ pub(crate) fn run(
     }
 }
 
-/// The engines that a configuration gives access to.
+/// Returns the engines that a configuration gives access to. Fails if two linked crates register
+/// the same name. Broken plugins are no error, they are part of the result.
 pub(crate) fn scan(loaded: &Loaded) -> Result<Catalog, CliError> {
     catalog(loaded).map_err(CliError::NameTaken)
 }
 
-/// An engine as it is listed.
+/// An engine as it is listed. Serialised, it is an element of the JSON output, so the names of the
+/// fields are part of the interface.
 #[derive(Debug, Serialize)]
 struct Listed {
     name: String,
     source: Source,
-    /// Empty where it is not known.
+    /// The version of the engine. Empty if it is not known, as for a broken plugin.
     version: String,
     description: String,
-    /// The folder, or the crate.
+    /// The plugin's folder, or the crate that registered the engine.
     origin: String,
     state: State,
-    /// What keeps it from being used.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-    /// Whether it is the one that runs.
+    /// Whether it is the engine that runs.
     chosen: bool,
     #[serde(skip)]
     settings: Option<Value>,
@@ -112,6 +126,7 @@ struct Listed {
     manifest: Option<String>,
 }
 
+/// Whether an engine can be used. Linked engines are always ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
@@ -120,19 +135,21 @@ enum State {
     Broken,
 }
 
-/// Which engine runs, and why.
+/// Which engine runs, and why. The text of `why` says which setting or which fallback is the
+/// reason.
 #[derive(Debug, Serialize)]
 struct Running {
-    /// What the configuration asks for.
     requested: String,
-    /// What runs; none where nothing may.
+    /// The engine that runs. None if none may run.
     engine: Option<String>,
     why: String,
     warnings: Vec<String>,
 }
 
+/// Prints all engines and which of them runs. The text output also has the warnings that led to the
+/// choice.
 fn list(global: &Global, json: bool) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let loaded = start::load_config(global)?;
     let catalog = scan(&loaded)?;
     let (listed, running) = inspect(&loaded, &catalog);
     if json {
@@ -170,19 +187,19 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// An engine to choose.
-pub(crate) struct EngineChoice {
+/// An engine to choose from in the terminal dialog. Its `Display` is one line of the list.
+pub(crate) struct EngineOption {
     pub(crate) name: String,
     pub(crate) source: &'static str,
     pub(crate) description: String,
-    /// What keeps it from being used.
     pub(crate) problem: Option<String>,
 }
 
-/// The engines to choose from.
-pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<EngineChoice>, CliError> {
+/// Returns the engines to choose from, with those that cannot be used, so that the dialog can say
+/// why.
+pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<EngineOption>, CliError> {
     let (listed, _) = inspect(loaded, &scan(loaded)?);
-    let choice = |engine: Listed| EngineChoice {
+    let choice = |engine: Listed| EngineOption {
         source: source_word(engine.source),
         name: engine.name,
         description: engine.description,
@@ -191,15 +208,19 @@ pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<EngineChoice>, CliError> {
     Ok(listed.into_iter().map(choice).collect())
 }
 
-/// The plugins, as they are listed among the engines.
+/// Returns the plugins as JSON, in the same form as in the list of engines, together with the
+/// folders that were searched.
 pub(crate) fn plugins_json(loaded: &Loaded, catalog: &Catalog) -> Value {
     let (mut listed, _) = inspect(loaded, catalog);
+    // The list also has the linked engines, which are no plugins.
     listed.retain(|engine| engine.source == Source::Plugin);
     serde_json::json!({"plugins": listed, "folders": folders(catalog)})
 }
 
+/// Shows one engine, as text or JSON. If the engine is ready, a session is opened to ask for its
+/// status, and a failure of that is part of the output. Fails if there is no engine of this name.
 fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let loaded = start::load_config(global)?;
     let catalog = scan(&loaded)?;
     let (listed, _) = inspect(&loaded, &catalog);
     let found: Vec<_> = listed.iter().filter(|engine| engine.name == name).collect();
@@ -207,10 +228,11 @@ fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
         let hint = did_you_mean(name, catalog.names());
         return Err(CliError::usage(
             format!("there is no engine `{name}`"),
-            format!("{hint}`contexture engines list` names them all"),
+            format!("{hint}`contexture engines list` lists all engines"),
         ));
     }
     let configured = loaded.config.engine_settings(name);
+    // The status comes from an open session, so the engine has to be usable.
     let is_ready = found.iter().any(|engine| engine.state == State::Ready);
     let status = is_ready.then(|| engine_trial::status(&loaded, name));
     if json {
@@ -229,7 +251,8 @@ fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
                 shown
             })
             .collect();
-        // Two engines of one name are rare, and one of them never runs.
+        // Two engines of one name are rare. Only one of them can run, but both are shown, so that
+        // the user sees why.
         match shown.as_slice() {
             [one] => output::print_json(one)?,
             all => output::print_json(&all)?,
@@ -249,11 +272,7 @@ fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
             );
         }
         Some(Err(why)) => {
-            let _ = writeln!(
-                text,
-                "status: it cannot be asked: {}",
-                terminal::visible(&why)
-            );
+            let _ = writeln!(text, "status: not available: {}", terminal::visible(&why));
         }
         None => {}
     }
@@ -261,6 +280,7 @@ fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
+/// Appends the rows that describe one engine. Rows without a value are left out.
 fn describe(engine: &Listed, configured: &Value, text: &mut String) {
     let mut row = |label: &str, value: &str| {
         if !value.is_empty() {
@@ -277,60 +297,42 @@ fn describe(engine: &Listed, configured: &Value, text: &mut String) {
     row("problem", engine.problem.as_deref().unwrap_or_default());
     row("runs", if engine.chosen { "yes" } else { "no" });
     row("configured", &configured.to_string());
-    let properties = engine.settings.as_ref().and_then(Value::as_object);
-    let Some(properties) = properties.filter(|properties| !properties.is_empty()) else {
-        row("settings", "it declares none");
-        text.push('\n');
-        return;
-    };
-    row(
-        "settings",
-        &format!("under context.engines.{}", engine.name),
-    );
-    let mut table = Table::new(["  KEY", "TYPE", "DEFAULT", "DESCRIPTION"]);
-    for (key, schema) in properties {
-        let default = schema
-            .get("default")
-            .map(Value::to_string)
-            .unwrap_or_default();
-        let description = schema
-            .get("description")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+    let settings = engine.settings.as_ref().and_then(Value::as_object);
+    // It was read before, so it can be read again.
+    let settings = settings.and_then(|declared| Schema::of_properties(declared).ok());
+    let mut table = Table::new(["  KEY", "VALUE", "DEFAULT", "DESCRIPTION"]);
+    let mut declares_none = true;
+    for (key, schema) in settings.iter().flat_map(Schema::properties) {
+        declares_none = false;
+        let default = schema.default.as_ref();
         table.row([
             &format!("  {key}"),
-            &type_words(schema),
-            &default,
-            description,
+            &schema.allowed_in_words(),
+            &default.map(Value::to_string).unwrap_or_default(),
+            schema.description.as_deref().unwrap_or_default(),
         ]);
     }
-    text.push_str(&table.render(false));
+    if declares_none {
+        row("settings", "it declares none");
+    } else {
+        row(
+            "settings",
+            &format!("under context.engines.{}", engine.name),
+        );
+        text.push_str(&table.render(false));
+    }
     text.push('\n');
 }
 
-/// The types that a schema allows, in its own words.
-fn type_words(schema: &Value) -> String {
-    if let Some(allowed) = schema.get("enum").and_then(Value::as_array) {
-        let words: Vec<_> = allowed.iter().map(Value::to_string).collect();
-        return words.join("|");
-    }
-    match schema.get("type") {
-        Some(Value::String(kind)) => kind.clone(),
-        Some(Value::Array(kinds)) => {
-            let kinds: Vec<_> = kinds.iter().filter_map(Value::as_str).collect();
-            kinds.join("|")
-        }
-        _ => "any".to_owned(),
-    }
-}
-
-/// All engines, and which of them runs.
+/// Lists all engines, and finds out which of them runs under this configuration. If none may run,
+/// no engine is marked as chosen and the reason is an error message.
 fn inspect(loaded: &Loaded, catalog: &Catalog) -> (Vec<Listed>, Running) {
     let mut listed = vec![built_in()];
     listed.extend(catalog.plugins.iter().map(plugin));
     listed.extend(catalog.registered.iter().map(registered));
     let configured = format!("`context.engine` in {}", config_file(loaded));
     let requested = loaded.config.context.engine.clone();
+    // The reason differs if the user wrote the name of the default engine into the file.
     let by_default = loaded.effective().0.iter().any(|setting| {
         setting.key.to_string() == "context.engine"
             && setting.origin == contexture::config::Origin::Default
@@ -342,18 +344,26 @@ fn inspect(loaded: &Loaded, catalog: &Catalog) -> (Vec<Listed>, Running) {
                 Choice::Registered(name) => name.clone(),
                 Choice::Plugin { manifest, .. } => manifest.name.clone(),
             };
-            let is_chosen = |listed: &Listed| match &resolution.engine {
-                Choice::BuiltIn => listed.source == Source::Builtin,
-                Choice::Registered(name) => {
-                    listed.source == Source::Registered && listed.name == *name
-                }
-                Choice::Plugin { manifest, .. } => {
-                    listed.source == Source::Plugin
-                        && listed.manifest.as_deref() == manifest.path.to_str()
-                }
+            // The list has the built-in, then the plugins, then the registered engines.
+            let chosen = match &resolution.engine {
+                Choice::BuiltIn => Some(0),
+                // Several plugins may have this name, so the path of the manifest decides which of
+                // them runs.
+                Choice::Plugin { manifest, .. } => catalog
+                    .plugins
+                    .iter()
+                    .position(|plugin| {
+                        matches!(&plugin.state, PluginState::Ready { manifest: own, .. } if own.path == manifest.path)
+                    })
+                    .map(|at| 1 + at),
+                Choice::Registered(name) => catalog
+                    .registered
+                    .iter()
+                    .position(|engine| engine.name == *name)
+                    .map(|at| 1 + catalog.plugins.len() + at),
             };
-            for engine in &mut listed {
-                engine.chosen = is_chosen(engine);
+            if let Some(engine) = chosen.and_then(|at| listed.get_mut(at)) {
+                engine.chosen = true;
             }
             let why = match (by_default, engine == requested) {
                 (true, _) => {
@@ -388,6 +398,7 @@ fn config_file(loaded: &Loaded) -> String {
     }
 }
 
+/// The entry of the built-in engine. Its settings are those of the `compression` section.
 fn built_in() -> Listed {
     let schema = Compression::schema();
     Listed {
@@ -445,13 +456,15 @@ fn plugin(plugin: &contexture::catalog::Plugin) -> Listed {
     }
 }
 
-/// The settings as the manifest declares them; it was read and checked before.
+/// Returns the settings as the manifest declares them. The manifest was read and checked before, so
+/// an error here only means that the settings are not shown.
 fn declared_settings(manifest: &contexture::catalog::Manifest) -> Option<Value> {
     let text = std::fs::read_to_string(&manifest.path).ok()?;
     let manifest: Value = serde_yaml::from_str(&text).ok()?;
     manifest.get("settings").cloned()
 }
 
+/// Returns the folders that were searched for plugins, as JSON with their state.
 fn folders(catalog: &Catalog) -> Vec<Value> {
     catalog
         .folders
@@ -462,7 +475,7 @@ fn folders(catalog: &Catalog) -> Vec<Value> {
                 FolderState::Missing => "missing",
                 FolderState::Unreadable(_) => "unreadable",
             };
-            serde_json::json!({"path": folder.path, "state": state})
+            serde_json::json!({"path": folder.path.display().to_string(), "state": state})
         })
         .collect()
 }

@@ -1,4 +1,13 @@
-//! What ends a command: what happened, where, why, and the way out.
+//! The error type of all commands: what happened, to what, why, and what to do.
+//!
+//! Each variant of [`CliError`] has a message and most have a help text for the user. The causes
+//! stand below the message. [`CliError::print`] shows an error on stderr, [`CliError::log`] logs it, and
+//! [`CliError::exit_code`] maps it to the exit code of the process. Errors of the libraries are
+//! wrapped, so that their own messages become causes.
+//!
+//! Everything that is printed passes through a filter that masks secrets and shows control
+//! characters, because messages quote files that somebody else wrote. Commands return errors and
+//! leave printing to `run_with`.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +17,6 @@ use std::path::PathBuf;
 use contexture_engine_api::EngineError;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
-use crate::figures::counted;
 use crate::interrupt::INTERRUPTED;
 use crate::terminal;
 use contexture::catalog::Untrusted;
@@ -16,19 +24,21 @@ use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
 use contexture::formats::FormatError;
+use contexture::history::HistoryError;
 use contexture::mask_secrets;
 use contexture::prompt_cache::MarkError;
 use contexture::providers::ProviderError;
-use contexture::replay::StageError;
-use contexture::session::{Delivered, RecordError};
+use contexture::replay::TempHomeError;
+use contexture::session::RecordError;
 use contexture_gateway::GatewayError;
 
-/// Wrong usage, input or configuration.
+/// The exit code for wrong usage, input or configuration, which the user can correct.
 pub(crate) const BAD_INPUT: u8 = 2;
-/// An engine failed, and no other may stand in; or what is kept, or the result, cannot be read or written.
+/// The exit code if an engine failed and no other may stand in, or if stored data or the result
+/// cannot be read or written.
 pub(crate) const ENGINE_FAILED: u8 = 3;
 
-/// What ends a command.
+/// An error that ends a command. Most variants have a help text that names the next command to try.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 pub(crate) enum CliError {
     #[error("{what}")]
@@ -48,12 +58,12 @@ pub(crate) enum CliError {
         "a conversation is JSON or JSON lines in UTF-8; unpack or convert the file first"
     ))]
     NotText { input: String, valid: usize },
-    #[error("{input} is no conversation that can be read")]
+    #[error("{input} is not a readable conversation")]
     Format { input: String, source: FormatError },
-    #[error("{input} cannot be written as asked")]
+    #[error("{input} cannot be written in the requested format")]
     Render { input: String, source: FormatError },
     #[error("{input} holds no conversation")]
-    #[diagnostic(help("its list of conversations is empty; was something filtered out?"))]
+    #[diagnostic(help("its list of conversations is empty; check whether a filter removed them"))]
     NoConversation { input: String },
     #[error("there is no conversation {wanted}: {input} holds {count}")]
     #[diagnostic(help("--select takes a number from 1 to {count}"))]
@@ -83,35 +93,28 @@ pub(crate) enum CliError {
     #[error("the model that writes summaries cannot be used")]
     #[diagnostic(help("or pass --offline to do without a model this time"))]
     Provider(#[source] ProviderError),
-    #[error("the engines of this process cannot be told apart")]
+    #[error("two engines of this process have the same name")]
     NameTaken(#[source] NameTaken),
-    #[error("there is no place to try the engines in")]
-    Stage(#[source] StageError),
+    #[error("there is no temporary directory to try the engines in")]
+    TempHome(#[source] TempHomeError),
     #[error("the record of sessions cannot be used")]
     Sessions(#[source] RecordError),
+    #[error("the history cannot be used")]
+    History(#[source] HistoryError),
+    #[error("there is no history in {}", home.display())]
+    #[diagnostic(help(
+        "`contexture import --all` reads the logs of the agents on this machine into it"
+    ))]
+    NoHistory { home: PathBuf },
+    #[error("the history has no message `{id}`")]
+    #[diagnostic(help("`contexture search` shows the ids of messages, such as m12"))]
+    NoMessage { id: String },
     #[error("there is no session `{session}`")]
     #[diagnostic(help(
-        "`contexture sessions list` names those that are kept; `contexture import FILE --session {session}` \
-         begins one"
+        "`contexture sessions list` lists the stored sessions; `contexture import FILE --session {session}` \
+         creates this one"
     ))]
     NoSession { session: String },
-    #[error(
-        "the engine `{engine}` has nothing of the session `{session}`, of which {} delivered to \
-         it: its store is gone, or is another one",
-        match messages {
-            1 => "1 message was".to_owned(),
-            messages => format!("{} were", counted(*messages, "message")),
-        }
-    )]
-    #[diagnostic(help(
-        "put a backup back (`contexture sessions backup --help` says how), deliver them again with \
-         `contexture import FILE --session {session}`, or give them up with `contexture sessions delete {session} --yes`"
-    ))]
-    Lost {
-        session: String,
-        engine: String,
-        messages: u64,
-    },
     #[error("the engine `{engine}` has no tool `{name}`")]
     NoTool {
         name: String,
@@ -119,7 +122,7 @@ pub(crate) enum CliError {
         #[help]
         way_out: String,
     },
-    #[error("the engine cannot do that")]
+    #[error("the engine refused the request")]
     Refused(#[source] Lines),
     #[error("the tool `{tool}` cannot be called with these arguments")]
     Arguments {
@@ -131,12 +134,12 @@ pub(crate) enum CliError {
     },
     #[error("there is no engine to run")]
     #[diagnostic(help(
-        "`contexture engines list` names the engines, `contexture engines doctor` says what is wrong"
+        "`contexture engines list` lists the engines, and `contexture engines doctor` says what is wrong"
     ))]
     NoEngine(#[source] OpenError),
-    #[error("the engine failed, and no other stands in for it because {because}")]
+    #[error("the engine failed, and no other engine replaces it because {because}")]
     #[diagnostic(help(
-        "the conversation is unchanged; -v logs more, `contexture engines doctor` tries the engine alone"
+        "the conversation is unchanged; -v logs more, and `contexture engines doctor` tests the engine alone"
     ))]
     EngineFailed {
         because: &'static str,
@@ -145,14 +148,14 @@ pub(crate) enum CliError {
     },
     #[error("stopped")]
     #[diagnostic(help(
-        "what is kept is as it was, and nothing was left behind; run it again to have it done"
+        "nothing was changed, and no partial result is left; run the command again to finish it"
     ))]
     Stopped,
     #[error("{input} cannot be marked for the prompt cache")]
     Mark { input: String, source: MarkError },
     #[error("cannot write {}", path.display())]
     #[diagnostic(help(
-        "{}nothing of it was written; what was there before is unchanged",
+        "{}nothing was written, and an existing file is unchanged",
         way_to_write(source)
     ))]
     Write {
@@ -160,7 +163,7 @@ pub(crate) enum CliError {
         source: std::io::Error,
     },
     #[error("cannot write to stdout")]
-    #[diagnostic(help("{}the result is not whole", way_to_write(_0)))]
+    #[diagnostic(help("{}the output is incomplete", way_to_write(_0)))]
     Stdout(#[source] std::io::Error),
     #[error("{what}")]
     Build {
@@ -168,14 +171,15 @@ pub(crate) enum CliError {
         #[help]
         way_out: String,
     },
-    #[error("{} is no plugin that can be used", library.display())]
-    #[diagnostic(help("build it again: contexture plugins build, with the folder that it is in"))]
+    #[error("{} is not a usable plugin", library.display())]
+    #[diagnostic(help("build it again: contexture plugins build FOLDER"))]
     Unusable {
         library: PathBuf,
         #[source]
         because: Lines,
     },
-    /// The reader of stdout has closed it, which is no error.
+    /// The reader of stdout has closed the pipe, as `head` does. This ends the command but is not
+    /// an error, so the exit code is 0.
     #[error("stdout was closed")]
     ReaderGone,
 }
@@ -186,13 +190,14 @@ impl From<RecordError> for CliError {
     }
 }
 
-/// A cause that is only text.
+/// A cause that is only text, possibly of several lines.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Lines(pub(crate) String);
 
 impl CliError {
-    /// The error for a document that could not be read.
+    /// Converts an error of reading a document. A document that is not text gets a help text of its
+    /// own, because it is usually a compressed or binary file.
     pub(crate) fn of_format(input: String, source: FormatError) -> Self {
         match source {
             FormatError::NotText { at } => Self::NotText { input, valid: at },
@@ -200,6 +205,7 @@ impl CliError {
         }
     }
 
+    /// An error that the user can correct by another command line, with the way to do so.
     pub(crate) fn usage(what: impl Into<String>, way_out: impl Into<String>) -> Self {
         Self::Usage {
             what: what.into(),
@@ -207,7 +213,8 @@ impl CliError {
         }
     }
 
-    /// A configuration that cannot be had.
+    /// Converts the error for a configuration that cannot be used. The help depends on whether the
+    /// file is missing or wrong.
     pub(crate) fn config(error: ConfigError) -> Self {
         let is_missing = matches!(
             &error,
@@ -216,25 +223,17 @@ impl CliError {
         Self::Config {
             way_out: match is_missing {
                 true => {
-                    "name a file that is there with --config, or leave it out to take $CONTEXTURE_HOME/config.yaml"
+                    "name an existing file with --config, or leave --config out to use $CONTEXTURE_HOME/config.yaml"
                 }
-                false => "`contexture config check` names every problem in it",
+                false => "`contexture config check` lists every problem in it",
             },
-            // Its own cause is in its text.
+            // The message of the error contains its cause already, so the cause is not passed on.
             because: Lines(error.to_string()),
         }
     }
 
-    /// The messages that were delivered and are missing.
-    pub(crate) fn lost(delivered: Delivered) -> Self {
-        Self::Lost {
-            session: delivered.session,
-            engine: delivered.engine,
-            messages: delivered.messages,
-        }
-    }
-
-    /// What an engine says that was asked about what it keeps.
+    /// Converts the error of an engine that was asked about the data that it keeps. A refusal is
+    /// passed on in the engine's words, and a cancelled command counts as stopped by the user.
     pub(crate) fn of_keeper(error: OpenError) -> Self {
         match error {
             OpenError::Call(CallError::Failed {
@@ -246,43 +245,52 @@ impl CliError {
                 ..
             }) => Self::Refused(Lines(error.to_string())),
             OpenError::Call(error) => Self::EngineFailed {
-                because: "what it keeps is its own",
+                because: "only it can read what it stores",
                 reason: Lines(error.to_string()),
             },
             error => Self::of_open(error),
         }
     }
 
-    /// An engine that cannot be had.
+    /// Converts the error of an engine that cannot be opened, for example because its plugin is
+    /// missing or its settings are wrong.
     pub(crate) fn of_open(error: OpenError) -> Self {
         match error {
             OpenError::Settings { .. } => Self::Findings(Lines(error.to_string())),
             OpenError::Call(error) => Self::EngineFailed {
-                because: "it was named with --engine, or `context.on_failure` says so",
+                because: "it was named with --engine, or `context.on_failure` is `fail`",
                 reason: Lines(error.to_string()),
             },
             error => Self::NoEngine(error),
         }
     }
 
+    /// Returns the exit code of the process. It is 2 unless the cause lies outside of what the user
+    /// gave.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::EngineFailed { .. } | Self::Lost { .. } => ENGINE_FAILED,
-            // A place that is wrong is a wrong argument; a disk that is full, or fails, is none.
+            Self::EngineFailed { .. } => ENGINE_FAILED,
+            // A path that cannot be written is a wrong argument. A disk that is full or fails is
+            // not.
             Self::Write { source, .. } | Self::Stdout(source) if !is_of_the_place(source) => {
                 ENGINE_FAILED
             }
             Self::Sessions(RecordError::InUse { .. } | RecordError::TooNew { .. }) => BAD_INPUT,
-            // As where an engine's store cannot be used.
+            // The record is then as unusable as an engine's store.
             Self::Sessions(_) => ENGINE_FAILED,
+            Self::History(HistoryError::Database { .. } | HistoryError::Create { .. }) => {
+                ENGINE_FAILED
+            }
+            // A failed build is a negative answer and not wrong usage.
             Self::Build { .. } => crate::NEGATIVE,
             Self::Stopped => INTERRUPTED,
             _ => BAD_INPUT,
         }
     }
 
-    /// Shows it on stderr: with rules and colours where they are wanted, else as plain lines that `grep`
-    /// finds whole.
+    /// Prints the error to stderr. If `graphical` is set, it has rules and colours. Otherwise each
+    /// part is a plain line that begins with `error`, `because` or `help`, so that `grep` finds it
+    /// whole.
     pub(crate) fn print(&self, graphical: bool) {
         if graphical {
             let mut text = String::new();
@@ -302,10 +310,23 @@ impl CliError {
         }
         terminal::say(&text);
     }
+
+    /// Logs the error as a single event, with its causes and the help as fields.
+    pub(crate) fn log(&self) {
+        let mut causes = Vec::new();
+        let mut cause = self.source();
+        while let Some(because) = cause {
+            causes.push(because.to_string());
+            cause = because.source();
+        }
+        let help = self.help().map(|help| help.to_string());
+        tracing::error!(because = causes.join(": "), help, "{self}");
+    }
 }
 
-/// An error without the secrets and control characters that it quotes, for a renderer that puts colours in and breaks
-/// long words: of half a secret nobody can tell that it is one.
+/// An error whose texts have no secrets and no control characters. The graphical renderer inserts
+/// colours and breaks long words, after which half of a secret could no longer be recognised, so
+/// everything is masked before.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{what}")]
 struct Masked {
@@ -326,17 +347,20 @@ impl Masked {
     }
 }
 
-/// "Did you mean …?", where a word is as near to one of `names` as clap asks of its own.
+/// Returns "did you mean …?" with a space behind it, or an empty text. The word must be as close to
+/// one of `names` as clap requires for its own suggestions: about one mistake in three letters.
 pub(crate) fn did_you_mean<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     names
         .into_iter()
         .map(|name| (strsim::osa_distance(word, name), name))
+        // A suggestion that is further away would confuse more than help.
         .filter(|(slips, _)| *slips <= (word.chars().count() / 3).max(1))
         .min_by_key(|(slips, _)| *slips)
         .map_or_else(String::new, |(_, name)| format!("did you mean `{name}`? "))
 }
 
-/// Whether something cannot be written because of where it is to go.
+/// Returns whether something cannot be written because of its path: the folder is missing,
+/// read-only or not a folder.
 fn is_of_the_place(error: &std::io::Error) -> bool {
     use ErrorKind::{
         InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
@@ -354,16 +378,18 @@ fn is_of_the_place(error: &std::io::Error) -> bool {
     )
 }
 
-/// What there is to do where something cannot be written.
+/// Returns the beginning of the help for something that cannot be written: how to make room if the
+/// disk is full, otherwise nothing.
 fn way_to_write(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "make room on the disk, or write elsewhere; "
+            "free some disk space, or write elsewhere; "
         }
         _ => "",
     }
 }
 
+/// Indents all lines but the first, so that a long cause stays recognisable as one.
 fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n    ")
 }

@@ -1,18 +1,29 @@
-//! `contexture import`: a recorded conversation into an engine's store.
+//! `contexture import`: puts a recorded conversation into an engine's store.
+//!
+//! With `--all`, the logs of all agents go into the history instead, see `import_all`.
+//!
+//! [`one`] reads the recording, opens the session and plays the messages to the engine in a single
+//! turn without a compaction. A session log is imported as a whole, with the messages that its
+//! agent compacted away. The session then continues at the point where the agent would.
+//!
+//! Before anything changes, [`check`] compares the recording with the session and refuses a file
+//! that belongs to another session or is an older version of this one. Importing the same file
+//! again stores nothing twice. At the end, vectors are made for the new messages if the engine has
+//! an embedder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::StoreCommand;
 use serde_json::json;
 
-use crate::choice::{KEEPER, Wish};
+use crate::choice::{EngineChoice, KEEPER};
 use crate::error::{CliError, Lines};
-use crate::figures::{counted, grouped};
-use crate::kept::{Kept, Vectors};
+use crate::human::{counted, grouped};
+use crate::kept::{self, Vectors};
 use crate::terminal::{self, Progress};
-use crate::{Global, OK, input, output, sessions, setup, window};
+use crate::{Global, OK, import_all, input, output, sessions, start, window};
 use contexture::config::OnFailure;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats::Format;
@@ -23,8 +34,15 @@ use contexture::session::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  contexture import --all
+  contexture import --all --watch
+  contexture import --all ~/Downloads/chatgpt-export
   contexture import ~/.claude/projects/p/s.jsonl --session p
   contexture import corpus.jsonl --session corpus
+
+With --all, the logs of every agent on this machine are found, and what is new in them is read into the history,
+which `contexture search` searches. The logs are not changed. Files and folders that are named with --all are
+read in place of the agents' own; this is how exports get into the history.
 
 Every format of `compress` is read, and one message a line, with its time in `ts` (Unix seconds) where it
 has one. A session log is kept whole: what its agent compacted away and the agent's summaries, too, which stand
@@ -36,15 +54,23 @@ not kept.
 Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine, its store or the record
 of sessions failed.")]
 pub(crate) struct ImportArgs {
-    /// A conversation; `-` is stdin
-    file: PathBuf,
-    /// The session that it becomes, or goes on with
-    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
-    session: String,
-    /// The engine [default: what the configuration names as context.engine, else the session's own, else lcm]
+    /// A conversation; `-` is stdin. With --all: logs, or folders with logs
+    #[arg(value_name = "FILE", required_unless_present = "all")]
+    files: Vec<PathBuf>,
+    /// The session to create or continue
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), required_unless_present = "all")]
+    session: Option<String>,
+    /// Read the logs of all agents on this machine into the history
+    #[arg(long, conflicts_with_all = ["session", "engine", "format", "strict", "select"])]
+    all: bool,
+    /// Go on reading what the logs get, until Ctrl-C
+    #[arg(long, requires = "all")]
+    watch: bool,
+    /// The engine [default: the one that the configuration names as context.engine, else the
+    /// session's own, else lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
-    /// Have the engine named with --engine take the session over from the one that has it
+    /// Let the engine named with --engine take the session over from the one that has it
     #[arg(long, requires = "engine")]
     rebind: bool,
     /// The format of the input [default: detected]
@@ -58,34 +84,43 @@ pub(crate) struct ImportArgs {
     select: Option<usize>,
 }
 
+/// Imports the file and prints what was stored, as JSON. Returns 0 unless there is an error.
+///
+/// # Errors
+/// Fails if the file cannot be read or is refused, or if the engine or its store fails. No other
+/// engine takes over after a failure, because the import is meant for this one.
 pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
-    let mut loaded = setup::load_config(global)?;
+    let (Some(session), false) = (&args.session, args.all) else {
+        return import_all::run(&args.files, args.watch, global);
+    };
+    let [file] = &args.files[..] else {
+        return Err(CliError::usage(
+            "a session is imported from one file",
+            "name one file, or leave --session out and use --all to read all of them into the history",
+        ));
+    };
+    one(args, file, session, global)
+}
+
+/// Imports one conversation into a session.
+fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Result<u8, CliError> {
+    let mut loaded = start::load_config(global)?;
     loaded.config.context.on_failure = OnFailure::Fail;
-    let engines = setup::open_engines(loaded, global.offline, None)?;
-    let store = setup::open_store(&engines)?;
-    let mut read = input::read(&args.file, args.format, args.strict)?;
+    let engines = start::open_engines(loaded, global.offline, None)?;
+    let store = start::open_store(&engines)?;
+    let mut read = input::read(file, args.format, args.strict)?;
     input::select(&mut read, args.select)?;
-    let count = read.conversations.len();
-    let conversation = match (read.conversations.pop(), count) {
-        (Some(conversation), 1) => Arc::new(conversation),
-        _ => {
-            return Err(CliError::usage(
-                format!(
-                    "{} holds {}, and a session is one",
-                    read.name,
-                    counted(count as u64, "conversation")
-                ),
-                "choose one with --select",
-            ));
-        }
+    read.require_one_for("a session")?;
+    let Some(conversation) = read.conversations.pop().map(Arc::new) else {
+        return Err(CliError::NoConversation { input: read.name });
     };
     for warning in conversation.warnings() {
         terminal::say(&format!("{}\n", terminal::warning(warning)));
     }
 
-    let wish = Wish {
-        session: Some(&args.session),
-        own: setup::engine_of(&store, &args.session)?,
+    let wish = EngineChoice {
+        session: Some(session_id),
+        own: start::engine_of(&store, session_id)?,
         named: args.engine.as_deref(),
         rebind: args.rebind,
     };
@@ -93,7 +128,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     let chosen = wish.engine(loaded)?;
     let engine = chosen.as_deref().or(loaded.written_engine());
     let engine = engine.unwrap_or(KEEPER);
-    if Kept::by(&engines, engine, &args.session)? == Kept::Nothing {
+    if kept::list(&engines, engine)?.is_none() {
         return Err(CliError::usage(
             format!("the engine `{engine}` keeps no sessions, so nothing can be imported into one"),
             match &wish.own {
@@ -109,7 +144,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     if let Some(note) = wish.note(engine, loaded) {
         terminal::say(&format!("{note}\n"));
     }
-    // Everything that was said, including what the agent compacted away.
+    // The history contains everything that was said, including what the agent compacted away.
     let whole = (conversation.whole())
         .map_err(|source| CliError::of_format(read.name.clone(), source))?
         .map(Arc::new);
@@ -127,16 +162,17 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         engine: Some(engine.to_owned()),
         ..SessionOptions::default()
     };
-    let opened = Session::open(&engines, Some(&store), &args.session, agent, options);
+    let opened = Session::open(&engines, Some(&store), session_id, agent, options);
     let mut session = opened.map_err(failed)?;
     let compared = session.compare(history).map_err(failed)?;
-    check(&compared, &read.name, &args.session)?;
+    check(&compared, &read.name, session_id)?;
     let progress = Progress::new(history.messages().len(), "importing");
     let mut new = 0;
     let shown = &mut |messages| {
         new += messages;
         (0..messages).for_each(|_| progress.step());
     };
+    // The recording decides what the window is, so the engine must not compact it here.
     let options = TurnOptions {
         compact: Compact::Never,
         ..TurnOptions::default()
@@ -151,17 +187,18 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         terminal::say(&format!("{}\n", terminal::warning(&warning)));
     }
     session.end().map_err(failed)?;
-    check_kept(&engines, &store, engine, args)?;
-    let vectors = make_vectors(&engines, engine, &args.session);
+    check_kept(&store)?;
+    let vectors = make_vectors(&engines, &store, engine, session_id);
     let mut answer = json!({
-        "session": args.session,
+        "session": session_id,
         "engine": engine,
         "messages": history.messages().len(),
-        // What the engine had not got: more than is new to the host, where an import before this one was cut off.
+        // The number of messages that the engine did not have. If an earlier import was
+        // interrupted, the host knows more of them than the engine.
         "new": new,
     });
     if whole.is_some() {
-        // The number of messages with which the agent continues, including its summary.
+        // The number of messages with which the agent continues, its summary included.
         answer["window"] = json!(conversation.messages().len());
     }
     if conversation.system().is_some() {
@@ -178,13 +215,21 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// Makes the vectors that messages of the session lack, if the engine makes any. The import is complete in any case, so
-/// a failure is only a warning.
-fn make_vectors(engines: &Engines, engine: &str, session: &str) -> Option<Vectors> {
+/// Makes the missing vectors of the session's messages, if the engine makes any. Returns the
+/// counts, or `None` if it makes none. The import is complete in any case, so a failure is only a
+/// warning.
+fn make_vectors(
+    engines: &Arc<Engines>,
+    store: &Arc<Record>,
+    engine: &str,
+    session: &str,
+) -> Option<Vectors> {
     let vectors = Vectors::by(engines, engine, session)?;
     if vectors.missing == 0 {
         return Some(vectors);
     }
+    // The engine can read the texts of a session only while the session is open.
+    let _open = sessions::beside(engines, store, session, engine).ok();
     let ask = |command| {
         let answer = engines.manage(Some(engine), &command);
         answer.map_err(CliError::of_keeper)
@@ -206,32 +251,19 @@ fn make_vectors(engines: &Engines, engine: &str, session: &str) -> Option<Vector
     }
 }
 
-/// Refuses to call kept what is not there any more: somebody may have removed the files meanwhile, which those who
-/// have them open do not notice.
-fn check_kept(
-    engines: &Engines,
-    store: &Record,
-    engine: &str,
-    args: &ImportArgs,
-) -> Result<(), CliError> {
+/// Fails if the record's file no longer exists. Somebody may have deleted it during the import. A
+/// process that has a file open does not notice that, so the messages would be lost without an
+/// error.
+fn check_kept(store: &Record) -> Result<(), CliError> {
     let path = store.path().to_owned();
-    if !path.exists() {
-        return Err(CliError::Sessions(RecordError::Gone { path }));
-    }
-    let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
-    match delivered {
-        Some(delivered)
-            if delivered.messages > 0
-                && Kept::by(engines, engine, &args.session)? == Kept::Others =>
-        {
-            Err(CliError::lost(delivered))
-        }
-        _ => Ok(()),
+    match path.exists() {
+        true => Ok(()),
+        false => Err(CliError::Sessions(RecordError::Gone { path })),
     }
 }
 
-/// Refuses what is taken for another session's file or for an older one of this session; says what of the
-/// session a file does without.
+/// Refuses a file that probably belongs to another session, or that is an older version of this
+/// one. If parts of the session are missing from the file, a warning says how many.
 fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliError> {
     let refused = |what: String| {
         let way_out = "nothing was changed; import it as another session (--session), or remove this one first \
@@ -245,6 +277,8 @@ fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliErro
         new,
         cut,
     } = *compared;
+    // A session that has messages must share at least one with the file, otherwise two
+    // conversations would be mixed.
     if held > 0 && common == 0 {
         return refused(format!(
             "{file} has no message in common with the session `{session}`"

@@ -1,4 +1,11 @@
-//! Ctrl-C while a command runs that can be asked to stop.
+//! Ctrl-C for commands that can stop in an orderly way.
+//!
+//! By default, Ctrl-C ends a process in the middle of its work. A command that repairs or copies a
+//! store calls [`Interrupt::listen`] instead and looks at [`Interrupt::is_pressed`] between two
+//! steps. It then asks the engine to stop and reports what was done.
+//!
+//! A thread of its own listens, because the command itself waits for the engine. The second press
+//! still ends the process at once, for an engine that does not stop.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,15 +19,15 @@ use contexture_engine_api::unwatch_exit;
 use tokio::runtime::Builder;
 use tokio::signal::ctrl_c;
 
-/// What a shell says of a command that Ctrl-C ended.
+/// The exit code that a shell gives to a command that Ctrl-C ended: 128 and the number of SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Whether Ctrl-C was pressed. The first is only noted, and the result of the work so far is still reported. The
-/// second ends the process at once.
+/// Whether the user pressed Ctrl-C. The first press is only noted, so that the command can stop at
+/// a good point and report its result so far. The second press ends the process at once.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens from now on. Where that is not possible, Ctrl-C ends the process as it always does.
+    /// Begins to listen. If that is not possible, Ctrl-C ends the process as usual.
     pub(crate) fn listen() -> Self {
         let pressed = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = channel::<()>();
@@ -31,7 +38,8 @@ impl Interrupt {
             };
             runtime.block_on(async {
                 let mut first = pin!(ctrl_c());
-                // Looked at once, it is listened for.
+                // The first poll registers the handler, so from here on Ctrl-C no longer ends the
+                // process.
                 let early = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
                 drop(ready);
                 let heard = match early {
@@ -46,7 +54,8 @@ impl Interrupt {
             });
         });
         if listener.is_ok() {
-            // Ends when the listener listens, or has ended.
+            // The channel closes when the listener has registered or has ended. Without this wait,
+            // an early Ctrl-C would end the process.
             let _ = is_ready.recv();
         }
         Self(pressed)

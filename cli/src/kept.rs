@@ -1,4 +1,8 @@
-//! What an engine keeps, for the commands that only ask.
+//! What an engine derives from sessions, for commands that only read.
+//!
+//! An engine may derive data from the record of sessions, for example a search index. [`list`]
+//! tells whether it derives anything, and [`Vectors`] counts the vectors of one session. Neither of
+//! them builds or changes anything. The commands that do are in [`crate::sessions`].
 
 use contexture::engines::{CallError, Engines, OpenError};
 use contexture_engine_api::{EngineError, StoreCommand};
@@ -6,7 +10,8 @@ use serde_json::Value;
 
 use crate::error::CliError;
 
-/// What an engine says of all that it keeps; none where it keeps no sessions at all.
+/// Asks an engine what it derives from all sessions. Returns `None` if the engine derives nothing,
+/// and an error if it cannot answer.
 pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<Value>, CliError> {
     match engines.manage(Some(engine), &StoreCommand::List) {
         Err(OpenError::Call(CallError::Failed {
@@ -17,14 +22,16 @@ pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<Value>, Cli
     }
 }
 
-/// How many of a session's messages have vectors.
+/// How many messages of a session have vectors, and how many could have one but do not. Vectors let
+/// a question find text by its meaning.
 pub(crate) struct Vectors {
     pub(crate) made: u64,
     pub(crate) missing: u64,
 }
 
 impl Vectors {
-    /// The counts for one session from an answer to [`StoreCommand::Index`]; `None` if the engine makes no vectors.
+    /// Reads the counts for one session from an answer to [`StoreCommand::Index`]. `None` if the
+    /// engine makes no vectors.
     pub(crate) fn of(index: &Value) -> Option<Self> {
         Some(Self {
             made: index["sessions"][0]["embedded"].as_u64()?,
@@ -32,38 +39,14 @@ impl Vectors {
         })
     }
 
-    /// Asks the engine for the counts; `None` if it makes no vectors.
+    /// Asks the engine for the counts, without building anything. `None` if it makes no vectors or
+    /// cannot answer.
     pub(crate) fn by(engines: &Engines, engine: &str, session: &str) -> Option<Self> {
+        // A dry run of the index counts what is missing and builds nothing.
         let command = StoreCommand::Index {
             session: Some(session.to_owned()),
             dry_run: true,
         };
         Self::of(&engines.manage(Some(engine), &command).ok()?)
-    }
-}
-
-/// What an engine keeps of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// It keeps this session.
-    This,
-    /// It keeps sessions, and this is none of them.
-    Others,
-    /// It keeps no sessions at all.
-    Nothing,
-}
-
-impl Kept {
-    /// Asks the engine.
-    pub(crate) fn by(engines: &Engines, engine: &str, session: &str) -> Result<Self, CliError> {
-        let Some(list) = list(engines, engine)? else {
-            return Ok(Self::Nothing);
-        };
-        let sessions = list.get("sessions").and_then(Value::as_array);
-        let is_it = |one: &Value| one.get("session").and_then(Value::as_str) == Some(session);
-        Ok(match sessions.is_some_and(|all| all.iter().any(is_it)) {
-            true => Self::This,
-            false => Self::Others,
-        })
     }
 }

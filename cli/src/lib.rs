@@ -1,30 +1,50 @@
-//! The `contexture` command. A program with engines of its own linked in calls [`run`] from its `main`
-//! and is the same command with these engines beside the others.
+//! The `contexture` command as a library.
+//!
+//! The binary calls [`run()`] and nothing else. A program that links engines of its own calls
+//! [`run()`] from its `main`, too, and is then the same command with these engines beside the
+//! others. [`run_with`] is for a process whose arguments are not those of the command, such as a
+//! Python program.
+//!
+//! Each subcommand has a module of its name with an arguments struct and a function `run`. The
+//! modules below them are shared: `start` opens the configuration and the engines, `output` writes
+//! results to stdout and files, `terminal` writes everything that is meant for people to stderr,
+//! `log` sets up the log, and `error` has the error type with its exit codes.
 
 mod agent_logs;
 mod choice;
 mod compress;
 mod config;
 mod doctor;
+mod dry_run;
 mod engine_trial;
 mod engines;
 mod error;
-mod figures;
+mod history;
+#[cfg(feature = "mcp")]
+mod history_tools;
+mod hook;
+mod human;
 mod import;
+mod import_all;
 mod input;
 mod interrupt;
 mod kept;
+mod log;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod output;
 mod plugins;
-mod rehearsal;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod replay_table;
 mod run;
 mod serve;
 mod sessions;
 mod setup;
+mod start;
+#[cfg(feature = "postgres")]
+mod store;
 mod summary;
 mod terminal;
 mod tool;
@@ -39,19 +59,21 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use contexture_engine_api::{leave, show_panics_plainly, watch_exit};
-// Linked in, so that they can be named without a plugin.
+// These crates register their engines when they are linked, so no plugin is needed for them.
 use contexture_two_layer as _;
 use contexture_virtual_files as _;
 
 use error::CliError;
+use log::LogFormat;
 use terminal::ColorChoice;
 
-/// Everything went well.
+/// The exit code of a command that succeeded.
 const OK: u8 = 0;
-/// `--check`: nothing changed; `doctor`: something is wrong; `plugins build`: a build failed.
+/// The exit code of a check with a negative answer: with `--check` nothing changed, `doctor` found
+/// a problem, or a plugin did not build.
 const NEGATIVE: u8 = 1;
 
-/// Keeps long conversations inside a language model's window.
+/// Keep long conversations inside a language model's window
 #[derive(Debug, Parser)]
 #[command(name = "contexture", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
@@ -72,7 +94,6 @@ Examples:
 
 Configuration is read from $CONTEXTURE_HOME/config.yaml (by default ~/.contexture/config.yaml).";
 
-/// What every command takes.
 #[derive(Debug, clap::Args)]
 struct Global {
     /// The config file [default: $CONTEXTURE_HOME/config.yaml]
@@ -86,10 +107,10 @@ struct Global {
     /// Make no model call and use no network
     #[arg(long, global = true, help_heading = "Global options")]
     offline: bool,
-    /// Log what happens to stderr (-v: what, -vv: why, -vvv: everything)
+    /// Log to stderr (-v: what happens, -vv: why, -vvv: everything)
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     verbose: u8,
-    /// When to use colours; `auto` is on a terminal, unless NO_COLOR is set
+    /// When to use colours; `auto` means on a terminal, unless NO_COLOR is set
     #[arg(
         long,
         global = true,
@@ -105,35 +126,47 @@ struct Global {
 enum Command {
     /// Compact a conversation
     Compress(compress::CompressArgs),
-    /// Play recorded conversations through engines: what they would save, and what it would cost
+    /// Replay recorded conversations through engines: what they would save, and what it would cost
     Replay(replay::ReplayArgs),
     /// Call a tool of a session's engine, as an agent would
     Tool(tool::ToolArgs),
-    /// Serve the tools of a session's engine to clients of the Model Context Protocol
+    /// Serve the history, or the tools of a session's engine, to clients of the Model Context Protocol
     #[cfg(feature = "mcp")]
     Mcp(mcp::McpArgs),
-    /// Stand before a model's API, so that any agent gets an engine
+    /// Run the gateway: a proxy before a model's API that gives any agent an engine
     Serve(serve::ServeArgs),
     /// Run a command with a gateway before its model
     Run(run::RunArgs),
-    /// Put a conversation into an engine's store
+    /// Make an agent use Contexture, or undo that
+    Setup(setup::SetupArgs),
+    /// Answer a hook of an agent. `contexture setup` makes agents call it
+    Hook(hook::HookArgs),
+    /// Import a conversation into an engine's store, or the logs of all agents into the history
     Import(import::ImportArgs),
-    /// List, show, export, check, back up and remove what an engine keeps
+    /// Search the history: what was said in the sessions of all agents
+    Search(history::SearchArgs),
+    /// Show a message of the history with its neighbours
+    Show(history::ShowArgs),
+    /// List, show, export, check, back up and delete what an engine stores
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// Prepare and fill the database that several machines share
+    #[cfg(feature = "postgres")]
+    #[command(subcommand)]
+    Store(store::StoreAction),
     /// List the engines, show one, or find out what is wrong with them
     #[command(args_conflicts_with_subcommands = true)]
     Engines {
         /// Print the list as JSON
         #[arg(long)]
         json: bool,
-        /// Without one: list
+        /// Without a command: list
         #[command(subcommand)]
         command: Option<engines::EnginesCommand>,
     },
-    /// Choose the engine; begin, build, check, install and list plugins
+    /// Choose the engine; create, build, check, install and list plugins
     Plugins {
-        /// Without one: at a terminal choose the engine, else list
+        /// Without a command: choose the engine if at a terminal, else list
         #[command(subcommand)]
         command: Option<plugins::PluginsCommand>,
     },
@@ -145,52 +178,79 @@ enum Command {
         after_help = "Examples:\n  contexture completions bash > ~/.local/share/bash-completion/completions/contexture\n  contexture completions fish > ~/.config/fish/completions/contexture.fish"
     )]
     Completions {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
 }
 
-/// Runs the command that the program's arguments name, and says how it went: 0 done or nothing to do,
-/// 1 a check that found something (`--check`, `doctor`) or a failed build, 2 wrong usage, input or
-/// configuration, 3 an engine that failed where no other stood in, files of the home directory that cannot be
-/// used, or a result that cannot be written (a full disk), 130 stopped by Ctrl-C.
+/// Runs the command that the program's arguments name, and returns its exit code:
 ///
-/// It takes its arguments, environment and standard streams from the process and never panics on them. Stdout is
-/// the command's alone from then on: what else the process writes to it goes to stderr. Return from `main` after
-/// it: where it loaded a plugin, whose threads may hang, it ends the process two seconds later.
+/// - 0 if it succeeded or there was nothing to do,
+/// - 1 if a check found something (`--check`, `doctor`) or a build failed,
+/// - 2 if the usage, the input or the configuration is wrong,
+/// - 3 if an engine failed and no other stood in, if files of the home directory cannot be used, or
+///   if a result cannot be written (for example to a full disk),
+/// - 130 if Ctrl-C stopped it.
+///
+/// The arguments, the environment and the standard streams are those of the process, and the
+/// function never panics on them. From then on, stdout belongs to the command, and whatever else
+/// the process writes to stdout goes to stderr.
+///
+/// Return from `main` right after it. If the command loaded a plugin, whose threads may hang, the
+/// process is ended two seconds later.
 pub fn run() -> ExitCode {
     ExitCode::from(run_with(std::env::args_os()))
 }
 
-/// As [`run`], with these arguments, the program's name first: for a process that has arguments of its own. Answers
-/// the exit code.
+/// Does the same as [`run()`] with these arguments, which begin with the name of the program. Use
+/// it if the process has arguments of its own. Returns the exit code, which is also that of a usage
+/// error, instead of ending the process.
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(usage) => {
-            // Help goes to stdout; a reader that has gone away does not want the rest.
+            // Help goes to stdout. If its reader has closed the pipe, the rest is not wanted, so
+            // the error is ignored.
             let _ = usage.print();
             return u8::try_from(usage.exit_code()).unwrap_or(error::BAD_INPUT);
         }
     };
-    // Before anything of a plugin is loaded.
+    // Stdout is kept for the result before any code of a plugin can run and write to it.
     output::keep_stdout();
     watch_exit(error::ENGINE_FAILED);
     show_panics_plainly();
     let colors = cli.global.color.on(std::io::stderr().is_terminal());
-    // A gateway is observed only through its log. The log of `run` goes to a file.
-    let least = u8::from(matches!(cli.command, Command::Serve(_) | Command::Run(_)));
-    terminal::log_to_stderr(cli.global.verbose.max(least));
+    // A gateway can only be observed through its log, and that of `run` goes to a file.
+    let least = u8::from(matches!(cli.command, Command::Run(_)));
+    let format = match &cli.command {
+        Command::Serve(args) => args.log_format,
+        _ => LogFormat::Text,
+    };
+    // `serve` needs its configuration first.
+    if !matches!(cli.command, Command::Serve(_)) {
+        log::to_stderr(cli.global.verbose.max(least), format, None);
+    }
     let ended = match dispatch(&cli) {
-        // Nothing was done yet: the record is read before anything is written.
-        Err(CliError::Sessions(damage)) if setup::leave_the_record_aside(&damage) => dispatch(&cli),
+        // Without the record a conversation can still be compacted, from what the file holds. The
+        // other commands read or write the record itself: on an empty one they would report that
+        // nothing is stored, or store something that is lost. The record is read before anything
+        // is written, so nothing has been done yet and the command can be run again.
+        Err(CliError::Sessions(damage))
+            if matches!(cli.command, Command::Compress(_))
+                && start::leave_the_record_aside(&damage) =>
+        {
+            dispatch(&cli)
+        }
         ended => ended,
     };
     let code = match ended {
         Ok(code) => code,
         Err(CliError::ReaderGone) => OK,
         Err(error) => {
-            error.print(colors);
+            match format {
+                LogFormat::Text => error.print(colors),
+                LogFormat::Json => error.log(),
+            }
             error.exit_code()
         }
     };
@@ -198,7 +258,7 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     code
 }
 
-/// How long the threads and destructors of plugins have at the end of the process.
+/// How long the threads and destructors of plugins may take at the end of the process.
 const TEARDOWN: Duration = Duration::from_secs(2);
 
 fn dispatch(cli: &Cli) -> Result<u8, CliError> {
@@ -211,8 +271,14 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Mcp(args) => mcp::run(args, global),
         Command::Serve(args) => serve::run(args, global),
         Command::Run(args) => run::run(args, global),
+        Command::Setup(args) => setup::run(args, global),
+        Command::Hook(args) => hook::run(args, global),
         Command::Import(args) => import::run(args, global),
+        Command::Search(args) => history::search(args, global),
+        Command::Show(args) => history::show(args, global),
         Command::Sessions(command) => sessions::run(command, global),
+        #[cfg(feature = "postgres")]
+        Command::Store(command) => store::run(command, global),
         Command::Engines { json, command } => engines::run(command.as_ref(), *json, global),
         Command::Plugins { command } => plugins::run(command.as_ref(), global),
         Command::Config(command) => config::run(command, global),
@@ -224,3 +290,8 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         }
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

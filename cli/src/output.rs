@@ -1,4 +1,13 @@
-//! What a command writes: to stdout, or to a file that is there whole or not at all.
+//! Writes the result of a command to stdout, or to a file that is either complete or not there at
+//! all.
+//!
+//! [`keep_stdout`] runs first. It keeps stdout for the result and sends everything else that writes
+//! to it, such as a plugin, to stderr. After that, [`print()`] and its variants write to the kept
+//! stdout. A closed pipe ends the command without an error message.
+//!
+//! [`write_file`] replaces a file in one step. [`write_beside`] finds a free name beside another
+//! file, and [`replace_file`] is the building block that both other modules and this one use.
+//! Messages for people are not results and go to stderr by way of `terminal`.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -8,11 +17,11 @@ use std::sync::OnceLock;
 use crate::error::CliError;
 use crate::terminal;
 
-/// The stdout that the command was started with, where it is kept for the result.
+/// The stdout that the command was started with, if it could be kept for the result.
 static STDOUT: OnceLock<File> = OnceLock::new();
 
-/// Keeps stdout for the result: whatever else in this process writes to it, such as a plugin, writes to stderr
-/// from now on. Where that is not possible, all share it.
+/// Keeps stdout for the result. Whatever else in this process writes to stdout, such as a plugin,
+/// writes to stderr from now on. If that is not possible, all of them share stdout.
 pub(crate) fn keep_stdout() {
     #[cfg(unix)]
     {
@@ -22,18 +31,20 @@ pub(crate) fn keep_stdout() {
             return;
         };
         if rustix::stdio::dup2_stdout(std::io::stderr()).is_ok() {
-            // Set once, at the start of the command.
+            // This is called once, at the start of the command, so the value is not set yet.
             let _ = STDOUT.set(kept.into());
         }
     }
 }
 
-/// The stdout that the command was started with, for a program that it runs; none where it is the process's still.
+/// Returns the stdout that the command was started with, for a program that it runs. None if it was
+/// not kept, so that the process still has it.
 pub(crate) fn stdout() -> Option<File> {
     STDOUT.get().and_then(|stdout| stdout.try_clone().ok())
 }
 
-/// Whether the result goes to a terminal.
+/// Returns whether the result goes to a terminal. It decides on colours and on whether a large
+/// result is printed at all.
 pub(crate) fn is_terminal() -> bool {
     match STDOUT.get() {
         Some(stdout) => stdout.is_terminal(),
@@ -41,17 +52,19 @@ pub(crate) fn is_terminal() -> bool {
     }
 }
 
-/// Writes text for a person, or JSON, to stdout. Control characters are shown, in JSON as its escapes.
+/// Writes text for a person, or JSON, to stdout. Control characters are replaced by visible
+/// escapes, which in JSON are its own.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     print_bytes(terminal::visible(text).as_bytes())
 }
 
-/// Writes text for a person with colours, of which all else is [`terminal::visible`].
+/// Writes text with colours to stdout. Everything else in it must be [`terminal::visible`] already.
 pub(crate) fn print_styled(text: &str) -> Result<(), CliError> {
     print_bytes(text.as_bytes())
 }
 
-/// Writes bytes to stdout as they are.
+/// Writes bytes to stdout unchanged. Fails with [`CliError::ReaderGone`] if the reader has closed
+/// the pipe, which the command does not report as an error.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let written = match STDOUT.get() {
         Some(mut stdout) => stdout.write_all(bytes),
@@ -66,20 +79,21 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     })
 }
 
-/// Writes JSON with line breaks to stdout.
+/// Writes JSON with line breaks to stdout, for programs and people alike.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
     print(&pretty(value))
 }
 
-/// JSON with line breaks, and one at the end.
+/// Returns JSON with line breaks and a line break at its end.
 pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
-    // What is shown here has string keys alone, so it always has a JSON form.
+    // All values that are shown have text as keys, so they always have a JSON form.
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// Where a file goes that is named now and written later: a plugin may change the working directory.
+/// Returns the absolute path of a file that is named now and written later. A plugin may change the
+/// working directory in between. `-` stays as it is.
 pub(crate) fn destination(path: PathBuf) -> std::io::Result<PathBuf> {
     match path.as_os_str() == "-" {
         true => Ok(path),
@@ -87,8 +101,9 @@ pub(crate) fn destination(path: PathBuf) -> std::io::Result<PathBuf> {
     }
 }
 
-/// Writes a file by way of another beside it, so that a reader, or a crash, never meets half of it. A
-/// link stays a link, permissions stay, and what is no file (a pipe, a device) is written to directly.
+/// Writes a file by way of another one beside it, so that a reader never sees half of it, even
+/// after a crash. A link stays a link and permissions are kept. Something that is not a file, such
+/// as a pipe or a device, is written to directly.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
     let failed = |source| CliError::Write {
         path: path.to_owned(),
@@ -116,7 +131,8 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
     .map_err(failed)
 }
 
-/// Writes what came of a file beside it, whole, under a name that nothing there has. Gives that name.
+/// Writes text to a new file beside `of` and returns its path. The name is that of the file with
+/// `.compacted` and, if such a file exists already, a number.
 pub(crate) fn write_beside(of: &Path, ending: &str, text: &str) -> Result<PathBuf, CliError> {
     let stem = of.file_stem().unwrap_or_default().to_string_lossy();
     let mut path = of.with_file_name(format!("{stem}.compacted.{ending}"));
@@ -129,6 +145,8 @@ pub(crate) fn write_beside(of: &Path, ending: &str, text: &str) -> Result<PathBu
     written
         .and_then(|()| file.as_file().sync_all())
         .map_err(|source| failed(&path, source))?;
+    // The name is claimed by the final step itself, since another process may create the same name
+    // in between.
     let mut number = 1;
     loop {
         match file.persist_noclobber(&path) {
@@ -143,8 +161,9 @@ pub(crate) fn write_beside(of: &Path, ending: &str, text: &str) -> Result<PathBu
     }
 }
 
-/// Puts a file in its place whole: `fill` writes it under another name in the same folder. It has these
-/// permissions, or is its owner's alone.
+/// Replaces a file in one step. `fill` writes the content under another name in the same folder,
+/// which is then renamed. The file gets these permissions, or can be read by its owner only if
+/// there are none.
 pub(crate) fn replace_file<T>(
     target: &Path,
     permissions: Option<std::fs::Permissions>,
@@ -155,12 +174,14 @@ pub(crate) fn replace_file<T>(
     if let Some(permissions) = permissions {
         file.as_file().set_permissions(permissions)?;
     }
+    // Without this, a crash after the rename could leave an empty file.
     file.as_file().sync_all()?;
     file.persist(target).map_err(|error| error.error)?;
     Ok(filled)
 }
 
-/// A file that its owner alone may read, beside this one.
+/// Creates a file beside `path` that only its owner can read. It must be in the same folder,
+/// because a rename across file systems is not possible.
 fn hidden_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

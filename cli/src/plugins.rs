@@ -1,13 +1,23 @@
-//! `contexture plugins`: beginning, building, checking and installing them, and what there is.
+//! `contexture plugins`: creates, builds, checks, installs, removes and lists plugins.
+//!
+//! A plugin is a folder with a library and a manifest, `plugin.yaml`. [`run`] dispatches to one
+//! module for each task: `new` writes a crate, `check` plays conversations to a built plugin,
+//! `install` pins and copies one, and `picker` is the dialog that chooses an engine. Building and
+//! listing are in this file.
+//!
+//! [`build_all`] builds with the user's own cargo. If a folder has no manifest of its author, one
+//! is generated from the library, since the library knows the engine's name and settings. Scanning
+//! the plugin folders and reading manifests is left to `contexture::catalog`.
 
 mod check;
+mod dev;
 mod install;
 mod new;
 mod picker;
 mod spelled_out;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -17,23 +27,25 @@ use serde_json::Value;
 
 use crate::error::CliError;
 use crate::terminal::{self, Table};
-use crate::{Global, OK, engines, figures, output, setup};
+use crate::{Global, OK, engines, human, output, start, window};
 use contexture::catalog::{
     Catalog, FolderState, GENERATED, MANIFEST_FILE, Manifest, Plugin, PluginState, manifest_of,
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginsCommand {
-    /// Begin an engine: a crate in ./NAME that builds, passes its tests and loads
+    /// Create an engine: a crate in ./NAME that builds, passes its tests and loads
     #[command(
-        after_help = "Without --api it depends on the sources that this program was built from; where they are gone, and where \
-        VERSION is the one that this program carries, the crate holds copies of the interface and of the test kit.\n\n\
-        Examples:\n  contexture plugins new my-engine\n  contexture plugins new my-lcm --from lcm --api ~/src/contexture"
+        after_help = "Without --api the crate depends on the sources that this program was built from. If they \
+                      no longer exist, or if VERSION is the version that this program carries, the crate gets \
+                      copies of the interface and the test kit.\n\n\
+                      Examples:\n  contexture plugins new my-engine\n  contexture plugins new my-lcm --from lcm \
+                      --api ~/src/contexture"
     )]
     New {
-        /// The engine's name, which is its crate's and its folder's, too
+        /// The engine's name, which is also that of its crate and its folder
         name: String,
-        /// What to begin with
+        /// The template
         #[arg(long, value_enum, default_value_t)]
         from: new::From,
         /// A checkout of Contexture, or a version of the interface
@@ -42,7 +54,10 @@ pub(crate) enum PluginsCommand {
     },
     /// Build plugins with cargo, and put each library beside its plugin.yaml
     #[command(
-        after_help = "A library is replaced whole, so a host that runs with the old one is not disturbed.\nExits with 1 when a build fails.\n\nExamples:\n  contexture plugins build\n  contexture plugins build plugins/context_engine/lcm --debug"
+        after_help = "Replaces each library atomically, so a host that runs the old one is not disturbed.\n\
+                      Exits with 1 if a build fails.\n\n\
+                      Examples:\n  contexture plugins build\n  contexture plugins build \
+                      plugins/context_engine/lcm --debug"
     )]
     Build {
         /// Plugin folders [default: every folder with a Cargo.toml in the plugin folders]
@@ -54,45 +69,69 @@ pub(crate) enum PluginsCommand {
         #[arg(long)]
         debug: bool,
     },
-    /// Play conversations of every kind to a plugin, and show what held of all that an engine is held to
+    /// Play conversations of every kind to a plugin, and report which requirements it meets
     #[command(
-        after_help = "The plugin runs in this process, with stand-ins for the model and the network.\nExits with 1 when something did \
-        not hold.\n\nExample:\n  contexture plugins check ./my-engine"
+        after_help = "Runs the plugin in this process, or its program in others, with a simulated model and network.\n\
+                      Exits with 1 if a requirement does not hold.\n\n\
+                      Examples:\n  contexture plugins check ./my-engine\n  contexture plugins check ./my-engine \
+                      --session ~/.claude/projects/p/s.jsonl"
     )]
     Check {
         /// The plugin's folder, with its library built
         path: PathBuf,
+        /// Play this recorded conversation to it as well, request by request
+        #[arg(long = "session", value_name = "LOG")]
+        sessions: Vec<PathBuf>,
+        /// The window for recorded conversations, in tokens [default: a third of each]
+        #[arg(long, value_name = "N", value_parser = window::length, requires = "sessions")]
+        context_length: Option<u64>,
     },
-    /// Put a plugin into the plugin folder, pinned to the library that it has now
+    /// Build and install a plugin after each change, and have a running gateway use it
     #[command(
-        after_help = "Shows name, version, hash and what it asks for, and asks. None of its code is run.\n\n\
-        Example:\n  contexture plugins install ./my-engine"
+        after_help = "Watches the folder until Ctrl-C. A build that fails changes nothing. The gateway is the one at \
+                      `gateway.listen`; it\nreopens its sessions with the new library.\n\n\
+                      Examples:\n  contexture plugins dev ./my-engine\n  contexture plugins dev ./my-engine \
+                      --release"
+    )]
+    Dev {
+        /// The folder of the plugin's source
+        path: PathBuf,
+        /// Build for speed rather than fast
+        #[arg(long)]
+        release: bool,
+    },
+    /// Copy a plugin into the plugin folder and pin its current library
+    #[command(
+        after_help = "Shows the plugin's name, version, hash and requested permissions, and asks for \
+                      confirmation. Runs none of its code.\n\n\
+                      Example:\n  contexture plugins install ./my-engine"
     )]
     Install {
         /// The plugin's folder, with its library built
         path: PathBuf,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Pin a plugin that lies in a plugin folder to the library that it has now
+    /// Pin the current library of a plugin that is in a plugin folder
     #[command(
-        after_help = "A plugin that is not pinned is loaded, too, once it is named; a pinned one only with that very library.\n\n\
-        Example:\n  contexture plugins allow my-engine"
+        after_help = "A plugin without a pin is loaded once the configuration names it. A pinned plugin is \
+                      loaded only with the pinned library.\n\n\
+                      Example:\n  contexture plugins allow my-engine"
     )]
     Allow {
         /// The plugin's name
         name: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Remove a plugin from its plugin folder; what its engine kept stays
+    /// Remove a plugin from its plugin folder; what its engine stored stays
     #[command(after_help = "Example:\n  contexture plugins remove my-engine")]
     Remove {
         /// The plugin's name
         name: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -107,7 +146,8 @@ pub(crate) enum PluginsCommand {
     },
 }
 
-/// Without a command: at a terminal the choice of an engine, else the list.
+/// Runs one of the commands and returns its exit code. Without a command, it opens the dialog that
+/// chooses an engine if stdin and stderr are a terminal, and otherwise prints the list.
 pub(crate) fn run(command: Option<&PluginsCommand>, global: &Global) -> Result<u8, CliError> {
     let is_terminal = || std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let Some(command) = command else {
@@ -121,19 +161,27 @@ pub(crate) fn run(command: Option<&PluginsCommand>, global: &Global) -> Result<u
         PluginsCommand::Allow { name, yes } => install::allow(global, name, *yes),
         PluginsCommand::Remove { name, yes } => install::remove(global, name, *yes),
         PluginsCommand::New { name, from, api } => new::run(name, *from, api.as_deref()),
-        PluginsCommand::Check { path } => check::run(path, global),
+        PluginsCommand::Check {
+            path,
+            sessions,
+            context_length,
+        } => check::run(path, sessions, *context_length, global),
+        PluginsCommand::Dev { path, release } => dev::run(global, path, *release),
         PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),
         PluginsCommand::List { json } => list(global, *json),
     }
 }
 
+/// Prints the plugins with their states, and the folders that were searched. A broken plugin is no
+/// error here, because its problem is part of the output.
 fn list(global: &Global, json: bool) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let loaded = start::load_config(global)?;
     let catalog = engines::scan(&loaded)?;
     if json {
         output::print_json(&engines::plugins_json(&loaded, &catalog))?;
         return Ok(OK);
     }
+    // A table without rows would only have headings, so it is left out.
     let mut text = String::new();
     if !catalog.plugins.is_empty() {
         let mut table = Table::new(["NAME", "VERSION", "STATE", "FOLDER"]);
@@ -165,6 +213,8 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
+/// Builds the plugins in these folders one after the other, or all that come with their source if
+/// no folder is named. The first failure ends the command, so plugins after it are not built.
 fn build_all(global: &Global, paths: &[PathBuf], release: bool) -> Result<u8, CliError> {
     let manifests = match paths {
         [] => all_buildable(global, release)?,
@@ -179,9 +229,9 @@ fn build_all(global: &Global, paths: &[PathBuf], release: bool) -> Result<u8, Cl
     Ok(OK)
 }
 
-/// Every plugin in the plugin folders that comes with its source.
+/// Returns every plugin in the plugin folders that has a `Cargo.toml`. Fails if there is none.
 fn all_buildable(global: &Global, release: bool) -> Result<Vec<Manifest>, CliError> {
-    let loaded = setup::load_config(global)?;
+    let loaded = start::load_config(global)?;
     let catalog = engines::scan(&loaded)?;
     let with_source = catalog
         .plugins
@@ -206,8 +256,16 @@ fn all_buildable(global: &Global, release: bool) -> Result<Vec<Manifest>, CliErr
     Ok(manifests)
 }
 
-/// The plugin in a folder.
+/// Returns the manifest of the plugin whose source is in this folder, and writes the manifest first
+/// if the author did not. Fails if the folder has no `Cargo.toml`.
 fn buildable(path: &Path, release: bool, global: &Global) -> Result<Manifest, CliError> {
+    let folder = source_folder(path)?;
+    write_manifest(&folder, release, global)?;
+    manifest(&folder_of(&folder)?)
+}
+
+/// Returns the absolute path of the folder of a plugin's source. Fails if it has no `Cargo.toml`.
+fn source_folder(path: &Path) -> Result<PathBuf, CliError> {
     let folder = std::fs::canonicalize(path).map_err(|source| {
         CliError::usage(
             format!("there is no plugin to build in {}: {source}", path.display()),
@@ -224,11 +282,11 @@ fn buildable(path: &Path, release: bool, global: &Global) -> Result<Manifest, Cl
             "name a folder with a Cargo.toml",
         ));
     }
-    write_manifest(&folder, release, global)?;
-    manifest(&folder_of(&folder)?)
+    Ok(folder)
 }
 
-/// The plugin in a folder, as it would be found in a plugin folder.
+/// Returns the plugin in a folder, in the same form as the catalog finds it in a plugin folder.
+/// Fails if the folder has no manifest or if the folder above it cannot be read.
 fn folder_of(path: &Path) -> Result<Plugin, CliError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         CliError::usage(
@@ -242,34 +300,49 @@ fn folder_of(path: &Path) -> Result<Plugin, CliError> {
     if !folder.join(MANIFEST_FILE).is_file() {
         return Err(unreadable(&format!("it has no {MANIFEST_FILE}")));
     }
+    // The catalog only scans plugin folders, so the folder above is scanned and the plugin picked
+    // from the result.
     let beside = folder.parent().unwrap_or(&folder).to_owned();
     let found = Catalog::scan(&[beside], Vec::new()).plugins;
     let found = found.into_iter().find(|plugin| plugin.folder == folder);
     found.ok_or_else(|| unreadable(&"the folder above it cannot be read"))
 }
 
-/// Makes the manifest of the plugin in a folder from its library, unless somebody else wrote it.
+/// Generates the manifest of a plugin from its library, which is built for this. A manifest that
+/// its author wrote is left alone.
 fn write_manifest(folder: &Path, release: bool, global: &Global) -> Result<(), CliError> {
     let path = folder.join(MANIFEST_FILE);
-    let found = std::fs::read_to_string(&path);
-    if found
-        .as_ref()
-        .is_ok_and(|text| !text.starts_with(GENERATED))
+    let found = match std::fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            return Err(CliError::usage(
+                format!("{} cannot be read: {error}", path.display()),
+                "make it readable, or delete it to have it generated",
+            ));
+        }
+        Ok(found) => Some(found),
+    };
+    // Generated manifests begin with a fixed comment. Without it, the file belongs to its author,
+    // even if it is not a valid manifest.
+    if let Some(found) = &found
+        && !found.starts_with(GENERATED.as_bytes())
     {
         return Ok(());
     }
     let library = cargo_build(&folder.join("Cargo.toml"), release)?;
-    let deadline = setup::loading_deadline(global);
+    let deadline = start::loading_deadline(global);
     let manifest = manifest_of(&library, deadline).map_err(|what| CliError::Build {
         what,
-        way_out: "say `export_engine!` once in the crate".to_owned(),
+        way_out: "call `export_engine!` once in the crate".to_owned(),
     })?;
-    if found.is_ok_and(|text| text == manifest) {
+    if found.is_some_and(|found| found == manifest.as_bytes()) {
         return Ok(());
     }
     std::fs::write(&path, manifest).map_err(|source| CliError::Write { path, source })
 }
 
+/// Returns the manifest of a plugin whose library may be missing. Fails if the manifest cannot be
+/// read or is not valid.
 fn manifest(plugin: &Plugin) -> Result<Manifest, CliError> {
     match &plugin.state {
         PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
@@ -280,11 +353,13 @@ fn manifest(plugin: &Plugin) -> Result<Manifest, CliError> {
                 "the plugin in {} cannot be used: {problem}",
                 plugin.folder.display()
             ),
-            format!("mend its {MANIFEST_FILE}, then build it again"),
+            format!("fix its {MANIFEST_FILE}, then build it again"),
         )),
     }
 }
 
+/// Builds a plugin and puts the library beside its manifest. The library is replaced as a whole, so
+/// a host that has loaded the old one is not disturbed.
 fn build(manifest: &Manifest, release: bool) -> Result<(), CliError> {
     let began = Instant::now();
     let folder = manifest.path.parent().unwrap_or(&manifest.path);
@@ -298,6 +373,7 @@ fn build(manifest: &Manifest, release: bool) -> Result<(), CliError> {
     let library = folder.join(&manifest.library);
     let written = output::replace_file(&library, None, |file| {
         let mut source = std::fs::File::open(&built)?;
+        // Without these permissions, only the owner could read the new file.
         let permissions = source.metadata()?.permissions();
         let bytes = std::io::copy(&mut source, file)?;
         file.set_permissions(permissions)?;
@@ -312,22 +388,28 @@ fn build(manifest: &Manifest, release: bool) -> Result<(), CliError> {
         manifest.name,
         manifest.version,
         library.display(),
-        figures::size(bytes),
-        figures::duration(began.elapsed().as_secs_f64() * 1000.0)
+        human::size(bytes),
+        human::duration(began.elapsed().as_secs_f64() * 1000.0)
     ))?;
+    // The new library may not match the pin in the manifest. It is then not loaded, which the user
+    // should know at once.
     if let Err(problem) = manifest.verify(&library) {
         terminal::say(&format!("{}\n", terminal::warning(&problem.to_string())));
     }
     Ok(())
 }
 
-/// Builds a crate, and gives the library that cargo says it made.
+/// Builds a crate with cargo and returns the path of the library that cargo reports. Cargo's own
+/// messages go to stderr while it runs. Fails if cargo cannot be run, if the build fails, or if the
+/// crate makes no dynamic library.
 fn cargo_build(manifest: &Path, release: bool) -> Result<PathBuf, CliError> {
     let failed = |what: String, way_out: &str| CliError::Build {
         what,
         way_out: way_out.to_owned(),
     };
     let no_cargo = "install Rust with its cargo (https://rustup.rs), or set CARGO to its path";
+    // Cargo sets this variable for its subcommands. Another cargo than the user's might have
+    // another toolchain.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
     command
@@ -354,6 +436,8 @@ fn cargo_build(manifest: &Path, release: bool) -> Result<PathBuf, CliError> {
     let library = lines
         .into_iter()
         .flat_map(BufRead::lines)
+        // Reading to the end of the pipe is necessary, since cargo would block if nobody read its
+        // messages.
         .map_while(Result::ok)
         .filter_map(|line| library_of(&serde_json::from_str(&line).ok()?, manifest))
         .last();
@@ -361,23 +445,22 @@ fn cargo_build(manifest: &Path, release: bool) -> Result<PathBuf, CliError> {
     if !status.success() {
         return Err(failed(
             format!("{} does not build", manifest.display()),
-            "cargo says why, above",
+            "see the output of cargo above",
         ));
     }
     library.ok_or_else(|| {
         failed(
-            format!(
-                "{} builds no library that can be loaded",
-                manifest.display()
-            ),
-            "add `[lib]` with `crate-type = [\"cdylib\"]` to it",
+            format!("{} does not build a loadable library", manifest.display()),
+            "add `[lib]` with `crate-type = [\"cdylib\"]` to its Cargo.toml",
         )
     })
 }
 
-/// The library that a message of cargo's says was made of the crate with this manifest.
+/// Returns the dynamic library that a message of cargo reports for the crate with this manifest.
+/// None if the message is about something else, such as a dependency.
 fn library_of(message: &Value, manifest: &Path) -> Option<PathBuf> {
     let is_artifact = message.get("reason")? == "compiler-artifact";
+    // Dependencies may be dynamic libraries as well, so the package has to be compared.
     let is_ours = Path::new(message.get("manifest_path")?.as_str()?) == manifest;
     let kinds = message.get("target")?.get("crate_types")?.as_array()?;
     if !is_artifact || !is_ours || !kinds.iter().any(|kind| kind == "cdylib") {

@@ -1,5 +1,14 @@
-//! `contexture replay`: what engines would have made of recorded conversations, and what it would have
-//! cost.
+//! `contexture replay`: plays recorded conversations through engines and reports what they would
+//! have cost.
+//!
+//! [`run`] reads the recordings, plays each one turn by turn through each engine, and prints a
+//! table. The answers are those of the recording, so no agent's model is called. Rows without an
+//! engine are for comparison: what the log recorded, what it would have been without an engine, and
+//! what the provider's own means would have made of it.
+//!
+//! Every engine works on a stage of its own, a temporary home, so nothing is left in its store.
+//! Playing and counting is the task of `contexture::replay`, the table that of `replay_table`, and
+//! [`advise`] tries out settings.
 
 mod advise;
 
@@ -8,19 +17,19 @@ use std::path::PathBuf;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
 use crate::error::{CliError, ENGINE_FAILED, Lines};
-use crate::figures::grouped;
+use crate::human::grouped;
 use crate::terminal::{self, Progress};
-use crate::{Global, OK, input, output, replay_table, setup, window};
+use crate::{Global, OK, input, output, replay_table, start, window};
 use contexture::config::{Loaded, OnFailure};
 use contexture::formats::Format;
 use contexture::prompt_cache::{CacheTtl, Ttl};
 use contexture::replay::{
-    CONTEXT_EDITING, ConversationReport, Played, Prices, Recording, Report, Row, Stage, UNCACHED,
-    play, recorded, with_context_editing, without_engine, without_markers,
+    CONTEXT_EDITING, ConversationReport, Prices, Recording, Report, Row, TempHome, UNCACHED, play,
+    recorded, with_context_editing, without_engine, without_markers,
 };
 use contexture::session::SessionError;
 
-/// Warnings that are shown of one engine.
+/// The most warnings of one engine that are printed. The report has them all.
 const SHOWN_WARNINGS: usize = 3;
 
 #[derive(Debug, clap::Args)]
@@ -31,16 +40,11 @@ Examples:
   contexture replay s.jsonl --price-in 5 --price-cached 0.5 --price-write 6.25 --report replay.json
   contexture replay ~/.claude/projects/p/*.jsonl --advise
 
-Each conversation is played turn by turn through each engine: before every answer of the recording, \
-the engine sees what is new and compacts where it wants to, and the prompt is counted as it would have \
-been sent. The answers are those of the recording; no model is asked for them. Engines work in a \
-temporary directory, so nothing is left in their stores.
+Each conversation is played turn by turn through each engine. Before every recorded answer the engine sees the new messages and compacts if it wants to, and the prompt is counted as it would have been sent. The answers are the recorded ones; no model is called for them. Engines work in a temporary directory, so their stores do not change.
 
-Where the configured engine fails, the row says in how many requests, and what stands in is what \
-context.on_failure says. Nothing stands in for an engine that is named with --engine.
+If the configured engine fails, its row says in how many requests, and context.on_failure decides what replaces it. Nothing replaces an engine that is named with --engine.
 
-Exit codes: 0 played, 2 wrong usage, input or configuration, 3 an engine failed and no other may stand \
-in.")]
+Exit codes: 0 played, 2 wrong usage, input or configuration, 3 an engine failed and no other may replace it.")]
 pub(crate) struct ReplayArgs {
     /// Recorded conversations: session logs, request bodies, JSON lines; `-` is stdin
     #[arg(required = true, value_name = "INPUT")]
@@ -51,23 +55,24 @@ pub(crate) struct ReplayArgs {
     /// The model's whole window, in tokens: 128000, 64k, 1M
     #[arg(long, value_name = "N", value_parser = window::length, help_heading = "What to do")]
     context_length: Option<u64>,
-    /// The agent's model, which decides on the window and how tokens are counted
+    /// The agent's model, which decides on the window and on how tokens are counted
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
     model: Option<String>,
-    /// What a million prompt tokens cost, in US dollars [default: 3]
+    /// The price of a million prompt tokens, in US dollars [default: 3]
     #[arg(long, value_name = "USD", help_heading = "Costs")]
     price_in: Option<f64>,
-    /// What a million tokens read from the prompt cache cost [default: a tenth of --price-in]
+    /// The price of a million tokens read from the prompt cache [default: a tenth of --price-in]
     #[arg(long, value_name = "USD", help_heading = "Costs")]
     price_cached: Option<f64>,
-    /// What a million tokens written to the prompt cache cost [default: without any price given 3.75, or
-    /// 6 for an hour; else --price-in]
+    /// The price of a million tokens written to the prompt cache [default: 3.75 or, for an hour, 6
+    /// if no price is given; otherwise --price-in]
     #[arg(long, value_name = "USD", help_heading = "Costs")]
     price_write: Option<f64>,
-    /// How long the prompt cache keeps what is not used [default: prompt_caching.cache_ttl]
+    /// How long the prompt cache keeps unused entries [default: prompt_caching.cache_ttl]
     #[arg(long, value_name = "TTL", value_parser = ttl_parser(), help_heading = "Costs")]
     cache_ttl: Option<CacheTtl>,
-    /// Name the settings that would have been cheapest for these conversations, in place of the table
+    /// Print the settings that would have been cheapest for these conversations, in place of the
+    /// table
     #[arg(long, help_heading = "Costs", conflicts_with = "report")]
     advise: bool,
     /// The format of the inputs [default: detected]
@@ -76,7 +81,8 @@ pub(crate) struct ReplayArgs {
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
-    /// Write all figures, of each conversation too, to FILE as JSON; `-` prints them in place of the table
+    /// Write all figures, including those of each conversation, to FILE as JSON; `-` prints them in
+    /// place of the table
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
 }
@@ -93,22 +99,29 @@ fn ttl_parser() -> impl TypedValueParser<Value = CacheTtl> {
     })
 }
 
-/// A recording, and where it came from.
-struct Input {
+/// A recording with the name and number under which the report lists it.
+struct NamedRecording {
     name: String,
     number: usize,
     recording: Recording,
 }
 
+/// Runs the command and returns its exit code: 3 if an engine failed that was named with
+/// `--engine`, otherwise 0.
+///
+/// # Errors
+/// Fails if an input cannot be read, a price is wrong, or an engine cannot be opened.
 pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
-    let mut loaded = setup::load_config(global)?;
+    let mut loaded = start::load_config(global)?;
     if !args.engines.is_empty() {
-        // What is named on the command line is what is measured, and nothing in its place.
+        // A user who names an engine wants its own figures. If it fails, the conversation is sent
+        // unchanged, so that no other engine improves them.
         loaded.config.context.on_failure = OnFailure::Passthrough;
     }
     let ttl = args
         .cache_ttl
         .unwrap_or(loaded.config.prompt_caching.cache_ttl);
+    // The engines read the lifetime from the configuration, so the option has to be stored there.
     loaded.config.prompt_caching.cache_ttl = ttl;
     let prices = prices(args, ttl)?;
     let inputs = read_all(args, &loaded)?;
@@ -119,7 +132,8 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
         .iter()
         .map(|input| input.recording.requests().len())
         .sum();
-    // One stage for each: what an engine learns of a user's sessions, it learns from those that it played.
+    // Each engine has its own stage. It learns only from the conversations that it plays, not from
+    // what another engine's stage has seen.
     let engines = engines(args)
         .into_iter()
         .map(|engine| Ok((engine, stage(args, global, loaded.clone())?)))
@@ -132,12 +146,18 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
             for (engine, stage) in &engines {
                 let step = &mut || progress.step();
                 let played = play(&input.recording, stage, *engine, step).map_err(failed)?;
-                rows.push(engine_row(played, &prices));
+                rows.push(Row::of_played(played, &prices));
             }
+            // Only Claude models have prompt cache markers and context editing.
             if input.recording.agent().model.contains("claude") {
                 rows.extend(provider_rows(&input.recording, ttl.at_first(), &prices));
             }
-            Ok(conversation_report(input, rows))
+            Ok(ConversationReport::new(
+                &input.name,
+                input.number,
+                &input.recording,
+                rows,
+            ))
         })
         .collect::<Result<Vec<_>, CliError>>()?;
     drop(progress);
@@ -159,7 +179,8 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
     })
 }
 
-/// The prices given, for a cache of this lifetime.
+/// Returns the prices that were given on the command line, completed for a cache of this lifetime.
+/// Fails if a price is negative or not a number.
 fn prices(args: &ReplayArgs, ttl: CacheTtl) -> Result<Prices, CliError> {
     Prices::given(
         args.price_in,
@@ -167,9 +188,10 @@ fn prices(args: &ReplayArgs, ttl: CacheTtl) -> Result<Prices, CliError> {
         args.price_write,
         ttl.at_first(),
     )
-    .map_err(|error| CliError::usage("a price cannot be used", error.to_string()))
+    .map_err(|error| CliError::usage("a price is not valid", error.to_string()))
 }
 
+/// Prints the first few warnings of each engine, and how many more there are.
 fn show_warnings(report: &Report) {
     for row in &report.totals {
         for warning in row.warnings.iter().take(SHOWN_WARNINGS) {
@@ -178,7 +200,7 @@ fn show_warnings(report: &Report) {
         let more = row.warnings.len().saturating_sub(SHOWN_WARNINGS);
         if more > 0 {
             warn(&format!(
-                "{}: and {} more; --report has them all",
+                "{}: and {} more; --report lists them all",
                 row.engine,
                 grouped(more as u64)
             ));
@@ -186,10 +208,12 @@ fn show_warnings(report: &Report) {
     }
 }
 
-/// The engines to play through, each once, as named or as configured.
+/// Returns the engines to play through, each once. None stands for the configured engine and is
+/// returned if no engine is named.
 fn engines(args: &ReplayArgs) -> Vec<Option<&str>> {
     let mut named: Vec<Option<&str>> = Vec::new();
     for engine in &args.engines {
+        // An engine named twice would be played twice and give the same row.
         if !named.contains(&Some(engine)) {
             named.push(Some(engine));
         }
@@ -200,7 +224,9 @@ fn engines(args: &ReplayArgs) -> Vec<Option<&str>> {
     named
 }
 
-fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> {
+/// Reads all inputs and chooses a window for each conversation. Notes and warnings are printed
+/// once, even if they apply to many conversations.
+fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<NamedRecording>, CliError> {
     let mut inputs = Vec::new();
     let mut notes: Vec<String> = Vec::new();
     for path in &args.inputs {
@@ -223,7 +249,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
             if let Some(note) = calibrated(&recording) {
                 terminal::say(&format!("note: {}: {note}\n", read.name));
             }
-            inputs.push(Input {
+            inputs.push(NamedRecording {
                 name: read.name.clone(),
                 number: at + 1,
                 recording,
@@ -233,23 +259,26 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
     Ok(inputs)
 }
 
-/// A note on how far the counts were from what the log recorded, if the difference is large.
+/// Returns a note on how far the counted tokens are from what the log recorded. None if the
+/// difference is less than a percent. All counts are scaled by it.
 fn calibrated(recording: &Recording) -> Option<String> {
     let scale = recording.scale();
     let by = format!("{scale:.2}");
     (by != "1.00").then(|| {
         format!(
-            "the prompts that the log recorded grew by {by} tokens for each one counted, and began with {} that the \
-             log does not show; all counts are scaled to that",
+            "the recorded prompts grew by {by} tokens for each counted token, and began with {} tokens that the \
+             log does not show; all counts are scaled accordingly",
             grouped(recording.unseen_tokens())
         )
     })
 }
 
-fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<Stage, CliError> {
-    let client = setup::model_client(&loaded.config, global.offline, args.model.as_deref())?;
-    let stage = Stage::new(setup::patient(loaded), client).map_err(CliError::Stage)?;
-    setup::check_settings(stage.engines())?;
+/// Makes a stage, a temporary home with the engines of a configuration. Fails if a setting of any
+/// engine is wrong, since a run may take long.
+fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<TempHome, CliError> {
+    let client = start::model_client(&loaded.config, global.offline, args.model.as_deref())?;
+    let stage = TempHome::new(start::patient(loaded), client).map_err(CliError::TempHome)?;
+    start::check_settings(stage.engines())?;
     Ok(stage)
 }
 
@@ -267,7 +296,8 @@ fn failed(error: SessionError) -> CliError {
     }
 }
 
-/// What the log recorded, where it did, and what it would have been without an engine.
+/// Returns the row that the log itself recorded, if it did, and the row for no engine at all. They
+/// are what engines are compared with.
 fn plain_rows(recording: &Recording, ttl: Ttl, prices: &Prices) -> Vec<Row> {
     let log = recorded(recording);
     let none = without_engine(recording, ttl);
@@ -277,38 +307,12 @@ fn plain_rows(recording: &Recording, ttl: Ttl, prices: &Prices) -> Vec<Row> {
         .collect()
 }
 
-/// What the provider of Claude models would have made of it itself.
+/// Returns the rows for the provider's own means: without markers for the prompt cache, and with
+/// the provider's context editing.
 fn provider_rows(recording: &Recording, ttl: Ttl, prices: &Prices) -> [Row; 2] {
     let row = |name, prompts| Row::new(name, None, prompts, None, prices);
     [
         row(UNCACHED, without_markers(recording)),
         row(CONTEXT_EDITING, with_context_editing(recording, ttl)),
     ]
-}
-
-fn engine_row(played: Played, prices: &Prices) -> Row {
-    let mut row = Row::new(
-        played.engine,
-        Some(played.source),
-        played.prompts,
-        Some(played.work),
-        prices,
-    );
-    row.warnings = played.warnings;
-    row
-}
-
-fn conversation_report(input: &Input, rows: Vec<Row>) -> ConversationReport {
-    let recording = &input.recording;
-    ConversationReport {
-        input: input.name.clone(),
-        number: input.number,
-        messages: recording.conversation().messages().len(),
-        requests: recording.requests().len(),
-        model: recording.agent().model.clone(),
-        context_length: recording.agent().context_length,
-        unseen_tokens: recording.unseen_tokens(),
-        scale: recording.scale(),
-        rows,
-    }
 }

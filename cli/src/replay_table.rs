@@ -1,13 +1,21 @@
 //! The table that `contexture replay` prints.
+//!
+//! [`render`] builds the whole text from a [`Report`]: a heading that says what was played, a table
+//! with a row for each engine, a table of where the money went, a table of single compactions if
+//! there are few, and notes that explain the figures. A note appears only if the report has the
+//! figures that it explains.
+//!
+//! The module formats and adds up, but computes no costs. Costs and shares come from
+//! `contexture::replay`. The table fits into 100 columns, and a test pins its exact layout.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::figures::{counted, duration, grouped};
+use crate::human::{counted, duration, grouped};
 use contexture::prompt_cache::CacheTtl;
 use contexture::replay::{CONTEXT_EDITING, ConversationReport, Prices, Report, Row, UNCACHED};
 
-/// The columns, each with the two lines of its heading.
+/// The columns of the main table, each with the two lines of its heading.
 const COLUMNS: [[&str; 2]; 11] = [
     ["", "engine"],
     ["compac-", "tions"],
@@ -45,11 +53,11 @@ const COMPACTIONS: [[&str; 2]; 6] = [
     ["saved until", "the next one"],
 ];
 
-/// Compactions of one engine that are shown one by one.
+/// The most compactions of one engine that are listed one by one.
 const SHOWN_COMPACTIONS: usize = 12;
 
-/// The totals as a table, with a line above that says what was played, where the money went, what each compaction
-/// cost, and a few lines below that say what the figures mean.
+/// Renders a report as text: a heading, the totals as a table, where the money went, what each
+/// compaction cost, and a few lines that explain the figures. Tables without rows are left out.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}\n\n", heading(&report.conversations));
     let rows: Vec<_> = report.totals.iter().map(cells).collect();
@@ -72,7 +80,8 @@ pub(crate) fn render(report: &Report) -> String {
     text
 }
 
-/// Appends a table: the first column to the left, the others to the right.
+/// Appends a table with a heading of two lines. The first column is aligned to the left and the
+/// others, which have numbers, to the right. Each column is as wide as its widest cell.
 pub(crate) fn table<const N: usize>(
     text: &mut String,
     columns: &[[&str; 2]; N],
@@ -102,7 +111,10 @@ pub(crate) fn table<const N: usize>(
     }
 }
 
+/// Returns a row of the table of costs. None if the row has no shares, as the log's own figures do
+/// not. Engines alone have compactions, so other rows have dashes there.
 fn share_cells(row: &Row) -> Option<[String; SHARES.len()]> {
+    // A row whose cost cannot be split into shares would only have dashes here.
     let shares = row.shares?;
     let costs = || row.work.iter().flat_map(|work| &work.costs);
     let of_work = |sum: f64| {
@@ -123,6 +135,8 @@ fn share_cells(row: &Row) -> Option<[String; SHARES.len()]> {
     ])
 }
 
+/// Returns the rows of the table of compactions for one engine. Empty if there are too many to
+/// list.
 fn compaction_cells(row: &Row) -> Vec<[String; COMPACTIONS.len()]> {
     let costs = row.work.iter().flat_map(|work| &work.costs);
     let cells = costs.map(|one| {
@@ -131,6 +145,8 @@ fn compaction_cells(row: &Row) -> Vec<[String; COMPACTIONS.len()]> {
             grouped(one.request),
             grouped(one.tokens_before),
             grouped(one.tokens_after),
+            // After a cache miss the whole prompt is written anyway, so the compaction itself cost
+            // nothing.
             match one.cache_was_cold {
                 true => "cache cold".to_owned(),
                 false => dollars(one.cost_usd),
@@ -139,12 +155,14 @@ fn compaction_cells(row: &Row) -> Vec<[String; COMPACTIONS.len()]> {
         ]
     });
     let cells: Vec<_> = cells.collect();
+    // A list of dozens of compactions would hide the totals, and the JSON report has them all.
     match cells.len() > SHOWN_COMPACTIONS {
         true => Vec::new(),
         false => cells,
     }
 }
 
+/// Returns the first line: the numbers of requests, conversations and messages, and the windows.
 fn heading(conversations: &[ConversationReport]) -> String {
     let messages: usize = conversations.iter().map(|one| one.messages).sum();
     let requests: usize = conversations.iter().map(|one| one.requests).sum();
@@ -157,7 +175,8 @@ fn heading(conversations: &[ConversationReport]) -> String {
     )
 }
 
-/// `window of 100,000 tokens (gpt-5)`.
+/// Returns the windows and models in words, such as `window of 100,000 tokens (gpt-5)`. Several
+/// windows become a range, several models a number.
 fn windows(conversations: &[ConversationReport]) -> String {
     let sizes: BTreeSet<u64> = conversations.iter().map(|one| one.context_length).collect();
     let models: BTreeSet<&str> = conversations.iter().map(|one| one.model.as_str()).collect();
@@ -179,6 +198,8 @@ fn windows(conversations: &[ConversationReport]) -> String {
     }
 }
 
+/// Returns a row of the main table. A dash stands for a figure that does not exist without an
+/// engine.
 fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let prompts = &row.prompts;
     let work = row.work.as_ref();
@@ -201,7 +222,8 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// An amount of money: cents, and for less than a dollar hundredths of cents.
+/// Returns an amount of money in US dollars: with cents, or below a dollar with hundredths of
+/// cents, since a single conversation often costs less than a cent.
 pub(crate) fn dollars(amount: f64) -> String {
     if amount < 1.0 {
         return format!("${amount:.4}");
@@ -210,7 +232,8 @@ pub(crate) fn dollars(amount: f64) -> String {
     format!("${}.{:02}", grouped(cents / 100), cents % 100)
 }
 
-/// What the figures mean.
+/// Returns the lines that explain the figures. Each appears only if the figures that it explains
+/// are in the report.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = vec![prices(&report.prices, report.cache_ttl)];
     let is_recorded = |row: &&Row| row.engine == "recorded" && row.source.is_none();
@@ -225,7 +248,9 @@ fn notes(report: &Report) -> Vec<String> {
         };
         notes.push(format!("recorded: the log's own usage{of}."));
     }
-    notes.push("none: the recording without an engine, whether it fits or not.".to_owned());
+    notes.push(
+        "none: the recording without an engine, even if it does not fit the window.".to_owned(),
+    );
     if report.totals.iter().any(|row| row.engine == UNCACHED) {
         notes.push(format!(
             "{UNCACHED}: the same without markers for the prompt cache. {CONTEXT_EDITING}: the same with the provider's own\n\
@@ -235,15 +260,16 @@ fn notes(report: &Report) -> Vec<String> {
     let work = || report.totals.iter().filter_map(|row| row.work.as_ref());
     if work().any(|work| !work.costs.is_empty()) {
         notes.push(
-            "compactions: what they had written anew costs, what they took out of later prompts saves. Where the cache\n\
-             had forgotten the prompt, all of it was to be written in any case."
+            "compactions: writing the prompt to the cache again costs, and the tokens removed from later prompts \
+             save.\n\
+             If the cache had expired, the whole prompt had to be written in any case."
                 .to_owned(),
         );
     }
     if work().any(|work| work.costs.len() > SHOWN_COMPACTIONS) {
         notes.push(format!(
-            "compactions of an engine that made more than {SHOWN_COMPACTIONS} are not shown one by one; --report has \
-             them all."
+            "compactions of an engine that made more than {SHOWN_COMPACTIONS} are not shown one by one; --report \
+             lists them all."
         ));
     }
     if report.totals.iter().any(|row| row.prompts.overflows > 0) {
@@ -252,8 +278,9 @@ fn notes(report: &Report) -> Vec<String> {
     }
     if report.totals.iter().any(|row| row.failures() > 0) {
         notes.push(
-            "! failed: requests in which the engine failed or broke the contract. What was sent then is what stood in\n\
-             for it, or nothing did, so the row's figures are no measure of the engine."
+            "! failed: requests in which the engine failed or broke the contract. They were sent as the fallback \
+             made\n\
+             them, or unchanged, so the row does not measure the engine."
                 .to_owned(),
         );
     }
@@ -266,13 +293,15 @@ fn notes(report: &Report) -> Vec<String> {
             false => format!("{} to {}", grouped(least), grouped(most)),
         };
         notes.push(format!(
-            "prompts: all but the recorded are counted, with {range} tokens of system prompt and tools that\n\
-             the log does not show, as its first reported prompt tells."
+            "prompts: all rows but `recorded` are counted, with {range} tokens of system prompt and tools that\n\
+             the log does not show but its first reported prompt contains."
         ));
     }
     notes
 }
 
+/// Returns the note about prices and the lifetime of the cache. It says so if the prices are the
+/// list prices of Claude Sonnet.
 fn prices(prices: &Prices, ttl: CacheTtl) -> String {
     let whose = if *prices == Prices::sonnet(ttl.at_first()) {
         " (list prices of Claude Sonnet)"
@@ -282,10 +311,10 @@ fn prices(prices: &Prices, ttl: CacheTtl) -> String {
     let lifetime = match ttl {
         CacheTtl::FiveMinutes => "5 minutes",
         CacheTtl::OneHour => "an hour",
-        CacheTtl::Auto => "5 minutes or,\nwhere pauses make that cheaper, an hour",
+        CacheTtl::Auto => "5 minutes or,\nif pauses make that cheaper, an hour",
     };
     let price = |price: f64| {
-        // Cents, unless the price has more than those.
+        // A price has cents, unless it has more digits than those.
         let cents = format!("{price:.2}");
         let exact = price.to_string();
         if exact.len() > cents.len() {
@@ -296,8 +325,8 @@ fn prices(prices: &Prices, ttl: CacheTtl) -> String {
     };
     format!(
         "cost: of the prompts, at ${} a million tokens, ${} read from the prompt cache, ${} written\n\
-         to it{whose}. The cache forgets what was not used for {lifetime}.\n\
-         Answers and an engine's own model calls are not in it.",
+         to it{whose}. The cache expires after {lifetime} without use.\n\
+         Answers and the engines' own model calls are not included.",
         price(prices.input),
         price(prices.cached),
         price(prices.write),
@@ -371,8 +400,8 @@ none              –      –      7    200,000    100,000    4,000,000  75.0 %
 compressor       12     14      0     20,000     10,000      400,000  75.0 %  $0.4650    1.5 s  31 ms
 
 cost: of the prompts, at $3.00 a million tokens, $0.30 read from the prompt cache, $3.75 written
-to it (list prices of Claude Sonnet). The cache forgets what was not used for 5 minutes.
-Answers and an engine's own model calls are not in it.
+to it (list prices of Claude Sonnet). The cache expires after 5 minutes without use.
+Answers and the engines' own model calls are not included.
 ";
         assert!(text.starts_with(expected), "{text}");
         assert!(

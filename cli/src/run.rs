@@ -1,7 +1,13 @@
-//! `contexture run`: runs a command with a gateway of its own in front of the model.
+//! `contexture run`: runs a command with a gateway of its own in front of its model.
 //!
-//! The command has the terminal to itself while it runs. One line is printed before it and one after it, and log output
-//! meanwhile goes to a file. [`agents`] knows how each agent takes an address, and what to do if one ignored it.
+//! The gateway listens on a free port for as long as the command runs. The command is told its
+//! address, and it has the terminal to itself: one line is printed before it and one after it, and
+//! log output in between goes to a file.
+//!
+//! Read [`run_beside`] first. It opens the gateway, starts the command, waits for its end and stops
+//! the gateway. [`OwnStderr`] keeps the log away from the terminal. How each agent takes an
+//! address, and what to do if one ignored it, is the task of [`agents`]. The gateway itself is in
+//! the crate `contexture_gateway`.
 
 mod agents;
 
@@ -18,9 +24,10 @@ use contexture_gateway::{Gateway, Totals};
 use tokio::signal::ctrl_c;
 
 use crate::error::CliError;
-use crate::figures::counted;
+use crate::human::counted;
 use crate::interrupt::INTERRUPTED;
-use crate::{Global, output, serve, setup, terminal};
+use crate::{Global, output, serve, start, terminal};
+pub(crate) use agents::is_login;
 use agents::{Addresses, Agent};
 
 #[derive(Debug, clap::Args)]
@@ -30,13 +37,9 @@ Examples:
   contexture run -- codex exec \"fix the test\"
   contexture run -- aider --model sonnet
 
-The gateway listens on a free port of this machine for as long as the command runs. Known agents (claude, codex, aider, \
-opencode, hermes) are told of it in their own way, others by OPENAI_BASE_URL and ANTHROPIC_BASE_URL. If one of these is \
-set already, requests go on to the address that it names, unless the configuration names another. If the configuration \
-names a key (`upstream.*.api_key_env`), the command gets the gateway's token in place of it. What is logged goes to \
-logs/run.log in the home directory.
+The gateway listens on a free port of this machine for as long as the command runs. Known agents (claude, codex, aider, opencode, hermes) are configured in their own way, others through OPENAI_BASE_URL and ANTHROPIC_BASE_URL. If one of these variables is already set, requests are forwarded to the address that it names, unless the configuration names another. If the configuration names a key (`upstream.*.api_key_env`), the command gets the gateway's token instead of the key. The log is written to logs/run.log in the home directory.
 
-Exit code: that of the command, 128 and the signal's number if one ended it; 2 wrong usage or configuration.")]
+Exit code: the command's own, or 128 plus the signal number if a signal ended it; 2 wrong usage or configuration.")]
 pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(
@@ -48,20 +51,27 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// What a shell says of a command that it cannot run.
+/// The exit code that a shell gives to a command that it cannot run.
 const NOT_RUN: u8 = 127;
-/// A shell adds this to the number of the signal that ended a command.
+/// What a shell adds to the number of the signal that ended a command.
 const SIGNALLED: i32 = 128;
-/// How long answers in progress may take to end after the command has ended.
+/// How long answers in progress may take after the command has ended.
 const AFTER: Duration = Duration::from_secs(2);
-/// A log larger than this is rotated. One old log is kept.
+/// The size in bytes from which a log is rotated. One old log is kept.
 const LARGEST_LOG: u64 = 8 << 20;
 
+/// Runs the command and returns its exit code. The last lines are printed after stderr is restored,
+/// so that they do not end up in the log.
+///
+/// # Errors
+/// Fails if the configuration cannot be used, an address is wrong, the gateway cannot listen, or
+/// the command cannot be started.
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
-    let loaded = setup::read_config(global).map_err(CliError::config)?;
+    let loaded = start::read_config(global).map_err(CliError::config)?;
     let agent = Agent::of(&args.command);
     let env = |name: &str| std::env::var(name).ok();
     let addresses = Addresses::of(&loaded.config.upstream, &agent, &env)?;
+    // Stderr is redirected before the gateway opens, since opening may log warnings already.
     let own = OwnStderr::keep(&loaded.home);
     let ran = run_beside(args, global, &loaded, (&agent, &addresses), &own);
     own.give_back();
@@ -72,12 +82,14 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
     Ok(code)
 }
 
+/// The result of a command that was started.
 struct Ran {
     code: u8,
-    /// The lines to print at the end.
     last: Vec<String>,
 }
 
+/// Opens the gateway, runs the command beside it and stops the gateway afterwards. Problems of the
+/// gateway are reported before the command starts.
 fn run_beside(
     args: &RunArgs,
     global: &Global,
@@ -87,7 +99,7 @@ fn run_beside(
 ) -> Result<Ran, CliError> {
     let runtime = serve::runtime()?;
     runtime.block_on(async {
-        let gateway = serve::open_before(global, Some("127.0.0.1:0"), addresses.urls()).await?;
+        let gateway = serve::open_for_command(global, addresses.urls()).await?;
         let base = format!("http://{}", gateway.address());
         let mut command = agent.told(&args.command, &base, addresses, &gateway);
         own.say(&own.warnings());
@@ -105,7 +117,7 @@ fn run_beside(
         if let Some(handle) = &handle {
             handle.stop();
         }
-        // Nobody reads the remaining answers, and the user may not want to wait for them.
+        // Nobody reads the remaining answers, so the wait is short. Ctrl-C ends it at once.
         tokio::select! {
             _ = tokio::time::timeout(AFTER, serving) => {}
             _ = ctrl_c() => {}
@@ -119,11 +131,12 @@ fn run_beside(
     })
 }
 
-/// Runs the command to its end. Returns the exit code that a shell would give it.
+/// Runs the command to its end and returns the exit code that a shell would give it. Without a
+/// terminal, a second Ctrl-C kills the command.
 async fn watch(mut command: tokio::process::Command) -> std::io::Result<u8> {
     let mut child = command.spawn()?;
-    // At a terminal, Ctrl-C goes to both processes, and the command decides what to do. Elsewhere it goes to this
-    // process alone.
+    // At a terminal, Ctrl-C goes to both processes, and the command decides what to do. Elsewhere
+    // it goes to this process alone, which kills the command at the second press.
     let at_terminal = std::io::stdin().is_terminal();
     let mut presses = 0;
     loop {
@@ -144,6 +157,8 @@ async fn watch(mut command: tokio::process::Command) -> std::io::Result<u8> {
     }
 }
 
+/// Returns the exit code that a shell would give: the command's own, or 128 and the number of the
+/// signal that ended it.
 fn code_of(status: ExitStatus) -> u8 {
     #[cfg(unix)]
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
@@ -156,11 +171,13 @@ fn code_of(status: ExitStatus) -> u8 {
         .unwrap_or(NOT_RUN)
 }
 
+/// Returns the line that is printed before the command: the gateway's address, the engine, the
+/// window, and whatever the user should know about the upstreams.
 fn first_line(gateway: &Gateway, loaded: &Loaded, agent: &Agent, addresses: &Addresses) -> String {
     let config = &loaded.config;
     let window = match config.model.context_length {
         Some(tokens) => format!("window {}", counted(tokens, "token")),
-        None => "window by the model's name".to_owned(),
+        None => "window according to the model's name".to_owned(),
     };
     let mut line = format!(
         "contexture: http://{}/ shows what happens; engine {}, {window}",
@@ -178,15 +195,16 @@ fn first_line(gateway: &Gateway, loaded: &Loaded, agent: &Agent, addresses: &Add
     line
 }
 
+/// Returns the lines that are printed after the command: how many requests were managed and what
+/// was saved, or what to do if the command did not use the gateway.
 fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded) -> Vec<String> {
     if totals.requests + totals.others == 0 {
-        let listen = &loaded.config.gateway.listen;
         return vec![
             format!(
-                "contexture: no request came: {} did not use the gateway's address, and its model was asked without it",
+                "contexture: no request arrived: {} did not use the gateway's address and called its model directly",
                 agent.name
             ),
-            format!("contexture: {}", agent.hint(listen)),
+            format!("contexture: {}", agent.hint(&loaded.config.gateway.url())),
         ];
     }
     let mut line = format!("contexture: {} managed", counted(totals.managed, "request"));
@@ -201,10 +219,11 @@ fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded) -> Vec<String> {
     vec![line]
 }
 
-/// The original stderr for the command. Everything that this process writes to stderr, such as its log and the output
-/// of plugins, goes to a file instead.
+/// The original stderr, kept for the command and for the lines that `run` prints. Everything else
+/// that this process writes to stderr, such as its log and the output of plugins, goes to a file.
 struct OwnStderr {
-    /// `None` if redirecting was not possible. Everything then shares stderr.
+    /// The original stderr, the path of the log, and the log's length at the start. `None` if
+    /// redirecting was not possible, so that everything shares stderr.
     #[cfg_attr(not(unix), allow(dead_code))]
     kept: Option<(File, PathBuf, u64)>,
 }
@@ -224,7 +243,7 @@ impl OwnStderr {
         Self { kept: None }
     }
 
-    /// Restores stderr.
+    /// Restores stderr. After this, messages go to the terminal again.
     fn give_back(&self) {
         #[cfg(unix)]
         if let Some((stderr, ..)) = &self.kept {
@@ -232,6 +251,7 @@ impl OwnStderr {
         }
     }
 
+    /// Writes text to the original stderr, with secrets masked and control characters shown.
     fn say(&self, text: &str) {
         use std::io::Write;
 
@@ -244,6 +264,7 @@ impl OwnStderr {
         }
     }
 
+    /// Returns the original stderr for the command, so that its own messages stay on the terminal.
     fn for_command(&self) -> Stdio {
         let kept = self
             .kept
@@ -252,8 +273,8 @@ impl OwnStderr {
         kept.map_or_else(Stdio::inherit, Stdio::from)
     }
 
-    /// The warnings logged while the gateway was opened. The user should see them before the command takes over the
-    /// screen.
+    /// Returns the warnings that were logged while the gateway was opened. The user should see them
+    /// before the command takes over the screen. Empty if the log cannot be read.
     fn warnings(&self) -> String {
         let Some((_, path, began)) = &self.kept else {
             return String::new();
@@ -277,6 +298,8 @@ impl OwnStderr {
     }
 }
 
+/// Redirects stderr to the log in the home directory. Returns the original stderr, the path of the
+/// log and its length so far. The log is readable for its owner only, because it quotes requests.
 #[cfg(unix)]
 fn redirect(home: &Path) -> std::io::Result<(File, PathBuf, u64)> {
     use std::os::fd::AsFd;
@@ -285,6 +308,7 @@ fn redirect(home: &Path) -> std::io::Result<(File, PathBuf, u64)> {
     let folder = home.join("logs");
     make_private_folder(&folder)?;
     let path = folder.join("run.log");
+    // The log is rotated only here, at the start, so one run may still exceed the limit.
     if std::fs::metadata(&path).is_ok_and(|log| log.len() > LARGEST_LOG) {
         std::fs::rename(&path, folder.join("run.log.1"))?;
     }

@@ -1,13 +1,21 @@
-//! `contexture serve`: the gateway, until it is told to stop.
+//! `contexture serve`: runs the gateway until it is told to stop.
+//!
+//! [`run`] opens the gateway, prints its status and serves. SIGTERM and Ctrl-C stop it after the
+//! answers in progress, a second one stops it at once, and SIGHUP makes it read the configuration
+//! again. On Windows only Ctrl-C is handled.
+//!
+//! [`open_for_command`] and [`runtime`] are also used by `contexture run`, which has a gateway of its
+//! own. Everything about requests is in the crate `contexture_gateway`.
 
 use contexture::HostOptions;
 use contexture_engine_api::unwatch_exit;
-use contexture_gateway::{BaseUrls, Gateway, GatewayError, Handle};
+use contexture_gateway::{BaseUrls, Gateway, Handle, Telemetry};
 use tokio::runtime::Runtime;
 
 use crate::error::CliError;
 use crate::interrupt::INTERRUPTED;
-use crate::{Global, OK, terminal};
+use crate::log::{self, LogFormat};
+use crate::{Global, OK, start, terminal};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -16,61 +24,86 @@ Examples:
   ANTHROPIC_BASE_URL=http://127.0.0.1:8787 claude
   OPENAI_BASE_URL=http://127.0.0.1:8787/v1 my-agent
 
-Requests go on to the provider of their API (`upstream.openai.base_url`, `upstream.anthropic.base_url`) with the \
-client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token in gateway.token in the \
-home directory. /healthz says that it runs, /metrics what it did. Ctrl-C and SIGTERM let the answers under \
-way come to their end, a second one does not wait for them; SIGHUP has the configuration read again.
+Requests are forwarded to the provider of their API (`upstream.openai.base_url`, `upstream.anthropic.base_url`) with the client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token from gateway.token in the home directory. /healthz says whether it runs, /metrics what it did. Ctrl-C and SIGTERM let answers in progress finish; a second signal ends the gateway at once. SIGHUP reloads the configuration.
 
 Exit codes: 0 stopped, 2 wrong usage or configuration.")]
 pub(crate) struct ServeArgs {
     /// The address to listen on [default: `gateway.listen`, 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// How to write the log to stderr
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
 }
 
+/// Serves until the gateway is stopped. Fails if the configuration cannot be used or the address
+/// cannot be listened on.
 pub(crate) fn run(args: &ServeArgs, global: &Global) -> Result<u8, CliError> {
-    let runtime = runtime()?;
+    let prepared = prepare(global);
+    let telemetry = prepared.as_ref().ok().and_then(|(_, it)| it.as_ref());
+    // A gateway can only be observed through its log.
+    log::to_stderr(global.verbose.max(1), args.log_format, telemetry);
+    let (runtime, telemetry) = prepared?;
     contexture_gateway::raise_file_limit();
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let gateway = open(global, args.listen.as_deref()).await?;
         for line in gateway.status() {
-            terminal::say(&format!("{line}\n"));
+            match args.log_format {
+                LogFormat::Text => terminal::say(&format!("{line}\n")),
+                LogFormat::Json => tracing::info!("{line}"),
+            }
         }
         let serving = gateway.serve(|handle| {
             tokio::spawn(signals(handle));
         });
-        serving.await.map_err(CliError::Gateway)?;
+        serving.await;
         Ok(OK)
-    })
+    });
+    if let Some(telemetry) = telemetry {
+        telemetry.stop();
+    }
+    ended
 }
 
-/// What the gateway runs on.
+/// Starts the runtime, and connects to the collector that the configuration names. A configuration
+/// that cannot be used names none, and is reported when the gateway opens.
+fn prepare(global: &Global) -> Result<(Runtime, Option<Telemetry>), CliError> {
+    let runtime = runtime()?;
+    let telemetry = match start::read_config(global) {
+        Ok(loaded) => Telemetry::start(&loaded.config.gateway.telemetry, runtime.handle()),
+        Err(_) => Ok(None),
+    };
+    Ok((runtime, telemetry.map_err(CliError::Gateway)?))
+}
+
+/// Returns the runtime on which the gateway and other asynchronous parts run.
 pub(crate) fn runtime() -> Result<Runtime, CliError> {
-    contexture_gateway::runtime().map_err(|error| CliError::Gateway(GatewayError::Serve(error)))
+    contexture_gateway::runtime().map_err(CliError::Gateway)
 }
 
-/// A gateway of the command's configuration.
+/// Opens a gateway with the configuration of the command. `listen` replaces the configured address.
 async fn open(global: &Global, listen: Option<&str>) -> Result<Gateway, CliError> {
-    open_before(global, listen, BaseUrls::default()).await
+    let opened = Gateway::open(options(global), listen).await;
+    opened.map_err(CliError::Gateway)
 }
 
-/// The same, with these addresses for providers that the configuration names no address for.
-pub(crate) async fn open_before(
-    global: &Global,
-    listen: Option<&str>,
-    urls: BaseUrls,
-) -> Result<Gateway, CliError> {
-    let options = HostOptions {
+/// Opens a gateway for a single command. For a provider whose address the configuration does not
+/// name, the one in `urls` is used.
+pub(crate) async fn open_for_command(global: &Global, urls: BaseUrls) -> Result<Gateway, CliError> {
+    let opened = Gateway::open_for_command(options(global), "127.0.0.1:0", urls).await;
+    opened.map_err(CliError::Gateway)
+}
+
+fn options(global: &Global) -> HostOptions {
+    HostOptions {
         config: global.config.clone(),
         offline: global.offline,
         ..HostOptions::default()
-    };
-    Gateway::open_before(options, listen, urls)
-        .await
-        .map_err(CliError::Gateway)
+    }
 }
 
-/// Does what the process is told by signals.
+/// Handles the signals of the process: SIGHUP reloads the configuration, the first SIGTERM or
+/// Ctrl-C stops the gateway, and the second ends the process.
 #[cfg(unix)]
 async fn signals(handle: Handle) {
     use tokio::signal::unix::{SignalKind, signal};
@@ -80,7 +113,9 @@ async fn signals(handle: Handle) {
         signal(SignalKind::terminate()),
     );
     let (Ok(mut hangup), Ok(mut term)) = (hangup, term) else {
-        tracing::warn!("signals cannot be heard: the gateway ends at once when it is told to");
+        tracing::warn!(
+            "signals cannot be received: a signal ends the gateway at once, without waiting for answers"
+        );
         return;
     };
     loop {
@@ -89,7 +124,8 @@ async fn signals(handle: Handle) {
                 let handle = handle.clone();
                 let read = tokio::task::spawn_blocking(move || handle.reload()).await;
                 match read {
-                    Ok(Ok(())) => tracing::info!("the configuration was read again"),
+                    Ok(Ok(())) => {}
+                    // A configuration that cannot be used must not stop a gateway that is running.
                     Ok(Err(error)) => tracing::error!("the last good configuration stays in force: {error}"),
                     Err(error) => tracing::error!("{error}"),
                 }
@@ -99,7 +135,7 @@ async fn signals(handle: Handle) {
         }
     }
     handle.stop();
-    // A second Ctrl-C means that the user does not want to wait for answers in progress.
+    // A second signal means that the user does not want to wait for answers in progress.
     tokio::select! {
         _ = term.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
@@ -117,6 +153,7 @@ async fn signals(handle: Handle) {
     }
 }
 
+// Ending the process like this would otherwise be reported as an exit that a plugin caused.
 fn end_at_once() {
     unwatch_exit();
     std::process::exit(INTERRUPTED.into());

@@ -1,58 +1,69 @@
-//! `contexture sessions`: what an engine keeps of all its sessions. Everything goes through the engine;
-//! its files are its own.
+//! `contexture sessions`: manages the stored sessions.
+//!
+//! [`run`] dispatches the subcommands of [`SessionsCommand`]. The conversations are in the host's
+//! record, a SQLite database that this module reads and changes through [`Record`]. What an engine
+//! derives from them, such as a search index, belongs to the engine: the module asks for it with a
+//! [`StoreCommand`] and never touches the engine's files.
+//!
+//! Commands that delete something are dry runs unless the user passes `--yes`. If the record is
+//! damaged, `verify` and `repair` examine the damaged file, and the other subcommands see an empty
+//! record. Commands that may take long run through [`ask_long`], which shows their progress and
+//! stops them on Ctrl-C.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use contexture_engine_api::{EngineError, MessageId, StoreCommand, TranscriptRange};
+use contexture_engine_api::{EngineError, MessageId, StoreCommand, TranscriptRange, unwatch_exit};
 use contexture_tiered::COMPACTION_KEY;
 use jiff::Timestamp;
-use miette::Diagnostic;
 use serde_json::{Map, Value, json};
 
-use crate::choice::{self, KEEPER};
+use crate::choice;
 use crate::error::CliError;
-use crate::figures::{age, counted, grouped, size};
+use crate::human::{age, counted, grouped, size};
 use crate::interrupt::Interrupt;
-use crate::kept::{self, Kept};
+use crate::kept;
 use crate::terminal::{self, Progress, Table, one_line};
-use crate::tool::older_store;
-use crate::{Global, NEGATIVE, OK, output, setup};
+use crate::{Global, NEGATIVE, OK, output, start, window};
+use contexture::config::{Loaded, TranscriptStore};
 use contexture::engines::CallError;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats;
-use contexture::session::{Delivered, Placed, Record, SessionOptions};
+use contexture::session::{
+    Placed, Record, Session, SessionOptions, SessionSummary, open_record_to_read,
+};
 
-/// Messages of an export that are held at a time.
-const PAGE: usize = 256;
-/// How often one looks how far a long command is, and whether it is to stop.
+/// How often [`ask_long`] asks for the progress of a command and checks whether the user pressed
+/// Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-const PUT_BACK: &str = "\
-The folder is laid out as a home directory: sessions.sqlite3 is the record of sessions, engines/ is what engines
-keep, such as engines/lcm/lcm.sqlite3. To put a backup back, let no session be open, and copy what is in the folder
-into $CONTEXTURE_HOME, which has no sessions.sqlite3 and no engines/ then (set those that are there aside, with
-sessions.sqlite3-wal and sessions.sqlite3-shm). Plugins and config.yaml are no part of it. What came after the
-backup is delivered again with the next turn of each session, or with `contexture import`.
+const TO_ITS_END: &str =
+    "this runs to its end; Ctrl-C again ends it at once, and what is kept stays whole\n";
+const STOPPING: &str = "stopping; Ctrl-C again ends it at once\n";
 
-With --engine the copy is one file with what this engine keeps, and takes the place of the file that `contexture
-sessions list --engine NAME` calls `store`; remove what lies beside that one with -wal and -shm at its end.";
+const PUT_BACK: &str = "\
+The folder is laid out as a home directory: sessions.sqlite3 is the record of sessions. To put a backup back, let no
+session be open, and copy what is in the folder into $CONTEXTURE_HOME, which has no sessions.sqlite3 then (set the one
+that is there aside, with sessions.sqlite3-wal and sessions.sqlite3-shm). What engines derive of the sessions, such as a
+search index, is no part of it: they make it anew. Plugins and config.yaml are no part of it, either.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
     /// List the sessions that are in use
     List {
-        /// The archived ones too
+        /// Include archived sessions
         #[arg(long)]
         all: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
-        #[command(flatten)]
-        of: Of,
+        /// Only the sessions that this engine has
+        #[arg(long, value_name = "NAME")]
+        engine: Option<String>,
     },
     /// Show one session
     Show {
@@ -61,58 +72,59 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Write the messages of a session to stdout as they were on the wire, one per line. If its engine keeps none, write
-    /// what stands in place of messages, and what the engine keeps with them. For an imported log that its agent
-    /// compacted, these are the messages with which the agent continues
+    /// Print the messages of a session as JSON, one per line
+    ///
+    /// `contexture import` reads the output again. If the record holds no texts, the output is what
+    /// replaced messages in the window, with the state of the engine.
+    #[command(after_long_help = "\
+Examples:
+  contexture sessions export work > work.jsonl
+  contexture sessions export work --whole > history.jsonl")]
     Export {
         /// The session
         id: String,
-        /// Include the messages that the agent compacted away itself, and its summaries
+        /// Include what the agent of an imported log compacted away
         #[arg(long)]
         whole: bool,
-        #[command(flatten)]
-        of: Of,
     },
-    /// Have compacted messages whose originals are kept stand in the conversation again, from the next request on; prints
-    /// them as `export` does
+    /// Put compacted messages back into the conversation
+    ///
+    /// They are back from the next request on, if their originals are stored. Prints them as
+    /// `export` does.
     Restore {
         /// The session
         id: String,
         /// The messages, by the ids that `export` shows [default: all]
         #[arg(value_name = "MESSAGE", value_parser = message_id)]
         messages: Vec<MessageId>,
-        #[command(flatten)]
-        of: Of,
     },
-    /// Put a session aside that is done with; it stays whole, and comes back when it is gone on with
+    /// Archive a session. No data is deleted; using it again un-archives it
     Archive {
         /// The session
         id: String,
-        /// Take it back
+        /// Un-archive it
         #[arg(long)]
         undo: bool,
-        #[command(flatten)]
-        of: Of,
     },
-    /// Remove a session, or all in which nothing happened for long; says what would go unless --yes
+    /// Delete a session, or all that were not used for some time; a dry run unless --yes
     Delete {
         /// The session
         #[arg(required_unless_present = "older_than")]
         id: Option<String>,
-        /// All sessions in which nothing happened for so many days
+        /// Delete all sessions that were not used for this many days
         #[arg(long, value_name = "DAYS", conflicts_with = "id")]
         older_than: Option<u32>,
-        /// Do it
+        /// Delete them
         #[arg(long)]
         yes: bool,
-        #[command(flatten)]
-        of: Of,
     },
-    /// Build what a search needs: the word index, and with an embedder (`context.engines.lcm.embedder`) the vectors by
-    /// which a question also finds text that shares no word with it. An agent's session builds them in the background
-    #[command(after_help = "\
+    /// Build the search index now instead of in the background
+    ///
+    /// With an embedder (`context.engines.lcm.embedder`), this also builds the vectors by which a
+    /// question finds text that shares no word with it.
+    #[command(after_long_help = "\
 Examples:
-  contexture sessions index work        # after the embedder was set, or `import` was stopped
+  contexture sessions index work        # after you set an embedder or stopped an import
   contexture sessions index --dry-run   # what is missing, session by session")]
     Index {
         /// The session [default: all]
@@ -123,29 +135,30 @@ Examples:
         #[command(flatten)]
         of: Of,
     },
-    /// Check everything that is kept; exits with 1 where something is wrong
+    /// Check everything that is stored; exits with 1 if something is wrong
     Verify(Of),
-    /// Save what can be read of a damaged store, and keep a copy of it as it was; says what is wrong unless
-    /// --yes. No session may be open; exits with 1 where something is wrong after it
+    /// Repair a damaged record of sessions; a dry run unless --yes
+    ///
+    /// Saves everything that can be read, and keeps a copy of the damaged file. Close all sessions
+    /// first. Exits with 1 if something is still wrong.
+    #[command(after_long_help = "\
+Examples:
+  contexture sessions repair         # what is wrong
+  contexture sessions repair --yes   # repair it")]
     Repair {
-        /// Do it
+        /// Repair it
         #[arg(long)]
         yes: bool,
-        #[command(flatten)]
-        of: Of,
     },
-    /// Copy everything that is kept, whichever engine keeps it, into a new folder; sessions may be in use. With --engine,
-    /// copy what one engine keeps into a new file
+    /// Copy everything that is kept into a new folder; sessions may be in use
     #[command(after_help = PUT_BACK)]
     Backup {
-        /// The folder
+        /// The new folder or file
         to: PathBuf,
-        #[command(flatten)]
-        of: Of,
     },
-    /// Give back the room of what is no longer needed; says how much it would be unless --yes
+    /// Reclaim disk space that is no longer needed; a dry run unless --yes
     Gc {
-        /// Do it
+        /// Reclaim it
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -153,153 +166,92 @@ Examples:
     },
 }
 
-/// Whose sessions.
+/// The engine that a command asks for its derived data
 #[derive(Debug, clap::Args)]
 pub(crate) struct Of {
-    /// The engine [default: the session's own; of all sessions the configured one where it keeps sessions, else lcm]
+    /// The engine to ask about what it derives of the sessions [default: the session's own; of all sessions the
+    /// configured one if it derives anything, else lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 }
 
-impl SessionsCommand {
-    /// Whose sessions it is about, and which one where it is about one.
-    fn about(&self) -> (&Of, Option<&str>) {
-        match self {
-            Self::Show { id, of }
-            | Self::Export { id, of, .. }
-            | Self::Restore { id, of, .. }
-            | Self::Archive { id, of, .. } => (of, Some(id)),
-            Self::Delete { id, of, .. } | Self::Index { id, of, .. } => (of, id.as_deref()),
-            Self::List { of, .. }
-            | Self::Repair { of, .. }
-            | Self::Backup { of, .. }
-            | Self::Gc { of, .. }
-            | Self::Verify(of) => (of, None),
-        }
-    }
-}
-
 pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliError> {
-    let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
+    let engines = start::open_engines(start::load_config(global)?, global.offline, None)?;
     let writes = matches!(
         command,
-        SessionsCommand::Delete { yes: true, .. } | SessionsCommand::Restore { .. }
+        SessionsCommand::Delete { yes: true, .. }
+            | SessionsCommand::Restore { .. }
+            | SessionsCommand::Archive { .. }
+            | SessionsCommand::Gc { yes: true, .. }
     );
     let store = match writes {
-        true => setup::open_store(&engines),
-        false => setup::open_store_to_read(&engines),
+        true => start::open_store(&engines),
+        false => start::open_store_to_read(&engines),
     };
     let is_about_the_record = matches!(
         command,
         SessionsCommand::Verify(_) | SessionsCommand::Repair { .. }
     );
     let store = match store {
-        // It is what is checked, or mended.
+        // A damaged record must not keep the user from checking or repairing it, so an empty one
+        // stands in for it.
         Err(CliError::Sessions(damage)) if is_about_the_record && damage.is_damage() => {
             let home = &engines.loaded().home;
             Record::standing_in(home, &damage.to_string()).map_err(CliError::Sessions)?
         }
         store => store?,
     };
-    let (of, id) = command.about();
-    let own = match id {
-        Some(id) => setup::engine_of(&store, id)?,
-        None => None,
-    };
-    let keeper = Keeper {
-        engines: &engines,
-        store: &store,
-        session: id,
-        engine: choice::keeper(&engines, of.engine.as_deref(), own)?,
-    };
     match command {
-        SessionsCommand::List { all, json, .. } => {
-            let mut answer = keeper.ask(StoreCommand::List)?;
-            lost(&engines, &store, &keeper.engine, &answer)?;
-            let elsewhere = match &of.engine {
-                Some(_) => Vec::new(),
-                None => sessions_of_others(&store, &keeper.engine, &answer)?,
-            };
-            if let Some(Value::Array(sessions)) = answer.get_mut("sessions") {
-                if !all {
-                    sessions.retain(|session| session.get("archived").is_none_or(Value::is_null));
-                }
-                sessions.extend(elsewhere);
+        SessionsCommand::List { all, json, engine } => {
+            let mut sessions = store.sessions().map_err(CliError::Sessions)?;
+            sessions.retain(|session| *all || session.archived_ms.is_none());
+            if let Some(engine) = engine {
+                sessions.retain(|session| session.engine == *engine);
             }
+            let lines: Vec<Value> = sessions.iter().map(line).collect();
             match json {
-                true => output::print_json(&answer)?,
-                false => output::print_styled(&table(&keeper, &answer, global)?)?,
-            }
-            Ok(OK)
-        }
-        SessionsCommand::Show { id, .. } => {
-            let session = id.clone();
-            output::print_json(&keeper.ask(StoreCommand::Show { session })?)?;
-            Ok(OK)
-        }
-        SessionsCommand::Export { id, whole, .. } => {
-            match store.placed(id).map_err(CliError::Sessions)? {
-                Some(placed) if matches!(kept::list(&engines, &keeper.engine), Ok(None)) => {
-                    print_placed(&store, id, placed)
+                true => {
+                    output::print_json(&json!({"store": store.path(), "sessions": lines}))?;
                 }
-                _ => export(&keeper, id, *whole),
+                false => output::print_styled(&table(&store, &sessions, global))?,
             }
+            Ok(OK)
         }
-        SessionsCommand::Restore { id, messages, .. } => restore(&store, id, messages),
-        SessionsCommand::Archive { id, undo, .. } => {
-            let command = StoreCommand::Archive {
+        SessionsCommand::Show { id, of } => {
+            let session = known(&store, id)?;
+            let engine = of.engine.as_deref().unwrap_or(&session.engine);
+            let mut shown = line(&session);
+            shown["in_conversation"] = json!(session.in_conversation);
+            let command = StoreCommand::Show {
                 session: id.clone(),
-                archived: !undo,
             };
-            output::print_json(&keeper.ask(command)?)?;
+            if let Some(Value::Object(derived)) = derived(&engines, engine, &command)? {
+                for (key, value) in derived {
+                    // The engine only adds to what the record says, because what it derives may be
+                    // behind.
+                    if shown.get(&key).is_none() {
+                        shown[key] = value;
+                    }
+                }
+            }
+            output::print_json(&shown)?;
+            Ok(OK)
+        }
+        SessionsCommand::Export { id, whole } => export(&engines, &store, id, *whole),
+        SessionsCommand::Restore { id, messages } => restore(&store, id, messages),
+        SessionsCommand::Archive { id, undo } => {
+            known(&store, id)?;
+            let at = store.archive(id, !undo).map_err(CliError::Sessions)?;
+            output::print_json(&json!({"session": id, "archived": at.map(time)}))?;
             Ok(OK)
         }
         SessionsCommand::Delete {
             id,
             older_than,
             yes,
-            ..
-        } => {
-            let older_than_ms = older_than.map(days_ago_ms);
-            let ask = |dry_run| {
-                keeper.ask(StoreCommand::Delete {
-                    session: id.clone(),
-                    older_than_ms,
-                    dry_run,
-                })
-            };
-            let (mut answer, is_left) = match (ask(true), id) {
-                // What the engine had of it is gone, and the record of it is left.
-                (Err(CliError::Lost { .. } | CliError::NoSession { .. }), Some(id))
-                    if keeper.has_lost(id)? =>
-                {
-                    let answer = json!({"dry_run": !yes, "sessions": [id], "messages": 0});
-                    (answer, false)
-                }
-                // It keeps nothing beside the record.
-                (Err(CliError::Usage { .. }), Some(id)) if keeper.is_recorded_alone(id)? => {
-                    (json!({"dry_run": !yes, "sessions": [id]}), false)
-                }
-                (answer, _) => (answer?, true),
-            };
-            if *yes {
-                // The record first: where this ends between the two, the session is whole, and none is lost.
-                let gone = answer.get("sessions").and_then(Value::as_array);
-                for id in gone.into_iter().flatten().filter_map(Value::as_str) {
-                    store.forget(id).map_err(CliError::Sessions)?;
-                }
-                if is_left {
-                    answer = ask(false)?;
-                }
-            }
-            done(&answer, *yes)
-        }
-        SessionsCommand::Index { id, dry_run, .. } => {
-            let command = StoreCommand::Index {
-                session: id.clone(),
-                dry_run: *dry_run,
-            };
-            let answer = keeper.ask_long("indexing", command)?;
+        } => delete(&engines, &store, id.as_deref(), *older_than, *yes),
+        SessionsCommand::Index { id, dry_run, of } => {
+            let answer = index(&engines, &store, of, id.as_deref(), *dry_run)?;
             output::print_json(&answer)?;
             let sessions = answer.get("sessions").and_then(Value::as_array);
             let has_vectors = |one: &Value| !one["embedded"].is_null();
@@ -310,49 +262,25 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             }
             Ok(OK)
         }
-        SessionsCommand::Verify(_) => {
-            let (answer, ok) = verify(&keeper)?;
+        SessionsCommand::Verify(of) => {
+            let (answer, ok) = verify(&engines, of)?;
             output::print_json(&answer)?;
-            let sessions = answer.get("sessions").and_then(Value::as_array);
-            if ok && sessions.is_some_and(Vec::is_empty) {
+            let is_empty = store.sessions().is_ok_and(|sessions| sessions.is_empty());
+            if ok && is_empty {
                 terminal::say("note: no sessions are kept here, so there was nothing to check\n");
             }
             Ok(if ok { OK } else { NEGATIVE })
         }
-        SessionsCommand::Repair { yes, .. } => {
-            let command = StoreCommand::Repair { dry_run: !yes };
-            let mut answer = keeper.ask_long("reading", command)?;
-            let home = &engines.loaded().home;
-            let damage = Record::verify(home).map_err(CliError::Sessions)?;
-            if !yes {
-                if !damage.is_empty() {
-                    answer["record"] = json!({"problems": damage});
-                }
-                output::print_json(&answer)?;
-                terminal::say("nothing was mended; add --yes to do it, with no session open\n");
-                return Ok(OK);
-            }
-            if !damage.is_empty() {
-                let mended = Record::repair(home).map_err(CliError::Sessions)?;
-                answer["record"] = json!(mended);
-            }
-            let store = setup::open_store_to_read(&engines)?;
-            let keeper = Keeper {
-                store: &store,
-                ..keeper
-            };
-            let (found, ok) = verify(&keeper)?;
-            if !ok {
-                answer["remains"] = found;
-            }
-            output::print_json(&answer)?;
-            if !ok {
-                let what = "not everything is well after the repair: `remains` says what is not";
-                terminal::say(&format!("{}\n", terminal::warning(what)));
-            }
-            Ok(if ok { OK } else { NEGATIVE })
+        SessionsCommand::Repair { yes } => {
+            require_file(&engines, "put a backup of the database back (`pg_restore`)")?;
+            repair(&engines, *yes)
         }
-        SessionsCommand::Backup { to, .. } => {
+        SessionsCommand::Backup { to } => {
+            require_file(
+                &engines,
+                "back up the database (`pg_dump --schema=contexture`), or copy its sessions into a file (`contexture \
+                 store copy --from postgres --to sqlite`)",
+            )?;
             let to = std::path::absolute(to).map_err(|source| CliError::Write {
                 path: to.clone(),
                 source,
@@ -360,78 +288,336 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             if let Some(folder) = to.parent() {
                 check_folder(folder, &to)?;
             }
-            let answer = match of.engine {
-                Some(_) => keeper.ask_long("copying", StoreCommand::Backup { to })?,
-                None => back_up(&engines, &to)?,
-            };
-            output::print_json(&answer)?;
+            output::print_json(&back_up(&engines, &to)?)?;
             Ok(OK)
         }
-        SessionsCommand::Gc { yes, .. } => {
+        SessionsCommand::Gc { yes, of } => {
+            let freed = store.shrink(!yes).map_err(CliError::Sessions)?;
+            let engine = choice::keeper(&engines, of.engine.as_deref(), None)?;
             let command = StoreCommand::Gc { dry_run: !yes };
-            let answer = keeper.ask_long("giving back", command)?;
+            let ask = |command| ask(&engines, &engine, command);
+            let mut answer = match kept::list(&engines, &engine)? {
+                Some(_) => ask_long(&ask, "giving back", command)?,
+                None => json!({"dry_run": !yes}),
+            };
+            let of_engine = answer["freed_bytes"].as_u64().unwrap_or(0);
+            answer["freed_bytes"] = json!(freed + of_engine);
             done(&answer, *yes)
         }
     }
 }
 
-/// The recorded sessions of other engines, mostly of engines without a store of their own.
-fn sessions_of_others(
-    store: &Record,
-    keeper: &str,
-    answer: &Value,
-) -> Result<Vec<Value>, CliError> {
-    let listed = answer.get("sessions").and_then(Value::as_array);
-    let listed: HashSet<&str> = (listed.into_iter().flatten())
-        .filter_map(|session| session.get("session")?.as_str())
-        .collect();
-    let recorded = store.all_delivered().map_err(CliError::Sessions)?;
-    let others = recorded
-        .into_iter()
-        .filter(|one| one.engine != keeper && !listed.contains(one.session.as_str()));
-    Ok(others
-        .map(|one| json!({"session": one.session, "engine": one.engine, "messages": one.messages}))
-        .collect())
+/// Returns the stored session with this id.
+///
+/// # Errors
+/// Fails with [`CliError::NoSession`] if the record has no such session, or if the record cannot be
+/// read.
+fn known(store: &Record, id: &str) -> Result<SessionSummary, CliError> {
+    let found = store.session(id).map_err(CliError::Sessions)?;
+    found.ok_or_else(|| CliError::NoSession {
+        session: id.to_owned(),
+    })
 }
 
-/// The sessions of an answer, each with the engine that has it now.
-fn table(keeper: &Keeper<'_>, answer: &Value, global: &Global) -> Result<String, CliError> {
+/// Formats a time in milliseconds since the Unix epoch as RFC 3339. Returns an empty text if the
+/// time is out of range.
+fn time(ms: i64) -> String {
+    Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+/// Returns when a session was last used, in milliseconds since the Unix epoch: the time of its last
+/// message or of the last write, whichever is later. A time in the future comes from a wrong clock,
+/// so it counts only if there is no other.
+fn last_use(session: &SessionSummary) -> i64 {
+    let times = [
+        Some(session.used_ms),
+        session.said_ms,
+        Some(session.created_ms),
+    ];
+    let now = days_ago_ms(0);
+    let times = times.into_iter().flatten();
+    let past = times.clone().filter(|at| *at <= now);
+    past.max().or(times.max()).unwrap_or(0)
+}
+
+/// Returns what `list` and `show` print of a session as JSON. Sizes are in bytes, times are RFC
+/// 3339, and `last_message` is null if no message has a time.
+fn line(session: &SessionSummary) -> Value {
+    json!({
+        "session": session.session,
+        "engine": session.engine,
+        "messages": session.messages,
+        "bytes": session.bytes,
+        "created": time(session.created_ms),
+        "last_used": time(last_use(session)),
+        "last_message": session.said_ms.map(time),
+        "archived": session.archived_ms.map(time),
+    })
+}
+
+/// Renders the sessions as a table, each with the engine that has it now, and the path of the
+/// record below. If no sessions are stored, a sentence takes the place of the table.
+fn table(store: &Record, sessions: &[SessionSummary], global: &Global) -> String {
     let heads = ["ID", "MESSAGES", "ENGINE", "LAST USED", "SIZE"];
     let mut table = Table::new(heads).with_numbers(&["MESSAGES", "LAST USED", "SIZE"]);
-    let sessions = answer.get("sessions").and_then(Value::as_array);
-    let sessions = sessions.map(Vec::as_slice).unwrap_or_default();
     for session in sessions {
-        let text = |key| session.get(key).and_then(Value::as_str);
-        let figure = |key, shown: fn(u64) -> String| {
-            let figure = session.get(key).and_then(Value::as_u64);
-            figure.map_or_else(|| "–".to_owned(), shown)
-        };
-        let id = text("session").unwrap_or("–");
-        let engine = setup::engine_of(keeper.store, id)?;
-        let used = text("last_used").and_then(|time| time.parse::<Timestamp>().ok());
-        let used = used.map_or_else(|| "–".to_owned(), |time| age(time.into()));
-        let mut shown = one_line(id, usize::MAX);
-        if !text("archived").unwrap_or_default().is_empty() {
+        let used = Timestamp::from_millisecond(last_use(session));
+        let used = used.map_or_else(|_| "–".to_owned(), |time| age(time.into()));
+        let mut shown = one_line(&session.session, usize::MAX);
+        if session.archived_ms.is_some() {
             shown.push_str(" (archived)");
         }
+        let engine = match session.engine.as_str() {
+            "" => "–",
+            engine => engine,
+        };
         table.row([
             &shown,
-            &figure("messages", grouped),
-            engine.as_deref().unwrap_or(&keeper.engine),
+            &grouped(session.messages),
+            engine,
             &used,
-            &figure("bytes", size),
+            &size(session.bytes),
         ]);
     }
     let mut text = match sessions {
         [] => "no sessions are kept\n".to_owned(),
         _ => table.render(global.color.on(output::is_terminal())),
     };
-    if let Some(store) = answer.get("store").and_then(Value::as_str) {
-        text.push_str(&format!("\nstore: {}\n", terminal::visible(store)));
-    }
-    Ok(text)
+    let path = store.path().display().to_string();
+    text.push_str(&format!("\nstore: {}\n", terminal::visible(&path)));
+    text
 }
 
+/// Sends a command to an engine and returns its answer. Fails if the engine derives nothing, or if
+/// it does not know the session.
+fn ask(engines: &Engines, engine: &str, command: StoreCommand) -> Result<Value, CliError> {
+    let answer = engines.manage(Some(engine), &command);
+    answer.map_err(CliError::of_keeper)
+}
+
+/// Sends a command to an engine. Returns `None` if the engine derives nothing at all or nothing
+/// from this session, or if `engine` is empty because no engine has the session.
+fn derived(
+    engines: &Engines,
+    engine: &str,
+    command: &StoreCommand,
+) -> Result<Option<Value>, CliError> {
+    if engine.is_empty() {
+        return Ok(None);
+    }
+    match engines.manage(Some(engine), command) {
+        Err(error) if is_refusal(&error) => Ok(None),
+        answer => answer.map(Some).map_err(CliError::of_keeper),
+    }
+}
+
+/// Deletes a session, or all sessions that were not used for `older_than` days, together with what
+/// their engines derived from them. Without `yes` this only reports what would be deleted.
+fn delete(
+    engines: &Engines,
+    store: &Record,
+    id: Option<&str>,
+    older_than: Option<u32>,
+    yes: bool,
+) -> Result<u8, CliError> {
+    let chosen = match (id, older_than) {
+        (Some(id), _) => vec![known(store, id)?],
+        (None, days) => {
+            let before = days_ago_ms(days.unwrap_or(u32::MAX));
+            let mut sessions = store.sessions().map_err(CliError::Sessions)?;
+            sessions.retain(|session| last_use(session) < before);
+            sessions
+        }
+    };
+    if yes {
+        for session in &chosen {
+            store.forget(&session.session).map_err(CliError::Sessions)?;
+            let command = StoreCommand::Delete {
+                session: Some(session.session.clone()),
+                older_than_ms: None,
+                dry_run: false,
+            };
+            derived(engines, &session.engine, &command)?;
+        }
+    }
+    let names: Vec<&str> = chosen.iter().map(|one| one.session.as_str()).collect();
+    let answer = json!({
+        "dry_run": !yes,
+        "sessions": names,
+        "messages": chosen.iter().map(|one| one.messages).sum::<u64>(),
+        "bytes": chosen.iter().map(|one| one.bytes).sum::<u64>(),
+    });
+    done(&answer, yes)
+}
+
+/// Builds the search index of one session, or of all sessions of the engine if `id` is `None`. With
+/// `dry_run` the engine only counts what is missing. The engine reads the texts of a session
+/// through the record, so each session is open while it is indexed.
+fn index(
+    engines: &Arc<Engines>,
+    store: &Arc<Record>,
+    of: &Of,
+    id: Option<&str>,
+    dry_run: bool,
+) -> Result<Value, CliError> {
+    let own = match id {
+        Some(id) => Some(known(store, id)?.engine).filter(|engine| !engine.is_empty()),
+        None => None,
+    };
+    let engine = choice::keeper(engines, of.engine.as_deref(), own)?;
+    let mut sessions = store.sessions().map_err(CliError::Sessions)?;
+    sessions.retain(|session| match id {
+        Some(id) => session.session == id,
+        None => session.engine == engine,
+    });
+    let (mut lines, mut missing) = (Vec::new(), 0);
+    for session in &sessions {
+        let _open = match dry_run {
+            true => None,
+            false => Some(beside(engines, store, &session.session, &engine)?),
+        };
+        let command = StoreCommand::Index {
+            session: Some(session.session.clone()),
+            dry_run,
+        };
+        let ask = |command| {
+            let answer = engines.manage(Some(&engine), &command);
+            match answer {
+                // The engine has derived nothing from this session yet, so a dry run counts no
+                // indexed message instead of failing.
+                Err(error) if dry_run && is_refusal(&error) => Ok(json!({
+                    "sessions": [{
+                        "session": session.session, "messages": session.messages, "indexed": 0, "embedded": null,
+                    }],
+                    "missing": 0,
+                })),
+                answer => answer.map_err(CliError::of_keeper),
+            }
+        };
+        let answer = ask_long(&ask, "indexing", command)?;
+        missing += answer["missing"].as_u64().unwrap_or(0);
+        lines.extend(answer["sessions"].as_array().into_iter().flatten().cloned());
+    }
+    Ok(json!({"sessions": lines, "missing": missing}))
+}
+
+/// Opens a session for reading only, without waiting for whoever else has it open. Use it to give
+/// an engine access to the texts of a session.
+///
+/// # Errors
+/// Fails if the engine cannot open the session.
+pub(crate) fn beside(
+    engines: &Arc<Engines>,
+    store: &Arc<Record>,
+    id: &str,
+    engine: &str,
+) -> Result<Session, CliError> {
+    let agent = window::choose(None, None, None, &engines.config().model).agent;
+    let options = SessionOptions {
+        engine: Some(engine.to_owned()),
+        beside: Some(Arc::clone(store)),
+        ..SessionOptions::default()
+    };
+    let opened = Session::open(engines, None, id, agent, options);
+    opened.map_err(|error| CliError::EngineFailed {
+        because: "what it derives of a session is its own",
+        reason: crate::error::Lines(error.to_string()),
+    })
+}
+
+/// Runs `work`, which may take long, and calls `pressed` once if the user presses Ctrl-C meanwhile.
+fn watched<T>(pressed: &(dyn Fn() + Sync), work: impl FnOnce() -> T) -> T {
+    let interrupt = Interrupt::listen();
+    std::thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        let interrupt = &interrupt;
+        scope.spawn(move || {
+            while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if interrupt.is_pressed() {
+                    return pressed();
+                }
+            }
+        });
+        let answer = work();
+        drop(done);
+        answer
+    })
+}
+
+/// Runs `work`, which only reads, or writes only what `clean_up` removes. Ctrl-C cleans up and ends
+/// the process.
+fn stoppable<T>(clean_up: &(dyn Fn() + Sync), work: impl FnOnce() -> T) -> T {
+    let stop = || {
+        terminal::say(STOPPING);
+        clean_up();
+        CliError::Stopped.print(false);
+        unwatch_exit();
+        std::process::exit(CliError::Stopped.exit_code().into())
+    };
+    watched(&stop, work)
+}
+
+/// Checks the record and returns each problem in words. Empty if it is sound, or if there is none.
+fn damage_of(loaded: &Loaded) -> Result<Vec<String>, CliError> {
+    stoppable(&|| {}, || {
+        let found = match loaded.config.transcript.store {
+            // A file may be too damaged to be opened.
+            TranscriptStore::Sqlite => Record::verify(&loaded.home),
+            TranscriptStore::Postgres => {
+                open_record_to_read(loaded).and_then(|record| record.problems())
+            }
+        };
+        found.map_err(CliError::Sessions)
+    })
+}
+
+/// Refuses a command that works on the file of sessions, if they are in a database.
+fn require_file(engines: &Engines, instead: &str) -> Result<(), CliError> {
+    match engines.loaded().config.transcript.store {
+        TranscriptStore::Sqlite => Ok(()),
+        TranscriptStore::Postgres => Err(CliError::usage(
+            "the sessions are in a database (`transcript.store` is `postgres`), and this command works on a file",
+            instead,
+        )),
+    }
+}
+
+/// Repairs a damaged record, or without `yes` only says what is damaged.
+fn repair(engines: &Engines, yes: bool) -> Result<u8, CliError> {
+    if yes {
+        return watched(&|| terminal::say(TO_ITS_END), || mend(engines));
+    }
+    let damage = damage_of(engines.loaded())?;
+    let found = json!({"ok": damage.is_empty(), "problems": damage});
+    output::print_json(&json!({"dry_run": true, "found": found}))?;
+    terminal::say("nothing was mended; add --yes to do it, with no session open\n");
+    Ok(OK)
+}
+
+fn mend(engines: &Engines) -> Result<u8, CliError> {
+    let home = &engines.loaded().home;
+    let damage = Record::verify(home).map_err(CliError::Sessions)?;
+    let mut answer = json!({"dry_run": false});
+    if !damage.is_empty() {
+        let mended = Record::repair(home).map_err(CliError::Sessions)?;
+        answer["record"] = json!(mended);
+    }
+    // Checked again, because a repair may save only a part.
+    let remains = Record::verify(home).map_err(CliError::Sessions)?;
+    if !remains.is_empty() {
+        answer["remains"] = json!(remains);
+    }
+    output::print_json(&answer)?;
+    if remains.is_empty() {
+        return Ok(OK);
+    }
+    let what = "not everything is well after the repair: `remains` says what is not";
+    terminal::say(&format!("{}\n", terminal::warning(what)));
+    Ok(NEGATIVE)
+}
+
+/// Prints the answer of a command that deletes something. After a dry run, a note tells the user to
+/// add `--yes`.
 fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
     output::print_json(answer)?;
     if !yes {
@@ -440,7 +626,8 @@ fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// Refuses a folder in which no file can be made, before an engine fails at it.
+/// Refuses a folder in which no file can be created. An engine would fail there with a less helpful
+/// message, and only after much of the work.
 fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
     let shown = folder.display();
     if !folder.is_dir() {
@@ -458,7 +645,12 @@ fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Copies everything that is kept into a new folder, which is whole once it is there.
+/// Copies everything that is stored into the new folder `to`, and returns its size in bytes and the
+/// damage that was found. The copy is made under a hidden name and then renamed, so a folder with
+/// this name is always complete.
+///
+/// # Errors
+/// Fails if `to` exists already, or if it cannot be written.
 fn back_up(engines: &Engines, to: &Path) -> Result<Value, CliError> {
     let home = &engines.loaded().home;
     if to.symlink_metadata().is_ok() {
@@ -477,31 +669,21 @@ fn back_up(engines: &Engines, to: &Path) -> Result<Value, CliError> {
         .tempdir_in(beside)
         .map_err(cannot_write)?;
     let copy = made.path().join("copy");
-    // An engine copies its own store, if it can, so that it is checked, and can be stopped.
-    let mut take = |from: &Path, to: &Path| {
+    // What an engine derives is left out of the copy, because the engine builds it again from the
+    // record.
+    let mut take = |from: &Path, _to: &Path| {
         let below = from.strip_prefix(home.join("engines")).unwrap_or(from);
         let Some(engine) = below.iter().next().and_then(|name| name.to_str()) else {
-            return Ok(false);
+            return Ok::<_, CliError>(false);
         };
-        let ask = |command| {
-            engines
-                .manage(Some(engine), &command)
-                .map_err(CliError::of_keeper)
-        };
-        let Ok(Some(list)) = kept::list(engines, engine) else {
-            return Ok(false);
-        };
-        if list["store"].as_str().map(Path::new) != Some(from) {
-            return Ok(false);
-        }
-        let to = to.to_owned();
-        match ask_long(&ask, "copying", StoreCommand::Backup { to }) {
-            // A store that it cannot read is copied as it is.
-            Err(CliError::EngineFailed { .. }) => Ok(false),
-            copied => copied.map(|_| true),
-        }
+        let list = kept::list(engines, engine);
+        let is_derived = |list: &Value| list["store"].as_str().map(Path::new) == Some(from);
+        Ok(matches!(list, Ok(Some(list)) if is_derived(&list)))
     };
-    let damaged = Record::back_up(home, &copy, &mut take)?;
+    let clean_up = || {
+        let _ = std::fs::remove_dir_all(made.path());
+    };
+    let damaged = stoppable(&clean_up, || Record::back_up(home, &copy, &mut take))?;
     for what in &damaged {
         let what = format!("copied as it is, for it is damaged: {what}");
         terminal::say(&format!("{}\n", terminal::warning(&what)));
@@ -510,6 +692,7 @@ fn back_up(engines: &Engines, to: &Path) -> Result<Value, CliError> {
     Ok(json!({"backup": to, "bytes": bytes_in(to).map_err(cannot_write)?, "damaged": damaged}))
 }
 
+/// Returns the size of all files below a folder, in bytes. Links to folders are not followed.
 fn bytes_in(folder: &Path) -> std::io::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
@@ -523,73 +706,58 @@ fn bytes_in(folder: &Path) -> std::io::Result<u64> {
     Ok(bytes)
 }
 
-fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
+/// Prints the messages of a session, one per line. Without `whole` it leaves out what the agent
+/// itself compacted away. Returns [`NEGATIVE`] with a warning if the text of a message is missing
+/// from the record.
+fn export(engines: &Engines, store: &Record, id: &str, whole: bool) -> Result<u8, CliError> {
+    let session = known(store, id)?;
+    let messages = store.wire_messages(id).map_err(CliError::Sessions)?;
+    // An engine that keeps its own state with messages, or one without texts.
+    let keeps_none = matches!(kept::list(engines, &session.engine), Ok(None));
+    if keeps_none && let Some(placed) = store.placed(id).map_err(CliError::Sessions)? {
+        return print_placed(store, id, placed);
+    }
     let behind = match whole {
         true => BTreeSet::new(),
-        false => (keeper.store.behind_agent(id)).map_err(CliError::Sessions)?,
+        false => store.behind_agent(id).map_err(CliError::Sessions)?,
     };
-    let session = id.to_owned();
-    let shown = keeper.ask(StoreCommand::Show { session })?;
-    let count = shown.get("in_conversation").and_then(Value::as_u64);
-    let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
-    let (mut after, mut lost, mut last) = (None, 0, None::<MessageId>);
-    loop {
-        let command = StoreCommand::Export {
-            session: id.to_owned(),
-            after,
-            limit: PAGE,
-        };
-        let page = keeper.ask(command)?;
-        let messages = page.get("messages").and_then(Value::as_array);
-        let mut lines = String::new();
-        for message in messages.into_iter().flatten() {
-            progress.step();
-            let ids = message.get("ids").and_then(Value::as_array);
-            let mut ids = ids.into_iter().flatten().filter_map(Value::as_u64);
-            last = ids.clone().max().map(MessageId).max(last);
-            let is_behind = !behind.is_empty() && ids.all(|id| behind.contains(&MessageId(id)));
-            match message.get("message").and_then(Value::as_str) {
-                // Codex continues with its summary as an item of the conversation.
-                Some(text) if is_behind && !formats::is_compaction_item(text) => {}
-                Some(text) => {
-                    for line in formats::item_lines(text) {
-                        lines.push_str(&line);
-                        lines.push('\n');
-                    }
+    let progress = Progress::new(messages.len(), "exporting");
+    let mut lost = 0;
+    for message in messages {
+        progress.step();
+        let is_behind = !behind.is_empty() && message.ids.iter().all(|id| behind.contains(id));
+        match message.text {
+            // A summary by Codex is an item of the conversation with which it continues, so it
+            // stays.
+            Some(text) if is_behind && !formats::is_compaction_item(&text) => {}
+            Some(text) => {
+                let mut lines = String::new();
+                for line in formats::item_lines(&text) {
+                    lines.push_str(&line);
+                    lines.push('\n');
                 }
-                None => lost += 1,
+                output::print_bytes(lines.as_bytes())?;
             }
-        }
-        output::print_bytes(lines.as_bytes())?;
-        after = page.get("next").and_then(Value::as_u64);
-        if after.is_none() {
-            break;
+            None => lost += message.ids.len() as u64,
         }
     }
     drop(progress);
-    // The end of it may be lost with a log that was cut.
-    let delivered = keeper.store.delivered(id).map_err(CliError::Sessions)?;
-    let delivered = delivered.filter(|delivered| delivered.engine == keeper.engine);
-    if let Some(delivered) = delivered
-        && last < delivered.last
-    {
-        let what = older_store(&delivered, last);
-        terminal::say(&format!("{}\n", terminal::warning(&what)));
-        return Ok(NEGATIVE);
+    if lost == 0 {
+        return Ok(OK);
     }
-    if lost > 0 {
-        let what = format!(
-            "{} cannot be read: run `contexture sessions verify`",
-            counted(lost, "message")
-        );
-        terminal::say(&format!("{}\n", terminal::warning(&what)));
-        return Ok(NEGATIVE);
-    }
-    Ok(OK)
+    let what = format!(
+        "the text of {} is not stored or cannot be read: run `contexture sessions verify`",
+        counted(lost, "message")
+    );
+    terminal::say(&format!("{}\n", terminal::warning(&what)));
+    Ok(NEGATIVE)
 }
 
-/// Prints what the record has of a window, a message a line. The original of a message that `tiered` compacted, which is in
-/// the transcript, stands in its state, as in the document that this engine follows.
+/// Prints what the record has of a session's window, one message per line, for an engine that keeps
+/// no sessions.
+///
+/// If `tiered` compacted a message, its original is in the transcript. It is added to the message's
+/// state, as in the document format that this engine follows.
 fn print_placed(store: &Record, id: &str, mut placed: Vec<Placed>) -> Result<u8, CliError> {
     let mut compacted: HashMap<MessageId, &mut Map<String, Value>> = (placed.iter_mut())
         .filter_map(|one| {
@@ -626,8 +794,14 @@ fn print_placed(store: &Record, id: &str, mut placed: Vec<Placed>) -> Result<u8,
     Ok(OK)
 }
 
-/// Notes which messages are wanted back.
+/// Records which compacted messages to put back with the session's next request, and prints them.
+/// An empty `messages` stands for all that can be restored.
+///
+/// # Errors
+/// Fails if there is no such session, or if one of the ids is not a compacted message whose
+/// original is kept.
 fn restore(store: &Record, id: &str, messages: &[MessageId]) -> Result<u8, CliError> {
+    // Holding the session keeps a turn from running while the wishes are written.
     let _hold = store
         .hold(id, SessionOptions::default().wait)
         .map_err(CliError::Sessions)?;
@@ -665,6 +839,8 @@ fn restore(store: &Record, id: &str, messages: &[MessageId]) -> Result<u8, CliEr
     Ok(OK)
 }
 
+/// Parses the id of a message as `export` shows it, for example `m12`. The letter may be missing.
+/// Fails with a text for the user.
 fn message_id(text: &str) -> Result<MessageId, String> {
     let number = text.strip_prefix('m').unwrap_or(text).parse();
     number
@@ -672,15 +848,9 @@ fn message_id(text: &str) -> Result<MessageId, String> {
         .map_err(|_| "a message's id is a number, as in m12".to_owned())
 }
 
-struct Keeper<'a> {
-    engines: &'a Engines,
-    store: &'a Record,
-    engine: String,
-    /// The session that it is about, where it is about one.
-    session: Option<&'a str>,
-}
-
-/// Runs a command that may take long, shows its progress, and cancels it on Ctrl-C.
+/// Sends a command that may take long, and shows a progress bar if the engine reports a total. On
+/// Ctrl-C the engine is asked to stop, which it does for every command but a garbage collection. A
+/// second Ctrl-C ends the process at once.
 pub(crate) fn ask_long(
     ask: &(dyn Fn(StoreCommand) -> Result<Value, CliError> + Sync),
     what: &str,
@@ -688,10 +858,8 @@ pub(crate) fn ask_long(
 ) -> Result<Value, CliError> {
     let interrupt = Interrupt::listen();
     let on_interrupt = match command {
-        StoreCommand::Repair { dry_run: false } | StoreCommand::Gc { .. } => {
-            "this runs to its end; Ctrl-C again ends it at once, and what is kept stays whole\n"
-        }
-        _ => "stopping; Ctrl-C again ends it at once\n",
+        StoreCommand::Gc { .. } => TO_ITS_END,
+        _ => STOPPING,
     };
     std::thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
@@ -705,7 +873,8 @@ pub(crate) fn ask_long(
                         terminal::say(on_interrupt);
                         told = true;
                     }
-                    // Repeated, because the command may not have begun yet.
+                    // This is repeated on every round, because the command may not have begun when
+                    // Ctrl-C was pressed.
                     let _ = ask(StoreCommand::Cancel);
                 }
                 let Ok(far) = ask(StoreCommand::Progress) else {
@@ -725,186 +894,44 @@ pub(crate) fn ask_long(
     })
 }
 
-impl Keeper<'_> {
-    fn ask_long(&self, what: &str, command: StoreCommand) -> Result<Value, CliError> {
-        ask_long(&|command| self.ask(command), what, command)
-    }
-
-    fn ask(&self, command: StoreCommand) -> Result<Value, CliError> {
-        let answer = self.engines.manage(Some(&self.engine), &command);
-        answer.map_err(|error| match self.session {
-            _ if is_unsupported(&error)
-                && matches!(kept::list(self.engines, &self.engine), Ok(None)) =>
-            {
-                self.keeps_nothing()
-            }
-            Some(session) if is_refusal(&error) => self.refused(session, error),
-            _ => CliError::of_keeper(error),
-        })
-    }
-
-    fn keeps_nothing(&self) -> CliError {
-        let of = match self.session {
-            Some(session) => format!(", so there is nothing of `{session}` with it"),
-            None => String::new(),
-        };
-        CliError::usage(
-            format!("the engine `{}` keeps no sessions{of}", self.engine),
-            format!("ask one that does, which may have had it before: add --engine {KEEPER}"),
-        )
-    }
-
-    /// Whether the engine keeps no sessions, and this one is its own.
-    fn is_recorded_alone(&self, session: &str) -> Result<bool, CliError> {
-        let delivered = self.store.delivered(session).map_err(CliError::Sessions)?;
-        let is_its_own = delivered.is_some_and(|delivered| delivered.engine == self.engine);
-        Ok(is_its_own && kept::list(self.engines, &self.engine)?.is_none())
-    }
-
-    /// Whether messages of a session were delivered to the engine, and it has no such session.
-    fn has_lost(&self, session: &str) -> Result<bool, CliError> {
-        let delivered = self.store.delivered(session).map_err(CliError::Sessions)?;
-        Ok(
-            delivered.is_some_and(|delivered| delivered.engine == self.engine)
-                && Kept::by(self.engines, &self.engine, session)? == Kept::Others,
-        )
-    }
-
-    /// Why an engine refuses what is asked of a session: mostly because it has none of this name.
-    fn refused(&self, session: &str, error: OpenError) -> CliError {
-        match Kept::by(self.engines, &self.engine, session) {
-            Ok(Kept::Others) => match self.store.delivered(session) {
-                Ok(Some(lost)) if lost.engine == self.engine && lost.messages > 0 => {
-                    CliError::lost(lost)
-                }
-                _ => CliError::NoSession {
-                    session: session.to_owned(),
-                },
-            },
-            _ => CliError::of_keeper(error),
-        }
-    }
-}
-
+/// Returns whether the engine refused a command because it derives nothing, or nothing from this
+/// session. Such a refusal is not a failure.
 fn is_refusal(error: &OpenError) -> bool {
-    matches!(engine_error(error), Some(EngineError::InvalidInput(_)))
+    matches!(
+        error,
+        OpenError::Call(CallError::Failed {
+            error: EngineError::InvalidInput(_) | EngineError::Unsupported(_),
+            ..
+        })
+    )
 }
 
-fn is_unsupported(error: &OpenError) -> bool {
-    matches!(engine_error(error), Some(EngineError::Unsupported(_)))
-}
-
-fn engine_error(error: &OpenError) -> Option<&EngineError> {
-    match error {
-        OpenError::Call(CallError::Failed { error, .. }) => Some(error),
-        _ => None,
+/// Checks the record, and what the engine derives from it if it derives anything. Returns the
+/// report as JSON, and `true` if nothing is wrong.
+fn verify(engines: &Engines, of: &Of) -> Result<(Value, bool), CliError> {
+    let damage = damage_of(engines.loaded())?;
+    for what in &damage {
+        terminal::say(&format!("{}\n", terminal::warning(what)));
     }
-}
-
-/// What a check finds, and whether all is well. What was delivered to the engine and is not there is not well.
-fn verify(keeper: &Keeper<'_>) -> Result<(Value, bool), CliError> {
-    let damage = Record::verify(&keeper.engines.loaded().home).map_err(CliError::Sessions)?;
-    warn_of(&damage);
-    let mut answer = keeper.ask_long("checking", StoreCommand::Verify)?;
-    let lost = lost(keeper.engines, keeper.store, &keeper.engine, &answer);
-    let lost = match lost.and_then(|lost| Ok([lost, shorter(keeper)?].concat())) {
-        // It is among what was found.
-        Err(CliError::Sessions(error)) if error.is_damage() => Vec::new(),
-        lost => lost?,
+    let engine = choice::keeper(engines, of.engine.as_deref(), None)?;
+    let mut answer = match kept::list(engines, &engine)? {
+        Some(_) => ask_long(
+            &|command| ask(engines, &engine, command),
+            "checking",
+            StoreCommand::Verify,
+        )?,
+        None => json!({"ok": true, "problems": []}),
     };
-    let ok = lost.is_empty()
-        && damage.is_empty()
-        && answer.get("ok").and_then(Value::as_bool) == Some(true);
-    if let Some(answer) = answer.as_object_mut() {
-        answer.insert("ok".to_owned(), ok.into());
-        let problems = answer
-            .entry("problems")
-            .or_insert_with(|| Value::Array(Vec::new()));
-        if let Value::Array(problems) = problems {
-            problems.extend(damage.into_iter().chain(lost).map(Value::from));
-        }
+    let ok = damage.is_empty() && answer["ok"] == json!(true);
+    answer["ok"] = json!(ok);
+    if let Some(Value::Array(problems)) = answer.get_mut("problems") {
+        problems.extend(damage.into_iter().map(Value::from));
     }
     Ok((answer, ok))
 }
 
-/// Says which sessions were delivered to the engine and are not among those that it answers with.
-fn lost(
-    engines: &Engines,
-    store: &Record,
-    engine: &str,
-    answer: &Value,
-) -> Result<Vec<String>, CliError> {
-    let kept = answer.get("sessions").and_then(Value::as_array);
-    let kept: HashSet<&str> = (kept.into_iter().flatten())
-        .filter_map(|session| session.get("session")?.as_str())
-        .collect();
-    // It may have begun, or been deleted, since the engine answered.
-    let is_still_missing = |one: &Delivered| -> Result<bool, CliError> {
-        let has_it = Kept::by(engines, engine, &one.session)? == Kept::This;
-        let now = store.delivered(&one.session).map_err(CliError::Sessions)?;
-        Ok(!has_it && now.is_some_and(|now| now.messages > 0))
-    };
-    let mut all = Vec::new();
-    for one in store.delivered_to(engine).map_err(CliError::Sessions)? {
-        let is_missing = one.messages > 0 && !kept.contains(one.session.as_str());
-        if is_missing && is_still_missing(&one)? {
-            let lost = CliError::lost(one);
-            let way_out = lost
-                .help()
-                .map_or_else(String::new, |help| format!("; {help}"));
-            all.push(format!("{lost}{way_out}"));
-        }
-    }
-    warn_of(&all);
-    Ok(all)
-}
-
-fn warn_of(all: &[String]) {
-    for what in all {
-        terminal::say(&format!("{}\n", terminal::warning(what)));
-    }
-}
-
-/// Says of which sessions the engine lacks the end of what was delivered to it.
-fn shorter(keeper: &Keeper<'_>) -> Result<Vec<String>, CliError> {
-    let after = |id: &str, after| {
-        let command = StoreCommand::Export {
-            session: id.to_owned(),
-            after,
-            limit: PAGE,
-        };
-        keeper.engines.manage(Some(&keeper.engine), &command)
-    };
-    let mut all = Vec::new();
-    let delivered = keeper.store.delivered_to(&keeper.engine);
-    for one in delivered.map_err(CliError::Sessions)? {
-        let Some(last) = one.last else { continue };
-        // It knows no message of this id, or no such session.
-        if !matches!(after(&one.session, Some(last.0)), Err(error) if is_refusal(&error)) {
-            continue;
-        }
-        let (mut next, mut kept) = (None, None);
-        while let Ok(page) = after(&one.session, next) {
-            let messages = page.get("messages").and_then(Value::as_array);
-            let ids = messages.into_iter().flatten().map(|one| &one["ids"]);
-            let ids = ids.filter_map(Value::as_array).flatten();
-            kept = ids.filter_map(Value::as_u64).max().max(kept);
-            next = page.get("next").and_then(Value::as_u64);
-            if next.is_none() {
-                // Or it was deleted since.
-                let now = keeper.store.delivered(&one.session);
-                if now.map_err(CliError::Sessions)?.is_some() {
-                    all.push(older_store(&one, kept.map(MessageId)));
-                }
-                break;
-            }
-        }
-    }
-    warn_of(&all);
-    Ok(all)
-}
-
-/// So many days ago, in milliseconds since the Unix epoch.
+/// Returns the time this many days ago, in milliseconds since the Unix epoch. If the clock is
+/// before the epoch, the result is negative, so that nothing is old enough to be deleted.
 fn days_ago_ms(days: u32) -> i64 {
     const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,142 +1,511 @@
-//! What most commands begin with: the configuration, the model provider, the engines.
+//! `contexture setup`: makes an agent use Contexture, and undoes that.
+//!
+//! [`run`] plans the change of each file, shows it as a diff and writes it after the user agreed.
+//! Which files and keys these are is in [`agents`]. How a file is changed without disturbing the
+//! rest of it is in [`edit`], and what was changed is kept in [`journal`] for the undo.
+//!
+//! A second run begins from the files as they would be after an undo. It is therefore without
+//! effect if nothing changed, and it also switches between hooks and the gateway.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+mod agents;
+mod diff;
+mod edit;
+mod journal;
 
-use crate::error::CliError;
-use crate::{Global, terminal};
-use contexture::config::{Config, ConfigError, Loaded, Supervision};
-use contexture::engines::Engines;
-use contexture::providers::{
-    ModelClient, ProviderError, Resolved, configured_agent, configured_client, resolve_configured,
-};
-use contexture::session::{Record, RecordError};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
-/// The deadline of an engine's call where none is configured: who waits at a terminal would rather wait than have
-/// another engine.
-const PATIENCE_MS: u64 = 60_000;
+use contexture::config::Loaded;
+use contexture::prompt_cache::{CacheProvider, provider_at};
+use inquire::{Confirm, InquireError};
 
-/// Reads the configuration, and says on stderr what is doubtful in it.
-pub(crate) fn load_config(global: &Global) -> Result<Loaded, CliError> {
-    let loaded = read_config(global).map_err(CliError::config)?;
-    for warning in &loaded.warnings {
-        terminal::say(&format!("{}\n", terminal::warning(&warning.to_string())));
+use crate::error::{CliError, did_you_mean};
+use crate::{Global, OK, output, start, terminal};
+use agents::{AGENTS, Plan, Settable, SetupContext};
+use diff::diff;
+use edit::{Conflict, EditError, apply};
+use journal::{Entry, Journal, Mode, Undone};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  contexture setup                       what is installed, and what is set up
+  contexture setup claude
+  contexture setup codex --gateway --yes
+  contexture setup --undo claude
+
+Agents: claude, codex, opencode and pi call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. qwen, cline and aider have no hook for this and use the gateway.
+
+The change is shown as a diff and written only if you agree. Keys with another value are not changed unless you pass --replace. An undo restores each file byte for byte; if a file was edited since, only what was added is removed.
+
+Exit codes: 0 done, nothing to do, or declined, 2 wrong usage, or a file that cannot be changed.")]
+pub(crate) struct SetupArgs {
+    /// The agent: claude, codex, opencode, pi, qwen, cline or aider [default: list all]
+    agent: Option<String>,
+    /// Restore the agent's settings
+    #[arg(long, requires = "agent", conflicts_with_all = ["gateway", "replace"])]
+    undo: bool,
+    /// Make the agent send its requests to the gateway, instead of calling Contexture when it
+    /// compacts
+    #[arg(long, requires = "agent")]
+    gateway: bool,
+    /// Replace values that you have set yourself; an undo restores them
+    #[arg(long, requires = "agent")]
+    replace: bool,
+    /// Write without asking
+    #[arg(short, long, requires = "agent")]
+    yes: bool,
+}
+
+/// Why a file of an agent cannot be changed. Nothing has been written then.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("{} cannot be read: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{} is not UTF-8 text", path.display())]
+    NotText { path: PathBuf },
+    #[error("{} cannot be changed: {source}", path.display())]
+    Edit { path: PathBuf, source: EditError },
+}
+
+impl FileError {
+    fn edit(path: &Path, source: EditError) -> Self {
+        let path = path.to_owned();
+        Self::Edit { path, source }
     }
-    Ok(loaded)
 }
 
-/// Reads the configuration.
-pub(crate) fn read_config(global: &Global) -> Result<Loaded, ConfigError> {
-    Config::load(global.config.as_deref(), &|name| std::env::var_os(name))
-}
-
-/// A configuration with the command line's patience.
-pub(crate) fn patient(mut loaded: Loaded) -> Loaded {
-    let deadline = &mut loaded.config.context.supervision.call_deadline_ms;
-    if *deadline == Supervision::default().call_deadline_ms {
-        *deadline = PATIENCE_MS;
-    }
-    loaded
-}
-
-/// How long loading a library may take in a command that inspects a plugin. Such a command does not need the
-/// configuration, so an unreadable one is not an error here.
-pub(crate) fn loading_deadline(global: &Global) -> Duration {
-    let configured = read_config(global).map(|loaded| patient(loaded).config.context.supervision);
-    Duration::from_millis(configured.map_or(PATIENCE_MS, |configured| configured.call_deadline_ms))
-}
-
-/// The engines of a configuration, with the model provider that it names.
-pub(crate) fn open_engines(
-    loaded: Loaded,
-    offline: bool,
-    agent_model: Option<&str>,
-) -> Result<Arc<Engines>, CliError> {
-    let client = model_client(&loaded.config, offline, agent_model)?;
-    let engines = Engines::new(patient(loaded), client).map_err(CliError::NameTaken)?;
-    check_settings(&engines)?;
-    Ok(engines)
-}
-
-/// Whether the settings of all engines are good, of those that do not run too.
-pub(crate) fn check_settings(engines: &Engines) -> Result<(), CliError> {
-    let wrong = engines.catalog().wrong_settings(engines.loaded());
-    match wrong.is_empty() {
-        true => Ok(()),
-        false => Err(CliError::config(ConfigError::Invalid(wrong))),
+impl From<FileError> for CliError {
+    fn from(error: FileError) -> Self {
+        let way_out = match &error {
+            FileError::Edit {
+                source: EditError::Exists,
+                ..
+            } => "rename or remove that file, and run the command again; nothing was written",
+            _ => "correct the file, and run the command again; nothing was written",
+        };
+        Self::usage(error.to_string(), way_out)
     }
 }
 
-/// The client of the model that writes summaries. Says on stderr where one was asked for and there is
-/// none.
-pub(super) fn model_client(
-    config: &Config,
-    offline: bool,
-    agent_model: Option<&str>,
-) -> Result<ModelClient, CliError> {
-    let resolved = resolve_model(config, offline, agent_model).map_err(CliError::Provider)?;
-    if let Resolved::NoModel(reason) = &resolved
-        && reason.is_unexpected()
-    {
-        terminal::say(&format!("{}\n", terminal::warning(&reason.to_string())));
+/// Reads a file as text. `None` if it does not exist.
+fn read_text(path: &Path) -> Result<Option<String>, FileError> {
+    let path = path.to_owned();
+    match std::fs::read(&path) {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(FileError::NotText { path }),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(FileError::Read { path, source }),
     }
-    Ok(configured_client(config, resolved))
 }
 
-/// The damage of the record, once a command goes on without it.
-static DAMAGE: Mutex<Option<String>> = Mutex::new(None);
-
-/// Has the rest of the command go on without a damaged record, and says so. False if it does already, or if the record
-/// is not damaged.
-pub(crate) fn leave_the_record_aside(error: &RecordError) -> bool {
-    let mut damage = DAMAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    if damage.is_some() || !error.is_damage() {
-        return false;
-    }
-    let said = format!("the record of sessions is left aside: {error}");
-    terminal::say(&format!("{}\n", terminal::warning(&said)));
-    *damage = Some(error.to_string());
-    true
-}
-
-/// The store of the sessions of the home directory.
-pub(crate) fn open_store(engines: &Engines) -> Result<Arc<Record>, CliError> {
-    store(&engines.loaded().home, Record::open)
-}
-
-/// The same to read from, where it may not be written or is not there.
-pub(crate) fn open_store_to_read(engines: &Engines) -> Result<Arc<Record>, CliError> {
-    store(&engines.loaded().home, Record::open_to_read)
-}
-
-fn store(
-    home: &Path,
-    open: fn(&Path) -> Result<Arc<Record>, RecordError>,
-) -> Result<Arc<Record>, CliError> {
-    let damage = DAMAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let store = match &*damage {
-        Some(damage) => Record::standing_in(home, damage),
-        None => open(home),
+/// Lists the agents, sets one up, or undoes that.
+///
+/// # Errors
+/// Fails if the agent is unknown or not installed, if a file cannot be read or changed, if a key
+/// has another value, or if there is no terminal to ask on.
+pub(crate) fn run(args: &SetupArgs, global: &Global) -> Result<u8, CliError> {
+    let loaded = start::load_config(global)?;
+    let home = user_home()?;
+    let env = |name: &str| std::env::var(name).ok();
+    let context = context(&loaded, global, &home, &env)?;
+    let Some(name) = &args.agent else {
+        return list(&loaded.home, &context);
     };
-    store.map_err(CliError::Sessions)
+    let agent = Settable::named(name).ok_or_else(|| {
+        let names: Vec<_> = AGENTS.iter().map(|agent| agent.name).collect();
+        CliError::usage(
+            format!("there is no agent `{name}` to set up"),
+            format!(
+                "{}the agents are {}; for any other, `contexture run -- COMMAND` starts it with a gateway",
+                did_you_mean(name, names.iter().copied()),
+                names.join(", ")
+            ),
+        )
+    })?;
+    match args.undo {
+        true => undo(args, agent, &loaded.home),
+        false => set_up(args, agent, &loaded, &context),
+    }
 }
 
-/// The engine that a session was kept by; none where it is not known.
-pub(crate) fn engine_of(store: &Record, session: &str) -> Result<Option<String>, CliError> {
-    let delivered = store.delivered(session).map_err(CliError::Sessions)?;
-    Ok(delivered.map(|delivered| delivered.engine))
-}
-
-/// Which model writes summaries. The agent is the one that the configuration names: here none is
-/// running.
-pub(crate) fn resolve_model(
-    config: &Config,
-    offline: bool,
-    agent_model: Option<&str>,
-) -> Result<Resolved, ProviderError> {
-    let agent = configured_agent(config, agent_model)?;
-    resolve_configured(config, agent.as_ref(), offline, &|name| {
-        std::env::var(name).ok()
+fn user_home() -> Result<PathBuf, CliError> {
+    let home = std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
+    home.map(PathBuf::from).ok_or_else(|| {
+        CliError::usage(
+            "there is no home directory in which agents have their settings",
+            "set HOME to it",
+        )
     })
+}
+
+/// Collects what the plans depend on. The command is named by its full path, because agents that
+/// are started from a desktop have another PATH.
+fn context<'a>(
+    loaded: &Loaded,
+    global: &Global,
+    home: &'a Path,
+    env: &'a dyn Fn(&str) -> Option<String>,
+) -> Result<SetupContext<'a>, CliError> {
+    let program = std::env::current_exe().map_err(|source| CliError::NotRun {
+        program: "contexture".to_owned(),
+        source,
+    })?;
+    let mut command = vec![program.display().to_string()];
+    if let Some(config) = &global.config {
+        // The agent runs the command in another folder.
+        let absolute = std::path::absolute(config).unwrap_or_else(|_| config.clone());
+        command.extend(["--config".to_owned(), absolute.display().to_string()]);
+    }
+    if global.offline {
+        command.push("--offline".to_owned());
+    }
+    // An agent may be started without the variables of this shell.
+    let variable = "CONTEXTURE_HOME";
+    let variables = env(variable).map(|_| (variable.to_owned(), loaded.home.display().to_string()));
+    let upstream = loaded.config.upstream.anthropic.base_url.as_deref();
+    let is_first_party =
+        upstream.is_none_or(|url| provider_at(url) == Some(CacheProvider::Anthropic));
+    Ok(SetupContext {
+        home,
+        env,
+        command,
+        variables: variables.into_iter().collect(),
+        gateway: loaded.config.gateway.url(),
+        is_first_party,
+    })
+}
+
+/// Prints which agents are installed, and how each is set up.
+fn list(home: &Path, context: &SetupContext<'_>) -> Result<u8, CliError> {
+    let mut table = terminal::Table::new(["AGENT", "SET UP", "INSTALLED"]);
+    for agent in AGENTS {
+        let journal = Journal::read(home, agent.name)?;
+        let how = match journal.map(|journal| journal.mode) {
+            Some(Mode::Hooks) => "hooks and history tools",
+            Some(Mode::Gateway) => "gateway",
+            None => "no",
+        };
+        let found = agent.found(context);
+        let found = found.map_or_else(|| "no".to_owned(), |found| found.display().to_string());
+        table.row([agent.name, how, &found]);
+    }
+    output::print_styled(&table.render(false))?;
+    Ok(OK)
+}
+
+/// The change of one file.
+struct Change {
+    path: PathBuf,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+fn set_up(
+    args: &SetupArgs,
+    agent: &Settable,
+    loaded: &Loaded,
+    context: &SetupContext<'_>,
+) -> Result<u8, CliError> {
+    if agent.found(context).is_none() {
+        return Err(CliError::usage(
+            format!(
+                "{} is not installed: `{}` is not on the PATH, and it has no settings",
+                agent.title, agent.name
+            ),
+            "install it first; `contexture setup` lists what is installed",
+        ));
+    }
+    let (mode, plan) = match (args.gateway, agent.hooks, agent.gateway) {
+        (false, Some(hooks), _) => (Mode::Hooks, hooks(context)),
+        (_, _, Some(gateway)) => (Mode::Gateway, gateway(context)),
+        (_, _, None) => {
+            let what = format!("{} cannot be set up by this command", agent.title);
+            return Err(CliError::usage(what, agent.instead));
+        }
+    };
+    let home = &loaded.home;
+    let earlier = Journal::read(home, agent.name)?;
+    let (journal, changes) = plan_changes(mode, &plan, earlier.as_ref(), args.replace)?;
+    if changes.iter().all(|change| change.before == change.after) {
+        output::print(&format!("{} is already set up\n", agent.title))?;
+        return Ok(OK);
+    }
+    for entry in &journal.files {
+        for old in &entry.replaced {
+            terminal::say(&format!(
+                "note: your value of `{}` in {} is replaced: {}\n",
+                old.path.join("."),
+                entry.path.display(),
+                old.value
+            ));
+        }
+    }
+    if !agreed(
+        args,
+        &changes,
+        &format!("Set {} up like this?", agent.title),
+    )? {
+        return Ok(OK);
+    }
+    // The journal comes before the files. If the process is killed in between, the undo still
+    // works.
+    journal.write(home, agent.name)?;
+    if let Err(error) = write(&changes) {
+        // Whatever was written is taken back, so that the agent is as it was.
+        let back: Vec<Change> = changes.into_iter().map(Change::reversed).collect();
+        write(&back)?;
+        match &earlier {
+            Some(earlier) => earlier.write(home, agent.name)?,
+            None => Journal::delete(home, agent.name)?,
+        }
+        return Err(error);
+    }
+    if let Some(earlier) = &earlier {
+        // The earlier set-up may have created folders that this one does not use.
+        remove_folders(earlier);
+    }
+    let how = match mode {
+        Mode::Hooks => "it calls Contexture when it compacts".to_owned(),
+        Mode::Gateway => format!(
+            "it sends its requests to {}, where `contexture serve` has to run",
+            context.gateway
+        ),
+    };
+    let mut said = format!("{} is set up: {how}\n", agent.title);
+    for note in plan.notes.iter().chain(&own_note(mode, loaded)) {
+        said.push_str(&format!("note: {note}\n"));
+    }
+    said.push_str(&format!(
+        "undo it with: contexture setup --undo {}\n",
+        agent.name
+    ));
+    output::print(&said)?;
+    Ok(OK)
+}
+
+/// Returns a note if the configured engine keeps no history, so that its tools find nothing, or if
+/// the gateway asks for tokens.
+fn own_note(mode: Mode, loaded: &Loaded) -> Option<String> {
+    let engine = &loaded.config.context.engine;
+    match mode {
+        Mode::Hooks if engine == "compressor" => Some(format!(
+            "the engine `{engine}` keeps no history to search; `context.engine: lcm` in config.yaml selects one that does"
+        )),
+        Mode::Gateway if !loaded.config.gateway.tokens.is_empty() => Some(
+            "`gateway.tokens` are configured, so the agent has to send one of them as x-contexture-token".to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// Computes the journal and the changes of all files of a plan, and of those that an earlier set-up
+/// changed.
+fn plan_changes(
+    mode: Mode,
+    plan: &Plan,
+    earlier: Option<&Journal>,
+    replace: bool,
+) -> Result<(Journal, Vec<Change>), CliError> {
+    let mut files: Vec<Entry> = Vec::new();
+    let mut changes: Vec<Change> = Vec::new();
+    let earlier = earlier.map(|journal| journal.files.as_slice());
+    let earlier = earlier.unwrap_or_default();
+    for planned in &plan.files {
+        let old = earlier.iter().find(|entry| entry.path == planned.path);
+        if let Some(old) =
+            old.filter(|old| old.edits.iter().all(|edit| planned.edits.contains(edit)))
+        {
+            // A file that has all of it stays as it is, even if somebody has edited it since.
+            let now = read_text(&planned.path)?;
+            let again = now
+                .as_deref()
+                .map(|now| apply(planned.format, Some(now), &planned.edits));
+            if let Some(Ok(again)) = again
+                && again.done.is_empty()
+            {
+                files.push(old.clone());
+                continue;
+            }
+        }
+        let (now, base) = match old {
+            Some(entry) => {
+                let Undone { now, then, .. } = entry.undone()?;
+                (now, then)
+            }
+            None => {
+                let now = read_text(&planned.path)?;
+                (now.clone(), now)
+            }
+        };
+        let applied = apply(planned.format, base.as_deref(), &planned.edits)
+            .map_err(|source| FileError::edit(&planned.path, source))?;
+        if !applied.conflicts.is_empty() && !replace {
+            return Err(refused(&planned.path, &applied.conflicts));
+        }
+        if applied.done.is_empty() {
+            continue;
+        }
+        let mut entry = Entry::new(
+            planned.path.clone(),
+            planned.format,
+            (base, &applied.text),
+            applied.done,
+            applied.conflicts,
+        );
+        // What an earlier set-up created is removed by the undo of this one.
+        let folders = earlier.iter().flat_map(|entry| &entry.folders);
+        let above = folders.filter(|folder| planned.path.starts_with(folder));
+        entry.folders.extend(above.cloned());
+        changes.push(Change {
+            path: planned.path.clone(),
+            before: now,
+            after: Some(applied.text),
+        });
+        files.push(entry);
+    }
+    let is_planned = |entry: &&Entry| plan.files.iter().any(|file| file.path == entry.path);
+    for entry in earlier.iter().filter(|entry| !is_planned(entry)) {
+        let Undone { now, then, .. } = entry.undone()?;
+        changes.push(Change {
+            path: entry.path.clone(),
+            before: now,
+            after: then,
+        });
+    }
+    Ok((Journal { mode, files }, changes))
+}
+
+fn refused(path: &Path, conflicts: &[Conflict]) -> CliError {
+    let keys: Vec<String> = conflicts
+        .iter()
+        .map(|conflict| format!("`{}` is {}", conflict.path.join("."), conflict.value))
+        .collect();
+    CliError::usage(
+        format!(
+            "{} has settings of yours that would be replaced: {}",
+            path.display(),
+            keys.join(", ")
+        ),
+        "pass --replace to replace them; an undo restores them; nothing was written",
+    )
+}
+
+fn undo(args: &SetupArgs, agent: &Settable, home: &Path) -> Result<u8, CliError> {
+    let Some(journal) = Journal::read(home, agent.name)? else {
+        output::print(&format!("{} is not set up\n", agent.title))?;
+        return Ok(OK);
+    };
+    let mut changes = Vec::new();
+    let mut left = Vec::new();
+    for entry in &journal.files {
+        let undone = entry.undone()?;
+        let path = entry.path.clone();
+        left.extend((undone.left.iter()).map(|what| format!("{} is left: {what}", path.display())));
+        changes.push(Change {
+            path,
+            before: undone.now,
+            after: undone.then,
+        });
+    }
+    for what in left {
+        terminal::say(&format!("{}\n", terminal::warning(&what)));
+    }
+    let question = format!("Restore the settings of {} like this?", agent.title);
+    if !agreed(args, &changes, &question)? {
+        return Ok(OK);
+    }
+    write(&changes)?;
+    // The journal goes last. If a file cannot be written, the undo can be tried again.
+    remove_folders(&journal);
+    Journal::delete(home, agent.name)?;
+    output::print(&format!("{} is as it was before\n", agent.title))?;
+    Ok(OK)
+}
+
+/// Removes the folders that a set-up created, unless they hold files.
+fn remove_folders(journal: &Journal) {
+    let folders = journal.files.iter().flat_map(|entry| entry.folders.iter());
+    let mut folders: Vec<_> = folders.collect();
+    // The innermost comes first, because only an empty folder can be removed.
+    folders.sort_by_key(|folder| std::cmp::Reverse(folder.components().count()));
+    for folder in folders {
+        // A folder that has got other files since cannot be removed, and stays.
+        let _ = std::fs::remove_dir(folder);
+    }
+}
+
+/// Shows the changes and returns whether the user wants them. With `--yes` nobody is asked.
+fn agreed(args: &SetupArgs, changes: &[Change], question: &str) -> Result<bool, CliError> {
+    for change in changes {
+        let name = change.path.display().to_string();
+        output::print(&diff(
+            &name,
+            change.before.as_deref(),
+            change.after.as_deref(),
+        ))?;
+    }
+    if args.yes || changes.iter().all(|change| change.before == change.after) {
+        return Ok(true);
+    }
+    let unasked = |what: String| CliError::usage(what, "pass --yes to write without being asked");
+    // The question is written to stderr and answered on stdin. If one of them is redirected, nobody
+    // could answer.
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        let what = "nothing was written, because there is no terminal to ask on";
+        return Err(unasked(what.to_owned()));
+    }
+    // Enter alone means no, because these are the settings of another program.
+    match Confirm::new(question).with_default(false).prompt() {
+        Ok(agreed) => Ok(agreed),
+        Err(InquireError::OperationCanceled | InquireError::OperationInterrupted) => Ok(false),
+        Err(error) => Err(unasked(format!(
+            "nothing was written, because asking failed: {error}"
+        ))),
+    }
+}
+
+impl Change {
+    fn reversed(self) -> Self {
+        Self {
+            path: self.path,
+            before: self.after,
+            after: self.before,
+        }
+    }
+}
+
+/// Writes the files that change, and deletes those that are to be gone.
+fn write(changes: &[Change]) -> Result<(), CliError> {
+    for change in changes {
+        let path = &change.path;
+        if change.before == change.after {
+            continue;
+        }
+        let failed = |source| CliError::Write {
+            path: path.clone(),
+            source,
+        };
+        match &change.after {
+            Some(text) => {
+                if let Some(folder) = path.parent() {
+                    std::fs::create_dir_all(folder).map_err(failed)?;
+                }
+                output::write_file(path, text)?;
+            }
+            None => match std::fs::remove_file(path) {
+                // If the file is gone already, there is nothing to delete.
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(error));
+                }
+                _ => {}
+            },
+        }
+    }
+    Ok(())
 }

@@ -1,10 +1,17 @@
-//! The report of a compaction for a person.
+//! The report of a compaction as a person reads it.
+//!
+//! [`summary`] is the full report on one conversation, [`line()`] a single line for each of
+//! several, and [`total`] the sum of them. All return text with or without colours and print
+//! nothing themselves. The JSON report is the serialised `CompactionReport` and does not come from
+//! here.
+//!
+//! Reasons and notes come from engines, so they are masked and made visible before they are shown.
 
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::figures::{counted, duration, grouped};
+use crate::human::{counted, duration, grouped};
 use crate::terminal::visible;
 use contexture::engines::Source;
 use contexture::mask_secrets;
@@ -14,7 +21,7 @@ const GOOD: Style = AnsiColor::Green.on_default().bold();
 const PLAIN: Style = Style::new().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Where an engine comes from, in words.
+/// Returns the origin of an engine in words, as it stands in brackets behind its name.
 pub(crate) fn source(source: Source) -> &'static str {
     match source {
         Source::Builtin => "built in",
@@ -23,7 +30,7 @@ pub(crate) fn source(source: Source) -> &'static str {
     }
 }
 
-/// The result in a word or two, and its colour.
+/// Returns the result in a few words, and its colour. Results that need attention are red.
 fn headline(report: &CompactionReport, colors: bool) -> (&'static str, Style) {
     let (words, style) = match report.outcome {
         OutcomeKind::Compacted => ("compacted", GOOD),
@@ -35,12 +42,14 @@ fn headline(report: &CompactionReport, colors: bool) -> (&'static str, Style) {
     (words, if colors { style } else { Style::new() })
 }
 
-/// What an engine says, as it may be shown.
+/// Returns text of an engine as it may be shown, with secrets masked and control characters shown.
 fn shown(text: &str) -> String {
     visible(&mask_secrets(text)).into_owned()
 }
 
-/// The report on one conversation. `origin` is the library or crate that the engine came from.
+/// Returns the report on one conversation, with one row for each fact. `origin` is the library or
+/// crate that the engine came from. If nothing was compacted, the rows say why and how large the
+/// conversation is.
 pub(crate) fn summary(
     report: &CompactionReport,
     origin: &str,
@@ -77,9 +86,10 @@ pub(crate) fn summary(
     if report.degraded {
         row(
             "note",
-            "no model could be had: the summary is a digest of what was said and done",
+            "no model was available: the summary is a digest of the messages",
         );
     }
+    // The report has no field for a conversation that is still too large, so its reason tells it.
     if report.outcome == OutcomeKind::Compacted && report.reason.contains("still above") {
         row("note", &report.reason);
     }
@@ -89,13 +99,14 @@ pub(crate) fn summary(
     text
 }
 
-/// The report on one of several conversations, in a line.
+/// Returns the report on one of several conversations as a line with its number.
 pub(crate) fn line(report: &CompactionReport, number: usize, count: usize, colors: bool) -> String {
     let width = count.to_string().len();
     format!("{number:>width$}/{count}  {}\n", brief(report, colors))
 }
 
-/// What came of a compaction, in a few words.
+/// Returns what came of a compaction in a few words: the sizes before and after, or the reason why
+/// nothing was compacted.
 pub(crate) fn brief(report: &CompactionReport, colors: bool) -> String {
     let (words, style) = headline(report, colors);
     let figures = match report.outcome {
@@ -111,7 +122,8 @@ pub(crate) fn brief(report: &CompactionReport, colors: bool) -> String {
     format!("{style}{words}{style:#}  {figures}")
 }
 
-/// The sum of the reports on several conversations.
+/// Returns the sum of the reports on several conversations: how many were compacted, the tokens
+/// before and after, the model calls and the time.
 pub(crate) fn total(reports: &[CompactionReport], colors: bool) -> String {
     let sum = |of: fn(&CompactionReport) -> u64| reports.iter().map(of).sum::<u64>();
     let compacted = reports
@@ -134,17 +146,19 @@ pub(crate) fn total(reports: &[CompactionReport], colors: bool) -> String {
     )
 }
 
+/// Returns how much smaller `after` is in percent, in words. If it is larger, the text says so.
 fn less(before: u64, after: u64) -> String {
     let share = 100.0 * before.abs_diff(after) as f64 / before.max(1) as f64;
     if after > before {
         return format!("{share:.0} % more");
     }
-    // 99.8 is not all of it.
+    // 99.8 % must not be rounded to 100 %, which would mean that nothing is left.
     let decimals = usize::from(share > 99.0);
     format!("{share:.decimals$} % less")
 }
 
-/// The rows on messages and tokens, before and after, one under the other.
+/// Returns the rows on messages and tokens, with the numbers before and after aligned under each
+/// other.
 fn sizes(report: &CompactionReport, agent: &AgentWindow) -> [String; 2] {
     let cells = [
         (report.messages_before as u64, report.messages_after as u64),
@@ -164,6 +178,8 @@ fn sizes(report: &CompactionReport, agent: &AgentWindow) -> [String; 2] {
     [messages, tokens]
 }
 
+/// Returns what happened to the messages: how many were kept, shortened, summarised, dropped and
+/// inserted.
 fn what_became(report: &CompactionReport) -> String {
     format!(
         "{} kept, {} shortened, {} summarised, {} dropped; {} inserted",

@@ -1,4 +1,12 @@
-//! What depends on the terminal: colours, the log, progress.
+//! Everything that depends on the terminal: colours, progress bars and tables.
+//!
+//! What is meant for people goes to stderr by way of [`say`], while results go to stdout, see
+//! `output`. Text that somebody else wrote, such as a message or a file name, may hold secrets and
+//! control characters. Every function here therefore masks the former and shows the latter, or
+//! documents that its caller does.
+//!
+//! Read [`say`] and [`visible`] first. [`Progress`] and [`Table`] are the two widgets that several
+//! commands share. [`ColorChoice`] is the option `--color`.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -8,9 +16,9 @@ use anstyle::Style;
 use contexture::mask_secrets;
 use contexture_engine_api::printable;
 use indicatif::{ProgressBar, ProgressStyle};
-use tracing_subscriber::EnvFilter;
 
-/// When to use colours.
+/// When to use colours, as the option `--color` takes it. The default is to use them on a terminal
+/// only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ColorChoice {
     #[default]
@@ -20,7 +28,8 @@ pub(crate) enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// Whether a stream gets colours that is a terminal or is not.
+    /// Returns whether a stream gets colours. With `auto` it does if it is a terminal, `NO_COLOR`
+    /// is not set to anything, and `TERM` is not `dumb`.
     pub(crate) fn on(self, is_terminal: bool) -> bool {
         match self {
             Self::Always => true,
@@ -34,77 +43,43 @@ impl ColorChoice {
     }
 }
 
-/// Sends the log to stderr. `RUST_LOG` says more finely than `-v` what is logged.
-pub(crate) fn log_to_stderr(verbose: u8) {
-    let filter = match verbose {
-        // A session's warnings are printed by the command that opened it, and not twice.
-        0 => EnvFilter::try_from_default_env()
-            .unwrap_or_else(|_| EnvFilter::new("warn,contexture_session=error")),
-        1 => EnvFilter::new("warn,contexture=info"),
-        2 => EnvFilter::new("warn,contexture=debug"),
-        _ => EnvFilter::new("trace"),
-    };
-    // Only a program that calls `run` after a subscriber of its own was set gets an error here; its own
-    // stays.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| VisibleStderr)
-        // Nobody could tell its colours from those in what it quotes.
-        .with_ansi(false)
-        .without_time()
-        .with_target(verbose > 1)
-        .try_init();
-}
-
-/// Text as it may be shown at a terminal: control characters are visible, whoever wrote them. The colours of the
-/// command are put around it afterwards.
+/// Returns text as it may be shown at a terminal: control characters are replaced by visible
+/// escapes, whoever wrote them. Colours of the command itself are put around the text afterwards.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     printable(text, usize::MAX)
 }
 
-/// Text that somebody else wrote, in one line of at most `limit` characters, its secrets masked.
+/// Returns text that somebody else wrote in one line of at most `limit` characters. White space is
+/// collapsed, secrets are masked and control characters are shown.
 pub(crate) fn one_line(text: &str, limit: usize) -> String {
     let masked = mask_secrets(text);
     let words: Vec<_> = masked.split_whitespace().collect();
     printable(&words.join(" "), limit).into_owned()
 }
 
-/// Writes text to stderr. What is told there may be kept in a log, so that secrets which it quotes are masked. A
-/// closed stderr is ignored.
+/// Writes text to stderr, with secrets masked and control characters shown, because stderr often
+/// ends up in a log. If stderr is closed, the text is dropped.
 pub(crate) fn say(text: &str) {
     say_styled(&visible(&mask_secrets(text)));
 }
 
-/// The same of text with colours, of which all else is [`visible`] and masked.
+/// Writes text that has colours to stderr. Everything else in it must be masked and [`visible`]
+/// already.
 pub(crate) fn say_styled(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Stderr for the log, line by line as [`say`] has it.
-struct VisibleStderr;
-
-impl Write for VisibleStderr {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let text = String::from_utf8_lossy(bytes);
-        std::io::stderr().write_all(visible(&mask_secrets(&text)).as_bytes())?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A warning as it is shown.
+/// Returns a warning as it is shown: with its prefix, and with all further lines indented.
 pub(crate) fn warning(what: &str) -> String {
     format!("warning: {}", what.trim_end().replace('\n', "\n  "))
 }
 
-/// How far a long piece of work is; shown on stderr where that is a terminal.
+/// The progress of a long piece of work. It is shown on stderr if that is a terminal, and removed
+/// when this value is dropped.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar over `steps` steps, or for one step a spinner.
+    /// Shows a bar over `steps` steps. For a single step it is a spinner with the time elapsed.
     pub(crate) fn new(steps: usize, what: &str) -> Self {
         let (bar, template) = if steps > 1 {
             (
@@ -122,22 +97,33 @@ impl Progress {
         Self(bar)
     }
 
+    /// Shows a bar over bytes, with the time that is left. [`Progress::reach`] moves it.
+    pub(crate) fn bytes(what: &str) -> Self {
+        let progress = Self::new(2, what);
+        let template = "{msg} {wide_bar} {bytes}/{total_bytes}, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            progress.0.set_style(style);
+        }
+        progress
+    }
+
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }
 
-    /// So many steps of so many are done.
+    /// Sets the bar to `done` of `total` steps. The total may change while the work goes on.
     pub(crate) fn reach(&self, done: u64, total: u64) {
         self.0.set_length(total);
         self.0.set_position(done);
     }
 
-    /// Writes text to stderr above the bar.
+    /// Writes text to stderr above the bar, as [`say`] does. Writing around it would leave parts of
+    /// the bar on the screen.
     pub(crate) fn say(&self, text: &str) {
         self.0.suspend(|| say(text));
     }
 
-    /// As [`say_styled`].
+    /// Writes text with colours above the bar, as [`say_styled`] does.
     pub(crate) fn say_styled(&self, text: &str) {
         self.0.suspend(|| say_styled(text));
     }
@@ -149,7 +135,8 @@ impl Drop for Progress {
     }
 }
 
-/// Columns of text, [`visible`] and as wide as they need; the last one runs on. Columns of numbers end where their heading does.
+/// A table of text. Each cell is [`visible`], each column is as wide as its widest cell, and empty
+/// columns are left out. Columns of numbers are aligned to the right.
 pub(crate) struct Table<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
     numbers: &'static [&'static str],
@@ -163,7 +150,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         }
     }
 
-    /// The same, with numbers in the columns of these headings.
+    /// Aligns the columns with these headings to the right, as numbers are.
     pub(crate) fn with_numbers(mut self, numbers: &'static [&'static str]) -> Self {
         self.numbers = numbers;
         self

@@ -1,4 +1,12 @@
-//! `contexture tool`: one call of a tool that a session's engine gives to its agent.
+//! `contexture tool`: calls a tool that a session's engine offers to its agent.
+//!
+//! [`run`] opens the session read-only, even if an agent is using it, calls the tool with the given
+//! arguments and prints the answer. Without a name it lists the tools. This is how a user searches
+//! what an engine has stored, without an agent and without a model.
+//!
+//! If the engine cannot write to its store, for example on a read-only file system, the command
+//! works in a temporary home. The command never changes the session itself. If a tool puts messages
+//! back, the record only notes them, and the session's next request restores them.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -8,13 +16,13 @@ use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
 use serde_json::{Map, Value};
 
 use crate::choice::{self, KEEPER};
+use crate::dry_run::DryRun;
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::figures::{counted, grouped};
-use crate::kept::{Kept, Vectors};
-use crate::rehearsal::Rehearsal;
-use crate::{Global, OK, output, setup, terminal, window};
+use crate::human::counted;
+use crate::kept::{self, Vectors};
+use crate::{Global, OK, output, start, terminal, window};
 use contexture::engines::{CallError, Engines, OpenError};
-use contexture::session::{Delivered, Session, SessionError, SessionOptions};
+use contexture::session::{Session, SessionError, SessionOptions};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -28,10 +36,10 @@ Exit codes: 0 answered, 2 wrong usage, arguments or configuration, 3 the engine 
 pub(crate) struct ToolArgs {
     /// The tool's name [default: list the tools]
     name: Option<String>,
-    /// Its arguments, a JSON object; `-` is stdin
+    /// The arguments as a JSON object; `-` is stdin
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
-    /// Print the list of the tools as JSON
+    /// Print the list of tools as JSON
     #[arg(long, conflicts_with = "name")]
     json: bool,
     /// The session
@@ -42,27 +50,29 @@ pub(crate) struct ToolArgs {
     engine: Option<String>,
 }
 
+/// Calls the tool or lists the tools. The output is the tool's answer, as it would be given to the
+/// model.
+///
+/// # Errors
+/// Fails if there is no such session or tool, if the arguments are refused, or if the engine fails.
 pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
-    let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
-    let store = setup::open_store_to_read(&engines)?;
+    let engines = start::open_engines(start::load_config(global)?, global.offline, None)?;
+    let store = start::open_store_to_read(&engines)?;
     let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
     let remembered = delivered.as_ref().map(|delivered| delivered.engine.clone());
     let engine = choice::keeper(&engines, args.engine.as_deref(), remembered)?;
     let engine = engine.as_str();
-    let delivered = delivered.filter(|delivered| delivered.engine == engine);
-    let kept = Kept::by(&engines, engine, &args.session)?;
-    if kept == Kept::Others {
-        return Err(match delivered {
-            Some(delivered) if delivered.messages > 0 => CliError::lost(delivered),
-            _ => CliError::NoSession {
-                session: args.session.clone(),
-            },
+    let derives = kept::list(&engines, engine)?.is_some();
+    if derives && delivered.is_none() {
+        return Err(CliError::NoSession {
+            session: args.session.clone(),
         });
     }
-    // Counted before the session is opened, because an open session makes more of them.
-    let missing = match kept {
-        Kept::This => Vectors::by(&engines, engine, &args.session),
-        _ => None,
+    // This counts before the session is opened, because an open session makes more vectors in the
+    // background.
+    let missing = match derives {
+        true => Vectors::by(&engines, engine, &args.session),
+        false => None,
     };
     let missing = missing.map_or(0, |vectors| vectors.missing);
     let agent = window::choose(None, None, None, &engines.config().model).agent;
@@ -74,7 +84,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
             reason: Lines(error.to_string()),
         },
     };
-    // To read beside the agent that has the session open, and to take no part in it.
+    // The agent may have the session open, so it is opened for reading only.
     let options = SessionOptions {
         engine: Some(engine.to_owned()),
         beside: Some(Arc::clone(&store)),
@@ -83,31 +93,22 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     let open = |engines: &Arc<Engines>| {
         Session::open(engines, None, &args.session, agent.clone(), options.clone())
     };
-    // A question leaves nothing behind.
+    // If the engine has no folder yet, a temporary home is used, so that a question does not create
+    // one.
     let mut copy = match engines.loaded().home.join("engines").join(engine).exists() {
-        false => Some(Rehearsal::of(&engines, None, None)?),
+        false => Some(DryRun::of(&engines, None)?),
         true => None,
     };
-    let opened = match open(copy.as_ref().map_or(&engines, Rehearsal::engines)) {
-        // An engine opens what it can write. A copy can be written, and what is asked only reads.
-        Err(error) if kept == Kept::This && is_of_storage(&error) => {
-            match Rehearsal::of_kept(&engines, engine) {
-                Ok(made) => open(copy.insert(made).engines()),
-                Err(_) => Err(error),
-            }
+    let opened = match open(copy.as_ref().map_or(&engines, DryRun::engines)) {
+        // An engine needs a store that it can write to. It can derive its data again in a temporary
+        // home.
+        Err(error) if derives && is_of_storage(&error) => {
+            let made = DryRun::of(&engines, None)?;
+            open(copy.insert(made).engines())
         }
         opened => opened,
     };
     let mut session = opened.map_err(failed)?;
-    if let Some(delivered) = delivered.filter(|_| kept == Kept::This) {
-        let seen = session.observed_through().map_err(failed)?;
-        if seen.map(|seen| seen.last) < delivered.last {
-            terminal::say(&format!(
-                "{}\n",
-                terminal::warning(&older_store(&delivered, seen.map(|seen| seen.last)))
-            ));
-        }
-    }
     let tools = session.tools().map_err(failed)?;
     let Some(name) = &args.name else {
         match args.json {
@@ -117,10 +118,12 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         return Ok(OK);
     };
     let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
+        // If the session's engine offers no tools, the hint names the engine that can read every
+        // session.
         let meant = did_you_mean(name, tools.iter().map(|tool| tool.name.as_str()));
         let elsewhere = match engine == KEEPER {
             true => false,
-            false => Kept::by(&engines, KEEPER, &args.session)? == Kept::This,
+            false => delivered.is_some(),
         };
         let session = &args.session;
         return Err(CliError::NoTool {
@@ -128,8 +131,8 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
             engine: engine.to_owned(),
             way_out: match tools.is_empty() {
                 true if elsewhere => format!(
-                    "`{engine}` has the session `{session}` now, and gives no tools to its agent; `{KEEPER}` has \
-                     had it before: add --engine {KEEPER} to ask that one"
+                    "`{engine}` has the session `{session}` now, and gives no tools to its agent; `{KEEPER}` can \
+                     read it: add --engine {KEEPER} to ask that one"
                 ),
                 true => format!("it gives no tools to its agent; `{KEEPER}` does"),
                 false => format!("{meant}These are its tools:\n{}", list(&tools)),
@@ -168,15 +171,17 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     output::print(&format!("{answer}\n"))?;
     let wished = session.wants_restored().map_err(failed)?;
     if !wished.is_empty() {
+        // The session is closed first, since the record is opened for writing below.
         drop(session);
         note_wished(&engines, &args.session, &wished)?;
     }
     Ok(OK)
 }
 
-/// Records which messages to restore with the session's next request.
+/// Records which messages to put back with the session's next request, and tells the user how many.
+/// The session is held meanwhile, so that no turn runs. Fails if the record cannot be written.
 fn note_wished(engines: &Engines, id: &str, wished: &[MessageId]) -> Result<(), CliError> {
-    let store = setup::open_store(engines)?;
+    let store = start::open_store(engines)?;
     let _hold = store
         .hold(id, SessionOptions::default().wait)
         .map_err(CliError::Sessions)?;
@@ -192,7 +197,8 @@ fn note_wished(engines: &Engines, id: &str, wished: &[MessageId]) -> Result<(), 
     Ok(())
 }
 
-/// Whether the engine has no use of its store.
+/// Returns whether the engine failed to open its store, for example on a read-only file system.
+/// Such a session can still be opened in a temporary home.
 fn is_of_storage(error: &SessionError) -> bool {
     matches!(
         error,
@@ -203,28 +209,8 @@ fn is_of_storage(error: &SessionError) -> bool {
     )
 }
 
-/// What to say of an engine whose last message of a session is `kept`, and not the last one that was delivered.
-pub(crate) fn older_store(delivered: &Delivered, kept: Option<MessageId>) -> String {
-    let Delivered {
-        session,
-        engine,
-        last,
-        messages,
-    } = delivered;
-    let kept = kept.map_or_else(
-        || "it has none of them".to_owned(),
-        |kept| format!("{kept} is its last"),
-    );
-    format!(
-        "the engine `{engine}` has not all of the {} messages of the session `{session}` that were delivered \
-         to it, up to {}: {kept}. Its store is an older one, or lost its log (the file with -wal at its end). The \
-         session's next turn delivers them again, and so does `contexture import FILE --session {session}`",
-        grouped(*messages),
-        last.unwrap_or_default(),
-    )
-}
-
-/// The arguments as they were given, or from stdin.
+/// Returns the arguments from the command line. If they are `-`, reads them from stdin. Fails if
+/// stdin is not readable UTF-8.
 fn arguments(given: &str) -> Result<String, CliError> {
     if given != "-" {
         return Ok(given.to_owned());
@@ -238,7 +224,8 @@ fn arguments(given: &str) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// What a tool takes, by the schema of its arguments.
+/// Returns which arguments a tool takes, by the names in its schema, and how to write them in a
+/// shell.
 fn takes(tool: &ToolSpec) -> String {
     let parameters = tool.parameters.get("properties").and_then(Value::as_object);
     let names: Vec<_> = (parameters.into_iter().flatten())
@@ -251,7 +238,8 @@ fn takes(tool: &ToolSpec) -> String {
     }
 }
 
-/// The tools, a line each: its name and the first sentence on it.
+/// Renders the tools, one per line, each with its name and the first sentence of its description.
+/// The descriptions are aligned.
 fn list(tools: &[ToolSpec]) -> String {
     let width = tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
     tools

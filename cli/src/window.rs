@@ -1,20 +1,29 @@
-//! The window that a conversation must fit into.
+//! Finds out the window that a conversation must fit into.
+//!
+//! Commands know the window only indirectly: from `--context-length`, from the configuration, or
+//! from the name of the model. [`choose`] goes through these sources in order and returns the first
+//! that has an answer, together with notes for the user. If none has, a common window is assumed.
+//!
+//! The module also decides how many tokens of the window are reserved for the answer, and parses
+//! the option itself, see [`length`]. The windows of known models are in `contexture::tokens`.
 
-use crate::figures::grouped;
+use crate::human::grouped;
 use contexture::config;
 use contexture::session::AgentWindow;
 use contexture::tokens::known_window;
 
-/// The window where nothing tells it, in tokens: what most models of today have at least.
+/// The window in tokens if nothing tells it. Most models of today have at least this much.
 const UNKNOWN_WINDOW: u64 = 128_000;
 
-/// The longest answer where nothing tells it, in tokens.
+/// The longest answer in tokens if nothing tells it.
 const UNKNOWN_OUTPUT: u64 = 4_096;
 
-/// The smallest window that can be asked for, in tokens: less is a typing error, and no conversation fits it.
+/// The smallest window that can be asked for, in tokens. Less is a typing error, such as a
+/// forgotten `k`, and no conversation fits it.
 const LEAST_WINDOW: u64 = 1_000;
 
-/// Reads a window as people write it: `128000`, `64k`, `200K`, `1M`.
+/// Parses a window as people write it: `128000`, `64k`, `200K` or `1M`. The units are powers of
+/// ten. Fails below 1,000 tokens, and the message suggests the number with a `k`.
 pub(crate) fn length(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.strip_suffix(['k', 'K', 'm', 'M']) {
         Some(digits) if text.ends_with(['k', 'K']) => (digits, 1_000),
@@ -33,24 +42,25 @@ pub(crate) fn length(text: &str) -> Result<u64, String> {
         few => format!("; {few}k is {}", grouped(few * 1_000)),
     };
     Err(format!(
-        "no conversation fits a window of {} tokens, {} is the least{meant}",
+        "a window of {} tokens is too small for any conversation, the minimum is {}{meant}",
         grouped(tokens),
         grouped(LEAST_WINDOW)
     ))
 }
 
-/// The window, and what a person should know of how it was found.
+/// The window of an agent, with notes that tell the user how it was found if that was not obvious.
 pub(crate) struct Chosen {
     pub(crate) agent: AgentWindow,
     pub(crate) notes: Vec<String>,
 }
 
-/// Finds the window: the one asked for, else the configured one, else that of the model's name (asked
-/// for, configured, or in the conversation), else a common one with a note.
+/// Finds the window of a conversation. The first of these that is known counts: the window asked
+/// for, the configured one, and that of the model, whose name is asked for, configured, or in the
+/// conversation. If none is known, a common window is assumed and a note says so.
 ///
-/// What a model can answer at most is seldom what an answer takes, and many a model's limit is half of
-/// its window and more. Reserving that would compact conversations that fit, so without a configured
-/// figure a quarter of the window is the most that is reserved.
+/// The longest answer of many models is half of their window or more, although answers seldom take
+/// that much. Reserving it would compact conversations that fit. So if no figure is configured, a
+/// quarter of the window is the most that is reserved.
 pub(crate) fn choose(
     asked: Option<u64>,
     model_asked: Option<&str>,
@@ -62,6 +72,7 @@ pub(crate) fn choose(
         .or(model_in_conversation)
         .unwrap_or_default();
     let known = known_window(model);
+    // The order is from the most specific source to the most general one.
     let told = asked
         .or(configured.context_length)
         .or(known.map(|window| window.context_length));
@@ -74,12 +85,13 @@ pub(crate) fn choose(
             format!("the window of the model `{model}` is not known")
         };
         notes.push(format!(
-            "{what}: a window of {} tokens is assumed; --context-length or --model says otherwise",
+            "{what}: assuming a window of {} tokens; set it with --context-length or --model",
             grouped(UNKNOWN_WINDOW)
         ));
     }
     let quarter = context_length / 4;
     let max_output_tokens = match configured.max_output_tokens {
+        // A reserve as large as the window would leave no room for a single message.
         Some(tokens) if tokens < context_length => tokens,
         Some(tokens) => {
             notes.push(format!(

@@ -132,7 +132,7 @@ fn the_model_says_how_large_the_window_is() {
     home.put("home/config.yaml", "");
     let input = home.put("unnamed.json", "[{\"role\":\"user\",\"content\":\"hi\"}]");
     let ran = home.contexture(format!("compress {input}"));
-    ran.stderr_has("note: the conversation names no model: a window of 128,000");
+    ran.stderr_has("note: the conversation names no model: assuming a window of 128,000");
 }
 
 #[test]
@@ -332,7 +332,11 @@ fn input_that_cannot_be_read_is_refused_with_its_name_and_the_place() {
         ("word.txt", b"hello", "not JSON"),
         ("number.json", b"42", "format"),
         ("object.json", b"{\"a\":1}", "`a`"),
-        ("none.json", b"{\"simulations\":[]}", "no conversation"),
+        (
+            "none.json",
+            b"{\"simulations\":[]}",
+            "holds no conversation",
+        ),
         ("not-a-message.json", b"{\"messages\":[1]}", "message 0"),
         (
             "latin1.json",

@@ -78,20 +78,17 @@ fn a_known_session_goes_on_with_its_own_engine() {
     let went_on = runs(&home, &COMPRESS, "lcm");
     says(
         &went_on,
-        &["not the configured `compressor`: the session `s` is its own"],
+        &["instead of the configured `compressor`: the session `s` belongs to it"],
     );
     let asked = home.run(STATUS);
-    says(&asked, &["the engine is `lcm`"]);
-    says(
-        &home.contexture("sessions show s"),
-        &["the engine is `lcm`"],
-    );
-    says(&home.contexture("sessions list"), &["the engine is `lcm`"]);
+    says(&asked, &["using the engine `lcm`"]);
+    home.done("sessions show s")
+        .stdout_has("\"engine\": \"lcm\"");
 
     for command in [&COMPRESS[..], &with(&COMPRESS, &["--dry-run"]), &IMPORT] {
         let ran = home.run(with(command, &["--engine", "compressor"]));
         assert_eq!(ran.code, 2, "{command:?}: {}", ran.stderr);
-        for part in ["the session `s` is the engine `lcm`'s", "--rebind"] {
+        for part in ["the session `s` belongs to the engine `lcm`", "--rebind"] {
             assert!(ran.stderr.contains(part), "{command:?}: {}", ran.stderr);
         }
     }
@@ -104,12 +101,12 @@ fn a_session_is_handed_over_where_that_is_asked_for_and_says_so() {
     home.run(IMPORT);
     let rebound = with(&COMPRESS, &["--engine", "compressor", "--rebind"]);
     let dry = runs(&home, &with(&rebound, &["--dry-run"]), "compressor");
-    says(&dry, &["takes the session `s` over from `lcm`"]);
+    says(&dry, &["takes over the session `s` from `lcm`"]);
     assert_eq!(home.run(STATUS).code, 0, "a dry run changes nothing");
     let ran = runs(&home, &rebound, "compressor");
     says(
         &ran,
-        &["`compressor` takes the session `s` over from `lcm`: --rebind"],
+        &["`compressor` takes over the session `s` from `lcm`: --rebind"],
     );
 
     // Its tools went with the engine, and the way to them is said.
@@ -117,21 +114,16 @@ fn a_session_is_handed_over_where_that_is_asked_for_and_says_so() {
     ran.exits(2);
     ran.stderr_has("add --engine lcm");
     assert_eq!(home.run(with(&STATUS, &["--engine", "lcm"])).code, 0);
-    for command in ["show", "export", "archive"] {
-        let ran = home.contexture(format!("sessions {command} s"));
-        ran.exits(2);
-        for part in ["`compressor` keeps no sessions", "--engine lcm"] {
-            assert!(ran.stderr.contains(part), "{command}: {}", ran.stderr);
-        }
+    for command in ["show s", "show s --engine lcm", "export s"] {
+        home.done(format!("sessions {command}"));
     }
-    home.done("sessions show s --engine lcm");
     let ran = home.run(IMPORT);
     ran.exits(2);
     ran.stderr_has("--engine lcm --rebind");
     let back = home.run(with(&IMPORT, &["--engine", "lcm", "--rebind"]));
     says(
         &back,
-        &["`lcm` takes the session `s` over from `compressor`"],
+        &["`lcm` takes over the session `s` from `compressor`"],
     );
 
     // What is written in the configuration counts for known sessions too.
@@ -139,13 +131,13 @@ fn a_session_is_handed_over_where_that_is_asked_for_and_says_so() {
     let ran = runs(&home, &COMPRESS, "compressor");
     says(
         &ran,
-        &["`compressor` takes the session `s` over from `lcm`: `context.engine`"],
+        &["`compressor` takes over the session `s` from `lcm`: `context.engine`"],
     );
     home.put("home/config.yaml", LCM);
     let ran = home.run(IMPORT);
     says(
         &ran,
-        &["`lcm` takes the session `s` over from `compressor`: `context.engine`"],
+        &["`lcm` takes over the session `s` from `compressor`: `context.engine`"],
     );
     let ran = home.run(STATUS);
     says(&ran, &[]);

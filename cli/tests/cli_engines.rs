@@ -5,7 +5,7 @@ mod cli_support;
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 
-use cli_support::{Home, Ran, chat, json};
+use cli_support::{Home, Ran, chat, json, ran};
 
 fn plugin(home: &Home, name: &str, manifest: &str) {
     home.put(
@@ -128,7 +128,7 @@ fn show_tells_the_settings_and_hints_at_a_slip() {
     plugin(
         &home,
         "tail",
-        "name: tail\nversion: \"1\"\nsettings:\n  keep:\n    type: integer\n    default: 20\n    description: Messages kept\n",
+        "name: tail\nversion: \"1\"\nsettings:\n  keep:\n    type: integer\n    minimum: 1\n    maximum: 90\n    default: 20\n    description: Messages kept\n",
     );
     home.put(
         "home/config.yaml",
@@ -138,7 +138,7 @@ fn show_tells_the_settings_and_hints_at_a_slip() {
     for part in [
         "not built",
         "keep",
-        "integer",
+        "a whole number from 1 to 90",
         "20",
         "Messages kept",
         "{\"keep\":7}",
@@ -341,6 +341,30 @@ fn config_check_names_an_engine_that_is_not_there() {
     ran.stderr_has("did you mean `lcm`?");
     home.put("home/config.yaml", "context:\n  engine: lcm\n");
     home.done("config check");
+}
+
+/// A path that is not UTF-8 is shown with other characters than it has.
+#[cfg(unix)]
+#[test]
+fn the_list_marks_the_plugin_that_runs_in_a_folder_of_any_name() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let home = Home::new();
+    plugin(&home, "there", "name: there\nversion: \"1\"\n");
+    library(&home, "there", "not loaded by a list");
+    home.put("home/config.yaml", "context: {engine: there}\n");
+    let odd = std::path::Path::new(&home.path("home"))
+        .with_file_name(std::ffi::OsStr::from_bytes(b"home\xff"));
+    std::fs::rename(home.path("home"), &odd).unwrap();
+    let mut list = home.command(["engines", "list", "--json"]);
+    let ran = ran(list.env("CONTEXTURE_HOME", &odd).output().unwrap());
+    let listed = json(&ran.stdout);
+    let engines = listed["engines"].as_array().unwrap();
+    let chosen: Vec<_> = engines
+        .iter()
+        .filter(|engine| engine["chosen"] == true)
+        .map(|engine| engine["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(chosen, ["there"], "{listed}");
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn what_is_made_is_its_owners_alone_whatever_the_umask() {
                 "--session",
                 "s",
             ],
-            &["sessions", "backup", "--engine", "lcm", "backup.sqlite3"],
+            &["sessions", "backup", "backup"],
             &["sessions", "repair", "--yes"],
             &["sessions", "verify"],
         ] {
@@ -163,7 +163,7 @@ fn what_is_made_is_its_owners_alone_whatever_the_umask() {
             let only = if path.is_dir() { 0o700 } else { 0o600 };
             assert_eq!(mode(&path), only, "{} under {umask}", path.display());
         }
-        for file in ["made.json", "report.json", "backup.sqlite3"] {
+        for file in ["made.json", "report.json", "backup/sessions.sqlite3"] {
             assert_eq!(mode(home.path(file)), 0o600, "{file} under {umask}");
         }
         assert_eq!(mode(home.path("there.json")), 0o644);
@@ -181,7 +181,7 @@ fn what_others_could_read_is_narrowed_once_and_said() {
     }
     let ran = home.run(["import", "chat.json", "--session", "s"]);
     done(&ran);
-    let said = ran.stderr.matches("was open to other users").count();
+    let said = ran.stderr.matches("was accessible to other users").count();
     let made = all_under(Path::new(&home.path("home")));
     assert_eq!(said, made.len(), "{}", ran.stderr);
     for path in made {
@@ -195,7 +195,7 @@ fn what_others_could_read_is_narrowed_once_and_said() {
         "home/engines/lcm/lcm.sqlite3",
     ] {
         set_mode(home.path(path), 0o777);
-        done(&home.run(["sessions", "list"]));
+        done(&home.run(["tool", "lcm_recent", "--session", "s"]));
         assert_eq!(mode(home.path(path)) & 0o077, 0, "{path}, by a question");
     }
     let again = home.run(["import", "chat.json", "--session", "s"]);
@@ -204,7 +204,7 @@ fn what_others_could_read_is_narrowed_once_and_said() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_no_sound_one() {
+fn an_index_that_is_gone_is_made_for_the_next_session_alone() {
     let home = Home::new();
     home.put("chat.json", &chat(6));
     let empty = home.run(["sessions", "verify"]);
@@ -223,24 +223,11 @@ fn a_store_that_is_gone_is_no_sound_one() {
     home.run(["tool", "lcm_recent", "--session", "s"]);
     let store = home.path("home/engines/lcm/lcm.sqlite3");
     assert!(!Path::new(&store).exists(), "a question makes no store");
-    for (command, said) in [
-        (["sessions", "verify"].as_slice(), "problems"),
-        (&["sessions", "repair", "--yes"], "remains"),
+    for command in [
+        ["sessions", "verify"].as_slice(),
+        &["sessions", "repair", "--yes"],
     ] {
-        let ran = home.run(command.iter().copied());
-        assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
-        let answer = json(&ran.stdout);
-        let found = if said == "remains" {
-            &answer["remains"]
-        } else {
-            &answer
-        };
-        assert_eq!(found["ok"], false, "{answer}");
-        let problem = found["problems"][0].as_str().unwrap();
-        assert!(
-            problem.contains("session `s`") && problem.contains("store is gone"),
-            "{problem}"
-        );
+        done(&home.run(command.iter().copied()));
     }
     done(&home.run(["import", "chat.json", "--session", "s"]));
     done(&home.run(["sessions", "verify"]));
@@ -248,7 +235,6 @@ fn a_store_that_is_gone_is_no_sound_one() {
     std::fs::remove_dir_all(home.path("home/engines")).unwrap();
     assert_eq!(home.run(["sessions", "delete", "other", "--yes"]).code, 2);
     done(&home.run(["sessions", "delete", "s"]));
-    assert_eq!(home.run(["sessions", "verify"]).code, 1);
     done(&home.run(["sessions", "delete", "s", "--yes"]));
     done(&home.run(["sessions", "verify"]));
 }
@@ -431,7 +417,7 @@ fn a_full_disk_is_read_and_whoever_would_write_is_told() {
     ] {
         let ran = home.run(args.iter().copied());
         assert_eq!(ran.code, 3, "{args:?}: {}{}", ran.stdout, ran.stderr);
-        let way_out = ["room on", "free some space"];
+        let way_out = ["free some space", "free some disk space"];
         let says_it = way_out.iter().any(|says| ran.stderr.contains(says));
         assert!(
             says_it && ran.stderr.contains(file),
@@ -454,14 +440,14 @@ fn a_full_disk_is_read_and_whoever_would_write_is_told() {
     let mut export = home.command(["sessions", "export", "s"]);
     let ran = ran(export.stdout(out).output().unwrap());
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    for says in ["stdout", "No space left", "not whole"] {
+    for says in ["stdout", "No space left", "incomplete"] {
         assert!(ran.stderr.contains(says), "{}", ran.stderr);
     }
     done(&home.run(["tool", "file_list", "--session", "virtual-files"]));
     // A copy is whole or not there.
     let copy = home.path("home/copy");
-    for engine in [&[][..], &["--engine", "lcm"]] {
-        let ran = home.run([&["sessions", "backup", &copy][..], engine].concat());
+    {
+        let ran = home.run(["sessions", "backup", &copy]);
         assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
         assert!(!Path::new(&copy).exists(), "{}", ran.stderr);
         let left = std::fs::read_dir(home.path("home")).unwrap();
@@ -514,7 +500,7 @@ fn a_result_that_cannot_be_written_for_want_of_room_is_no_wrong_usage() {
     for option in ["-o", "--report"] {
         let ran = home.run([&compress[..], &[option, "/dev/full"]].concat());
         assert_eq!(ran.code, 3, "{}", ran.stderr);
-        for says in ["/dev/full", "No space left", "make room"] {
+        for says in ["/dev/full", "No space left", "free some disk space"] {
             assert!(ran.stderr.contains(says), "{}", ran.stderr);
         }
     }
@@ -613,11 +599,6 @@ fn a_disk_that_fails_in_the_middle_of_a_file_is_no_damage_of_the_file() {
                 "{args:?} from {from}: {}",
                 ran.stdout
             );
-            assert!(
-                args != ["sessions", "repair", "--yes"] || ran.code == 3,
-                "from {from}: {}",
-                ran.stdout
-            );
         }
     }
     done(&home.run(["sessions", "verify"]));
@@ -630,13 +611,7 @@ fn a_backup_into_a_folder_that_is_not_there_names_it_and_the_way_out() {
     let home = Home::new();
     home.put("chat.json", &chat(6));
     done(&home.run(["import", "chat.json", "--session", "s"]));
-    let ran = home.run([
-        "sessions",
-        "backup",
-        "--engine",
-        "lcm",
-        "nowhere/deep/copy.sqlite3",
-    ]);
+    let ran = home.run(["sessions", "backup", "nowhere/deep/copy"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     let folder = home.path("nowhere/deep");
     assert!(
@@ -650,15 +625,9 @@ fn a_backup_into_a_folder_that_is_not_there_names_it_and_the_way_out() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    let ran = home.run([
-        "sessions",
-        "backup",
-        "--engine",
-        "lcm",
-        "/proc/copy.sqlite3",
-    ]);
+    let ran = home.run(["sessions", "backup", "/proc/copy"]);
     assert!(
-        ran.stderr.contains("cannot write /proc/copy.sqlite3"),
+        ran.stderr.contains("cannot write /proc/copy"),
         "{}",
         ran.stderr
     );
@@ -678,7 +647,12 @@ fn damages(whole: &[u8]) -> Vec<(String, Vec<u8>)> {
         ("all of it".to_owned(), b"not a database ".repeat(900)),
         ("its end".to_owned(), whole[..whole.len() / 2].to_vec()),
     ];
-    for page in 1..whole.len() / 4096 {
+    // Every page takes minutes: `.ci/long` asks for that.
+    let step = match std::env::var_os("CONTEXTURE_EVERY_PAGE") {
+        Some(_) => 1,
+        None => 5,
+    };
+    for page in (1..whole.len() / 4096).step_by(step) {
         all.push((format!("page {page}"), with(page * 4096, &[0xa5; 600])));
         all.push((
             format!("the end of page {page}"),
@@ -688,37 +662,17 @@ fn damages(whole: &[u8]) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// The commands work while the record is damaged: arguments, and what the answer says.
-const WITHOUT_RECORD: [(&[&str], &str); 6] = [
-    (&["sessions", "list"], "lcm"),
-    (&["sessions", "show", "s"], "\"in_conversation\": 60"),
-    (&["sessions", "export", "s"], "number_58"),
-    (
-        &[
-            "tool",
-            "lcm_grep",
-            r#"{"pattern": "number_58"}"#,
-            "--session",
-            "s",
-        ],
-        "number_58",
-    ),
-    (
-        &[
-            "compress",
-            "chat.json",
-            "--session",
-            "s",
-            "--dry-run",
-            "--force",
-        ],
-        "messages, ",
-    ),
-    (&["import", "chat.json", "--session", "s"], "\"session\""),
+/// The commands that cannot do their work while the record is damaged.
+const NEEDS_RECORD: [&[&str]; 5] = [
+    &["sessions", "list"],
+    &["sessions", "show", "s"],
+    &["sessions", "export", "s"],
+    &["tool", "lcm_recent", "--session", "s"],
+    &["import", "chat.json", "--session", "s"],
 ];
 
 #[test]
-fn a_damaged_record_is_seen_and_mended_and_commands_do_without_it_meanwhile() {
+fn a_damaged_record_is_seen_and_mended_and_named_by_who_needs_it_meanwhile() {
     let home = Home::new();
     home.put("chat.json", &chat(60));
     done(&home.run(["import", "chat.json", "--session", "s"]));
@@ -763,20 +717,29 @@ fn a_damaged_record_is_seen_and_mended_and_commands_do_without_it_meanwhile() {
             "{what}: {}",
             verified.stdout
         );
-        for (args, says) in WITHOUT_RECORD {
+        for args in NEEDS_RECORD {
             let ran = home.run(args.iter().copied());
-            assert_eq!(
-                ran.code, 0,
-                "{what}, {args:?}: {}{}",
-                ran.stdout, ran.stderr
-            );
-            let said = format!("{}{}", ran.stdout, ran.stderr);
-            assert!(said.contains(says), "{what}, {args:?}: {said}");
-            assert!(!tells_to_remove(&ran.stderr), "{what}, {args:?}: {said}");
+            let said = format!("{what}, {args:?}: {}{}", ran.stdout, ran.stderr);
+            // The damage may be in a session or a page that the command does not read.
+            let is_named = ran.stderr.contains("sessions.sqlite3") && ran.stderr.contains("repair");
+            assert!(ran.code == 0 || ran.code == 3 && is_named, "{said}");
+            assert!(!tells_to_remove(&ran.stderr), "{said}");
         }
+        // A conversation is compacted all the same, from what its file holds.
+        let compacts = [
+            "compress",
+            "chat.json",
+            "--session",
+            "s",
+            "--dry-run",
+            "--force",
+        ];
+        let ran = home.run(compacts);
+        assert_eq!(ran.code, 0, "{what}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains("messages"), "{what}: {}", ran.stderr);
         let looked = home.run(["sessions", "repair"]);
         assert!(
-            looked.stdout.contains("\"record\""),
+            looked.stdout.contains("\"ok\": false"),
             "{what}: {}{}",
             looked.stdout,
             looked.stderr
@@ -784,10 +747,21 @@ fn a_damaged_record_is_seen_and_mended_and_commands_do_without_it_meanwhile() {
         let mended = home.run(["sessions", "repair", "--yes"]);
         assert_eq!(mended.code, 0, "{what}: {}{}", mended.stdout, mended.stderr);
         done(&home.run(["sessions", "verify"]));
-        let again = home.run(["import", "chat.json", "--session", "s"]);
-        done(&again);
-        let again = json(&again.stdout);
-        assert_eq!(again["new"], 0, "{what}: {again}");
+        // What the repair could not save is said, and imported again. If nothing of a session is left
+        // that the file knows, the command says to delete it first.
+        let lost = json(&mended.stdout)["record"]["lost"].to_string();
+        for id in ["s", "t"] {
+            let import = ["import", "chat.json", "--session", id];
+            let again = home.run(import);
+            if again.code == 2 && again.stderr.contains("no message in common") {
+                done(&home.run(["sessions", "delete", id, "--yes"]));
+                done(&home.run(import));
+            } else {
+                done(&again);
+            }
+            let is_as_before = again.code == 0 && json(&again.stdout)["new"] == 0;
+            assert!(is_as_before || lost != "[]", "{what}: {}", again.stdout);
+        }
         done(&home.run([
             "compress",
             "chat.json",
@@ -800,8 +774,9 @@ fn a_damaged_record_is_seen_and_mended_and_commands_do_without_it_meanwhile() {
             "out.json",
         ]));
         let now = (export("s").stdout, export("t").stdout);
+        // The second message of a session may be lost with its place in the conversation.
         assert!(
-            now == exported,
+            now == exported || lost != "[]",
             "{what}: the sessions are others after the repair"
         );
     }
@@ -884,7 +859,10 @@ fn what_is_kept(home: &Home) -> Vec<String> {
         let ran = home.run(["tool", tool, arguments, "--session", engine]);
         done(&ran);
         assert!(!ran.stdout.trim().is_empty(), "{tool}");
-        said.push(ran.stdout);
+        // How it was found depends on the index, which is made anew.
+        let answer = serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap_or_default();
+        let hits = answer.get("hits").map(ToString::to_string);
+        said.push(hits.unwrap_or(ran.stdout));
     }
     let restored = home.run(["sessions", "restore", "tiered"]);
     done(&restored);
@@ -965,14 +943,7 @@ fn a_backup_beside_sessions_that_are_written_and_deleted_is_whole() {
                     "--engine",
                     "lcm",
                 ]));
-                done(&home.run([
-                    "sessions",
-                    "delete",
-                    &format!("new-{turns}"),
-                    "--engine",
-                    "lcm",
-                    "--yes",
-                ]));
+                done(&home.run(["sessions", "delete", &format!("new-{turns}"), "--yes"]));
             }
         });
         for at in 0..4 {
@@ -1106,7 +1077,7 @@ fn bound(home: &Home, args: &[&str]) -> Command {
 }
 
 /// Every command that reads or writes what is kept.
-const ON_STORES: [&[&str]; 25] = [
+const ON_STORES: [&[&str]; 24] = [
     &["sessions", "list"],
     &["sessions", "show", "lcm"],
     &["sessions", "export", "lcm"],
@@ -1119,19 +1090,11 @@ const ON_STORES: [&[&str]; 25] = [
     &["sessions", "repair"],
     &["sessions", "repair", "--yes"],
     &["sessions", "backup", "copy"],
-    &["sessions", "backup", "--engine", "lcm", "copy.sqlite3"],
     &["sessions", "gc"],
     &["sessions", "gc", "--yes"],
     &["sessions", "delete", "lcm"],
     &["sessions", "delete", "lcm", "--yes"],
-    &[
-        "sessions",
-        "delete",
-        "virtual-files",
-        "--engine",
-        "virtual-files",
-        "--yes",
-    ],
+    &["sessions", "delete", "virtual-files", "--yes"],
     &["import", "results.json", "--session", "lcm"],
     &[
         "compress",
@@ -1232,6 +1195,11 @@ fn whatever_is_wrong_with_a_store_its_file_is_named_or_the_answer_is_right() {
                             || is_right
                             || args.contains(&"repair");
                         let costs_the_only_copy = tells_to_remove(&ran.stderr);
+                        // The index of an engine is made anew from the record, and what it says
+                        // of its own making differs then.
+                        let is_derived = store.contains("engines");
+                        let is_right = is_right || is_derived && ran.code == right.0;
+                        let is_untouched = is_untouched || is_derived;
                         if !(0..=3).contains(&ran.code)
                             || !(is_named || is_right)
                             || !is_untouched

@@ -113,8 +113,90 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
     serving.2.read_to_string(&mut log).unwrap();
     assert!(!log.contains("Bearer") && !log.contains(" k "), "{log}");
     assert!(
-        log.contains("127.0.0.1:9 now") && log.contains("needs a restart"),
+        log.contains("changed to 127.0.0.1:9,") && log.contains("restart it"),
         "{log}"
+    );
+}
+
+/// What a gateway logged, one JSON object a line.
+fn json_lines(log: &str) -> Vec<serde_json::Value> {
+    let lines = log.lines().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).expect(line);
+        for key in ["timestamp", "level", "target", "message"] {
+            assert!(line[key].is_string(), "{key}: {line}");
+        }
+        line
+    });
+    lines.collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_json_log_names_the_request_and_the_trace_of_each_line() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let parent = format!("00-{TRACE}-b7ad6b7169203331-01");
+    let provider = Simulator::start();
+    provider.answer_with(|_| Answer::text("Yes."));
+    let config =
+        "model: {context_length: 20000}\ncompression: {threshold: 0.5, timing: threshold}\n";
+    let home = home(&provider, config);
+    let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0", "--log-format", "json"]);
+    let words = "word ".repeat(15_000);
+    let said = format!(
+        r#"{{"role": "user", "content": "{words}"}}, {{"role": "assistant", "content": "Yes."}}, {{"role": "user", "content": "And?"}}"#
+    );
+    let header =
+        format!("x-request-id: first\r\ntraceparent: {parent}\r\nx-contexture-session: s\r\n");
+    let answer = serving.send(&said, &header);
+    assert!(
+        answer.contains("x-contexture-request: first\r\n"),
+        "{answer}"
+    );
+    let sent = provider.requests().pop().unwrap();
+    assert_eq!(sent.header("traceparent"), Some(parent.as_str()));
+    let secret = format!("sk-ant-{}", "a1".repeat(20));
+    let answer = serving.ask(&format!(
+        "GET /v1/models/{secret} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    ));
+    let (_, own) = answer.split_once("x-contexture-request: ").expect(&answer);
+    let own = own.lines().next().unwrap();
+    serving.signal(rustix::process::Signal::TERM);
+    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
+    let mut log = String::new();
+    serving.2.read_to_string(&mut log).unwrap();
+    assert!(!log.contains("a1a1") && !log.contains("Bearer"), "{log}");
+    let lines = json_lines(&log);
+    let of = |id: &str, message: &str| {
+        let mut found = lines.iter().filter(|line| line["request_id"] == id);
+        let found = found.find(|line| line["message"].as_str().unwrap().contains(message));
+        found.unwrap_or_else(|| panic!("{message}: {log}"))
+    };
+    let answered = of("first", "answered");
+    assert_eq!(answered["trace_id"], TRACE);
+    assert_eq!(
+        (&answered["status"], &answered["session"]),
+        (&200.into(), &"s".into())
+    );
+    assert_eq!(answered["outcome"], "managed");
+    assert!(answered["ms"].as_f64().unwrap() > 0.0);
+    // This line is written on another thread.
+    assert_eq!(of("first", "compact")["trace_id"], TRACE);
+    let other = of(own, "answered");
+    assert!(
+        other["trace_id"].is_null() && other["path"].as_str().unwrap().starts_with("/v1/models/")
+    );
+
+    // What keeps it from starting is a line, too.
+    home.put("home/config.yaml", "gateway: {listen: nowhere}\n");
+    let mut command = home.command(["serve", "--log-format", "json"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let lines = json_lines(&String::from_utf8(output.stderr).unwrap());
+    let last = lines.last().unwrap();
+    assert_eq!(last["level"], "ERROR");
+    assert!(
+        last["because"].as_str().unwrap().contains("`nowhere`"),
+        "{last}"
     );
 }
 
@@ -602,7 +684,7 @@ fn run_ends_as_its_command_did_and_says_if_nothing_came() {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&program, mode).unwrap();
         let ran = home.contexture(format!("run -- {program}"));
-        ran.stderr_has("no request came");
+        ran.stderr_has("no request arrived");
         ran.stderr_has(hint);
     }
 }
@@ -628,4 +710,71 @@ fn a_second_interrupt_ends_at_once() {
     serving.signal(rustix::process::Signal::INT);
     assert_eq!(serving.0.wait().unwrap().code(), Some(130));
     drop(asking.join());
+}
+
+/// A gateway with a key for Azure, whose host is this provider by way of a proxy.
+#[test]
+fn azures_paths_are_turns_and_its_key_has_a_header_of_its_own() {
+    let provider = Simulator::start();
+    provider.answer_with(|_| Answer::text("Yes."));
+    let home = Home::new();
+    home.put(
+        "home/config.yaml",
+        "upstream: {openai: {base_url: \"http://r.openai.azure.com/openai/v1\", api_key_env: T_TOKEN}}\n\
+         gateway: {open_key: true}\n",
+    );
+    let mut child = home
+        .command(["serve", "--listen", "127.0.0.1:0"])
+        .env("T_TOKEN", "secret")
+        .env("http_proxy", provider.base_url())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let serving = Serving(child, address_in(&mut stderr), stderr);
+    let chat = r#""messages": [{"role": "user", "content": "Hello"}]"#;
+    for (path, body, sent) in [
+        (
+            "/openai/deployments/gpt-4o/chat/completions?api-version=2024-10-21",
+            format!("{{{chat}}}"),
+            "/openai/deployments/gpt-4o/chat/completions",
+        ),
+        (
+            "/openai/deployments/gpt-4o/chat/completions?api-version=2024-10-21",
+            format!("{{{chat}, \"stream\": true}}"),
+            "/openai/deployments/gpt-4o/chat/completions",
+        ),
+        (
+            "/openai/v1/chat/completions?api-version=preview",
+            format!("{{\"model\": \"gpt-4o\", {chat}}}"),
+            "/openai/v1/chat/completions",
+        ),
+        (
+            "/v1/responses",
+            r#"{"model": "gpt-4o", "input": "Hello"}"#.to_owned(),
+            "/openai/v1/responses",
+        ),
+    ] {
+        let answer = serving.ask(&format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\napi-key: mine\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        assert!(answer.contains("\"Yes"), "{path}: {answer}");
+        assert!(
+            answer.contains("x-contexture-status: managed"),
+            "{path}: {answer}"
+        );
+        let request = provider.requests().pop().unwrap();
+        assert_eq!(request.path, sent);
+        let query = path.split_once('?').map(|(_, query)| query);
+        assert_eq!(request.query.as_deref(), query);
+        assert_eq!(request.header("api-key"), Some("secret"));
+        assert_eq!(request.header("authorization"), None);
+    }
+    assert!(
+        provider.violations().is_empty(),
+        "{:#?}",
+        provider.violations()
+    );
 }

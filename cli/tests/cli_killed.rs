@@ -101,7 +101,7 @@ fn commands_that_are_killed_lose_nothing() {
         &["sessions", "delete", "victim", "--yes"],
         &compress,
         &["sessions", "repair", "--yes"],
-        &["sessions", "backup", "--engine", "lcm", "copy.sqlite3"],
+        &["sessions", "backup", "copy"],
         &[
             "tool",
             "lcm_grep",
@@ -156,13 +156,16 @@ fn commands_that_are_killed_lose_nothing() {
         }
 
         // What a backup leaves behind is whole, and not written over.
-        let copy = home.path("copy.sqlite3");
+        let copy = home.path("copy");
         if std::fs::exists(&copy).unwrap() {
             let other = Home::new();
-            std::fs::create_dir_all(other.path("home/engines/lcm")).unwrap();
-            std::fs::copy(&copy, other.path("home/engines/lcm/lcm.sqlite3")).unwrap();
+            std::fs::copy(
+                format!("{copy}/sessions.sqlite3"),
+                other.path("home/sessions.sqlite3"),
+            )
+            .unwrap();
             assert_kept(&other, "log", &lines(log), kept_log, &context);
-            std::fs::remove_file(copy).unwrap();
+            std::fs::remove_dir_all(copy).unwrap();
         }
 
         let began = Instant::now();
@@ -185,7 +188,7 @@ fn commands_that_are_killed_lose_nothing() {
                 chat += 12;
                 home.put("body.json", &body(chat));
             }
-            "backup" => std::fs::remove_file(home.path("copy.sqlite3")).unwrap(),
+            "backup" => std::fs::remove_dir_all(home.path("copy")).unwrap(),
             "archive" => {
                 home.contexture("sessions archive log --undo");
             }

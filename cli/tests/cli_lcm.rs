@@ -437,11 +437,11 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
     assert_eq!(rows[1][..4], ["a", "400", "lcm", "just now"]);
     assert!(rows[1][4].ends_with(" kB"), "{}", table.stdout);
     assert_eq!(rows[2][0], "b");
-    table.stdout_has("engines/lcm/lcm.sqlite3");
+    table.stdout_has("home/sessions.sqlite3");
 
-    let backup = done(home.contexture("sessions backup --engine lcm copy.sqlite3"));
+    let backup = done(home.contexture("sessions backup copy"));
     assert!(backup["bytes"].as_u64() > Some(10_000), "{backup}");
-    let twice = home.contexture("sessions backup --engine lcm copy.sqlite3");
+    let twice = home.contexture("sessions backup copy");
     assert_ne!(twice.code, 0, "a backup overwrites nothing");
 
     let dry = home.contexture("sessions delete a");
@@ -465,10 +465,17 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
         .as_u64()
         .unwrap();
     assert!(could > 0);
-    let store = home.path("home/engines/lcm/lcm.sqlite3");
-    let before = std::fs::metadata(&store).unwrap().len();
+    let stores = ["sessions.sqlite3", "engines/lcm/lcm.sqlite3"];
+    let sizes = || {
+        stores.map(|store| {
+            let store = home.path(&format!("home/{store}"));
+            std::fs::metadata(store).unwrap().len()
+        })
+    };
+    let before = sizes();
     done(home.contexture("sessions gc --yes"));
-    assert!(std::fs::metadata(&store).unwrap().len() < before);
+    let after = sizes();
+    assert!(after[0] < before[0] && after[1] < before[1]);
     assert_eq!(export(&home, "b"), lines(400));
 
     // The same name begins anew.
@@ -477,12 +484,11 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
     let old = done(home.contexture("sessions delete --older-than 30 --yes"));
     assert_eq!(old["sessions"], json!([]));
 
-    // The copy is a whole store: put in place of the other, it has both sessions.
+    // The copy is a whole record: put in place of the other, it has both sessions, and is searched.
     let other = Home::new();
-    std::fs::create_dir_all(other.path("home/engines/lcm")).unwrap();
     std::fs::copy(
-        home.path("copy.sqlite3"),
-        other.path("home/engines/lcm/lcm.sqlite3"),
+        home.path("copy/sessions.sqlite3"),
+        other.path("home/sessions.sqlite3"),
     )
     .unwrap();
     assert_eq!(names(&other), ["a", "b"]);
@@ -499,100 +505,40 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
     assert_eq!(found["total"], 1, "{found}");
 }
 
+/// Whatever befalls what the engine derived, every command answers as before.
 #[test]
-fn a_damaged_store_is_told_by_verify_and_mended_by_repair() {
+fn what_the_engine_derived_is_made_anew_after_any_damage() {
     let home = Home::new();
     home.put("log.jsonl", &lines(400));
     import(&home, "log.jsonl", "s");
     let store = home.path("home/engines/lcm/lcm.sqlite3");
-    let mut bytes = std::fs::read(&store).unwrap();
-    for page in bytes.chunks_mut(4_096) {
+    let whole = std::fs::read(&store).unwrap();
+    let mut flipped = whole.clone();
+    for page in flipped.chunks_mut(4_096) {
         page[1_568] ^= 0x55;
         page[3_616] ^= 0x55;
     }
-    std::fs::write(&store, &bytes).unwrap();
-    let ran = home.contexture("sessions verify");
-    assert_ne!(ran.code, 0, "{}", ran.stdout);
-    assert!(
-        ran.stderr.contains("damaged") || ran.stdout.contains("\"ok\": false"),
-        "{}{}",
-        ran.stdout,
-        ran.stderr
-    );
-
-    let dry = home.contexture("sessions repair");
-    dry.stderr_has("--yes");
-    // All but the header, which counts how often the file was opened.
-    assert!(std::fs::read(&store).unwrap()[100..] == bytes[100..]);
-    // What it could not save is told until it comes back.
-    let ran = home.contexture("sessions repair --yes");
-    ran.exits(1);
-    let repaired = json(&ran.stdout);
-    let remains = repaired["remains"]["problems"][0].as_str().unwrap();
-    assert!(
-        remains.contains("400 messages of the session `s`"),
-        "{remains}"
-    );
-    let copy = repaired["kept"].as_str().unwrap();
-    assert!(std::fs::read(copy).unwrap()[100..] == bytes[100..]);
-    assert!(repaired["messages_lost"].as_u64() > Some(0), "{repaired}");
-    // What was lost comes back with the file that it came from.
-    import(&home, "log.jsonl", "s");
-    assert_eq!(done(home.contexture("sessions verify"))["ok"], true);
-    assert_eq!(export(&home, "s"), lines(400));
-}
-
-#[test]
-fn a_store_cut_to_nothing_is_told_repaired_and_filled_again() {
-    let home = Home::new();
-    home.put("log.jsonl", &lines(40));
-    import(&home, "log.jsonl", "s");
-    let store = home.path("home/engines/lcm/lcm.sqlite3");
-    std::fs::write(&store, "").unwrap();
-    for command in [
-        ["sessions", "list"].as_slice(),
-        &["sessions", "verify"],
-        &["import", "log.jsonl", "--session", "s"],
-        &["tool", "lcm_recent", "--session", "s"],
-    ] {
-        let ran = home.run(command.iter().copied());
-        assert_ne!(ran.code, 0, "{command:?}: {}", ran.stdout);
-        for says in ["it has 0 bytes", "sessions repair", "keep both"] {
-            // However the lines were broken.
-            let words: Vec<_> = ran.stderr.split_whitespace().collect();
-            assert!(
-                words.join(" ").contains(says),
-                "{command:?}: {}",
-                ran.stderr
-            );
-        }
+    let damages: [&dyn Fn(); 5] = [
+        &|| std::fs::write(&store, &flipped).unwrap(),
+        &|| std::fs::write(&store, "").unwrap(),
+        &|| std::fs::write(&store, &whole[..5_000]).unwrap(),
+        &|| std::fs::write(&store, "no database at all, but a text. ".repeat(900)).unwrap(),
+        &|| std::fs::remove_dir_all(home.path("home/engines")).unwrap(),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        damage();
+        let pattern = json!({"pattern": "box_202", "scope": "messages"});
+        assert_eq!(
+            tool(&home, "lcm_grep", &pattern, "s")["total"],
+            1,
+            "damage {number}"
+        );
+        assert_eq!(import(&home, "log.jsonl", "s")["new"], 0, "damage {number}");
+        assert_eq!(done(home.contexture("sessions verify"))["ok"], true);
+        assert_eq!(export(&home, "s"), lines(400));
+        let repair = home.contexture("sessions repair");
+        assert_eq!(done(repair)["found"]["ok"], true, "damage {number}");
     }
-    assert_eq!(std::fs::metadata(&store).unwrap().len(), 0);
-    let ran = home.contexture("sessions repair --yes");
-    ran.exits(1);
-    let repaired = json(&ran.stdout);
-    let kept = repaired["kept"].as_str().unwrap();
-    assert_eq!(std::fs::metadata(kept).unwrap().len(), 0);
-    let remains = repaired["remains"]["problems"][0].as_str().unwrap();
-    assert!(remains.contains("nothing of the session `s`"), "{remains}");
-    import(&home, "log.jsonl", "s");
-    assert_eq!(done(home.contexture("sessions verify"))["ok"], true);
-    assert_eq!(export(&home, "s"), lines(40));
-}
-
-#[test]
-fn a_repair_that_finds_nothing_does_not_advise_a_repair() {
-    let home = Home::new();
-    home.put("log.jsonl", &lines(400));
-    import(&home, "log.jsonl", "s");
-    let store = home.path("home/engines/lcm/lcm.sqlite3");
-    let bytes = std::fs::read(&store).unwrap();
-    std::fs::write(&store, &bytes[..5_000]).unwrap();
-    let ran = home.contexture("sessions repair --yes");
-    ran.exits(3);
-    ran.stderr_lacks("sessions repair");
-    ran.stderr_has("put a backup back");
-    assert_eq!(std::fs::read(&store).unwrap().len(), 5_000);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod cli_support;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Stdio};
 
-use cli_support::Home;
+use cli_support::{Home, claude_code_log};
 use serde_json::{Value, json};
 
 struct Client {
@@ -18,7 +18,11 @@ struct Client {
 impl Client {
     /// Starts the server, and shakes hands with it.
     fn start(home: &Home, session: &str) -> Self {
-        let mut command = home.command(["mcp", "--session", session]);
+        Self::of(home, &["mcp", "--session", session])
+    }
+
+    fn of(home: &Home, args: &[&str]) -> Self {
+        let mut command = home.command(args.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -114,4 +118,172 @@ fn a_session_that_is_not_there_is_said_at_once() {
     let ran = home.contexture("mcp --session nobody");
     ran.exits(2);
     assert!(ran.stderr.contains("nobody") && ran.stdout.is_empty());
+}
+
+/// A log of pi with many messages, a call of a tool and its long result.
+fn history(home: &Home) {
+    let mut log = format!(
+        "{}\n",
+        json!({"type": "session", "id": "s", "cwd": "/work/shop"})
+    );
+    let mut say = |message: Value| {
+        let line =
+            json!({"type": "message", "timestamp": "2026-01-31T09:00:00Z", "message": message});
+        log.push_str(&format!("{line}\n"));
+    };
+    for n in 0..60 {
+        say(json!({"role": "user", "content": format!("pageword number {n} of the list")}));
+    }
+    say(json!({"role": "assistant", "content": [
+        {"type": "toolCall", "id": "c", "name": "bash", "arguments": {"command": "cargo fixword"}},
+    ]}));
+    let result = format!(
+        "resultword password=hunter2secret {}lastword",
+        "line of output\n".repeat(5_000)
+    );
+    say(json!({"role": "toolResult", "toolCallId": "c", "toolName": "bash", "content": result}));
+    home.put(".pi/agent/sessions/--work-shop--/s.jsonl", &log);
+    home.done("import --all");
+}
+
+#[test]
+fn the_history_is_searched_and_read_in_pages_within_a_budget() {
+    let home = Home::new();
+    history(&home);
+    let mut client = Client::of(&home, &["mcp"]);
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let names: Vec<_> = tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["history_search", "history_read"]);
+
+    // All pages together have every message once.
+    let (mut offset, mut seen) = (0, Vec::new());
+    loop {
+        let arguments = json!({"query": "pageword", "offset": offset, "max_tokens": 500});
+        let (page, is_error) = client.call("history_search", arguments);
+        assert!(
+            !is_error && page.len() < 500 * 5,
+            "{} bytes: {page}",
+            page.len()
+        );
+        let ids = page.lines().filter(|line| line.starts_with('m'));
+        seen.extend(ids.map(|line| line.split_whitespace().next().unwrap().to_owned()));
+        match page
+            .lines()
+            .find_map(|line| line.strip_prefix("More: offset "))
+        {
+            Some(next) => offset = next.parse::<usize>().unwrap(),
+            None => break,
+        }
+    }
+    let count = seen.len();
+    seen.sort();
+    seen.dedup();
+    assert_eq!((count, seen.len()), (60, 60));
+
+    // How a command was run, and what it answered, without secrets and within the budget.
+    let (found, _) = client.call(
+        "history_search",
+        json!({"query": "fixword", "kind": "tools", "project": "shop"}),
+    );
+    let id = found.lines().find(|line| line.starts_with('m')).unwrap();
+    let id = id.split_whitespace().next().unwrap().to_owned();
+    let (read, is_error) = client.call("history_read", json!({"id": id, "context": 0}));
+    assert!(
+        !is_error && read.contains("cargo fixword") && read.contains("resultword"),
+        "{read}"
+    );
+    assert!(
+        !read.contains("hunter2secret") && read.len() < 2_000 * 5,
+        "{read}"
+    );
+
+    // The rest of a long message is a page away.
+    let (found, _) = client.call("history_search", json!({"query": "resultword"}));
+    let id = found.lines().find(|line| line.starts_with('m')).unwrap();
+    let id = id.split_whitespace().next().unwrap().to_owned();
+    let mut from = 0;
+    let mut pages = 0;
+    loop {
+        let arguments = json!({"id": id, "context": 0, "from": from, "max_tokens": 20_000});
+        let (page, _) = client.call("history_read", arguments);
+        pages += 1;
+        match page.split_once(" and from ") {
+            Some((_, next)) => from = next.split(']').next().unwrap().parse::<usize>().unwrap(),
+            None => {
+                assert!(page.contains("lastword"), "{page}");
+                break;
+            }
+        }
+        assert!(pages < 20);
+    }
+    for (tool, arguments) in [
+        ("history_search", json!({"query": "x", "unknown": 1})),
+        ("history_search", json!({"query": "x", "since": "soon"})),
+        (
+            "history_search",
+            json!({"query": "x", "project": "nothing"}),
+        ),
+        ("history_read", json!({"id": "m999999"})),
+        ("other", json!({})),
+    ] {
+        let (said, is_error) = client.call(tool, arguments);
+        assert!(is_error && !said.is_empty(), "{tool}: {said}");
+    }
+    drop(client.child.stdin.take());
+    assert_eq!(client.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_session_has_the_tools_of_the_history_if_there_is_one() {
+    let home = Home::new();
+    home.put("log.jsonl", &conversation(4));
+    home.done("import log.jsonl --session s");
+    let names = |client: &mut Client| {
+        let listed = client.ask("tools/list", json!({}));
+        listed["result"]["tools"].to_string()
+    };
+    let mut client = Client::start(&home, "s");
+    assert!(!names(&mut client).contains("history_search"));
+    history(&home);
+    let listed = names(&mut client);
+    assert!(
+        listed.contains("history_search") && listed.contains("lcm_grep"),
+        "{listed}"
+    );
+    drop(client.child.stdin.take());
+    client.child.wait().unwrap();
+}
+
+/// An agent starts its servers before it has compacted anything.
+#[test]
+fn an_agent_has_the_tools_of_its_session_in_this_folder() {
+    let home = Home::new();
+    home.put("home/config.yaml", "context: {engine: lcm}\n");
+    home.put("log.jsonl", &claude_code_log(60));
+    let mut client = Client::of(&home, &["mcp", "--agent", "claude"]);
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap().clone();
+    assert!(
+        tools.iter().any(|tool| tool["name"] == "lcm_grep"),
+        "{listed}"
+    );
+    let question = json!({"pattern": "file_7"});
+    let (answer, is_error) = client.call("lcm_grep", question.clone());
+    assert!(is_error && answer.contains("was compacted yet"), "{answer}");
+    let event = json!({
+        "session_id": "s-1", "transcript_path": home.path("log.jsonl"), "cwd": home.path("."),
+        "hook_event_name": "PreCompact",
+    });
+    home.pipe(["hook", "claude"], event.to_string().as_bytes())
+        .exits(0);
+    let (answer, is_error) = client.call("lcm_grep", question.clone());
+    assert!(!is_error && answer.contains("src/file_7.rs"), "{answer}");
+    // Another agent has no session here.
+    let mut client = Client::of(&home, &["mcp", "--agent", "codex"]);
+    let (answer, is_error) = client.call("lcm_grep", question);
+    assert!(is_error, "{answer}");
 }

@@ -80,6 +80,24 @@ fn an_engine_from_the_sources_builds_holds_everything_and_compresses() {
     );
 
     home.put("chat.json", &chat(300));
+    let played = done(
+        &home,
+        ["plugins", "check", "my-engine", "--session", "chat.json"],
+    );
+    let cases = |table: &str| -> u64 {
+        let row = table.lines().find(|line| line.starts_with("contract"));
+        row.unwrap()
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    assert!(
+        cases(&played) > cases(&table) && !played.contains(" no: "),
+        "{played}"
+    );
+
     home.put("config.yaml", "plugins:\n  dirs: [.]\n");
     let args = [
         "compress",
@@ -91,6 +109,36 @@ fn an_engine_from_the_sources_builds_holds_everything_and_compresses() {
     ];
     let small = done(&home, args.into_iter().chain(["--engine", "my-engine"]));
     assert!(json(&small)["messages"].as_array().unwrap().len() < 300);
+}
+
+#[test]
+fn a_program_links_an_engine_in() {
+    let home = Home::new();
+    done(&home, ["plugins", "new", "linked-engine"]);
+    let interface = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine-api");
+    home.put(
+        "agent/Cargo.toml",
+        &format!(
+            "[package]\nname = \"agent\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
+             contexture-engine-api = {{ path = {interface:?} }}\n\
+             linked-engine = {{ path = \"../linked-engine\", default-features = false }}\n"
+        ),
+    );
+    // A host takes the engines that it registers from this list.
+    home.put(
+        "agent/src/main.rs",
+        "use linked_engine as _;\n\nfn main() {\n    for engine in contexture_engine_api::linked_engines() {\n        \
+         println!(\"{}\", engine.name);\n    }\n}\n",
+    );
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.arg("run").current_dir(home.path("agent"));
+    let ran = with_cargo(cargo);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (0, "linked-engine\n"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -161,7 +209,7 @@ fn what_cannot_be_begun_is_said_and_leaves_nothing() {
         (
             &["9lives"],
             "`9lives` cannot be",
-            "a crate's begins with a letter",
+            "a crate's name begins with a letter",
         ),
         (&["compressor"], "`compressor` is taken", "another name"),
         (&["fn"], "`fn` is taken", "my-fn"),
@@ -169,7 +217,7 @@ fn what_cannot_be_begun_is_said_and_leaves_nothing() {
         (&["gen"], "`gen` is taken", "my-gen"),
         (&["build"], "`build` is taken", "my-build"),
         (&["serde_json"], "`serde_json` is taken", "my-serde_json"),
-        (&["taken"], "taken is there already", "another folder"),
+        (&["taken"], "taken already exists", "another folder"),
         (
             &["x", "--api", "nowhere"],
             "no sources in nowhere",
@@ -182,7 +230,7 @@ fn what_cannot_be_begun_is_said_and_leaves_nothing() {
         ),
         (
             &["x", "--from", "lcm", "--api", "1.0.0"],
-            "the sources of `lcm` are not here",
+            "the sources of `lcm` are not available",
             "--from lcm --api PATH",
         ),
     ] {
@@ -200,4 +248,84 @@ fn what_cannot_be_begun_is_said_and_leaves_nothing() {
         .collect();
     left.sort();
     assert_eq!(left, ["elsewhere", "home", "later", "taken"]);
+}
+
+/// Waits until the file holds the words so many times, and gives the whole of it.
+fn wait_for(file: &Path, words: &str, times: usize) -> String {
+    let began = std::time::Instant::now();
+    loop {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if text.matches(words).count() >= times {
+            return text;
+        }
+        assert!(began.elapsed().as_secs() < 300, "no `{words}` in {text}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// A command that runs until the test ends, and writes what it says to a file.
+struct Running(std::process::Child);
+
+impl Running {
+    fn start(mut command: Command, says: &Path) -> Self {
+        let file = std::fs::File::create(says).unwrap();
+        let child = command
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn each_change_of_a_plugin_is_built_and_reaches_a_running_gateway() {
+    let home = Home::new();
+    done(&home, ["plugins", "new", "dev-engine"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    home.put(
+        "home/config.yaml",
+        &format!("context: {{engine: dev-engine}}\ngateway: {{listen: \"127.0.0.1:{port}\"}}\n"),
+    );
+    let says = |name: &str| std::path::PathBuf::from(home.path(name));
+    let (dev_says, gateway_says) = (says("dev.log"), says("gateway.log"));
+
+    // Cargo in the child shares what this workspace has built.
+    let mut dev = home.command(["plugins", "dev", "dev-engine"]);
+    dev.env("HOME", std::env::var_os("HOME").unwrap_or_default())
+        .env("CARGO_NET_OFFLINE", "true")
+        .env(
+            "CARGO_TARGET_DIR",
+            std::env::current_exe().unwrap().ancestors().nth(3).unwrap(),
+        );
+    let _dev = Running::start(dev, &dev_says);
+    wait_for(&dev_says, "waiting for changes", 1);
+    assert!(wait_for(&dev_says, "installed dev-engine", 1).contains("no gateway is running at"));
+    done(&home, ["engines", "show", "dev-engine"]);
+
+    let _gateway = Running::start(home.command(["serve"]), &gateway_says);
+    wait_for(&gateway_says, "listening on", 1);
+    let source = home.read("dev-engine/src/lib.rs");
+    home.put(
+        "dev-engine/src/lib.rs",
+        &format!("{source}\nfn broken( {{\n"),
+    );
+    wait_for(&dev_says, "waiting for a change that fixes it", 1);
+    home.put("dev-engine/src/lib.rs", &format!("{source}\n// Mended.\n"));
+    let said = wait_for(&dev_says, "waiting for changes", 2);
+    assert!(
+        said.contains("the gateway opens its sessions with it"),
+        "{said}"
+    );
+    wait_for(&gateway_says, "the configuration was read again", 1);
 }

@@ -110,6 +110,23 @@ fn a_plugin_in_place_is_pinned_and_the_pin_follows_what_is_allowed_again() {
     );
 }
 
+/// Only a manifest that `plugins build` wrote may be replaced, whatever is in the others.
+#[test]
+fn a_build_leaves_a_manifest_of_the_author_alone() {
+    let home = Home::new();
+    home.put("mine/Cargo.toml", "");
+    for manifest in [&b"name: mine\ndescription: caf\xe9\n"[..], b"\xff\xfe", b""] {
+        home.put_bytes("mine/plugin.yaml", manifest);
+        let ran = home.contexture("plugins build mine");
+        assert_ne!(ran.code, 0);
+        // The manifest is what stops it, and nothing was built to generate another.
+        ran.stderr_has("fix its plugin.yaml");
+        ran.stderr_lacks("cargo");
+        let path = home.path("mine/plugin.yaml");
+        assert_eq!(std::fs::read(path).unwrap(), manifest);
+    }
+}
+
 #[test]
 fn what_cannot_be_installed_pinned_or_removed_is_said() {
     let home = Home::new();
@@ -155,7 +172,7 @@ fn what_cannot_be_installed_pinned_or_removed_is_said() {
         (
             &["remove", "mine", "--yes"],
             "holds the plugin's source",
-            "remove it yourself",
+            "delete it yourself",
         ),
     ] {
         let Ran { code, stderr, .. } =

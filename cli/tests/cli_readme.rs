@@ -139,8 +139,9 @@ fn every_command_does_something() {
             .lines()
             .filter(|line| line.starts_with("contexture "))
         {
-            // Those need a terminal to choose at, and an agent.
+            // Those need a terminal to choose or agree at, and an agent.
             let needs_more = [
+                "contexture setup claude",
                 "contexture compress  ",
                 "contexture serve",
                 "contexture run",

@@ -171,7 +171,7 @@ fn what_cannot_be_played_is_refused_with_the_way_out() {
         (&["empty.json"], "empty.json"),
         (&["chat.json", "missing.json"], "missing.json"),
         (&["chat.json", "--engine", "compresor"], "compressor"),
-        (&["chat.json", "--price-in=-1"], "-1 is no price"),
+        (&["chat.json", "--price-in=-1"], "-1 is not a price"),
         (&["chat.json", "--price-in", "free"], "free"),
         (&["chat.json", "--cache-ttl", "10m"], "5m"),
         (&["chat.json", "--context-length", "0"], "--context-length"),

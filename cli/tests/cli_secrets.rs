@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use cli_support::Home;
-use contexture_lcm::{Store, StoreSettings};
+use contexture::session::Record;
 use corpus::{Case, Random, assigned, keys, leak, notations, secrets};
 use serde_json::{Value, json};
 
@@ -264,31 +264,18 @@ fn look_in_files(folder: &Path, what: &str, case: &Case, found: &mut Vec<String>
     }
 }
 
-/// What lies compressed in the store, and whether all of it is JSON.
+/// What lies compressed in the record of sessions, and whether all of it is JSON.
 fn look_in_store(home: &Home, what: &str, case: &Case, found: &mut Vec<String>) {
-    let directory = home.path("home/engines/lcm");
-    let store = Store::open(Path::new(&directory), StoreSettings::default()).unwrap();
-    for session in store.sessions().unwrap() {
-        let messages = store.messages(session.id, 0..session.messages).unwrap();
-        assert_eq!(messages.len() as u32, session.messages, "{what}");
-        for message in messages {
-            let fields = [
-                ("text", Some(&message.text)),
-                ("calls", Some(&message.calls)),
-                ("raw", Some(&message.raw)),
-                ("name", message.row.name.as_ref()),
-                ("tool", message.row.tool.as_ref()),
-                ("id of a call", message.row.call_id.as_ref()),
-            ];
-            for (field, text) in fields {
-                let text = text.map_or("", String::as_str);
-                look(
-                    &format!("{what}, the {field} of {message:.300?}"),
-                    text,
-                    case,
-                    found,
-                );
-            }
+    let record = Record::open_to_read(Path::new(&home.path("home"))).unwrap();
+    let sessions = record.sessions().unwrap();
+    assert!(!sessions.is_empty(), "{what}");
+    for session in sessions {
+        for message in record.conversation(&session.session).unwrap() {
+            // A wire message may be several items: with commas between them, or lines of a log.
+            let is_json = |text: &str| serde_json::from_str::<Value>(&format!("[{text}]")).is_ok();
+            let is_valid = is_json(&message) || message.lines().all(is_json);
+            assert!(is_valid, "{what}: {message:.300}");
+            look(&format!("{what}, {message:.300}"), &message, case, found);
         }
     }
 }

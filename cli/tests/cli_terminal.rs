@@ -246,7 +246,7 @@ fn an_engine_is_chosen_and_written_where_it_belongs() {
     let (code, screen) = choose("lcm\r");
     assert_eq!(code, 0, "{screen}");
     assert_eq!(home.read("home/config.yaml"), "context:\n  engine: lcm\n");
-    assert!(screen.contains("context.engine is lcm now"), "{screen}");
+    assert!(screen.contains("context.engine is now lcm"), "{screen}");
 
     let text = |engine| {
         format!(

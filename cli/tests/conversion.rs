@@ -338,7 +338,7 @@ fn each_kind_is_taken_and_what_became_of_it_is_said() {
     let result = |id| Step::Result(id, "done", false);
     let kinds = [
         (
-            "right behind their calls",
+            "directly after their calls",
             vec![calls("c"), Step::User("wait"), result("c")],
         ),
         ("without a result", vec![calls("c")]),
@@ -357,19 +357,19 @@ fn each_kind_is_taken_and_what_became_of_it_is_said() {
         ),
         ("half of a surrogate pair", vec![Step::User("a \\udc00 b")]),
         (
-            "only its provider reads",
+            "only its provider can read",
             vec![Step::Role("mcp_approval_request", "")],
         ),
         (
-            "a picture that only a user's",
+            "a picture was moved into a user message",
             vec![calls("c"), Step::Result("c", "seen", true)],
         ),
         (
             "thinking was left out",
             vec![Step::Thinking, Step::Assistant("so")],
         ),
-        ("a tool of the provider's own", vec![Step::Hosted]),
-        ("has no form for", vec![Step::Document("id")]),
+        ("a provider's own tool", vec![Step::Hosted]),
+        ("cannot express", vec![Step::Document("id")]),
     ];
     let provider = Simulator::start();
     for (expected, steps) in kinds {

@@ -1,4 +1,11 @@
-//! What becomes of each message, and the new window as positions of the old one.
+//! Accounts for every message of a proposal and lists the entries of the new window.
+//!
+//! [`Account::of`] is the first step of the check. It resolves the ids in the entries to
+//! positions in the old window, and rejects a proposal that forgets a message, names one twice,
+//! or changes the order. The rules about groups, texts and sizes then work on the result.
+//!
+//! An [`Account`] answers two questions: what happens to each old message (its
+//! [`Disposition`]), and what the new window consists of (its [`WindowEntry`]s).
 
 use std::collections::HashSet;
 
@@ -8,7 +15,7 @@ use contexture_engine_api::{
 
 use super::violation::{Ids, Violation};
 
-/// What becomes of a message.
+/// What happens to a message of the old window. Each message has exactly one disposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disposition {
     Kept,
@@ -17,7 +24,8 @@ pub(super) enum Disposition {
     Dropped,
 }
 
-/// Something that will stand in the new window. Messages are positions in the old one.
+/// An entry of the new window, in the order of the proposal. Old messages are given by their
+/// position in the old window.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WindowEntry<'a> {
     Kept(usize),
@@ -32,7 +40,8 @@ pub(super) enum WindowEntry<'a> {
     },
 }
 
-/// A proposal in which every message is accounted for exactly once and the order is the old one.
+/// A proposal in which every message is accounted for exactly once and the kept messages are in
+/// their old order.
 #[derive(Debug)]
 pub(super) struct Account<'a> {
     pub(super) dispositions: Vec<Disposition>,
@@ -40,11 +49,15 @@ pub(super) struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
+    /// Resolves the entries of a proposal. Fails if nothing but system messages would remain,
+    /// if a message is missing, unknown or named twice, if there is nothing to restore, or if
+    /// the order changes.
     pub(super) fn of(
         messages: &[MessageView<'_>],
         entries: &'a [Entry],
     ) -> Result<Self, Violation> {
-        // A provider reads system messages as instructions, and refuses a prompt of these alone.
+        // A provider reads system messages as instructions and rejects a prompt that has no
+        // other messages.
         let is_system = |message: &&MessageView<'_>| message.role() == "system";
         let systems: HashSet<MessageId> = (messages.iter().filter(is_system))
             .map(MessageView::id)
@@ -58,7 +71,8 @@ impl<'a> Account<'a> {
         if leaves_nothing && !messages.is_empty() {
             return Err(Violation::EmptyResult);
         }
-        // Mostly in order already, and searched faster than a map of a million.
+        // The ids are mostly in order already, so sorting is fast, and a binary search beats a
+        // hash map even for a million messages.
         let mut positions: Vec<(MessageId, usize)> = messages
             .iter()
             .enumerate()
@@ -110,7 +124,8 @@ impl<'a> Account<'a> {
                 Entry::Drop(dropped) => {
                     settle(dropped.id, Disposition::Dropped)?;
                 }
-                // Of a later version.
+                // A later version of the interface may add kinds of entries that this host does
+                // not know.
                 unknown => {
                     let name = unknown.name().to_owned();
                     return Err(Violation::UnknownEntry { name });
@@ -134,7 +149,8 @@ impl<'a> Account<'a> {
         Ok(account)
     }
 
-    /// Whether the message at this position is in the new window, as it is or shortened.
+    /// Whether the message at this position is part of the new window, unchanged or shortened.
+    /// A summarised message does not stay, although its summary does.
     pub(super) fn stays(&self, at: usize) -> bool {
         matches!(
             self.dispositions[at],
@@ -149,6 +165,7 @@ impl<'a> Account<'a> {
             .count()
     }
 
+    /// Fails if two messages of the new window are in another order than in the old one.
     fn check_order(&self, messages: &[MessageView<'_>]) -> Result<(), Violation> {
         let mut last: Option<usize> = None;
         for at in self.places.iter().filter_map(WindowEntry::message) {
@@ -165,7 +182,8 @@ impl<'a> Account<'a> {
 }
 
 impl WindowEntry<'_> {
-    /// The position of the old message that stands here, where it is one.
+    /// The position of the old message that this entry holds, unchanged, restored or shortened.
+    /// `None` if the entry is new.
     pub(super) fn message(&self) -> Option<usize> {
         match self {
             Self::Kept(at) | Self::Restored(at) | Self::Replaced(at, _) => Some(*at),

@@ -1,5 +1,13 @@
-//! What belongs together stays together: calls with their results, thinking with what it leads to, and
-//! what the provider wants first.
+//! Checks that messages which belong together stay together.
+//!
+//! Three groups exist: a tool call with its results, thinking with the message that it led to,
+//! and calls in flight with the results so far. [`check`] applies rules 2 and 4 of the contract
+//! to them. It also checks that nothing is inserted into a group and that each stub follows its
+//! call.
+//!
+//! Which thinking is protected depends on the provider's [`Grouping`]. The pairs of calls and
+//! results come from `pairs`, and `account` knows what stays. Every rule looks at positions in
+//! the old window, so the check is linear in the number of messages.
 
 use contexture_engine_api::{MessageId, MessageView};
 
@@ -8,7 +16,8 @@ use super::pairs::Pairs;
 use super::violation::Violation;
 use super::{Grouping, Limits};
 
-/// Checks rules 2 and 4.
+/// Checks rules 2 and 4. `last_user` is the position of the last real user message, if there is
+/// one. Fails with the first violation.
 pub(super) fn check(
     messages: &[MessageView<'_>],
     account: &Account<'_>,
@@ -37,13 +46,15 @@ pub(super) fn check(
     Ok(())
 }
 
+/// The data that the rules work on, computed once per check.
 struct GroupingCheck<'a> {
     messages: &'a [MessageView<'a>],
     account: &'a Account<'a>,
     pairs: Pairs,
-    /// The position from which thinking may not be parted from what follows it.
+    /// The position from which thinking may not be separated from what follows it.
     thinking_from: usize,
-    /// The position from which what a message says and calls beside its thinking may not be shortened.
+    /// The position from which a message with thinking may not be shortened, not even its text
+    /// and calls.
     thinks_from: usize,
 }
 
@@ -52,7 +63,8 @@ impl GroupingCheck<'_> {
         self.messages[at].id()
     }
 
-    /// Calls in flight and the results of the same batch are kept as they are.
+    /// Checks that calls in flight, and the results of the same batch that have arrived, are
+    /// kept unchanged. The agent will add the other results to them.
     fn check_in_flight(&self) -> Result<(), Violation> {
         let Some(call) = self.pairs.in_flight else {
             return Ok(());
@@ -69,7 +81,8 @@ impl GroupingCheck<'_> {
         }
     }
 
-    /// No new orphan. A call or a result that was alone before is nobody's fault.
+    /// Checks that no call loses its result and no result its call. If one was alone already
+    /// before, that is not an error.
     fn check_pairs(&self) -> Result<(), Violation> {
         for (at, message) in self.messages.iter().enumerate() {
             if self.account.stays(at) {
@@ -95,7 +108,9 @@ impl GroupingCheck<'_> {
         Ok(())
     }
 
-    /// The position of the message that the thinking at `at` belongs to, where it stands alone there.
+    /// Returns the position of the message that the thinking at `at` belongs to. `None` if the
+    /// thinking is not protected, shares its message with text or calls, or has no answer after
+    /// it.
     fn thought_leads_to(&self, at: usize) -> Option<usize> {
         let message = &self.messages[at];
         let next = self.messages.get(at + 1)?;
@@ -105,6 +120,8 @@ impl GroupingCheck<'_> {
         (at >= self.thinking_from && alone && next.role() == "assistant").then_some(at + 1)
     }
 
+    /// Checks that protected thinking is neither shortened nor separated from the message that
+    /// it led to.
     fn check_thinking(&self) -> Result<(), Violation> {
         for at in 0..self.messages.len() {
             if at >= self.thinks_from
@@ -113,6 +130,8 @@ impl GroupingCheck<'_> {
             {
                 return Err(Violation::ThinkingReplaced { id: self.id(at) });
             }
+            // The provider signs thinking together with what follows it, so both stay unchanged
+            // or both leave.
             if let Some(next) = self.thought_leads_to(at) {
                 let unchanged = |at: usize| self.account.dispositions[at] == Disposition::Kept;
                 let gone = |at: usize| !self.account.stays(at);
@@ -127,13 +146,15 @@ impl GroupingCheck<'_> {
         Ok(())
     }
 
-    /// Where summaries and stubs may stand: no summary inside a group, each stub in its own.
+    /// Checks the places of inserted entries: summaries and notices may not be inside a group,
+    /// and a stub must follow its own call.
     fn check_inserted(&self) -> Result<(), Violation> {
         let ends = self.group_ends();
-        // The group that reaches furthest of those begun so far: its first and last position.
+        // The first and last position of the group that reaches furthest among those that have
+        // begun.
         let mut open: Option<(usize, usize)> = None;
         let mut seen: Option<usize> = None;
-        // The message whose calls a stub may answer here.
+        // The message whose calls a stub at this place may answer.
         let mut answering: Option<usize> = None;
         let mut stubbed = std::collections::HashSet::new();
         for place in &self.account.places {
@@ -154,6 +175,8 @@ impl GroupingCheck<'_> {
                 }
                 WindowEntry::Summary(_) | WindowEntry::Notice(_) => {
                     answering = None;
+                    // The group is complete once its last message has been passed, and an
+                    // insertion after it is allowed.
                     if let Some((first, end)) = open.filter(|(_, end)| Some(*end) > seen) {
                         return Err(Violation::GroupSplit {
                             first: self.id(first),
@@ -172,6 +195,7 @@ impl GroupingCheck<'_> {
                             calls: answers.len(),
                         });
                     };
+                    // The real result is still to come and would then be a second one.
                     if self.pairs.in_flight == Some(at) {
                         return Err(Violation::InFlight { id: call, call });
                     }
@@ -190,7 +214,8 @@ impl GroupingCheck<'_> {
         Ok(())
     }
 
-    /// For each position the last one that belongs with it and stays; its own where nothing does.
+    /// For each position, the position of the last remaining message that belongs to it. If
+    /// none belongs to it, it is the position itself.
     fn group_ends(&self) -> Vec<usize> {
         let mut ends: Vec<usize> = (0..self.messages.len()).collect();
         for at in 0..self.messages.len() {
@@ -204,7 +229,8 @@ impl GroupingCheck<'_> {
                 ends[at] = next;
             }
         }
-        // Results that are still to come must find their call right before them.
+        // Results that are still to come must directly follow their call, so the group extends
+        // to the end.
         if let Some(call) = self.pairs.in_flight
             && (call + 1..ends.len()).all(|at| self.pairs.call_of[at] == Some(call))
         {
@@ -213,7 +239,9 @@ impl GroupingCheck<'_> {
         ends
     }
 
-    /// Anthropic: the first message is the user's. (A summary gets the role that is needed.)
+    /// Checks that the window does not start with an assistant message, which Anthropic
+    /// rejects. It may if the old window already did. If a summary comes first, it gets the
+    /// role that is needed.
     fn check_first(&self) -> Result<(), Violation> {
         let is_assistant = |at: usize| self.messages[at].role() == "assistant";
         match self.account.places.first().and_then(WindowEntry::message) {

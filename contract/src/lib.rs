@@ -1,15 +1,19 @@
-//! The contract: what every proposal of an engine is held to before it becomes the window.
+//! The contract between host and engine: the rules that every proposal must obey before it
+//! becomes the window.
 //!
-//! 1. The last real user message is there verbatim, or as a marked preview where it does not fit or the engine
-//!    declares that it keeps it. (The system prompt is outside the history.)
-//! 2. A tool call and its results stay together; calls in flight are untouched; no new orphan.
-//! 3. Every message is accounted for exactly once, and the order of what is kept is unchanged.
-//! 4. The provider's own grouping rules hold.
-//! 5. It got smaller, and [`Checked::fits`] says whether it is small enough.
-//! 6. Summaries, notices and replaced text are marked as such and are never taken for a user's words.
+//! 1. The last real user message is kept verbatim, or as a marked preview if it does not fit or
+//!    if the engine declares that it keeps such messages itself. The system prompt is not part
+//!    of the history.
+//! 2. A tool call and its results stay together, calls in flight are untouched, and no call or
+//!    result loses its counterpart.
+//! 3. Every message is accounted for exactly once, and kept messages stay in order.
+//! 4. The grouping rules of the provider are obeyed.
+//! 5. The window gets smaller, and [`Checked::fits`] says whether it is small enough.
+//! 6. Summaries, notices and replaced texts are marked and cannot be mistaken for what a user
+//!    said.
 //!
-//! The check works on views and entries alone; roles are checked where the window is rendered. Its time
-//! is linear in the number of messages, calls and entries.
+//! [`check`] is the entry point. It works on views and entries only, and leaves the choice of
+//! roles to rendering. Its time is linear in the number of messages, calls and entries.
 
 mod account;
 mod grouping;
@@ -26,68 +30,79 @@ use account::{Account, Disposition, WindowEntry};
 pub use violation::{Ids, Violation};
 pub use wording::is_marked;
 
-/// Tokens that wrap one message in a chat format: its role, its start and its end. OpenAI's cookbook
-/// counts three and the role; what other providers add is of the same size.
+/// The tokens that a chat format adds around one message: its role, its start and its end.
+/// OpenAI's cookbook counts three and the role. Other providers add about as much.
 pub const MESSAGE_TOKENS: u64 = 4;
 
-/// Tokens that wrap one tool call beside its name and arguments: its id, its type and the braces.
+/// The tokens that a chat format adds around the name and arguments of one tool call: its id,
+/// its type and the braces.
 pub const CALL_TOKENS: u64 = 8;
 
-/// What the host closes a summary with, to count its tokens: an end mark and a checksum, by which a summary is
-/// recognised without a record.
+/// What the host appends to a summary: an end mark and a checksum, by which it recognises the
+/// summary without a record. The constant has the right length for counting tokens, and not a
+/// valid checksum.
 pub const SUMMARY_SEAL: &str = "\n\n[END OF CONTEXT COMPACTION] #01234567";
 
-/// What the host closes a notice with, to count its tokens.
+/// What the host appends to a notice, for counting its tokens. The checksum is a placeholder.
 pub const NOTICE_SEAL: &str = "\n[notice #01234567]";
 
-/// Whose grouping rules a window is held to. In all, from the last real user message on a message with thinking is kept
-/// whole or leaves whole. Before it what it says and calls may be shortened; the thinking itself stays byte for byte.
+/// The provider whose grouping rules a window must obey. In all formats, a message with
+/// thinking after the last real user message is kept whole or removed whole. Before that
+/// message, its text and calls may be shortened, but the thinking itself stays byte for byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
-    /// OpenAI chat completions and what follows them.
+    /// OpenAI chat completions and compatible formats, which have no further rules.
     Chat,
-    /// Anthropic messages: the first message is the user's, and since the last real user message thinking that stands
-    /// alone stays with the message after it.
+    /// Anthropic messages. The first message is the user's. After the last real user message,
+    /// thinking that is alone in its message stays with the message after it.
     Anthropic,
-    /// OpenAI responses: reasoning stays with the item after it.
+    /// OpenAI Responses, in which reasoning always stays with the item after it.
     Responses,
 }
 
-/// What a proposal is for.
+/// The purpose of a proposal, which decides how large it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A compaction that the trigger asked for: smaller, and it should fit below the trigger.
+    /// A compaction that the trigger asked for. It must be smaller, and it should fit below the
+    /// trigger.
     Compaction,
-    /// A forced compaction: it has only to be smaller.
+    /// A compaction that the user forced. It only has to be smaller.
     Forced,
-    /// A change before a request (`rewrite`): it grows by notices and by what is restored alone.
+    /// A change before a request (`rewrite`). It may only grow by notices and by what is
+    /// restored.
     Rewrite,
-    /// A view for one request (`select`): its size is free.
+    /// A view for one request (`select`), which may have any size.
     View,
 }
 
-/// What a proposal is held to.
+/// The limits that a proposal is checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The wire format's grouping rules.
+    /// The grouping rules of the wire format in which the window will be sent.
     pub grouping: Grouping,
-    /// What the proposal is for.
+    /// What the proposal is for, which decides whether it has to be smaller than the old
+    /// window.
     pub purpose: Purpose,
-    /// Tokens of system prompt and tools, which stand outside the history.
+    /// The tokens of the system prompt and the tools. These are not part of the history, but
+    /// they count when the size of the whole prompt is compared.
     pub fixed_tokens: u64,
-    /// Tokens of the whole prompt at which a compaction is asked for.
+    /// The tokens of the whole prompt at which a compaction is requested.
     pub trigger_tokens: u64,
-    /// Tokens that the whole prompt may have at most: the window less the reserved answer.
+    /// The maximum tokens of the whole prompt: the window without the part that is reserved for
+    /// the answer.
     pub usable_tokens: u64,
-    /// Whether the last real user message may be replaced by a marked preview of itself: where the floor alone
-    /// exceeds the window, or the engine declares that it keeps such messages.
+    /// Whether the last real user message may be replaced by a marked preview. It may if the
+    /// floor alone exceeds the window, or if the engine declares that it keeps such messages
+    /// itself.
     pub may_shorten_last_user: bool,
-    /// What the engine's own texts may begin with, beside the marks of the interface.
+    /// The marks that the engine's own texts may begin with, besides those of the interface.
     pub marks: Vec<String>,
 }
 
 impl Limits {
-    /// What the answer to an order to compact these messages is held to.
+    /// Returns the limits for the answer to an order to compact these messages. If the system
+    /// prompt, the tools and the last user message alone exceed the window, that message may be
+    /// shortened.
     pub fn of(order: &CompressOrder, messages: &[MessageView<'_>], grouping: Grouping) -> Self {
         let (fixed_tokens, usable) = (order.window.fixed_tokens, order.window.usable_tokens());
         let last_user = messages.iter().rfind(|message| message.is_real_user());
@@ -108,32 +123,38 @@ impl Limits {
     }
 }
 
-/// A proposal that holds the contract, in figures.
+/// The size and composition of a proposal that obeys the contract. All tokens are those of the
+/// whole prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
-    /// Tokens of the whole prompt as it is.
+    /// The tokens of the prompt before the change, as the views of the messages state them.
     pub tokens_before: u64,
-    /// Tokens of the whole prompt as proposed. A system note counts where the host appends it.
+    /// The tokens of the prompt after the change. A system note is counted by the host when it
+    /// appends the note.
     pub tokens_after: u64,
-    /// Messages that stay as they are.
+    /// The number of messages that stay unchanged. A message that is restored to its full
+    /// length counts here too.
     pub kept: usize,
-    /// Messages that stay in a shorter form.
+    /// The number of messages that stay in a shorter form, including the last user message if a
+    /// preview replaces it.
     pub replaced: usize,
-    /// Messages that a summary stands for.
+    /// The number of messages that summaries replace. Each covered message counts once.
     pub summarised: usize,
-    /// Messages that leave without a trace.
+    /// The number of messages that are removed without a replacement.
     pub dropped: usize,
-    /// Summaries and stub results that are new.
+    /// The number of new entries: summaries, notices and stub results.
     pub inserted: usize,
-    /// The last message of the user, where a preview stands in its place.
+    /// The last real user message, if a marked preview replaces it. `None` when it is kept
+    /// verbatim or when there is no such message.
     pub previewed: Option<MessageId>,
-    /// Whether it is small enough: below the trigger (a forced compaction or a view: whatever it is) and
-    /// within the usable window. Where it is not, the outcome has to say so.
+    /// Whether the result is small enough: within the usable window and, for a requested
+    /// compaction, below the trigger. If it is not, the outcome must say so.
     pub fits: bool,
 }
 
-/// Holds a proposal to the contract. `count` gives the tokens of a text; it is asked only about text that
-/// is new, and about what stays of replaced messages.
+/// Checks a proposal against the contract. `count` returns the tokens of a text. It is only
+/// called for new texts and for what remains of replaced messages, because the views know their
+/// own tokens.
 ///
 /// ```
 /// use contexture_contract::{Grouping, Limits, Purpose, Violation, check};
@@ -170,7 +191,7 @@ pub struct Checked {
 /// ```
 ///
 /// # Errors
-/// The first [`Violation`] found.
+/// Returns the first [`Violation`] that is found. The conversation then stays as it was.
 pub fn check(
     messages: &[MessageView<'_>],
     proposal: &Compaction,
@@ -204,6 +225,7 @@ pub fn check(
         WindowEntry::Notice(notice) => size::notice_tokens(notice, &limits.marks, &count),
         _ => 0,
     });
+    // Notices are what a rewrite may add, so they do not count against it.
     let is_too_large = match limits.purpose {
         Purpose::View => false,
         Purpose::Rewrite => tokens_after.saturating_sub(notices.sum()) > tokens_before,
@@ -215,6 +237,7 @@ pub fn check(
             after: tokens_after,
         });
     }
+    // The user who forces a compaction wants the result even if it is above the trigger.
     let below_trigger =
         limits.purpose != Purpose::Compaction || tokens_after < limits.trigger_tokens;
     let kept = account.count(Disposition::Kept);
@@ -234,6 +257,8 @@ pub fn check(
     })
 }
 
+/// Checks rule 1 for the last real user message: it is kept, or replaced by a preview if the
+/// limits allow it.
 fn check_last_user(
     message: &MessageView<'_>,
     disposition: Disposition,
@@ -247,3 +272,8 @@ fn check_last_user(
         Disposition::Summarised | Disposition::Dropped => Err(Violation::LastUserRemoved { id }),
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

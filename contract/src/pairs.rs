@@ -1,31 +1,45 @@
-//! Which result answers which call.
+//! Pairs tool calls with their results by position.
+//!
+//! Models reuse the ids of calls, so an id alone does not identify a call. [`Pairs::of`] walks
+//! through the messages once and assigns each result to the nearest message before it that
+//! calls with the id. [`Pairs::answers`] returns the results of a message's calls.
+//!
+//! If calls of the last assistant message have no result yet, they are in flight: the agent is
+//! still running these tools. The checks in `grouping` protect such calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use contexture_engine_api::MessageView;
 
-/// Tool calls and results of a window, paired by position: a result belongs to the nearest message before
-/// it that calls with its id, and there to the first such call that is not answered yet.
+/// The tool calls and results of a window, paired by position. A result belongs to the nearest
+/// message before it that calls with its id, and within that message to the first such call
+/// without a result.
 #[derive(Debug)]
 pub(super) struct Pairs {
-    /// For each message the message whose call it answers.
+    /// For each message, the position of the message whose call it answers. `None` if it is not
+    /// a result, or if its call is missing.
     pub(super) call_of: Vec<Option<usize>>,
-    /// For each call of the window the message that answers it.
+    /// For each call of the window, the position of the message that answers it. `None` while
+    /// the call has no result.
     answers: Vec<Option<usize>>,
-    /// For each message where its calls begin in `answers`, and one more for the end.
+    /// For each message, the index of its first call in `answers`. If it has no calls, it is
+    /// the index of the next call. One more entry marks the end.
     calls_from: Vec<usize>,
-    /// The message whose calls are still waited for.
+    /// The message whose calls still lack results because the agent is running them.
     pub(super) in_flight: Option<usize>,
 }
 
-/// The latest message that calls with some id, and which of those calls still wait.
+/// The latest message that calls with a certain id, and the indices of those of its calls that
+/// still wait for a result.
 struct Open {
     message: usize,
     waiting: VecDeque<usize>,
 }
 
 impl Pairs {
+    /// Pairs the calls and results of these messages. A result without a call and a call
+    /// without a result are allowed.
     pub(super) fn of(messages: &[MessageView<'_>]) -> Self {
         let mut open: HashMap<&str, Open> = HashMap::new();
         let mut call_of = vec![None; messages.len()];
@@ -38,6 +52,8 @@ impl Pairs {
                     message: at,
                     waiting: VecDeque::new(),
                 });
+                // A later message reuses the id, so the calls of the earlier one can no longer
+                // get a result.
                 if calls.message != at {
                     calls.message = at;
                     calls.waiting.clear();
@@ -59,7 +75,7 @@ impl Pairs {
             calls_from,
             in_flight: None,
         };
-        // Whatever role calls is waited for: user messages with calls occur in the wild.
+        // The role does not matter here, because user messages with calls occur in practice.
         pairs.in_flight = messages
             .iter()
             .rposition(|message| message.role() == "assistant" || !message.tool_calls().is_empty())
@@ -67,7 +83,8 @@ impl Pairs {
         pairs
     }
 
-    /// For each call of the message at this position, in order, the message that answers it.
+    /// The message that answers each call of the message at this position, in the order of the
+    /// calls. `None` for a call without a result.
     pub(super) fn answers(&self, at: usize) -> &[Option<usize>] {
         &self.answers[self.range(at)]
     }

@@ -1,4 +1,12 @@
-//! How large the new window is.
+//! Computes the tokens of the new window.
+//!
+//! [`tokens_of`] sums up the entries of a proposal. A kept message has a known size. For
+//! everything new, the result includes what the host will add when it renders the entry: a mark
+//! at the start and a seal at the end. Without this, a proposal could pass the check and exceed
+//! the window afterwards.
+//!
+//! Token counts come from the caller, so this crate does not depend on a tokenizer. Most of the
+//! cost is in these calls, so only texts that remain are counted.
 
 use contexture_engine_api::{MessageView, NOTICE_MARK, Notice, Replacement, SUMMARY_MARK};
 
@@ -6,7 +14,8 @@ use super::account::{Account, WindowEntry};
 use super::wording::is_marked;
 use super::{CALL_TOKENS, MESSAGE_TOKENS, NOTICE_SEAL, SUMMARY_SEAL};
 
-/// The tokens of the messages of the new window.
+/// Returns the tokens of the messages in the new window, including the marks and seals that the
+/// host adds when it renders them. If the sum overflows, it is the largest number.
 pub(super) fn tokens_of(
     messages: &[MessageView<'_>],
     account: &Account<'_>,
@@ -14,7 +23,7 @@ pub(super) fn tokens_of(
     count: &impl Fn(&str) -> u64,
 ) -> u64 {
     let sizes = account.places.iter().map(|place| match place {
-        // What a restored message adds is for whoever has it to count.
+        // Only the owner of a restored message knows its full text, and counts what it adds.
         WindowEntry::Kept(at) | WindowEntry::Restored(at) => messages[*at].tokens(),
         WindowEntry::Replaced(at, new) => replaced(&messages[*at], new, count),
         WindowEntry::Summary(new) => {
@@ -31,7 +40,8 @@ pub(super) fn tokens_of(
     sizes.fold(0, u64::saturating_add)
 }
 
-/// The tokens of a notice.
+/// Returns the tokens of a notice, including its seal and the mark that the host adds if the
+/// notice has none.
 pub(super) fn notice_tokens(
     notice: &Notice,
     marks: &[String],
@@ -44,9 +54,12 @@ pub(super) fn notice_tokens(
     MESSAGE_TOKENS + mark + count(&notice.text) + count(NOTICE_SEAL)
 }
 
+/// Returns the tokens of a message after the replacement of its text or of arguments of its
+/// calls.
 fn replaced(message: &MessageView<'_>, new: &Replacement, count: &impl Fn(&str) -> u64) -> u64 {
     if message.has_media() {
-        // Only the message's own count knows what its images cost.
+        // Only the message's own count knows the cost of its images, so the difference of the
+        // texts is applied to it.
         let texts = new.text.iter().map(|text| (message.text(), text.as_str()));
         let arguments = new.arguments.iter().filter_map(|short| {
             let call = message.tool_calls().get(short.index)?;
@@ -58,7 +71,7 @@ fn replaced(message: &MessageView<'_>, new: &Replacement, count: &impl Fn(&str) 
                 tokens.saturating_sub(count(old)) + count(new)
             });
     }
-    // What leaves is usually long and what comes is short, so only what stays is counted.
+    // The old text is usually long and the new one short, so only what remains is counted.
     let text = count(new.text.as_deref().unwrap_or(message.text()));
     let mut arguments: Vec<&str> = message
         .tool_calls()

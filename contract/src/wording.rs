@@ -1,4 +1,13 @@
-//! What is put in the place of something: shorter, valid, marked, and nobody's words.
+//! Checks the texts that replace messages: they must be shorter, valid, marked, and
+//! recognisable as the engine's.
+//!
+//! [`check_replacement`] compares a shortened message with the original. [`check_summary`] and
+//! [`check_notice`] check texts that are new. All three exist for the same reason: the model
+//! must never take a text that the engine wrote for something the user said, because it follows
+//! the user's instructions.
+//!
+//! A text is recognised by a mark at its start. Engines may declare marks of their own, within
+//! the limits that [`is_marked`] sets. Size in tokens is not checked here but in `size`.
 
 use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, MessageId, MessageKind, MessageView, NOTICE_MARK, Replacement,
@@ -8,7 +17,8 @@ use serde_json::value::RawValue;
 
 use super::violation::{Ids, Violation};
 
-/// Checks a replacement against the message that it shortens.
+/// Checks a replacement against the message that it shortens. `marks` are those that the engine
+/// declares. Fails with the first violation.
 pub(super) fn check_replacement(
     message: &MessageView<'_>,
     new: &Replacement,
@@ -18,6 +28,7 @@ pub(super) fn check_replacement(
     if new.text.is_none() && new.arguments.is_empty() && new.state.is_none() {
         return Err(Violation::EmptyReplacement { id });
     }
+    // If a notice is outdated, the engine drops it and inserts a new one.
     if message.kind() == MessageKind::Notice {
         return Err(Violation::NoticeReplaced { id });
     }
@@ -56,8 +67,10 @@ pub(super) fn check_replacement(
         let invalid = |reason| Violation::InvalidArguments { id, index, reason };
         serde_json::from_str::<&RawValue>(&short.arguments)
             .map_err(|error| invalid(error.to_string()))?;
+        // Providers that require an object reject the whole request if the arguments become
+        // anything else.
         if is_object(call.arguments()) && !is_object(&short.arguments) {
-            return Err(invalid("they are not an object any more".into()));
+            return Err(invalid("they are no longer an object".into()));
         }
     }
     Ok(())
@@ -67,7 +80,8 @@ fn is_object(json: &str) -> bool {
     json.trim_start().starts_with('{')
 }
 
-/// Whether a text begins with one of the marks of this host or with one that the engine declares.
+/// Whether a text begins with one of the host's marks in `own`, or with one that the engine
+/// declares. A declared mark counts only if it looks like a mark.
 pub fn is_marked(text: &str, own: &[&str], declared: &[String]) -> bool {
     let declared = declared
         .iter()
@@ -79,18 +93,22 @@ pub fn is_marked(text: &str, own: &[&str], declared: &[String]) -> bool {
         .any(|mark| text.starts_with(mark))
 }
 
-/// Whether this may be a mark: it looks like one, and not like a turn of the user.
+/// Whether a declared mark is acceptable: it begins with a bracket, has more than two
+/// characters, and does not look like a message of the user.
 fn may_mark(mark: &str) -> bool {
     mark.starts_with(['[', '【']) && mark.chars().count() > 2 && user_opening(mark).is_none()
 }
 
+/// Whether a new text is marked as a shortened form. The text of a cleared tool result needs no
+/// mark, and a summary keeps its own.
 fn is_shortened(message: &MessageView<'_>, text: &str, marks: &[String]) -> bool {
     is_marked(text, &[SHORTENED_MARK], marks)
         || (message.role() == "tool" && text == CLEARED_TOOL_OUTPUT)
         || (message.kind() == MessageKind::Summary && text.starts_with(SUMMARY_MARK))
 }
 
-/// Checks the text of a summary, with or without its marks.
+/// Checks the text of a summary, with or without its marks. It must have text, must not contain
+/// the end mark, and must not begin like a message of the user.
 pub(super) fn check_summary(text: &str, covers: &[MessageId]) -> Result<(), Violation> {
     let covers = || Ids(covers.to_vec());
     let text = text.trim();
@@ -111,7 +129,8 @@ pub(super) fn check_summary(text: &str, covers: &[MessageId]) -> Result<(), Viol
     Ok(())
 }
 
-/// Checks the text of a notice.
+/// Checks the text of a notice, with or without its mark. It must have text and must not begin
+/// like a message of the user.
 pub(super) fn check_notice(text: &str) -> Result<(), Violation> {
     let text = text.trim();
     let text = text.strip_prefix(NOTICE_MARK).unwrap_or(text).trim();
@@ -124,11 +143,13 @@ pub(super) fn check_notice(text: &str) -> Result<(), Violation> {
     }
 }
 
-/// How `text` begins where it begins like a turn of the user in a transcript: a name and a colon
-/// (`User:`, `**Human**:`), a tag (`<user>`, `[user]`) or a chat template's own (`<|im_start|>user`).
+/// Returns the beginning of `text` if it looks like a message of the user in a transcript: a
+/// name and a colon (`User:`, `**Human**:`), a tag (`<user>`, `[user]`) or the mark of a chat
+/// template (`<|im_start|>user`). `None` otherwise.
 fn user_opening(text: &str) -> Option<&str> {
     const NAMES: [&str; 3] = ["user", "human", "用户"];
     let line = text.lines().next().unwrap_or_default();
+    // Markdown around the name does not hide it from a model.
     let start = line.trim_start_matches(|c: char| c.is_whitespace() || "*_#>".contains(c));
     let bracketed = start.starts_with(['<', '[']);
     let name_at = start
@@ -143,11 +164,13 @@ fn user_opening(text: &str) -> Option<&str> {
     let ends = mark.is_empty() && templated
         || mark.starts_with([':', '：'])
         || bracketed && mark.starts_with(['>', ']', '|']);
-    ends.then(|| line.get(..40).unwrap_or(line))
+    // The beginning is quoted in an error message, so it is kept short.
+    ends.then(|| &line[..line.floor_char_boundary(40)])
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::user_opening;
 
     #[test]
@@ -177,6 +200,18 @@ mod tests {
             "",
         ] {
             assert_eq!(user_opening(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_quoted_in_part_in_any_script() {
+        for letter in ["a", "é", "继", "🦀"] {
+            for padding in 0..4 {
+                let line = format!("User:{}{}", " ".repeat(padding), letter.repeat(500));
+                let opening = user_opening(&line).unwrap();
+                assert!(line.starts_with(opening), "{opening}");
+                assert!((37..=40).contains(&opening.len()), "{opening}");
+            }
         }
     }
 }

@@ -1,27 +1,39 @@
-//! What the two sides say of themselves before anything is made.
+//! What a host and an engine say about themselves.
+//!
+//! Before a host makes an engine, both sides introduce themselves. The host sends a [`HostInfo`]
+//! with its version and the features that it supports. The engine answers with an
+//! [`EngineDescription`], which holds its name, its version and an [`About`]: the settings it takes
+//! and the optional parts of the interface that it uses.
+//!
+//! An engine author fills in only [`About`], in
+//! [`StandaloneEngine::about`](crate::StandaloneEngine::about). Every flag in it is off by default.
+//! If a flag stays off, the host does not call the methods that belong to it.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of this interface: its major number is that of the ABI, and either side does without what only a
-/// later minor version has.
+/// The version of this interface. Its major number is that of the ABI. If one side has a higher
+/// minor version, both sides go on without what only that version has.
 pub const API_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 open_struct! {
-    /// A host, as an engine learns of it first.
+    /// What a host says about itself before it makes an engine. Engines use it to adapt their
+    /// description to an older host.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct HostInfo {
-        /// The host's own version.
+        /// The version of the host program.
         pub version: String,
-        /// The version of the interface that it was built with.
+        /// The version of this interface that the host was built with.
         pub api: String,
-        /// What it does for an engine, by name: methods that it calls, services, and entries that it takes.
+        /// The names of everything that the host offers to an engine: the methods it calls, its
+        /// services, and the entries it accepts.
         pub features: Vec<String>,
     }
 }
 
 impl HostInfo {
-    /// A host of this version that does all that this version of the interface has.
+    /// Creates the description of a host with this version that supports everything in this version
+    /// of the interface.
     pub fn new(version: impl Into<String>) -> Self {
         Self {
             version: version.into(),
@@ -30,56 +42,63 @@ impl HostInfo {
         }
     }
 
-    /// Whether it does this for an engine.
+    /// Returns true if the host supports the method, service or entry of this name.
     pub fn supports(&self, feature: &str) -> bool {
         self.features.iter().any(|known| known == feature)
     }
 }
 
 open_struct! {
-    /// What an engine says of itself beside its name. All of it may be left out.
+    /// What an engine says about itself apart from its name. All of it is optional. The default is
+    /// an engine that has no declared settings and uses no optional part of the interface.
     #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct About {
-        /// The settings under `context.engines.<name>`, as JSON Schema of an object; none for any. The host checks
-        /// what is configured before it makes the engine.
+        /// The JSON Schema of the settings under `context.engines.<name>`, which must describe an
+        /// object. `None` accepts any settings. The host checks the configuration against it before
+        /// it makes the engine.
         pub settings: Option<serde_json::Value>,
-        /// It keeps whole conversations, and answers [`manage`](crate::EngineFactory::manage).
-        pub keeps_sessions: bool,
-        /// It reads the conversation with [`transcript`](crate::HostServices::transcript), so the host keeps the text of
-        /// every message. Otherwise the host keeps only ids and hashes, unless the configuration says `full`.
+        /// Whether the engine reads the conversation with
+        /// [`transcript`](crate::HostServices::transcript). If so, the host keeps the text of every
+        /// message. Otherwise it keeps only ids and hashes, unless the configuration says `full`.
         pub reads_transcript: bool,
-        /// It has views of its own for requests, see [`select`](crate::ContextEngine::select).
+        /// Whether the engine proposes views for single requests. The host then calls
+        /// [`select`](crate::ContextEngine::select).
         pub selects: bool,
-        /// It changes the window before every request, see [`rewrite`](crate::ContextEngine::rewrite).
+        /// Whether the engine may change the window before every request. The host then calls
+        /// [`rewrite`](crate::ContextEngine::rewrite).
         pub rewrites: bool,
-        /// It may keep the user's last message aside and leave a marked preview of it, in a [`Replace`](crate::Entry::Replace).
+        /// Whether the engine may shorten the user's last message to a marked preview with a
+        /// [`Replace`](crate::Entry::Replace) and keep the original itself.
         pub keeps_user_messages: bool,
-        /// Its tools are put into every request, under their names, or as `<engine>_<name>` where the client uses one of
-        /// the same name.
+        /// Whether the engine's tools are added to every request. They keep their names. If the
+        /// client has a tool of the same name, the engine's is called `<engine>_<name>`.
         pub offers_tools: bool,
-        /// It may forbid the model to call tools, see [`may_call_tools`](crate::ContextEngine::may_call_tools).
+        /// Whether the engine may forbid the model to call tools. The host then calls
+        /// [`may_call_tools`](crate::ContextEngine::may_call_tools).
         pub limits_tool_calls: bool,
-        /// What its summaries, shorter forms and notices may begin with beside the marks of this crate. Each begins
-        /// with `[` or `【` and has three characters at least.
+        /// The marks that the engine's summaries, shorter forms and notices may begin with, in
+        /// addition to the marks of this crate. Each must begin with `[` or `【` and have at least
+        /// three characters.
         pub marks: Vec<String>,
     }
 }
 
 open_struct! {
-    /// An engine's description of itself.
+    /// An engine's full description. It combines what the engine's crate declares with the engine's
+    /// [`About`].
     #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct EngineDescription {
-        /// Its name.
+        /// The name that `context.engine` in the configuration uses.
         pub name: String,
-        /// Its version.
+        /// The version of the engine's crate.
         pub version: String,
-        /// One line on what it does.
+        /// One line that says what the engine does.
         pub description: String,
-        /// The version of the interface that it was built with.
+        /// The version of this interface that the engine was built with.
         pub api: String,
-        /// What else it says of itself.
+        /// The settings and the optional features of the engine.
         pub about: About,
     }
 }

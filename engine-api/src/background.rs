@@ -1,4 +1,8 @@
-//! Background work, as data: model calls that an engine would like made between turns.
+//! Model calls that an engine wants made between turns.
+//!
+//! A background call is data: the engine returns it from
+//! [`background`](crate::ContextEngine::background), and the host makes it when nobody waits for an
+//! answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,22 +10,24 @@ use crate::message::MessageId;
 use crate::model::ModelRequest;
 
 open_struct! {
-    /// A model call that an engine would like made while nobody waits.
+    /// A model call that an engine wants made while nobody waits for it. The answer arrives in
+    /// [`background_done`](crate::ContextEngine::background_done).
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct BackgroundCall {
-        /// The engine's number for it; the answer carries it.
+        /// A number that the engine chooses. The answer comes with the same number, so two calls
+        /// that are open at the same time must not share one.
         pub id: u64,
-        /// The messages it is about. The answer is discarded once one of them is no longer in the
-        /// conversation.
+        /// The messages that the call is about. If one of them leaves the conversation, the host
+        /// discards the answer.
         #[serde(default)]
         pub covers: Vec<MessageId>,
-        /// The call.
+        /// The question to the model.
         pub request: ModelRequest,
     }
 }
 
 impl BackgroundCall {
-    /// The call `id` about these messages.
+    /// Creates the call number `id` about these messages.
     pub fn new(id: u64, covers: Vec<MessageId>, request: ModelRequest) -> Self {
         Self {
             id,

@@ -1,12 +1,23 @@
-//! Where a conversation may be cut: never between a tool call and its results.
+//! Finding positions at which a conversation may be cut.
+//!
+//! Providers refuse a request in which a tool call has no result, or a result has no call. An
+//! engine that removes or summarises messages must therefore cut only between such groups.
+//! [`safe_cut`] and [`safe_cut_after`] move an index to the nearest allowed position, and are what
+//! most engines need.
+//!
+//! [`tool_groups`] lists the spans that must stay together. [`whole_groups`] adds the messages that
+//! hold only thinking, which some providers accept only together with the next message.
+//! [`in_flight`] finds the call whose results have not arrived yet. All functions take the messages
+//! of the whole window, in order.
 
 use crate::message::MessageView;
 
-/// The largest index at or below `index` at which the messages can be cut in two without parting a
-/// tool call from its results. 0 and `messages.len()` always can.
+/// Returns the largest index at or below `index` at which the messages can be cut in two without
+/// separating a tool call from its results. An index above the number of messages is treated as
+/// that number. Cutting at 0 and at `messages.len()` is always allowed.
 ///
-/// A result belongs to the nearest call before it with its id, so an id that a model uses again pairs
-/// by position.
+/// A result belongs to the nearest call before it that has its id. If a model uses an id again,
+/// calls and results are therefore paired by position.
 ///
 /// ```
 /// use contexture_engine_api::{MessageId, MessageView, ToolCallView, safe_cut};
@@ -31,8 +42,8 @@ pub fn safe_cut(messages: &[MessageView<'_>], index: usize) -> usize {
         .unwrap_or(index)
 }
 
-/// The smallest index at or above `index` at which the messages can be cut without parting a tool call
-/// from its results.
+/// Returns the smallest index at or above `index` at which the messages can be cut without
+/// separating a tool call from its results. Use it for the end of a span that is removed.
 pub fn safe_cut_after(messages: &[MessageView<'_>], index: usize) -> usize {
     let index = index.min(messages.len());
     tool_groups(messages)
@@ -43,8 +54,9 @@ pub fn safe_cut_after(messages: &[MessageView<'_>], index: usize) -> usize {
         .unwrap_or(index)
 }
 
-/// The spans that must not be cut: each reaches from a message with tool calls to the last of their
-/// results. Spans that overlap (results that come late) are joined, so the result is disjoint and in order.
+/// Returns the spans that must not be cut. Each span reaches from a message with tool calls to the
+/// last result of these calls. If a result arrives so late that two spans would overlap, they are
+/// joined. The spans are disjoint and in order.
 pub fn tool_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> {
     let mut open: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
@@ -52,6 +64,7 @@ pub fn tool_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> 
         for call in message.tool_calls() {
             open.insert(call.id(), at);
         }
+        // A call without a result yet is a span of its own, so that a later result can extend it.
         if !message.tool_calls().is_empty() {
             groups.push(at..at + 1);
         }
@@ -68,8 +81,9 @@ pub fn tool_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> 
     groups
 }
 
-/// [`tool_groups`], and messages that are nothing but thinking with the message that follows them, which some
-/// providers take as one: disjoint, in order.
+/// Returns the spans of [`tool_groups`], extended by messages that contain only thinking: such a
+/// message stays together with the message after it, because some providers treat the two as one.
+/// The spans are disjoint and in order.
 pub fn whole_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> {
     let mut groups = tool_groups(messages);
     let led_to = (1..messages.len()).filter(|at| thinking_leads_to(messages, *at));
@@ -85,7 +99,8 @@ pub fn whole_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>>
     joined
 }
 
-/// Whether the message at this place is the model's and follows one that is nothing but thinking.
+/// Returns true if the message at index `at` is the assistant's and the message before it contains
+/// only thinking. Returns false if `at` is 0 or out of range.
 pub fn thinking_leads_to(messages: &[MessageView<'_>], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|before| messages.get(before));
     let follows = before.is_some_and(|before| {
@@ -97,8 +112,9 @@ pub fn thinking_leads_to(messages: &[MessageView<'_>], at: usize) -> bool {
             .is_some_and(|message| message.role() == "assistant")
 }
 
-/// The message whose calls are still waited for: the last that the assistant said, or that calls, where one of its
-/// calls has no result. It is left as it is, and so are the results that it has.
+/// Returns the index of the message whose tool calls are still waiting for results, or `None` if no
+/// call is waiting. Only the last message that is the assistant's or contains calls can be waiting.
+/// An engine must leave that message and the results that have arrived unchanged.
 pub fn in_flight(messages: &[MessageView<'_>]) -> Option<usize> {
     let last = messages
         .iter()
@@ -107,6 +123,7 @@ pub fn in_flight(messages: &[MessageView<'_>]) -> Option<usize> {
         .iter()
         .filter_map(MessageView::tool_call_id)
         .collect();
+    // Each result answers one call. If a model gives two calls the same id, both need a result.
     let mut is_answered = |id: &str| {
         let answer = answers.iter().position(|answer| *answer == id);
         answer.map(|at| answers.swap_remove(at)).is_some()

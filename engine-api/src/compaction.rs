@@ -1,131 +1,158 @@
-//! What is asked of a compaction, and what an engine proposes.
+//! What a host asks of a compaction, and what an engine proposes.
+//!
+//! A host sends a [`CompressRequest`]: the window as the model would see it, and a
+//! [`CompressOrder`] that says how much freedom the engine has. The engine returns an [`Outcome`],
+//! which usually holds a [`Compaction`]: the new window as a list of [`Entry`] values. Every
+//! message of the request must occur in that list exactly once.
+//!
+//! The proposal is only data. The host checks it against the contract, stores it, and then tells
+//! the engine with [`Committed`], or refuses it and changes nothing. When a session is opened
+//! again, [`CurrentCompaction`] says what was in force.
+//!
+//! Most types here are marked non-exhaustive. Build them with their `new` function and set fields
+//! with the method of the same name.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{MessageId, MessageView};
 use crate::window::WindowState;
 
-/// A request to compact: the whole window as the model would see it, and why.
+/// A request to compact: the whole window as the model would see it, and what is asked.
 ///
-/// The window holds what earlier compactions left: a summary is a view of kind
-/// [`Summary`](crate::MessageKind::Summary) with an id of its own, which a new summary covers like any other.
+/// The window includes what earlier compactions left. A summary is a message of kind
+/// [`Summary`](crate::MessageKind::Summary) with an id of its own, and a new summary can cover it
+/// like any other message.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct CompressRequest<'a> {
-    /// Every message of the window, in order.
+    /// Every message of the window, in order. The system prompt and the tools are not among them.
     pub messages: &'a [MessageView<'a>],
-    /// What is asked.
+    /// What is asked of the compaction, and what the engine needs to know to do it.
     pub order: &'a CompressOrder,
 }
 
 impl<'a> CompressRequest<'a> {
-    /// A request over these messages.
+    /// Creates a request to compact these messages.
     pub const fn new(messages: &'a [MessageView<'a>], order: &'a CompressOrder) -> Self {
         Self { messages, order }
     }
 }
 
 open_struct! {
-    /// What a compaction is asked to do, beside the messages.
+    /// What a compaction is asked to do, apart from the messages. By default nothing is forced and
+    /// the engine may not wait for a model.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct CompressOrder {
-        /// How full the window is.
+        /// How full the window is, and what is known of the prompt cache.
         pub window: WindowState,
-        /// Compact even below the threshold and during a cool-down; the result has only to be smaller.
+        /// Compact even if the window is below the threshold or the last compaction was only a few
+        /// requests ago. The result only has to be smaller.
         pub force: bool,
-        /// When `force` is set: the user did not ask for the compaction. The host forces it because the window is
-        /// nearly full.
+        /// Set together with `force` if it was not the user who asked. The host forces the
+        /// compaction itself because the window is nearly full.
         pub by_hygiene: bool,
-        /// The text of the system prompt, where there is one.
+        /// The text of the system prompt, or `None` if there is none.
         pub system: Option<String>,
-        /// A topic that the user wants kept in more detail.
+        /// A topic that the user wants a summary to keep in more detail.
         pub focus: Option<String>,
         /// Text from a memory system that a summary may draw on.
         pub memory: Option<String>,
-        /// Someone waits for the best result, so a model may be called now. Otherwise nothing may block on
-        /// a model: use what background calls prepared, or do without.
+        /// Whether the engine may call a model and wait for it, because the user waits for the best
+        /// result. If this is false, nothing may block on a model: the engine uses what background
+        /// calls have prepared, or goes without.
         pub may_wait_for_model: bool,
     }
 }
 
 open_enum! {
-    /// What came of a request to compact.
+    /// The result of a request to compact. If an engine proposes nothing, the reason is shown to
+    /// people, so it should be specific.
     pub enum Outcome {
-        /// A proposal, for the host to check and commit.
+        /// A proposal, which the host checks and then commits or refuses.
         Compacted(Compaction) = "compacted",
-        /// There is nothing that a compaction would make better: why.
+        /// No compaction would make the window better. The text says why.
         NothingToDo(String) = "nothing_to_do",
-        /// Not now: why, and when.
+        /// A compaction is possible but not now. The text says why, and when it will be made.
         Deferred(String) = "deferred",
-        /// What may never be removed is already too large.
+        /// The messages that must never be removed are already too large for the window.
         FloorTooHigh(Floor) = "floor_too_high",
     }
-    /// One of a later version, by its name. It counts as deferred.
+    /// An outcome of a later version. It holds the outcome's name and is treated as deferred.
     Unknown
 }
 
 open_struct! {
-    /// What may never be removed, where it is too large.
+    /// Describes the part of the window that must never be removed, if that part alone is too
+    /// large.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Floor {
-        /// Tokens of the system prompt, tools, last user message and calls in flight.
+        /// The size of the system prompt, the tools, the last user message and the calls in flight,
+        /// in tokens.
         pub tokens: u64,
-        /// What to do about it, for a person.
+        /// What a person can do about it, for example choose a model with a larger window.
         pub reason: String,
     }
 }
 
 open_struct! {
-    /// A proposal for the new window. Every id of the request occurs in it exactly once.
+    /// A proposal for the new window. Every id of the request must occur in it exactly once, or the
+    /// host refuses it.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Compaction {
-        /// The new window, in order.
+        /// The entries of the new window, in the order in which the model reads them.
         pub entries: Vec<Entry>,
-        /// A note to append to the system prompt, once, however often it is proposed.
+        /// A note to append to the system prompt. The host appends it only once, even if several
+        /// compactions propose it.
         pub system_note: Option<String>,
-        /// Whether a model was wanted for it and could not be had.
+        /// Whether the engine wanted to use a model for this proposal but could not. The summary is
+        /// then of lower quality.
         pub degraded: bool,
-        /// What a person should know of how it was made.
+        /// Remarks on how the proposal was made, for a person.
         pub notes: Vec<String>,
     }
 }
 
 impl Compaction {
-    /// A proposal of these entries.
+    /// Creates a proposal with these entries and no note.
     pub fn new(entries: Vec<Entry>) -> Self {
         Self::default().entries(entries)
     }
 }
 
 open_enum! {
-    /// One place in the new window.
+    /// One entry of the new window. An entry either accounts for messages of the request or inserts
+    /// something new.
     pub enum Entry {
-        /// The message as it is, byte for byte.
+        /// Keeps the message as it is, byte for byte.
         Keep(MessageId) = "keep",
-        /// The message as it was said, where an earlier compaction put a shorter form in its place. Its
-        /// [state](Replacement::state) goes.
+        /// Puts the original message back in place of a shorter form from an earlier compaction.
+        /// The message's [state](Replacement::state) is removed.
         Restore(MessageId) = "restore",
-        /// A shorter form of the message.
+        /// Replaces the message by a shorter form of it.
         Replace(Replacement) = "replace",
-        /// A summary of some messages.
+        /// Replaces one or more messages by a summary.
         Summary(Summary) = "summary",
-        /// A notice for the model: nobody's words. It is never changed once it is in the window, where it is a
-        /// message of kind [`Notice`](crate::MessageKind::Notice) with an id of its own.
+        /// Inserts a notice for the model that nobody in the conversation wrote. It becomes a
+        /// message of kind [`Notice`](crate::MessageKind::Notice) with an id of its own, and it
+        /// never changes once it is in the window.
         Notice(Notice) = "notice",
-        /// An answer, made up and marked as such, for a call whose result is nowhere. It follows its call.
+        /// Inserts a placeholder result, marked as such, for a call whose real result does not
+        /// exist. It must follow its call.
         StubResult(StubResult) = "stub_result",
-        /// The message leaves without a trace.
+        /// Removes the message from the window and puts nothing in its place.
         Drop(Dropped) = "drop",
     }
-    /// One of a later version, by its name. A proposal with it is refused, and the reason says the name.
+    /// An entry of a later version. It holds the entry's name. The host refuses a proposal that
+    /// contains one and gives that name as the reason.
     Unknown
 }
 
 impl Entry {
-    /// A summary of these messages.
+    /// Creates a summary that covers these messages. It does not ask for the system role. Set
+    /// [`Summary::in_system_role`] if it should have it.
     pub fn summary(text: impl Into<String>, covers: Vec<MessageId>) -> Self {
         Self::Summary(Summary {
             text: text.into(),
@@ -134,56 +161,60 @@ impl Entry {
         })
     }
 
-    /// A notice that stands here.
+    /// Creates a notice with this text at this place in the window.
     pub fn notice(text: impl Into<String>) -> Self {
         Self::Notice(Notice { text: text.into() })
     }
 
-    /// An answer for the call `index` of the message `call`.
+    /// Creates a placeholder result for the call at position `index` of the message `call`.
     pub fn stub(call: MessageId, index: usize, text: impl Into<String>) -> Self {
         let text = text.into();
         Self::StubResult(StubResult { call, index, text })
     }
 
-    /// The message leaves, for this reason.
+    /// Removes a message for the given reason, which is shown to people.
     pub fn dropped(id: MessageId, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self::Drop(Dropped { id, reason })
     }
 
-    /// The ids of the request that this entry accounts for.
+    /// Returns the ids of the request that this entry accounts for. A notice and a placeholder
+    /// result insert something new, so they return no ids.
     pub fn ids(&self) -> &[MessageId] {
         match self {
             Self::Keep(id) | Self::Restore(id) => std::slice::from_ref(id),
             Self::Replace(replacement) => std::slice::from_ref(&replacement.id),
             Self::Summary(summary) => &summary.covers,
             Self::Drop(dropped) => std::slice::from_ref(&dropped.id),
+            // These insert something that no message of the request stands behind, so they account
+            // for none.
             Self::Notice(_) | Self::StubResult(_) | Self::Unknown(_) => &[],
         }
     }
 }
 
 open_struct! {
-    /// A shorter form of a message.
+    /// A shorter form of a message. A field that is not set keeps what the message has.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Replacement {
-        /// Which message.
+        /// The id of the message that gets shorter.
         pub id: MessageId,
-        /// The new text; none keeps the text.
+        /// The new text, or `None` to keep the text.
         #[serde(default)]
         pub text: Option<String>,
-        /// New arguments for some of its calls.
+        /// New arguments for some of the message's tool calls. The other calls keep theirs.
         #[serde(default)]
         pub arguments: Vec<ShortArguments>,
-        /// What the engine keeps with the message for as long as it stands in the window: a JSON object, which no
-        /// model sees. None leaves what is there.
+        /// State that the engine keeps with the message as long as it is in the window: a JSON
+        /// object that no model sees. `None` leaves the existing state.
         #[serde(default)]
         pub state: Option<serde_json::Value>,
     }
 }
 
 impl Replacement {
-    /// A form of this message in which nothing is changed yet.
+    /// Creates a replacement that does not change anything yet. Set what should be shorter with its
+    /// methods.
     pub fn new(id: MessageId) -> Self {
         Self {
             id,
@@ -195,18 +226,19 @@ impl Replacement {
 }
 
 open_struct! {
-    /// Shortened arguments of one tool call.
+    /// Shortened arguments of one tool call. The call keeps its id, its name and its place in the
+    /// message.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ShortArguments {
-        /// Which of the message's calls, from 0.
+        /// The position of the call in its message, starting at 0.
         pub index: usize,
-        /// The new arguments: valid JSON text.
+        /// The new arguments. They must be valid JSON text.
         pub arguments: String,
     }
 }
 
 impl ShortArguments {
-    /// These arguments for the call `index`.
+    /// Creates new arguments for the call at position `index`.
     pub fn new(index: usize, arguments: impl Into<String>) -> Self {
         let arguments = arguments.into();
         Self { index, arguments }
@@ -214,115 +246,127 @@ impl ShortArguments {
 }
 
 open_struct! {
-    /// A summary of some messages.
+    /// A summary that takes the place of one or more messages.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Summary {
-        /// Its text. [`SUMMARY_MARK`](crate::SUMMARY_MARK) is put before it where it begins neither with that nor with
-        /// one of the engine's [own marks](crate::About::marks).
+        /// The text of the summary. If it begins neither with [`SUMMARY_MARK`](crate::SUMMARY_MARK)
+        /// nor with one of the engine's [own marks](crate::About::marks), the host puts the former
+        /// before it.
         pub text: String,
-        /// What it stands for, earlier summaries included.
+        /// The ids of the messages that the summary stands for, including earlier summaries.
         pub covers: Vec<MessageId>,
-        /// Whether it stands in a message of the role `system`, where the format has such among its messages.
-        /// Otherwise the host chooses its role.
+        /// Whether the summary should be a message with the role `system`, if the wire format
+        /// allows that among its messages. Otherwise the host chooses the role.
         pub in_system_role: bool,
     }
 }
 
 open_struct! {
-    /// A notice for the model. It stands in a message of the role `system`, or at the end of the user's message
-    /// before it where the format has no such messages.
+    /// A notice for the model. The host sends it as a message with the role `system`, or appends it
+    /// to the preceding user message if the wire format has no such messages.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Notice {
-        /// Its text. [`NOTICE_MARK`](crate::NOTICE_MARK) is put before it where it does not begin with one of the
-        /// engine's [own marks](crate::About::marks).
+        /// The text of the notice. If it does not begin with one of the engine's [own
+        /// marks](crate::About::marks), the host puts [`NOTICE_MARK`](crate::NOTICE_MARK) before
+        /// it.
         pub text: String,
     }
 }
 
 open_struct! {
-    /// A made-up answer to a call.
+    /// A placeholder for the result of a tool call. Providers refuse a request if a call in it has
+    /// no result.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct StubResult {
-        /// The message that holds the call.
+        /// The id of the message that contains the call.
         pub call: MessageId,
-        /// Which of its calls, from 0.
+        /// The position of the call in its message, starting at 0.
         pub index: usize,
-        /// The text.
+        /// The text that the model reads in place of the result. It should say that the result is
+        /// missing.
         pub text: String,
     }
 }
 
 open_struct! {
-    /// A message that leaves.
+    /// A message that is removed from the window.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Dropped {
-        /// Which.
+        /// The id of the message.
         pub id: MessageId,
-        /// Why, for a person.
+        /// Why the message was removed, for a person. It may be empty.
         #[serde(default)]
         pub reason: String,
     }
 }
 
 open_struct! {
-    /// A proposal that was checked, stored and is in force.
+    /// A proposal that was checked and stored and is now in force. The host passes it to
+    /// [`committed`](crate::ContextEngine::committed).
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Committed {
-        /// The compaction's number within the session.
+        /// The number of the compaction within the session. If an engine hears a number twice, it
+        /// must ignore the second.
         pub id: u64,
-        /// The entries of the proposal. Empty where it is said again of a compaction before a restart.
+        /// The entries of the proposal. The list is empty if the host repeats a compaction that was
+        /// committed before a restart.
         pub entries: Vec<Entry>,
-        /// The ids that the host gave to what was put in, in the order of the entries.
+        /// The ids that the host gave to inserted messages, in the order of the entries.
         pub inserted: Vec<MessageId>,
     }
 }
 
 impl Committed {
-    /// The compaction of this number.
+    /// Creates a notification for the compaction of this number, without entries.
     pub fn new(id: u64) -> Self {
         Self::default().id(id)
     }
 }
 
 open_struct! {
-    /// The compaction that is in force when a session is opened.
+    /// The compaction that is in force when a session is opened. An engine that lost its own state
+    /// can continue from it.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct CurrentCompaction {
-        /// Its number within the session.
+        /// The number of the compaction within the session.
         pub id: u64,
-        /// The engine that made it; a fallback's compaction is the fallback's.
+        /// The name of the engine that made it. If a fallback engine made it, this is the
+        /// fallback's name.
         pub engine: String,
-        /// The last message that it covers.
+        /// The last message that the compaction covers.
         pub through: MessageId,
-        /// The texts of its summaries, in order.
+        /// The texts of its summaries, in the order in which they are in the window.
         #[serde(default)]
         pub summaries: Vec<String>,
-        /// The messages that the window holds in a shorter form or with an engine's state, in order.
+        /// The messages that are in the window in a shorter form or with state of an engine, in
+        /// order.
         #[serde(default)]
         pub shortened: Vec<Shortened>,
     }
 }
 
 open_struct! {
-    /// A message that the window holds in a shorter form, with an engine's state, or both.
+    /// A message that is in the window in a shorter form, with state of an engine, or both.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Shortened {
-        /// Its id.
+        /// The id of the message.
         pub id: MessageId,
-        /// The shorter text that the model sees, or `None` if the model sees the message's own text.
+        /// The shorter text that the model sees, or `None` if the model sees the message's own
+        /// text.
         #[serde(default)]
         pub text: Option<String>,
-        /// The state that the engine keeps with the message, see [`Replacement::state`].
+        /// The state that the engine keeps with the message, or `None` if there is none. See
+        /// [`Replacement::state`].
         #[serde(default)]
         pub state: Option<serde_json::Value>,
     }
 }
 
 impl Shortened {
-    /// An entry for the message with this id.
+    /// Creates an entry for the message with this id, without a shorter text and without state.
     pub fn new(id: MessageId) -> Self {
         Self {
             id,
@@ -333,7 +377,8 @@ impl Shortened {
 }
 
 impl CurrentCompaction {
-    /// The compaction `id`, which `engine` made of what stands up to the message `through`.
+    /// Creates the compaction `id`, which `engine` made of everything up to and including the
+    /// message `through`.
     pub fn new(id: u64, engine: impl Into<String>, through: MessageId) -> Self {
         Self {
             id,

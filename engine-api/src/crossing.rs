@@ -1,6 +1,16 @@
-//! How the types that cross are made: a struct that may get fields, an enum that may get variants.
+//! Macros for the types that cross between host and engine.
+//!
+//! These types must be able to grow without breaking older plugins. The macro `open_struct!` makes
+//! a struct that can gain fields, `open_enum!` an enum that can gain variants, and `methods!` the
+//! list of method names of one object.
+//!
+//! The JSON form follows from the macro. A struct is an object, and most fields have a default. An
+//! enum is an object with one key, the name of its variant. If a side reads a name that it does not
+//! know, it keeps the name in the variant `Unknown` instead of failing. What that means for the
+//! caller is said at each enum.
 
-/// A struct whose fields may become more: non-exhaustive, with a method to set each field.
+/// Defines a struct that can gain fields: it is non-exhaustive and has one setter for each field,
+/// which takes and returns the struct.
 macro_rules! open_struct {
     ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$doc:meta])* pub $field:ident: $type:ty, )* }) => {
         $(#[$meta])*
@@ -18,8 +28,8 @@ macro_rules! open_struct {
     };
 }
 
-/// An enum whose variants may become more. It crosses as `{"name": value}`; a name that is not known is kept as
-/// `Unknown`, whose doc comment says what that means.
+/// Defines an enum that can gain variants. Its JSON form is `{"name": value}`. A name that this
+/// version does not know is kept in the variant `Unknown`, whose doc comment says how to treat it.
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*
@@ -37,10 +47,11 @@ macro_rules! open_enum {
         }
 
         impl $name {
-            /// The names of all that this version knows.
+            /// The names of all variants that this version knows. `Unknown` is not among them.
             pub const NAMES: &'static [&'static str] = &[$($tag),*];
 
-            /// Its name, as it crosses.
+            /// Returns the name of the variant in its JSON form. For `Unknown` it is the name that
+            /// was read.
             pub fn name(&self) -> &str {
                 match self {
                     $( Self::$variant(_) => $tag, )*
@@ -54,6 +65,8 @@ macro_rules! open_enum {
                 let mut map = serde::Serializer::serialize_map(serializer, Some(1))?;
                 match self {
                     $( Self::$variant(value) => serde::ser::SerializeMap::serialize_entry(&mut map, $tag, value)?, )*
+                    // A unit value: a later version's value was not kept, and only the name
+                    // matters.
                     Self::Unknown(name) => serde::ser::SerializeMap::serialize_entry(&mut map, name, &())?,
                 }
                 serde::ser::SerializeMap::end(map)
@@ -72,6 +85,8 @@ macro_rules! open_enum {
                     }
 
                     fn visit_str<E>(self, name: &str) -> Result<$name, E> {
+                        // A plain string is accepted too, as serde writes a variant without a value
+                        // that way.
                         Ok($name::Unknown(name.to_owned()))
                     }
 
@@ -81,6 +96,8 @@ macro_rules! open_enum {
                         Ok(match name.as_ref() {
                             $( $tag => $name::$variant(map.next_value()?), )*
                             _ => {
+                                // The value has to be read even if nobody knows it, or the parser
+                                // would stop in the middle.
                                 map.next_value::<serde::de::IgnoredAny>()?;
                                 $name::Unknown(name.into_owned())
                             }
@@ -94,14 +111,15 @@ macro_rules! open_enum {
     };
 }
 
-/// The methods of one object, by their names.
+/// Defines an enum of the methods of one object, with their names in the protocol.
 macro_rules! methods {
     ($(#[$meta:meta])* pub enum $name:ident { $( $variant:ident = $tag:literal, )* }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum $name { $( $variant, )* }
 
-        // Without a host, each side of some object is on the other side.
+        // If the feature `host` is off, one side of each object is not compiled, so some of these
+        // have no caller.
         #[cfg_attr(not(feature = "host"), allow(dead_code))]
         impl $name {
             pub(crate) const NAMES: &'static [&'static str] = &[$($tag),*];
@@ -110,10 +128,11 @@ macro_rules! methods {
                 match self { $( Self::$variant => $tag, )* }
             }
 
-            /// The method of this name.
+            /// Looks a method up by its name.
             ///
             /// # Errors
-            /// [`EngineError::UnknownMethod`](crate::EngineError::UnknownMethod): it is of a later version.
+            /// Returns [`EngineError::UnknownMethod`](crate::EngineError::UnknownMethod) if this
+            /// version does not have the method. The caller then uses the default.
             pub(crate) fn called(name: &str) -> Result<Self, crate::EngineError> {
                 match name {
                     $( $tag => Ok(Self::$variant), )*

@@ -1,4 +1,14 @@
-//! What an engine is known by, and the registry of the engines that are linked into a process.
+//! How engines are defined and found.
+//!
+//! An [`EngineDefinition`] holds what a host needs to list and make an engine: its name, its
+//! version and two functions. Engine authors do not build one by hand. They call
+//! [`export_engine!`](crate::export_engine) in a cdylib, or
+//! [`register_engine!`](crate::register_engine) in a crate that is linked into a program. Both take
+//! the version and the description from the crate's `Cargo.toml`.
+//!
+//! Linked engines register themselves before `main` runs, and [`linked_engines`] lists them.
+//! Plugins are not in that list, because a host finds their libraries through its configuration and
+//! loads them with `Plugin`.
 
 use std::marker::PhantomData;
 
@@ -13,42 +23,42 @@ use crate::store::StoreCommand;
 
 type Make = fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>;
 
-/// An engine as a host lists it: its name, whence it comes and how to make it. Listing runs none of
-/// the engine's code.
+/// An engine as a host lists it: its name, its origin and how to make it. Listing engines does not
+/// run any of their code.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct EngineDefinition {
-    /// What `context.engine` says to choose it.
+    /// The name that selects the engine in `context.engine`.
     pub name: &'static str,
-    /// Its version.
+    /// The version of the crate that defines it.
     pub version: &'static str,
-    /// One line on what it does.
+    /// One line on what the engine does, from the crate's description.
     pub description: &'static str,
-    /// The crate that brings it.
+    /// The name of the crate that defines it.
     pub owner: &'static str,
     create: Make,
     about: fn(&HostInfo) -> About,
 }
 
-/// The crate that brings an engine; [`export_engine!`](crate::export_engine) and
-/// [`register_engine!`](crate::register_engine) fill it in.
+/// The crate that defines an engine. The macros [`export_engine!`](crate::export_engine) and
+/// [`register_engine!`](crate::register_engine) fill it in from `Cargo.toml`.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
-    /// The crate's name.
+    /// The name of the crate.
     pub name: &'static str,
-    /// Its version.
+    /// The version of the crate.
     pub version: &'static str,
-    /// Its description.
+    /// The description of the crate, which becomes that of the engine.
     pub description: &'static str,
 }
 
 impl EngineDefinition {
-    /// An engine whose sessions share nothing.
+    /// Defines an engine whose sessions share nothing.
     pub const fn engine<E: StandaloneEngine>(name: &'static str, owner: Owner) -> Self {
         Self::factory::<SharesNothing<E>>(name, owner)
     }
 
-    /// An engine whose sessions share what its factory holds.
+    /// Defines an engine whose sessions share what its factory holds, such as a store.
     pub const fn factory<F: EngineFactory + 'static>(name: &'static str, owner: Owner) -> Self {
         Self {
             name,
@@ -60,7 +70,7 @@ impl EngineDefinition {
         }
     }
 
-    /// What the engine says of itself to this host.
+    /// Returns the description of the engine for this host. It runs the engine's `about`.
     pub fn describe(&self, host: &HostInfo) -> EngineDescription {
         EngineDescription {
             name: self.name.to_owned(),
@@ -71,10 +81,10 @@ impl EngineDefinition {
         }
     }
 
-    /// Makes the engine's factory.
+    /// Makes the factory of the engine.
     ///
     /// # Errors
-    /// As [`EngineFactory::create`].
+    /// Returns the error of [`EngineFactory::create`].
     pub fn create(
         &self,
         request: &FactoryRequest<'_>,
@@ -85,6 +95,7 @@ impl EngineDefinition {
 
 struct SharesNothing<E> {
     asked: Create,
+    // A function pointer keeps the type `Send` and `Sync`, whatever `E` is.
     engine: PhantomData<fn() -> E>,
 }
 
@@ -111,13 +122,15 @@ impl<E: StandaloneEngine> EngineFactory for SharesNothing<E> {
 
 inventory::collect!(EngineDefinition);
 
-/// The engines that [`register_engine!`](crate::register_engine) linked into this process.
+/// Returns the engines that [`register_engine!`](crate::register_engine) linked into this process,
+/// in no particular order.
 pub fn linked_engines() -> impl Iterator<Item = &'static EngineDefinition> {
     inventory::iter::<EngineDefinition>.into_iter()
 }
 
-/// Makes an [`EngineDefinition`] in the name of the crate that says it:
-/// `define_engine!("name", Engine)` or `define_engine!("name", factory Factory)`.
+/// Makes an [`EngineDefinition`] with the name, version and description of the calling crate. The
+/// forms are `define_engine!("name", Engine)` for a [`StandaloneEngine`](crate::StandaloneEngine)
+/// and `define_engine!("name", factory Factory)` for an [`EngineFactory`](crate::EngineFactory).
 #[macro_export]
 macro_rules! define_engine {
     ($name:literal, factory $factory:ty) => {
@@ -127,6 +140,7 @@ macro_rules! define_engine {
         $crate::EngineDefinition::engine::<$engine>($name, $crate::define_engine!(@owner))
     };
     (@owner) => {
+        // `env!` is expanded in the calling crate, so these are its name and version.
         $crate::Owner {
             name: env!("CARGO_PKG_NAME"),
             version: env!("CARGO_PKG_VERSION"),
@@ -135,11 +149,15 @@ macro_rules! define_engine {
     };
 }
 
-/// Registers an engine with the process it is linked into:
-/// `register_engine!("name", Engine)` or `register_engine!("name", factory Factory)`.
+/// Registers an engine with the program that it is linked into: `register_engine!("name", Engine)`
+/// or `register_engine!("name", factory Factory)`.
 ///
-/// A crate that nothing names is dropped by the linker, this entry and all: have the program
-/// `use your_crate as _;`.
+/// The linker drops a crate that nothing refers to, and the registration with it. If the program
+/// does not use the crate otherwise, write `use your_crate as _;` in it.
+///
+/// If the crate is a plugin as well, put [`export_engine!`](crate::export_engine) under a cargo
+/// feature that the program turns off. Two crates with a plugin's entry points do not link into one
+/// program, because the entry points have fixed names.
 #[macro_export]
 macro_rules! register_engine {
     ($($definition:tt)*) => {
@@ -147,11 +165,12 @@ macro_rules! register_engine {
     };
 }
 
-/// Makes a cdylib a plugin: `export_engine!("name", Engine)` or
-/// `export_engine!("name", factory Factory)`, once in a crate.
+/// Makes a cdylib a plugin: `export_engine!("name", Engine)` or `export_engine!("name", factory
+/// Factory)`. Call it once in a crate.
 ///
-/// Every entry is guarded: a panic closes the session to the engine and ends nothing else. A plugin
-/// built with `panic = "abort"` could not be guarded and does not compile.
+/// Every entry point is guarded. If the engine panics, the host closes the engine's session and
+/// everything else goes on. That is not possible if the plugin is built with `panic = "abort"`, so
+/// such a plugin does not compile.
 #[macro_export]
 macro_rules! export_engine {
     ($($definition:tt)*) => {

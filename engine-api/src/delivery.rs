@@ -1,66 +1,75 @@
-//! What an engine is shown of a conversation.
+//! What a host shows to an engine of a conversation.
+//!
+//! A conversation does not only grow. A client can cut it back, or send a message again in another
+//! form. A [`Delivery`] reports all of that in one value: first what was cut ([`Cut`]), then which
+//! messages are new forms of earlier ones, then the new messages.
+//!
+//! Engines that derive something from the messages read it in
+//! [`observe`](crate::ContextEngine::observe). An engine without memory can ignore this module.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{MessageId, MessageView};
 
-/// What became of a conversation since an engine last saw it. It is taken in whole or not at all: an engine that
-/// forgot what was cut off, and then did not get what came in its place, might be the only one that had the words.
+/// How a conversation changed since an engine last saw it.
+///
+/// A delivery may come twice: if the call was given up, or if the process ended before the host had
+/// recorded that it returned. An engine recognises a message that it has by its id. A message that
+/// an earlier cut removed may come again too, and is then part of the conversation again.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Delivery<'a> {
-    /// Where the conversation was cut back before these messages came.
+    /// Where the conversation was cut back before these messages arrived, or `None` if nothing was
+    /// cut.
     pub cut: Option<Cut>,
-    /// Which of the messages are other forms of earlier ones: each new id, and the id of the message that it stands
-    /// in for, which is no longer part of the conversation.
+    /// The messages that are new forms of earlier ones, as pairs of the new id and the earlier id.
+    /// The earlier message is no longer part of the conversation. A message that replaces one which
+    /// the engine was never shown has no pair.
     pub revisions: &'a [(MessageId, MessageId)],
-    /// The messages, in the order of their ids. There may be none where there is a cut.
+    /// The messages, in the order of their ids. The list can be empty if there is a cut.
     pub messages: &'a [MessageView<'a>],
-    /// The host's chain hash after the last of them, to be given back by
-    /// [`observed_through`](crate::ContextEngine::observed_through).
-    pub chain: u64,
 }
 
 impl<'a> Delivery<'a> {
-    /// Messages that are all new.
-    pub const fn new(messages: &'a [MessageView<'a>], chain: u64) -> Self {
+    /// Creates a delivery of messages that are all new, without a cut.
+    pub const fn new(messages: &'a [MessageView<'a>]) -> Self {
         Self {
             cut: None,
             revisions: &[],
             messages,
-            chain,
         }
     }
 
-    /// The same after a cut.
+    /// Adds a cut that comes before the messages, if there is one.
     #[must_use]
     pub const fn after(self, cut: Option<Cut>) -> Self {
         Self { cut, ..self }
     }
 
-    /// The same where some messages are other forms of earlier ones.
+    /// Adds the pairs of new and earlier ids, if some messages are new forms of earlier ones.
     #[must_use]
     pub const fn with_revisions(self, revisions: &'a [(MessageId, MessageId)]) -> Self {
         Self { revisions, ..self }
     }
 }
 
-/// A cut: everything after a message is no longer part of the conversation.
+/// A cut in a conversation: everything after a certain message is no longer part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Cut {
-    /// The last message that stays; none where none does.
+    /// The last message that stays, or `None` if no message stays.
     pub last: Option<MessageId>,
 }
 
 impl Cut {
-    /// A cut after this message.
+    /// Creates a cut after this message. `None` removes the whole conversation.
     pub const fn after(last: Option<MessageId>) -> Self {
         Self { last }
     }
 
-    /// Whether a message came before it.
+    /// Returns true if the message with this id is still part of the conversation after the cut.
     pub fn keeps(self, id: MessageId) -> bool {
+        // `None` is smaller than every id, so a cut of everything keeps nothing.
         Some(id) <= self.last
     }
 }

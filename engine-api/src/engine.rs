@@ -1,23 +1,35 @@
-//! The interface of an engine.
+//! The interface that an engine implements.
+//!
+//! A host talks to an engine through three traits. [`ContextEngine`] is the engine of one session:
+//! it decides when to compact, proposes the new window, and may offer tools to the agent.
+//! [`StandaloneEngine`] adds how such an engine is opened, and is all that an engine needs if its
+//! sessions share nothing. [`EngineFactory`] replaces it if the sessions share something, such as a
+//! store.
+//!
+//! Read [`ContextEngine`] first. Only two of its methods have no default body, so an engine can
+//! start with these and override others when it needs them. This module holds no logic of its own:
+//! the registry is in the module `definition`, and [`protocol`](crate::protocol) carries calls to
+//! engines in plugins and other processes.
 
 use crate::about::{About, HostInfo};
 use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
 use crate::delivery::Delivery;
 use crate::error::EngineError;
-use crate::message::{MessageId, MessageView, Observed};
+use crate::message::{MessageId, MessageView};
 use crate::model::{ModelAnswer, ModelFailure};
-use crate::protocol::follow::{Follow, Followed, one_by_one};
+use crate::protocol::follow::{Follow, one_by_one};
 use crate::services::OpenRequest;
 use crate::store::StoreCommand;
 use crate::tool::{ToolCall, ToolSpec};
 use crate::window::{Decision, Usage, WindowState};
 
-/// One conversation's engine. The host opens one object a session and calls it from one thread at a
-/// time, each call with a deadline.
+/// The engine of one conversation. The host opens one object for each session and calls it from one
+/// thread at a time. Every call has a deadline. If a call does not return in time, the host goes on
+/// without it.
 ///
-/// Two methods are required, and [`open`](StandaloneEngine::open) of an engine whose sessions share nothing. A
-/// complete engine that keeps the last ten messages:
+/// Two methods are required, and [`open`](StandaloneEngine::open) if the sessions of the engine
+/// share nothing. This is a complete engine that keeps the last ten messages:
 ///
 /// ```
 /// use contexture_engine_api::*;
@@ -65,69 +77,82 @@ use crate::window::{Decision, Usage, WindowState};
 /// # assert!(matches!(outcome, Ok(Outcome::Compacted(c)) if c.entries.len() == 11));
 /// ```
 pub trait ContextEngine: Send {
-    /// Whether to compact now, with the reason. Cheap: it is asked every turn.
+    /// Decides whether to compact now, and gives the reason. The host asks this on every turn, so
+    /// the answer must be cheap.
     fn should_compress(&self, window: &WindowState) -> Decision;
 
-    /// Proposes a new window. It changes nothing durable on which the window depends: that waits for
-    /// [`committed`](Self::committed).
+    /// Proposes a new window. The engine must not change anything durable that the window depends
+    /// on yet, because the host may still refuse the proposal. It does so when
+    /// [`committed`](Self::committed) is called.
     ///
     /// # Errors
-    /// Whatever kept it from a proposal; the conversation then stays as it is.
+    /// Returns an error if the engine cannot make a proposal. The conversation then stays as it is.
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError>;
 
-    /// How far it has seen the conversation; none for an engine that remembers nothing, which is then
-    /// shown only what is new. One that remembers and wants everything shown again says
-    /// [`Observed::NOTHING`].
-    fn observed_through(&self) -> Option<Observed> {
-        None
-    }
-
-    /// Sees what became of the conversation: each message exactly once, in order.
+    /// Shows the engine how the conversation changed since it was last called. Messages come in
+    /// order.
+    ///
+    /// The host records how far an engine was shown the conversation, in the same transaction as
+    /// the turn. This record moves when the call has returned without an error. If the call failed,
+    /// was given up, or the process ended before the record was written, the same messages come
+    /// again. If another engine takes over a session, it is shown the conversation from its
+    /// beginning, whether or not it had the session before. So a delivery may go back, and then
+    /// everything from its first message on comes again. An engine recognises messages by their ids
+    /// and must not count them twice.
+    ///
+    /// The record stays when the engine is opened again. An engine that needs earlier messages then
+    /// reads them with [`transcript`](crate::HostServices::transcript), or keeps what it derived
+    /// from them as an [artifact](crate::HostServices::put_artifact).
     ///
     /// # Errors
-    /// A store that failed; nothing is taken in then, and the host shows it again later.
+    /// Returns an error if the engine's store failed. The host shows the delivery again later.
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         let _ = delivery;
         Ok(())
     }
 
-    /// Some of these calls in one, as a host makes them; an engine leaves it as it is.
+    /// Makes several of these calls in one, which saves round trips if the engine runs in another
+    /// process. Returns the decision if the step asks for one. Only hosts call it, and engines do
+    /// not override it.
     ///
     /// # Errors
-    /// As [`observe`](Self::observe).
+    /// Returns the error of [`observe`](Self::observe).
     #[doc(hidden)]
-    fn follow(&mut self, step: &Follow<'_>) -> Result<Followed, EngineError> {
+    fn follow(&mut self, step: &Follow<'_>) -> Result<Option<Decision>, EngineError> {
         one_by_one(self, step)
     }
 
-    /// Learns what the provider reported for the last answer.
+    /// Tells the engine what the provider reported for the last answer. An engine may use the
+    /// figures to correct its own estimates.
     fn update_usage(&mut self, usage: &Usage) {
         let _ = usage;
     }
 
-    /// A cheap answer before anything is counted, from a rough estimate; by default
-    /// [`should_compress`](Self::should_compress) on that estimate.
+    /// Decides whether to compact before anything is counted, from a rough estimate of the tokens.
+    /// By default this is [`should_compress`](Self::should_compress) applied to the estimate.
     fn should_compress_preflight(&self, window: &WindowState) -> Decision {
         self.should_compress(window)
     }
 
-    /// Whether a rough estimate that says "compact" should wait for the usage that the provider will
-    /// report instead.
+    /// Returns true if a rough estimate that says "compact" should not be acted on until the
+    /// provider has reported the real usage. By default the estimate is acted on.
     fn defers_preflight_to_reported_usage(&self, window: &WindowState) -> bool {
         let _ = window;
         false
     }
 
-    /// Whether there is anything in these messages that a compaction could make smaller.
+    /// Returns false if no compaction could make these messages smaller. By default the engine
+    /// claims that one could.
     fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
         let _ = messages;
         true
     }
 
-    /// The cheap part of a compaction alone: old tool results shortened, nothing summarised, no model.
+    /// Does only the cheap part of a compaction: it shortens old tool results, writes no summary
+    /// and calls no model.
     ///
     /// # Errors
-    /// As [`compress`](Self::compress).
+    /// Returns an error as [`compress`](Self::compress) does.
     fn prune_tool_results(
         &mut self,
         request: &CompressRequest<'_>,
@@ -138,12 +163,14 @@ pub trait ContextEngine: Send {
         ))
     }
 
-    /// What it changes of the window before a request, whether a compaction is due or not; none for nothing. It is
-    /// held to the contract, committed, and stays. The window may grow by notices and by what is restored, and by
-    /// nothing else. Asked where [`About::rewrites`] says so, and [`should_compress`](Self::should_compress) after it.
+    /// Changes the window before a request, whether or not a compaction is due. Returns `None` if
+    /// there is nothing to change. The host checks the proposal against the contract and commits
+    /// it, so the change stays. The window may grow only by notices and by restored messages. The
+    /// host calls this only if [`About::rewrites`] is set, and calls
+    /// [`should_compress`](Self::should_compress) after it.
     ///
     /// # Errors
-    /// The window then stays as it is.
+    /// Returns an error if the engine failed. The window then stays as it is.
     fn rewrite(
         &mut self,
         request: &CompressRequest<'_>,
@@ -152,52 +179,48 @@ pub trait ContextEngine: Send {
         Ok(None)
     }
 
-    /// A view for this request only, which changes nothing for the next; none for the window as it is. Asked
-    /// where [`About::selects`] says so.
+    /// Proposes a view of the window for this request only, which does not affect the next one.
+    /// Returns `None` to send the window as it is. The host calls this only if [`About::selects`]
+    /// is set.
     ///
     /// # Errors
-    /// The window is then sent as it is.
+    /// Returns an error if the engine failed. The window is then sent as it is.
     fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
         let _ = request;
         Ok(None)
     }
 
-    /// The proposal was checked, stored and is in force. Idempotent: it may be said again after a crash.
+    /// Tells the engine that its proposal was checked and stored and is now in force. This must be
+    /// idempotent, because the host calls it again when a crash leaves open whether the engine
+    /// heard it.
     fn committed(&mut self, committed: &Committed) {
         let _ = committed;
     }
 
-    /// The proposal was refused, and why; the window is as it was.
+    /// Tells the engine that its proposal was refused, and why. The window is unchanged, so the
+    /// engine drops whatever it prepared for this compaction.
     fn discarded(&mut self, compaction: u64, reason: &str) {
         let _ = (compaction, reason);
     }
 
-    /// The originals of these messages, as JSON text each, where the engine keeps them; none for one
-    /// that it does not have, or that is no part of the conversation any more. The host asks when its own
-    /// record was lost, when the two disagree, and when another engine takes the session over.
-    ///
-    /// # Errors
-    /// A store that failed.
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        Ok(ids.iter().map(|_| None).collect())
-    }
-
-    /// Whether the model may call tools in answer to this request; by default it may. Asked where
-    /// [`About::limits_tool_calls`] says so. A no is written into the request, and told to the agent.
+    /// Decides whether the model may call tools in its answer to this request. By default it may.
+    /// The host calls this only if [`About::limits_tool_calls`] is set. If the answer is no, the
+    /// host writes that into the request and tells the agent.
     fn may_call_tools(&self, window: &WindowState) -> Decision {
         let _ = window;
         Decision::Yes("there is no limit".into())
     }
 
-    /// The tools that it gives to the agent.
+    /// Returns the tools that the engine offers to the agent. The list is empty by default.
     fn tools(&self) -> Vec<ToolSpec> {
         Vec::new()
     }
 
-    /// Answers a call of one of its tools with text for the model.
+    /// Answers a call of one of the engine's tools with text for the model.
     ///
     /// # Errors
-    /// [`EngineError::InvalidInput`] that says what is wrong with the arguments; anything else that failed.
+    /// Returns [`EngineError::InvalidInput`] with the reason if the arguments are wrong, or another
+    /// error if the call failed.
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
         Err(EngineError::Unsupported(format!(
             "the tool `{}`",
@@ -205,57 +228,65 @@ pub trait ContextEngine: Send {
         )))
     }
 
-    /// The messages that the engine's tool calls asked to restore since the last call of this function.
+    /// Returns the messages that the engine's tool calls asked to restore since this was last
+    /// called.
     ///
-    /// An engine restores them itself with the next request ([`Entry::Restore`](crate::Entry::Restore)). A host calls
-    /// this only if the tool call did not come from the conversation itself, but to a session that receives no request.
-    /// The host then stores the wish with the messages, as [`RESTORE_WISH`](crate::RESTORE_WISH), for the session that
-    /// handles the next request.
+    /// An engine restores them itself with the next request
+    /// ([`Entry::Restore`](crate::Entry::Restore)). The host calls this only if the tool call did
+    /// not come from the conversation itself but was made in a session that receives no request.
+    /// The host then stores the wish with the messages, as [`RESTORE_WISH`](crate::RESTORE_WISH),
+    /// for the session that handles the next request.
     fn wants_restored(&mut self) -> Vec<MessageId> {
         Vec::new()
     }
 
-    /// A turn is over: the answer was observed and reported.
+    /// Tells the engine that a turn is over: the answer was observed and its usage reported.
     fn turn_complete(&mut self) {}
 
-    /// Model calls that it would like made between turns, over the window as it is then. Each is answered
-    /// exactly once.
+    /// Returns the model calls that the engine wants made between turns, based on the window as it
+    /// is then. The host answers each call exactly once, through
+    /// [`background_done`](Self::background_done).
     fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         let _ = request;
         Vec::new()
     }
 
-    /// The answer to a background call. It is only staged: the window changes at the next
-    /// [`compress`](Self::compress).
+    /// Receives the answer to a background call. The engine only stages it: the window does not
+    /// change until the next [`compress`](Self::compress).
     fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
         let _ = (id, answer);
     }
 
-    /// The agent's model changed, and with it the window.
+    /// Tells the engine that the agent's model changed, and with it the size of the window. Limits
+    /// that the engine derived from the old window are no longer valid.
     fn model_changed(&mut self, window: &WindowState) {
         let _ = window;
     }
 
-    /// Forget the conversation and begin anew, under the same session.
+    /// Forgets the conversation and starts a new one under the same session.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the engine's store failed.
     fn reset(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// The session is closed; nothing is called after this.
+    /// Tells the engine that the session is closed. No method is called after this. If the engine
+    /// has work that should survive the session, it saves it now.
     fn end(&mut self) {}
 
-    /// What a person or a monitor may want to know, as a JSON object.
+    /// Returns whatever a person or a monitoring tool may want to know, as a JSON object. By
+    /// default the object is empty.
     fn status(&self) -> serde_json::Value {
         serde_json::Value::Object(serde_json::Map::new())
     }
 }
 
-/// An engine whose sessions share nothing.
+/// An engine whose sessions share nothing. Implement this if each session can be opened from its
+/// [`OpenRequest`] alone. Otherwise implement [`EngineFactory`].
 pub trait StandaloneEngine: ContextEngine + Sized + 'static {
-    /// What it is, for a host that is this. Said before anything is made, and once in a process.
+    /// Describes the engine to the given host. The host calls this once per process, before it
+    /// opens any session, so the answer must not depend on settings.
     fn about(host: &HostInfo) -> About {
         let _ = host;
         About::default()
@@ -264,14 +295,15 @@ pub trait StandaloneEngine: ContextEngine + Sized + 'static {
     /// Opens the engine of one session.
     ///
     /// # Errors
-    /// Settings that make no sense, or a store that cannot be opened.
+    /// Returns an error if the settings make no sense or a store cannot be opened.
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError>;
 
-    /// As [`EngineFactory::manage`]. An engine that keeps files of each session answers
-    /// [`Delete`](StoreCommand::Delete), or they outlive it.
+    /// Answers a command about what the engine keeps, as [`EngineFactory::manage`] does. An engine
+    /// that keeps files for each session should handle [`Delete`](StoreCommand::Delete), because
+    /// nobody else removes these files when the session is deleted.
     ///
     /// # Errors
-    /// As there.
+    /// Returns an error as [`EngineFactory::manage`] does.
     fn manage(
         command: &StoreCommand,
         engine: &FactoryRequest<'_>,
@@ -281,18 +313,19 @@ pub trait StandaloneEngine: ContextEngine + Sized + 'static {
     }
 }
 
-/// Opens the engines of an engine's sessions: one factory a process and data directory, which holds
-/// what they share (a store, its writer). An engine that shares nothing needs none of its own.
+/// Opens the engines of sessions that share something, such as a store and its writer. The host
+/// makes one factory for each process and data directory. An engine whose sessions share nothing
+/// implements [`StandaloneEngine`] instead.
 pub trait EngineFactory: Send + Sync {
     /// Makes the factory.
     ///
     /// # Errors
-    /// Settings that make no sense, or a store that cannot be opened.
+    /// Returns an error if the settings make no sense or a store cannot be opened.
     fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError>
     where
         Self: Sized;
 
-    /// As [`StandaloneEngine::about`].
+    /// Describes the engine to the given host, as [`StandaloneEngine::about`] does.
     fn about(host: &HostInfo) -> About
     where
         Self: Sized,
@@ -304,35 +337,36 @@ pub trait EngineFactory: Send + Sync {
     /// Opens the engine of one session.
     ///
     /// # Errors
-    /// As [`StandaloneEngine::open`].
+    /// Returns an error as [`StandaloneEngine::open`] does.
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError>;
 
-    /// Answers a question about what the engine keeps, with a JSON object for a person.
+    /// Answers a command about what the engine keeps, with a JSON object for a person.
     ///
     /// # Errors
-    /// [`EngineError::Unsupported`] from an engine that keeps nothing; a store that failed; a session
-    /// that is not there.
+    /// Returns [`EngineError::Unsupported`] if the engine keeps nothing, and another error if its
+    /// store failed or the session does not exist.
     fn manage(&self, command: &StoreCommand) -> Result<serde_json::Value, EngineError> {
         let _ = command;
         Err(EngineError::Unsupported("keeping sessions".to_owned()))
     }
 }
 
-/// What a factory is made with.
+/// What a factory is made with. The host fills it in, and an engine reads it in
+/// [`EngineFactory::create`] and [`StandaloneEngine::manage`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct FactoryRequest<'a> {
-    /// The settings under `context.engines.<name>` as JSON text; `{}` where there are none.
+    /// The settings under `context.engines.<name>` as JSON text, or `{}` if there are none.
     pub settings: &'a str,
-    /// The engine's own directory; it exists before the first session is opened, and a question about what is kept
-    /// may come earlier.
+    /// The engine's own directory. It exists before the first session is opened, but it may not
+    /// exist yet when a [`StoreCommand`] arrives.
     pub data_dir: &'a std::path::Path,
-    /// The host.
+    /// What the host says of itself: its version and the features that an engine may use.
     pub host: &'a HostInfo,
 }
 
 impl<'a> FactoryRequest<'a> {
-    /// A request with these settings and this directory, of this host.
+    /// Creates a request with these settings and this data directory for the given host.
     pub const fn new(settings: &'a str, data_dir: &'a std::path::Path, host: &'a HostInfo) -> Self {
         Self {
             settings,

@@ -1,12 +1,24 @@
-//! Files and folders that are their owner's alone, whatever the umask: conversations lie in them.
+//! Private files and folders for conversations.
+//!
+//! The files of engines and hosts contain conversations, so other users of the machine must not
+//! read them. These functions create files and folders that only their owner can use, whatever the
+//! umask is, and tighten the permissions of existing ones. Use [`private_file_options`] and
+//! [`make_private_folder`] to create, and [`make_private`] to repair.
+//!
+//! Permissions are only set on Unix. On other systems the functions create files and folders with
+//! the system's defaults. [`immutable_uri`] is a helper for reading SQLite files that nobody
+//! changes.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// The URI under which SQLite opens a file that nobody changes: without locks, and without a log beside it.
+/// Returns the URI with which SQLite opens a file that nobody changes. SQLite then takes no locks
+/// and creates no log next to the file, so the file can be on a read-only disk. Special characters
+/// in the path are percent-encoded.
 pub fn immutable_uri(path: &Path) -> String {
     let mut uri = "file:".to_owned();
+    // Everything else is encoded: `?` and `#` would end the path, and `%` would begin an escape.
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {
             b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
@@ -17,7 +29,8 @@ pub fn immutable_uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Options with which a new file is its owner's alone (mode 0600). A file that is there keeps its mode.
+/// Returns options that create a new file with mode 0600, so that only its owner can use it. If the
+/// file exists, its mode stays as it is.
 pub fn private_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -28,11 +41,11 @@ pub fn private_file_options() -> OpenOptions {
     options
 }
 
-/// Makes a folder, and those above it that are missing, each its owner's alone (mode 0700). A folder that is
-/// there keeps its mode.
+/// Creates a folder, and its missing parents, each with mode 0700. If the folder exists, its mode
+/// stays as it is.
 ///
 /// # Errors
-/// What the system says; a file of this name.
+/// Returns the error of the system, for example if a file with this name exists.
 pub fn make_private_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -44,11 +57,12 @@ pub fn make_private_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Takes a file or folder away from everybody but its owner; says whether anybody else could use it. A link to
-/// a folder is somebody's own arrangement, and is left alone.
+/// Removes the permissions of everybody except the owner from a file or folder. Returns true if
+/// anybody else had permissions before. A symbolic link to a folder is left unchanged, because its
+/// owner set it up on purpose.
 ///
 /// # Errors
-/// It is not there, or is another user's.
+/// Returns an error if the path does not exist or belongs to another user.
 pub fn make_private(path: &Path) -> io::Result<bool> {
     #[cfg(unix)]
     {
@@ -61,6 +75,8 @@ pub fn make_private(path: &Path) -> io::Result<bool> {
         if is_own || there.is_dir() && path.is_symlink() {
             return Ok(false);
         }
+        // The bits for set-user-id and the like are kept. Only those of the group and of others are
+        // cleared.
         permissions.set_mode(permissions.mode() & 0o7777 & !OTHERS);
         std::fs::set_permissions(path, permissions)?;
         Ok(true)

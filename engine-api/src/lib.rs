@@ -1,20 +1,23 @@
 //! The interface that a Contexture context engine implements.
 //!
-//! A *context engine* keeps a long conversation inside a language model's window: it decides when to
-//! compact, compacts, may give the agent tools, and tracks token usage. This crate is all that an
-//! engine depends on. It holds
+//! A *context engine* keeps a long conversation inside a language model's window: it decides when
+//! to compact, compacts, may give the agent tools, and tracks token usage. This crate is all that
+//! an engine depends on. It contains
 //!
-//! - [`ContextEngine`], the trait, with a complete example; [`StandaloneEngine`], how it is opened, or
-//!   [`EngineFactory`] for engines whose sessions share something;
-//! - the types that the trait speaks in: [`MessageView`] in, [`Outcome`] and [`Compaction`] out;
-//! - [`Services`], what the host lends;
-//! - [`export_engine!`], which makes a cdylib a plugin, and [`register_engine!`], which registers an
-//!   engine that is linked in;
-//! - with the feature `host`, [`Plugin`], which loads such a cdylib.
+//! - [`ContextEngine`], the trait to implement, with a complete example. [`StandaloneEngine`] says
+//!   how such an engine is opened, and [`EngineFactory`] is for engines whose sessions share
+//!   something.
+//! - the types of the trait: [`MessageView`] goes in, [`Outcome`] and [`Compaction`] come out.
+//! - [`Services`], which the host lends to the engine.
+//! - [`export_engine!`], which makes a cdylib a plugin, and [`register_engine!`], which registers
+//!   an engine that is linked into the program.
+//! - [`Plugin`], which loads such a cdylib, if the feature `host` is on.
 //!
-//! Every 1.x host runs every 1.x engine, and what only one side has is done without. What crosses is the
-//! [`protocol`], whatever carries it; the ABI of a cdylib is a private matter of this crate.
+//! Every 1.x host runs every 1.x engine. If only one side knows a method or a field, both go on
+//! without it. The calls between the two sides are defined by the [`protocol`], independent of what
+//! carries them. The ABI of a cdylib is private to this crate.
 
+// First, because the other modules use its macros.
 #[macro_use]
 mod crossing;
 
@@ -60,7 +63,7 @@ pub use error::EngineError;
 pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};
 pub use message::{
     CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MISSING_RESULT, MessageId, MessageKind, MessageView,
-    NOTICE_MARK, Observed, OwnedMessage, OwnedToolCall, RESTORE_WISH, RESTORED, SHORTENED_MARK,
+    NOTICE_MARK, OwnedMessage, OwnedToolCall, RESTORE_WISH, RESTORED, SHORTENED_MARK,
     SUMMARY_END_MARK, SUMMARY_MARK, TokenSource, ToolCallView, with_views,
 };
 pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
@@ -72,7 +75,8 @@ pub use tool::{ToolCall, ToolSpec};
 pub use transcript::{TranscriptPage, TranscriptRange};
 pub use window::{Decision, Usage, WindowState};
 
-/// What the macros of this crate expand to. No part of the interface.
+/// Re-exports for the code that the macros of this crate expand to. This module is not part of the
+/// interface and may change in any version.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::abi::ABI_VERSION;
@@ -83,3 +87,8 @@ pub mod __private {
     pub use abi_stable::std_types::{RResult, RStr, RString};
     pub use inventory;
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

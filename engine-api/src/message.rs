@@ -1,4 +1,12 @@
-//! What a message is to an engine: its id, its kind and its view.
+//! Messages as an engine sees them.
+//!
+//! A [`MessageView`] borrows one message from the host for the length of a call. It has an id that
+//! stays the same for the whole session ([`MessageId`]), a kind that says whether somebody wrote it
+//! or a compaction inserted it ([`MessageKind`]), and the text, tool calls and JSON of the message.
+//! [`OwnedMessage`] holds the same data without borrowing, for another process or another language.
+//!
+//! The constants here are the marks that separate inserted text from what people and models said. A
+//! host adds them and recognises them, so an engine only needs them if it writes a mark itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,42 +15,45 @@ pub use crate::abi::view::{MessageView, TokenSource, ToolCallView};
 mod owned;
 pub use owned::{OwnedMessage, OwnedToolCall, with_views};
 
-/// What a summary message begins with. It tells a model, a person and the next compaction that this is
-/// not something that anybody said.
+/// The text that a summary message begins with. It tells a model, a person and the next compaction
+/// that nobody in the conversation wrote this text.
 pub const SUMMARY_MARK: &str = "[CONTEXT COMPACTION]";
 
-/// What closes a summary that shares a message with something else.
+/// The text that closes a summary if the summary shares its message with other text.
 pub const SUMMARY_END_MARK: &str = "[END OF CONTEXT COMPACTION]";
 
-/// What stands in place of an old tool result whose text was cleared.
+/// The text that replaces an old tool result when that result is cleared completely.
 pub const CLEARED_TOOL_OUTPUT: &str = "[Old tool output cleared to save context space]";
 
-/// The placeholder for the result of a call that no message of the conversation answers. Providers refuse a call
-/// without a result.
+/// The placeholder for the result of a call that no message of the conversation answers. It is
+/// needed because providers refuse a call without a result.
 pub const MISSING_RESULT: &str = "[The result of this call is not part of the conversation]";
 
-/// What a replaced text begins with where it is not [`CLEARED_TOOL_OUTPUT`].
+/// The text that a shortened message begins with, unless its text is [`CLEARED_TOOL_OUTPUT`].
 pub const SHORTENED_MARK: &str = "[Shortened to save context space]";
 
-/// What a notice begins with that has no mark of its engine's own.
+/// The text that a notice begins with, unless it begins with a mark of its engine.
 pub const NOTICE_MARK: &str = "[NOTICE]";
 
-/// Under what a person's wish to have a message restored stands in its [state](crate::Replacement::state), as `true`. An
-/// engine that restores looks for it.
+/// The key in a message's [state](crate::Replacement::state) that says, with the value `true`, that
+/// a person wants the message restored. An engine that can restore messages looks for it in the
+/// states of the window.
 pub const RESTORE_WISH: &str = "__restore__";
 
-/// The key in a message's [state](crate::Replacement::state) that says, with the value `true`, that the message was
-/// restored ([`Entry::Restore`](crate::Entry::Restore)). An engine sees it only if the client goes back to an earlier
-/// body that still holds the shorter form. The state kept with the message is then available again, and the message can
-/// be restored once more.
+/// The key in a message's [state](crate::Replacement::state) that says, with the value `true`, that
+/// the message was restored ([`Entry::Restore`](crate::Entry::Restore)). An engine sees it only if
+/// the client goes back to an earlier body that still holds the shorter form. The state kept with
+/// the message is then available again, and the message can be restored once more.
 pub const RESTORED: &str = "__restored__";
 
-/// What is appended once to the system prompt when a conversation is first compacted.
+/// The note that is appended once to the system prompt when a conversation is compacted for the
+/// first time.
 pub const COMPACTION_NOTE: &str = "[Note: Some earlier conversation turns have been compacted into a \
     summary to preserve context space. The current session state may still reflect earlier work, so \
     build on that summary and state rather than re-doing work.]";
 
-/// The host's name for a message: unique within a session, in the order of arrival.
+/// The host's id for a message. It is unique within a session, and a message that arrived later has
+/// a higher id.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -55,22 +66,24 @@ impl std::fmt::Display for MessageId {
     }
 }
 
-/// Where the text of a message comes from.
+/// The origin of a message's text. Use it to tell what somebody said from what a compaction
+/// inserted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum MessageKind {
-    /// As somebody said it.
+    /// Somebody said this, and it is unchanged.
     #[default]
     Original = 0,
-    /// The summary of an earlier compaction.
+    /// The summary of an earlier compaction. It stands for several messages that are no longer in
+    /// the window.
     Summary = 1,
     /// A shorter form that an earlier compaction put in place of the original.
     Replaced = 2,
-    /// What an engine put in for the model.
+    /// Text that an engine inserted for the model. Nobody in the conversation said it.
     Notice = 3,
-    /// A kind of a later version. It is nobody's words.
+    /// A kind of a later version. Treat it as text that nobody in the conversation said.
     #[serde(other)]
     Unknown = u32::MAX,
 }
@@ -78,37 +91,12 @@ pub enum MessageKind {
 impl MessageKind {
     pub(crate) fn from_code(code: u32) -> Self {
         match code {
+            // The numbers are part of the ABI, so a number never changes its meaning.
             0 => Self::Original,
             1 => Self::Summary,
             2 => Self::Replaced,
             3 => Self::Notice,
             _ => Self::Unknown,
         }
-    }
-}
-
-open_struct! {
-    /// How far an engine has seen a conversation.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-    pub struct Observed {
-        /// The last message it was shown.
-        pub last: MessageId,
-        /// The host's chain hash over everything up to that message. Where it disagrees with the host's
-        /// own, one of the two stores was lost or is older.
-        pub chain: u64,
-    }
-}
-
-impl Observed {
-    /// What an engine says that remembers, and has seen nothing yet or lost it all: it is shown everything again,
-    /// as far as that can be had.
-    pub const NOTHING: Self = Self {
-        last: MessageId(0),
-        chain: 0,
-    };
-
-    /// It has seen everything up to the message `last`, after which the chain hash was `chain`.
-    pub const fn through(last: MessageId, chain: u64) -> Self {
-        Self { last, chain }
     }
 }

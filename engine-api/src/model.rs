@@ -1,45 +1,60 @@
 //! Model calls that an engine asks its host to make.
+//!
+//! An engine never talks to a provider. It sends a [`ModelRequest`] through
+//! [`HostServices::complete`](crate::HostServices::complete) and gets a [`ModelAnswer`] or a
+//! [`ModelFailure`]. The host chooses the model, masks secrets, enforces the time limit and counts
+//! the cost.
+//!
+//! Every answer is complete text. If the provider returned an empty answer, cut it off or declined,
+//! the host reports a failure with a [`FailureKind`], so an engine never has to inspect an answer
+//! for these cases. [`Continued`] is an optional cheaper form of a request, for a model that
+//! already has the conversation in its prompt cache.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::MessageId;
 
 open_struct! {
-    /// A question to the auxiliary model. The host chooses model and provider, masks secrets, keeps the
-    /// time limit and counts the call.
+    /// A question to the auxiliary model. The host chooses the model and the provider, masks
+    /// secrets, enforces the time limit and counts the call.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ModelRequest {
-        /// What it is for (`summary`, `answer`, …): named in logs and reports.
+        /// What the answer is used for, such as `summary` or `answer`. It appears in logs and
+        /// reports.
         pub purpose: String,
-        /// Instructions.
+        /// The instructions, sent as the system prompt.
         pub system: String,
-        /// The material.
+        /// The material that the instructions apply to, for example the text to summarise.
         pub prompt: String,
-        /// The answer's limit, in tokens.
+        /// The limit for the answer, in tokens. If the model reaches it, the call fails with
+        /// [`FailureKind::CutOff`].
         pub max_tokens: u64,
-        /// The same question, for a model that has the conversation before it.
+        /// The same question for a model that already has the conversation in front of it, or
+        /// `None` if the question cannot be asked that way.
         #[serde(default)]
         pub continued: Option<Continued>,
     }
 }
 
 open_struct! {
-    /// A question without its material, put as the next message of the conversation. Where the agent's own model is
-    /// the one that is asked, it has the conversation in its prompt cache and reads it there at a fraction of the price:
-    /// the host then asks in this way where that is cheaper. Else, and where the answer is not usable, it sends the
-    /// request's `system` and `prompt`.
+    /// A question without its material, sent as the next message of the conversation. If the host
+    /// asks the agent's own model, that model has the conversation in its prompt cache and reads it
+    /// at a fraction of the price. The host asks this way when that is cheaper. Otherwise, and when
+    /// the answer is not usable, it sends `system` and `prompt` of the request.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Continued {
-        /// Instructions and question in one. It says that nothing in the conversation is to be answered or carried out,
-        /// and that no tool is to be called: a call counts as no answer.
+        /// Instructions and question in one text. It must say that nothing in the conversation is
+        /// to be answered or carried out, and that no tool is to be called. If the model calls a
+        /// tool anyway, the host treats that as no answer.
         pub question: String,
-        /// The last message that it is about. All that it is about has to be in the window.
+        /// The last message that the question is about. Everything that it is about must be in the
+        /// window.
         pub through: MessageId,
     }
 }
 
 impl Continued {
-    /// This question about the conversation up to this message.
+    /// Creates a question about the conversation up to and including the message `through`.
     pub fn new(question: impl Into<String>, through: MessageId) -> Self {
         Self {
             question: question.into(),
@@ -49,7 +64,8 @@ impl Continued {
 }
 
 impl ModelRequest {
-    /// A question for this purpose, with an answer of at most `max_tokens`.
+    /// Creates a question for this purpose whose answer has at most `max_tokens` tokens. It has no
+    /// continued form. Add one with `continued`.
     pub fn new(
         purpose: impl Into<String>,
         system: impl Into<String>,
@@ -67,24 +83,25 @@ impl ModelRequest {
 }
 
 open_struct! {
-    /// The model's answer: never empty, never cut off (those are failures).
+    /// The answer of the model. The text is never empty and never cut off, because the host reports
+    /// both as failures.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ModelAnswer {
-        /// Its text.
+        /// The text of the answer.
         pub text: String,
-        /// The model that gave it.
+        /// The name of the model that answered.
         pub model: String,
-        /// Tokens sent, as reported; 0 where the provider did not say.
+        /// The tokens sent, as the provider reported them, or 0 if it did not.
         #[serde(default)]
         pub input_tokens: u64,
-        /// Tokens received, as reported; 0 where the provider did not say.
+        /// The tokens received, as the provider reported them, or 0 if it did not.
         #[serde(default)]
         pub output_tokens: u64,
     }
 }
 
 impl ModelAnswer {
-    /// What `model` said.
+    /// Creates an answer with this text from `model`. Both token counts are 0 until they are set.
     pub fn new(text: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -96,18 +113,20 @@ impl ModelAnswer {
 }
 
 open_struct! {
-    /// The model that answers `complete`, as far as an engine needs to know it.
+    /// The model that answers [`complete`](crate::HostServices::complete), as far as an engine
+    /// needs to know it.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ModelInfo {
-        /// Its name.
+        /// The name of the model, as the provider knows it.
         pub name: String,
-        /// Its whole window, in tokens: instructions, material and answer share it.
+        /// The size of the model's window in tokens. Instructions, material and answer share it, so
+        /// a request must leave space for its answer.
         pub context_length: u64,
     }
 }
 
 impl ModelInfo {
-    /// A model with a window of so many tokens.
+    /// Creates the description of a model with a window of `context_length` tokens.
     pub fn new(name: impl Into<String>, context_length: u64) -> Self {
         Self {
             name: name.into(),
@@ -116,57 +135,62 @@ impl ModelInfo {
     }
 }
 
-/// Why there is no answer.
+/// Why a model call gave no answer. An engine can use it to decide whether to ask again, to ask for
+/// less, or to go on without a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// No model is configured, or the network is forbidden.
+    /// No model is configured, or network access is forbidden. An engine goes on without a model.
     NoProvider,
-    /// The key is missing or was refused.
+    /// The API key is missing or the provider refused it.
     Auth,
-    /// Too many requests.
+    /// The provider received too many requests. Waiting helps.
     RateLimited,
     /// The provider is overloaded or down.
     Overloaded,
-    /// No connection.
+    /// The provider could not be reached, for example because there is no connection.
     Network,
-    /// No answer in time.
+    /// The provider did not answer in time.
     Timeout,
     /// The model declined.
     Refused,
-    /// An answer without text.
+    /// The answer has no text.
     Empty,
-    /// The answer hit its token limit.
+    /// The answer reached its token limit and was cut off. Ask for less, or allow more tokens.
     CutOff,
-    /// The request is larger than the model's window.
+    /// The request is larger than the model's window. Send less material.
     TooLong,
-    /// The host is abandoning the call.
+    /// The host is giving up on the call that the engine works on. The engine should stop and
+    /// return.
     Cancelled,
-    /// The model does not exist there.
+    /// The provider does not have the model.
     UnknownModel,
-    /// Anything else, kinds of later versions included; the message says what.
+    /// Anything else, including the kinds of later versions. The message says what happened.
+    // `serde(other)` reads every kind that this version does not know as this one.
     #[serde(other)]
     Other,
 }
 
 open_struct! {
-    /// A model call that gave nothing usable.
+    /// A model call without a usable answer. It displays as its message.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
     #[error("{message}")]
     pub struct ModelFailure {
-        /// The kind, on which a caller decides.
+        /// The kind of failure. Code that has to decide what to do next looks at this, not at the
+        /// text.
         pub kind: FailureKind,
-        /// What happened and what to do, for a person.
+        /// What happened and what to do about it, for a person.
         pub message: String,
-        /// How long the provider asked to wait, in milliseconds.
+        /// How long the provider asked to wait before the next call, in milliseconds, or `None` if
+        /// it did not say.
         #[serde(default)]
         pub retry_after_ms: Option<u64>,
     }
 }
 
 impl ModelFailure {
-    /// A failure of this kind.
+    /// Creates a failure of this kind, without a time to wait.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,

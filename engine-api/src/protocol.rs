@@ -1,14 +1,20 @@
-//! The owned protocol: every call between a host and an engine as a name and JSON text, with an answer as JSON
-//! text, over whatever carries them.
+//! The protocol between a host and an engine, independent of what carries it.
 //!
-//! Each side ignores what it does not know and defaults what it misses. A method that the other side lacks is
-//! answered with [`EngineError::UnknownMethod`], and done without. Where both sides are in one process, messages
-//! are lent beside the text ([`MessageView`]); where they are not, a [`Call`] holds them.
+//! Every call is a method name, an argument as JSON text, and an answer as JSON text. A [`Carrier`]
+//! transports it: a table of functions in a cdylib, or a stream to another process. If both sides
+//! are in one process, messages are lent next to the text as [`MessageView`]. Otherwise a [`Call`]
+//! contains them.
 //!
-//! 1. The host says what it is ([`HostInfo`]), and the engine what it is ([`EngineDescription`]).
-//! 2. The host makes the factory ([`Create`]), and opens sessions with it ([`Open`]).
-//! 3. It calls the methods of [`ContextEngine`](crate::ContextEngine) on a session; the engine calls those of
-//!    [`HostServices`](crate::HostServices) meanwhile.
+//! Each side ignores what it does not know and uses defaults for what is missing. A method that the
+//! other side does not have is answered with [`EngineError::UnknownMethod`], and the caller goes on
+//! without it.
+//!
+//! 1. The host sends its [`HostInfo`], and the engine answers with its
+//!    [`EngineDescription`](crate::EngineDescription).
+//! 2. The host makes the factory with [`Create`] and opens sessions with [`Open`].
+//! 3. The host calls the methods of [`ContextEngine`](crate::ContextEngine) on a session. The engine
+//!    calls the services of the host, [`HostServices`](crate::HostServices), during these calls and
+//!    from its own threads.
 
 pub(crate) mod engine_side;
 pub(crate) mod follow;
@@ -32,17 +38,20 @@ use crate::services::{OpenRequest, Services};
 use crate::window::WindowState;
 
 pub use engine_side::{LentServices, serve};
-pub use follow::{Expected, Follow, Followed, preflight};
+pub use follow::{Follow, preflight};
 #[cfg(feature = "host")]
 pub use host_side::{RemoteEngine, serve_services};
 pub use pipe::Frame;
 
-/// What carries calls to the other side.
+/// A transport that carries calls to the other side. Implement it to run engines behind a new kind
+/// of boundary. `RemoteEngine` and [`LentServices`] then do the rest.
 pub trait Carrier {
-    /// Makes one call; `messages` are lent for its length.
+    /// Makes one call and waits for its answer. The `messages` are lent only until the call
+    /// returns.
     ///
     /// # Errors
-    /// What the other side answered, or [`EngineError::Protocol`] where it could not be reached.
+    /// Returns the error that the other side answered, or [`EngineError::Protocol`] if the other
+    /// side could not be reached.
     fn call(
         &self,
         method: &str,
@@ -50,37 +59,47 @@ pub trait Carrier {
         messages: &[MessageView<'_>],
     ) -> Result<String, EngineError>;
 
-    /// A shorter way to the service `count_tokens`, where there is one.
+    /// Whether a call costs a switch to another process, so that it is worth to join the calls of a
+    /// turn into one, `follow`. If not, an engine is asked for each of them alone and needs no such
+    /// method.
+    fn joins_calls(&self) -> bool {
+        true
+    }
+
+    /// Counts tokens without JSON, if the carrier has a faster way to the service `count_tokens`.
+    /// Otherwise returns `None`, and the service is called as usual.
     fn count_tokens(&self, text: &str) -> Option<u64> {
         let _ = text;
         None
     }
 
-    /// A shorter way to the service `is_cancelled`, where there is one.
+    /// Asks for cancellation without JSON, if the carrier has a faster way to the service
+    /// `is_cancelled`. Otherwise returns `None`, and the service is called as usual.
     fn is_cancelled(&self) -> Option<bool> {
         None
     }
 }
 
-/// A call as one value, for a carrier that can lend nothing.
+/// A call as one value that owns its messages, for a carrier that cannot lend them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Call {
-    /// The method's name.
+    /// The name of the method.
     pub method: String,
-    /// Its argument: JSON text.
+    /// The argument of the method, as JSON text.
     pub argument: String,
-    /// The messages that it is about.
+    /// The messages of the call. If `window` is set, these are only the messages that the other
+    /// side does not have yet.
     #[serde(default)]
     pub messages: Vec<OwnedMessage>,
-    /// Where it is about a window, the ids of all that stands there, in order: what is not among `messages` is as it was
-    /// in the last such call.
+    /// If the call is about a window, the ids of all its messages in order. A message that is not
+    /// in `messages` is unchanged since the last such call. `None` if `messages` is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Vec<MessageId>>,
 }
 
 impl Call {
-    /// This call, with what it borrows.
+    /// Creates a call that owns copies of the argument and the messages.
     pub fn new(method: &str, argument: &str, messages: &[MessageView<'_>]) -> Self {
         Self {
             method: method.to_owned(),
@@ -90,7 +109,8 @@ impl Call {
         }
     }
 
-    /// The same about a window in which these stand.
+    /// Marks the call as being about a window of these messages. The caller may then leave out of
+    /// `messages` what the other side already has.
     #[must_use]
     pub fn of_window(self, window: Vec<MessageId>) -> Self {
         Self {
@@ -100,21 +120,22 @@ impl Call {
     }
 }
 
-/// What makes a factory.
+/// The arguments for making a factory: a [`FactoryRequest`] that owns its
+/// data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Create {
-    /// As in [`FactoryRequest`](crate::FactoryRequest), and so are the others.
+    /// The settings under `context.engines.<name>` as JSON text.
     pub settings: String,
     /// The engine's own directory.
     pub data_dir: PathBuf,
-    /// The host.
+    /// The host's version and features. It is empty if an older host did not send it.
     #[serde(default)]
     pub host: HostInfo,
 }
 
 impl Create {
-    /// What is asked, owned.
+    /// Copies a request into this form.
     pub fn of(request: &FactoryRequest<'_>) -> Self {
         Self {
             settings: request.settings.to_owned(),
@@ -123,32 +144,33 @@ impl Create {
         }
     }
 
-    /// What is asked, as a factory is asked it.
+    /// Returns the request that this was made from. It borrows from `self`.
     pub fn request(&self) -> FactoryRequest<'_> {
         FactoryRequest::new(&self.settings, &self.data_dir, &self.host)
     }
 }
 
-/// What opens a session.
+/// The arguments for opening a session: an [`OpenRequest`] that owns its data,
+/// without the services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Open {
-    /// As in [`OpenRequest`](crate::OpenRequest), and so are the others.
+    /// The id of the session.
     pub session: String,
-    /// The settings.
+    /// The settings under `context.engines.<name>` as JSON text.
     pub settings: String,
     /// The engine's own directory.
     pub data_dir: PathBuf,
-    /// The window, empty of messages.
+    /// The window of the agent's model, without messages.
     #[serde(default)]
     pub window: WindowState,
-    /// The compaction in force.
+    /// The compaction that is in force, or `None` if the session has none.
     #[serde(default)]
     pub compaction: Option<CurrentCompaction>,
 }
 
 impl Open {
-    /// What is asked, owned; the services stay where they are.
+    /// Copies a request into this form. The services cannot be sent, so they are left out.
     pub fn of(request: &OpenRequest<'_>) -> Self {
         Self {
             session: request.session.to_owned(),
@@ -159,7 +181,7 @@ impl Open {
         }
     }
 
-    /// What is asked, as a factory is asked it.
+    /// Returns the request that this was made from, with the given services added.
     pub fn request(&self, services: Services) -> OpenRequest<'_> {
         OpenRequest::new(
             &self.session,
@@ -172,16 +194,12 @@ impl Open {
     }
 }
 
-/// A [`Delivery`](crate::Delivery) beside its messages.
+/// A [`Delivery`](crate::Delivery) without its messages, which are lent or sent separately.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Delivered {
-    /// As in [`Delivery`](crate::Delivery), and so are the others.
     pub cut: Option<Cut>,
-    /// The new id and the earlier one.
     pub revisions: Vec<(MessageId, MessageId)>,
-    /// The host's chain hash.
-    pub chain: u64,
 }
 
 impl Delivered {
@@ -190,12 +208,11 @@ impl Delivered {
         Self {
             cut: delivery.cut,
             revisions: delivery.revisions.to_vec(),
-            chain: delivery.chain,
         }
     }
 
     pub(crate) fn over<'a>(&'a self, messages: &'a [MessageView<'a>]) -> Delivery<'a> {
-        Delivery::new(messages, self.chain)
+        Delivery::new(messages)
             .after(self.cut)
             .with_revisions(&self.revisions)
     }
@@ -204,11 +221,10 @@ impl Delivered {
 pub(crate) type AnswerToCall = Result<ModelAnswer, ModelFailure>;
 
 methods! {
-    /// The methods of an engine.
+    /// The methods of an engine. The names are part of the protocol, so they never change.
     pub enum EngineMethod {
         ShouldCompress = "should_compress",
         Compress = "compress",
-        ObservedThrough = "observed_through",
         Observe = "observe",
         Follow = "follow",
         UpdateUsage = "update_usage",
@@ -220,7 +236,6 @@ methods! {
         Select = "select",
         Committed = "committed",
         Discarded = "discarded",
-        Recall = "recall",
         MayCallTools = "may_call_tools",
         Tools = "tools",
         CallTool = "call_tool",
@@ -235,8 +250,25 @@ methods! {
     }
 }
 
+/// Whether a method of an engine is given messages. A language in which a call has parameters gets
+/// them as the first one, even if there are none.
+pub fn takes_messages(method: &str) -> bool {
+    use EngineMethod as Method;
+    let method = Method::called(method);
+    matches!(
+        method,
+        Ok(Method::Compress
+            | Method::Observe
+            | Method::HasContent
+            | Method::Prune
+            | Method::Rewrite
+            | Method::Select
+            | Method::Background)
+    )
+}
+
 methods! {
-    /// The methods of the services that a host lends.
+    /// The services of a host. The names are part of the protocol, so they never change.
     pub enum ServiceMethod {
         Supports = "supports",
         Model = "model",
@@ -254,8 +286,10 @@ methods! {
     }
 }
 
-/// What `services.supports` knows by name: the methods, the services and the entries of this version.
+/// Returns all names that `services.supports` accepts in this version: engine methods, services and
+/// entries.
 pub(crate) fn features() -> impl Iterator<Item = &'static str> {
+    // One list for all three kinds, because an engine asks for a name and not for a kind.
     let all = [
         EngineMethod::NAMES,
         ServiceMethod::NAMES,
@@ -264,33 +298,35 @@ pub(crate) fn features() -> impl Iterator<Item = &'static str> {
     all.into_iter().flatten().copied()
 }
 
-/// A value as JSON text.
+/// Writes a value as JSON text.
 ///
 /// # Errors
-/// [`EngineError::Protocol`] for one that JSON cannot say.
+/// Returns [`EngineError::Protocol`] if the value has no JSON form.
 pub fn write<T: Serialize + ?Sized>(value: &T) -> Result<String, EngineError> {
     serde_json::to_string(value).map_err(|error| EngineError::Protocol(error.to_string()))
 }
 
-/// A value from JSON text.
+/// Reads a value from JSON text.
 ///
 /// # Errors
-/// [`EngineError::Protocol`] that shows how the text begins.
+/// Returns [`EngineError::Protocol`] with the beginning of the text if it does not match `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, EngineError> {
     serde_json::from_str(text).map_err(|error| {
+        // The whole text may be a conversation. Its beginning is enough to recognise it in a log.
         let shown: String = text.chars().take(80).collect();
         EngineError::Protocol(format!("{error} in `{shown}`"))
     })
 }
 
-/// An error as JSON text.
+/// Writes an error as JSON text, for the other side to read with [`read_error`].
 pub(crate) fn write_error(error: &EngineError) -> String {
-    // An error is two strings at most; should it fail to serialise all the same, an empty text reads
-    // back as a broken answer.
+    // An error contains two strings at most, so this should not fail. If it does, the empty text is
+    // read back as a broken answer.
     serde_json::to_string(error).unwrap_or_default()
 }
 
-/// An error from JSON text; one that only a later version knows by its name and what it says.
+/// Reads an error from JSON text. If only a later version knows the error, the result is
+/// [`EngineError::Other`] with its name and content.
 pub(crate) fn read_error(text: &str) -> EngineError {
     read(text).unwrap_or_else(|broken| match read::<serde_json::Value>(text) {
         Ok(serde_json::Value::Object(one)) if one.len() == 1 => {

@@ -1,4 +1,15 @@
-//! What the host lends an engine.
+//! The services that a host lends to an engine.
+//!
+//! An engine does not open network connections, count tokens or read the clock itself. It asks its
+//! host, so that the host can enforce deadlines, mask secrets, count the cost of model calls, and
+//! replace everything in a test.
+//!
+//! Read [`HostServices`] first, the trait that a host implements. An engine holds it as
+//! [`Services`], a cheap handle that it gets with its [`OpenRequest`] and may use from any thread.
+//! [`Services::none`] stands in for a host in an engine's own unit tests.
+//!
+//! What a model call asks and answers is in the module `model`, and what a transcript holds in the
+//! module `transcript`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,107 +18,123 @@ use crate::error::EngineError;
 use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 use crate::transcript::{TranscriptPage, TranscriptRange};
 
-/// How much a log line matters.
+/// How important a log line is. A level that this version does not know is read as
+/// [`Info`](Self::Info).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LogLevel {
-    /// For whoever debugs the engine.
+    /// Details that only a developer who debugs the engine wants to see.
     Debug,
-    /// For whoever runs the agent.
+    /// Something that the person who runs the agent should look at, although the engine can go on.
     Warn,
-    /// Something is broken.
+    /// Something is broken, and the engine could not do what it was asked to do.
     Error,
-    /// For whoever wants to follow what happens; a level of a later version counts as this one.
+    /// What an engine did, for a person who follows its work. A level of a later version is read as
+    /// this one.
     #[serde(other)]
     Info,
 }
 
-/// The services that a host lends. None of them calls back into an engine.
+/// The services that a host lends. None of them calls back into an engine, so an engine may hold
+/// its own locks during a call.
 pub trait HostServices: Send + Sync {
-    /// Whether the host has a service, calls a method or takes an entry of this name: `complete`, `select`,
-    /// `stub_result`.
+    /// Returns true if the host has a service, calls an engine method, or accepts an entry of this
+    /// name, such as `complete`, `select` or `stub_result`.
     fn supports(&self, feature: &str) -> bool {
         crate::protocol::features().any(|known| known == feature)
     }
-    /// The auxiliary model, where there is one.
+    /// Returns the auxiliary model that [`complete`](Self::complete) asks, or `None` if there is
+    /// none.
     fn model(&self) -> Option<ModelInfo>;
-    /// Makes one model call; blocks until it is answered, fails or is cancelled.
+    /// Makes one model call and blocks until it is answered, fails, or is cancelled.
     ///
     /// # Errors
-    /// Every way in which there is no usable answer, typed.
+    /// Returns a [`ModelFailure`] if there is no usable answer. Its kind says why.
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure>;
-    /// Makes several model calls side by side; the answers stand in the order of the requests.
+    /// Makes several model calls at the same time. The answers are in the order of the requests,
+    /// and a call that fails does not affect the others.
     fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>>;
-    /// Counts the tokens of a text for the agent's model.
+    /// Counts the tokens of a text as the agent's model counts them.
     fn count_tokens(&self, text: &str) -> u64;
-    /// Writes to the host's log, under the engine's name.
+    /// Writes a line to the host's log, under the engine's name. The line is lost if the host
+    /// cannot be reached.
     fn log(&self, level: LogLevel, message: &str);
-    /// Whether the host has given up on the current call. Long work asks every few milliseconds and answers
-    /// [`EngineError::Cancelled`](crate::EngineError::Cancelled).
+    /// Returns true if the host has given up on the current call. An engine that works for long
+    /// should ask every few milliseconds and return
+    /// [`EngineError::Cancelled`](crate::EngineError::Cancelled) when the answer is true.
     fn is_cancelled(&self) -> bool;
-    /// The time, in milliseconds since the Unix epoch.
+    /// Returns the current time in milliseconds since the Unix epoch. A test can set this clock, so
+    /// prefer it to the system's.
     fn now_ms(&self) -> i64;
-    /// Reads messages of a session as the host keeps them. Cheap enough for a tool call, too slow for every message of
-    /// every turn: what is new comes with [`observe`](crate::ContextEngine::observe).
+    /// Reads messages of a session from the host's record. This is cheap enough for a tool call,
+    /// but too slow to do for every message on every turn. New messages arrive through
+    /// [`observe`](crate::ContextEngine::observe).
     ///
     /// # Errors
-    /// [`EngineError::Unsupported`] if the host keeps no text of this session (see
-    /// [`About::reads_transcript`](crate::About::reads_transcript)); [`EngineError::InvalidInput`] if there is no such
-    /// session or it may not be read; a store that failed.
+    /// Returns [`EngineError::Unsupported`] if the host keeps no text of this session (see
+    /// [`About::reads_transcript`](crate::About::reads_transcript)), [`EngineError::InvalidInput`]
+    /// if there is no such session or it may not be read, and another error if the store failed.
     fn transcript(&self, range: &TranscriptRange) -> Result<TranscriptPage, EngineError> {
         let _ = range;
         Err(EngineError::Unsupported("the transcript".to_owned()))
     }
-    /// Reads an artifact of this engine in this session. `None` if there is none of that name.
+    /// Reads an artifact that this engine stored in this session. Returns `None` if there is none
+    /// of that name.
     ///
     /// # Errors
-    /// As [`transcript`](Self::transcript).
+    /// Returns an error as [`transcript`](Self::transcript) does.
     fn artifact(&self, name: &str) -> Result<Option<String>, EngineError> {
         let _ = name;
         Err(EngineError::Unsupported("artifacts".to_owned()))
     }
-    /// Stores an artifact of this engine in this session, or deletes it if there is no text. It replaces one of the same
-    /// name, can be read at once, and becomes durable together with the turn: both, or neither.
+    /// Stores an artifact of this engine in this session, or deletes it if `text` is `None`. It
+    /// replaces an artifact of the same name and can be read at once. It becomes durable together
+    /// with the turn: if the turn is lost, the artifact is lost too.
     ///
     /// # Errors
-    /// As [`transcript`](Self::transcript); [`EngineError::Cancelled`] in a call that the host has given up.
+    /// Returns an error as [`transcript`](Self::transcript) does, and [`EngineError::Cancelled`] if
+    /// the host has given up on the current call.
     fn put_artifact(&self, name: &str, text: Option<&str>) -> Result<(), EngineError> {
         let _ = (name, text);
         Err(EngineError::Unsupported("artifacts".to_owned()))
     }
-    /// The names of this engine's artifacts in this session that begin with `prefix`, in the order of the names.
+    /// Returns the names of this engine's artifacts in this session that begin with `prefix`,
+    /// sorted by name.
     ///
     /// # Errors
-    /// As [`transcript`](Self::transcript).
+    /// Returns an error as [`transcript`](Self::transcript) does.
     fn artifacts(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
         let _ = prefix;
         Err(EngineError::Unsupported("artifacts".to_owned()))
     }
-    /// Whether what is kept of another session may be shown in this one. Several people may share a store: an engine whose
-    /// tools look into other sessions asks before each look, whatever its settings allow. By default all may be shown.
+    /// Returns true if data of the given session may be shown in this one. Several people may share
+    /// a store, so an engine whose tools look into other sessions must ask before each look,
+    /// whatever its settings allow. By default every session may be shown.
     fn may_read_session(&self, session: &str) -> bool {
         let _ = session;
         true
     }
 }
 
-/// The services of the host, cheap to clone and usable from any thread for as long as the session lasts.
+/// A handle to the services of the host. It is cheap to clone and works from any thread for as long
+/// as the session lasts.
 #[derive(Clone)]
 pub struct Services(Arc<dyn HostServices>);
 
 impl Services {
-    /// The services that `host` implements.
+    /// Wraps an implementation of the services. Hosts and test kits call this, engines do not.
     pub fn new(host: Arc<dyn HostServices>) -> Self {
         Self(host)
     }
 
-    /// Services of no host: no model, four bytes a token, a silent log. For the tests of an engine.
+    /// Returns services without a host, for the unit tests of an engine. There is no model, a token
+    /// is four bytes, and log lines are dropped.
     pub fn none() -> Self {
         Self(Arc::new(NoHost))
     }
 
-    /// The host that lends them.
+    /// Returns the host that lends these services, to lend them again to a plugin.
     #[cfg(feature = "host")]
     pub fn host(&self) -> &Arc<dyn HostServices> {
         &self.0
@@ -150,6 +177,7 @@ impl HostServices for NoHost {
     }
 
     fn count_tokens(&self, text: &str) -> u64 {
+        // Rounded up, so that a short text is never free.
         (text.len() as u64).div_ceil(4)
     }
 
@@ -166,26 +194,29 @@ impl HostServices for NoHost {
     }
 }
 
-/// What a session's engine is opened with.
+/// What the engine of a session is opened with. The host fills it in, and an engine reads it in
+/// [`open`](crate::StandaloneEngine::open).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct OpenRequest<'a> {
-    /// The session's id.
+    /// The id of the session. It stays the same when the session is resumed.
     pub session: &'a str,
-    /// The settings under `context.engines.<name>` as JSON text; `{}` where there are none.
+    /// The settings under `context.engines.<name>` as JSON text, or `{}` if there are none.
     pub settings: &'a str,
-    /// The engine's own directory (`$CONTEXTURE_HOME/engines/<name>/`); it exists.
+    /// The engine's own directory (`$CONTEXTURE_HOME/engines/<name>/`). It exists when the session
+    /// is opened.
     pub data_dir: &'a Path,
-    /// The host's services, for the engine to keep.
+    /// The host's services. The engine clones or keeps them if it needs them after `open` returns.
     pub services: Services,
-    /// The window of the agent's model as it is now; empty of messages.
+    /// The window of the agent's model as it is now, without any messages in it yet.
     pub window: &'a crate::WindowState,
-    /// The session's current compaction, if any.
+    /// The compaction that is in force, or `None` if the session has none. A resumed session
+    /// usually has one.
     pub compaction: Option<&'a crate::CurrentCompaction>,
 }
 
 impl<'a> OpenRequest<'a> {
-    /// A session without a compaction.
+    /// Creates a request for a session without a compaction.
     pub const fn new(
         session: &'a str,
         settings: &'a str,
@@ -203,17 +234,18 @@ impl<'a> OpenRequest<'a> {
         }
     }
 
-    /// The same with this compaction in force.
+    /// Sets the compaction that is in force when the session is opened, if there is one.
     #[must_use]
     pub const fn compaction(mut self, compaction: Option<&'a crate::CurrentCompaction>) -> Self {
         self.compaction = compaction;
         self
     }
 
-    /// Reads the settings into `T`.
+    /// Parses the settings into `T`.
     ///
     /// # Errors
-    /// [`EngineError::Settings`](crate::EngineError::Settings) that names the key and what is wrong.
+    /// Returns [`EngineError::Settings`](crate::EngineError::Settings) with the key and the reason
+    /// if the settings do not match `T`.
     pub fn settings<T: serde::de::DeserializeOwned>(&self) -> Result<T, crate::EngineError> {
         serde_json::from_str(self.settings)
             .map_err(|error| crate::EngineError::Settings(error.to_string()))

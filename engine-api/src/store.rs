@@ -1,83 +1,72 @@
-//! What a person asks of an engine that keeps conversations, beside any one conversation.
-
-use std::path::PathBuf;
+//! Commands about the data that an engine derives from conversations.
+//!
+//! The host owns the conversations. It lists, exports, archives, deletes and backs them up without
+//! an engine. An engine may derive data from them that it can build again, such as a search index.
+//! A [`StoreCommand`] lets a user inspect, check, build and delete this data.
+//!
+//! Commands reach the engine outside of any session, through
+//! [`EngineFactory::manage`](crate::EngineFactory::manage). An engine that derives nothing needs
+//! none of this and answers every command with
+//! [`EngineError::Unsupported`](crate::EngineError::Unsupported).
 
 use serde::{Deserialize, Serialize};
 
-/// A question about the store of an engine, or a command to it. Whatever removes something takes a dry
-/// run, which answers the same figures and removes nothing.
+/// A question about the data that an engine derives, or a command to change it. Commands that
+/// delete something have a `dry_run` flag. A dry run returns the same figures and deletes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
 #[non_exhaustive]
 pub enum StoreCommand {
-    /// The sessions that are kept, with their sizes.
+    /// List the sessions that the engine derives something from, with the size of that data. The
+    /// answer has the list `sessions` and the path of the engine's file as `store`.
     List,
-    /// One session: sizes, time span, what its window shows.
+    /// Show what the engine derives from one session: sizes, how much of it is indexed, and what
+    /// its window shows.
     Show {
-        /// The session's id.
+        /// The id of the session. If the engine derives nothing from it, the command fails.
         session: String,
     },
-    /// The conversation of a session in order, as it was on the wire: `messages`, each with its JSON (`message`) and
-    /// the ids of the messages that the engine was shown of it (`ids`), and `next`, where this page ends if there
-    /// are more. A host that lost its record goes on with it.
-    Export {
-        /// The session's id.
-        session: String,
-        /// Begin after the message of this id.
-        after: Option<u64>,
-        /// At most so many messages.
-        limit: usize,
-    },
-    /// Mark a session as done with, or as in use again. It stays whole; so does what is in it.
-    Archive {
-        /// The session's id.
-        session: String,
-        /// Whether it is done with.
-        archived: bool,
-    },
-    /// Remove sessions.
+    /// Delete the data that the engine derives from one session or from several. The conversations
+    /// themselves stay.
     Delete {
-        /// This session; without it every session that `older_than_ms` names.
+        /// The session to remove. Without it, all sessions that `older_than_ms` selects are
+        /// removed.
         session: Option<String>,
-        /// Sessions in which nothing happened since, in milliseconds since the Unix epoch.
+        /// Select the sessions in which nothing happened since this time, in milliseconds since the
+        /// Unix epoch.
         older_than_ms: Option<i64>,
-        /// Remove nothing, only say what would go.
+        /// Remove nothing and only report what would be removed.
         dry_run: bool,
     },
-    /// Check everything that is kept.
+    /// Check all derived data, as far as this is possible without the text of a message.
     Verify,
-    /// Save what can still be read of a damaged store, and keep the damaged one beside it. It works where no
-    /// session can be opened.
-    Repair {
-        /// Mend nothing, only say what is wrong.
-        dry_run: bool,
-    },
-    /// Copy everything that is kept, as of now, into a new file.
-    Backup {
-        /// The file; it must not exist.
-        to: PathBuf,
-    },
-    /// Give back the room of what is no longer needed.
+    /// Reclaim disk space that is no longer needed.
     Gc {
-        /// Remove nothing, only say what would go.
+        /// Remove nothing and only report what would be removed.
         dry_run: bool,
     },
-    /// Build what a search needs and what is otherwise built in the background between turns, such as vectors. The
-    /// answer has `sessions`, each with its `session`, its `messages`, and how many of these are `indexed` and
-    /// `embedded` (null without an embedder), and `missing`, the number of messages that still lack something.
+    /// Build what a search needs, such as vectors. Without this command, an engine builds it in the
+    /// background between turns. The host keeps each session open meanwhile, because the engine
+    /// reads the texts of messages through an open session.
+    ///
+    /// The answer has `sessions` and `missing`. Each session has its id as `session`, the number of
+    /// its `messages`, and how many of them are `indexed` and `embedded`. The latter is null
+    /// without an embedder. `missing` is the number of messages that still lack something.
     Index {
-        /// The session's id. Without it, every session is indexed.
+        /// The id of the session. Without it, every session is indexed.
         session: Option<String>,
-        /// Build nothing, only report what is missing.
+        /// Build nothing and only report what is missing.
         dry_run: bool,
     },
-    /// Stop the command that another thread started, if it can be stopped: a check, the dry run of a repair, a backup
-    /// or an index. The command soon fails with [`EngineError::Cancelled`](crate::EngineError::Cancelled) and leaves
-    /// nothing behind.
+    /// Stop the command that another thread started, if it can be stopped: a check or an index. The
+    /// command soon fails with [`EngineError::Cancelled`](crate::EngineError::Cancelled) and leaves
+    /// no partial result.
     Cancel,
-    /// How far the command is that another thread asked for: `done` of `total`, in steps of its own.
+    /// Report the progress of the command that another thread started, as `done` of `total`. The
+    /// unit depends on the command.
     Progress,
-    /// One of a later version. An engine answers [`EngineError::Unsupported`](crate::EngineError::Unsupported).
+    /// A command of a later version. An engine answers
+    /// [`EngineError::Unsupported`](crate::EngineError::Unsupported).
     #[serde(other)]
     Unknown,
 }

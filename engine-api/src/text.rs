@@ -1,11 +1,20 @@
-//! Showing text of a plugin, a file or a model to a person.
+//! Formatting text and numbers for people.
+//!
+//! Text that comes from a plugin, a file or a model may contain control characters that change a
+//! terminal's state, move its cursor or reverse the direction of writing. [`printable`] makes such
+//! text safe to print and limits its length. Hosts and engines call it before they show or log text
+//! that they did not write themselves.
+//!
+//! [`grouped`] formats large numbers so that they are easy to read. Both functions only format text
+//! and never fail.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Text that somebody else wrote, as it may be shown at a terminal: at most `limit` characters of it, and
-/// each control character (all but line feed and tab) as `\u` and its number in four hex digits, which is
-/// its escape in JSON, too. Marks that reverse the direction of writing count as control characters.
+/// Returns text that somebody else wrote in a form that is safe to print on a terminal. It keeps at
+/// most `limit` characters and appends `…` if there were more. Control characters except line feed
+/// and tab, and marks that reverse the direction of writing, become `\u` and four hex digits, as in
+/// JSON. Nothing is copied if the text is already safe and short enough.
 pub fn printable(text: &str, limit: usize) -> Cow<'_, str> {
     let is_long = text.len() > limit && text.chars().nth(limit).is_some();
     if !is_long && !text.chars().any(is_control) {
@@ -25,7 +34,8 @@ pub fn printable(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A number with its thousands set apart, as people read it: `121,301`.
+/// Returns a number with a comma between groups of three digits, for example `121,301`. Numbers
+/// below 1,000 are returned without a comma.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -39,6 +49,8 @@ pub fn grouped(number: u64) -> String {
 }
 
 fn is_control(character: char) -> bool {
+    // These characters are not control characters in Unicode's sense, but they can make text look
+    // like other text.
     let reverses = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     reverses || (character.is_control() && !matches!(character, '\n' | '\t'))
 }

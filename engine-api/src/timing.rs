@@ -1,31 +1,38 @@
-//! When a due compaction is made, and how small it has to make the prompt.
+//! When a due compaction is made, and how small it must make the prompt.
 //!
-//! A compaction does not save money by itself. While the provider's cache is warm, the unchanged prompt costs a tenth
-//! of its price, and everything that a compaction leaves behind its cut has to be written to the cache again. Each
-//! later request is then cheaper by the tokens that were removed. Three rules, the same for every engine, keep
-//! compactions from costing more than they save:
+//! A compaction does not save money by itself. While the provider's cache is warm, the unchanged
+//! prompt costs a fraction of its price, and everything after the point at which a compaction
+//! changes it must be written to the cache again. Each later request is then cheaper by the tokens
+//! that were removed. Three rules, the same for every engine, keep compactions from costing more
+//! than they save:
 //!
-//! 1. A compaction leaves a quarter of its trigger free ([`roomy`]), or it waits until the window requires it
-//!    ([`WindowState::requires_compaction`]).
+//! 1. A compaction leaves a quarter of its trigger free ([`roomy`]), or it waits until the window
+//!    requires it ([`WindowState::requires_compaction`]).
 //! 2. Two compactions are more than five requests apart, as long as the prompt fits the window.
-//! 3. It pays, at the provider's prices ([`WindowState::pays`], [`WindowState::pays_surely`]).
+//! 3. A compaction pays at the provider's prices ([`WindowState::pays`],
+//!    [`WindowState::pays_surely`]).
 //!
-//! [`WindowState::may_compact`] applies the last two. Nobody knows how many requests will follow. Without further
-//! knowledge, a conversation that has had `n` requests will have `n` more with a probability of one half, and `n / 49`
-//! more with a probability of 98 %.
+//! [`WindowState::may_compact`] applies the last two. Nobody knows how many requests will follow.
+//! Without further knowledge, a conversation that has had `n` requests will have `n` more with a
+//! probability of one half, and `n / 49` more with a probability of 98 %.
 
 use crate::{Decision, WindowState, grouped};
 
-/// The share of its trigger that a compaction may leave filled.
+/// The share of its trigger that a compaction may leave filled. A quarter stays free, so that the
+/// next compaction is not due at once.
 const ROOMY: f64 = 0.75;
-/// The number of requests that have to pass between two compactions, as long as the prompt fits the window.
+/// The number of requests that must pass between two compactions as long as the prompt fits the
+/// window.
 const REST: u64 = 5;
-/// How full the window has to be, in percent, before it requires a compaction. Session hygiene fires at the same share.
+/// How full the window must be, in percent, before it requires a compaction. Session hygiene uses
+/// the same share.
 const REQUIRED_PERCENT: u64 = 85;
-/// In 49 cases of 50, a conversation of `n` requests has at least another `n / SURE` ahead of it.
+/// In 49 of 50 cases, a conversation of `n` requests has at least `n / SURE` more requests ahead of
+/// it. See the module documentation.
 const SURE: u64 = 49;
 
-/// How many tokens a compaction that is due at `trigger` tokens may leave at most, in the same unit as `trigger`.
+/// Returns how many tokens a compaction that is due at `trigger` tokens may leave. Both are in the
+/// same unit.
 ///
 /// ```
 /// assert_eq!(contexture_engine_api::roomy(100_000), 75_000);
@@ -34,18 +41,19 @@ pub fn roomy(trigger: u64) -> u64 {
     (trigger as f64 * ROOMY) as u64
 }
 
-/// What reading and writing a prompt cache costs, in percent of the same tokens as plain input.
+/// The prices of reading and writing a prompt cache, in percent of what the same tokens cost as
+/// plain input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct CachePrices {
-    /// Tokens that are read.
+    /// The price of tokens that are read from the cache. It is usually far below 100.
     pub read_percent: u32,
-    /// Tokens that are written.
+    /// The price of tokens that are written to the cache. It may be above 100.
     pub write_percent: u32,
 }
 
 impl CachePrices {
-    /// These prices, in percent of plain input.
+    /// Creates prices from these percentages of plain input.
     pub fn new(read_percent: u32, write_percent: u32) -> Self {
         Self {
             read_percent,
@@ -53,9 +61,10 @@ impl CachePrices {
         }
     }
 
-    /// What a compaction costs while the cache is warm, in tokens of plain input. Everything that it leaves behind the
-    /// `fixed` tokens is written to the cache again. Without it, the prompt of `before` tokens would have been read
-    /// from the cache.
+    /// Returns what a compaction costs while the cache is warm, in tokens of plain input.
+    /// Everything that the compaction leaves after the first `fixed` tokens is written to the cache
+    /// again, while without it all `before` tokens would have been read from the cache. Returns 0
+    /// if the compaction costs no more than reading the old prompt.
     pub fn cost(&self, before: u64, after: u64, fixed: u64) -> u64 {
         let (read, write) = (u64::from(self.read_percent), u64::from(self.write_percent));
         let fixed = fixed.min(after);
@@ -65,14 +74,16 @@ impl CachePrices {
 }
 
 impl WindowState {
-    /// Whether the window itself requires a compaction, whatever it costs: it is 85 % full, or the prompt and the
-    /// reserved answer do not fit. Never true if the window is not known.
+    /// Returns true if the window itself requires a compaction, whatever the compaction costs. This
+    /// is the case when the window is 85 % full, or when the prompt and the reserved answer no
+    /// longer fit. Never true if the size of the window is not known.
     pub fn requires_compaction(&self) -> bool {
         self.required_from()
             .is_some_and(|from| self.best_prompt_tokens() >= from)
     }
 
-    /// The number of tokens at which the window starts to require a compaction, or `None` if the window is not known.
+    /// Returns the number of tokens from which the window requires a compaction, or `None` if the
+    /// size of the window is not known.
     pub fn required_from(&self) -> Option<u64> {
         if self.context_length == 0 {
             return None;
@@ -80,13 +91,15 @@ impl WindowState {
         let share = u128::from(self.context_length) * u128::from(REQUIRED_PERCENT);
         let share = u64::try_from(share.div_ceil(100)).unwrap_or(u64::MAX);
         Some(match self.usable_tokens() {
-            // An answer as large as the window is a wrong setting, not a reason to compact every turn.
+            // If the reserved answer is as large as the window, the setting is wrong. That is no
+            // reason to compact on every turn.
             0 => share,
             usable => share.min(usable),
         })
     }
 
-    /// Whether the prompt and the reserved answer fit the window. True if the window is not known.
+    /// Returns true if the prompt and the reserved answer fit the window, or if the size of the
+    /// window is not known.
     pub fn fits(&self) -> bool {
         let room = match self.usable_tokens() {
             0 => self.context_length,
@@ -95,16 +108,16 @@ impl WindowState {
         self.context_length == 0 || self.best_prompt_tokens() <= room
     }
 
-    /// Whether the next compaction has to wait because the last one was only a few requests ago. Never true if the
-    /// prompt does not fit.
+    /// Returns true if the next compaction has to wait because the last one was only a few requests
+    /// ago. Never true if the prompt does not fit the window.
     pub fn rests(&self) -> bool {
         let since = self.requests_since_compaction;
         self.compactions > 0 && (1..=REST).contains(&since) && self.fits()
     }
 
-    /// Whether a due compaction that would leave a prompt of `after` tokens is made now. It is made if the last one is
-    /// long enough ago and either the window requires this one or it pays. If the prompt does not fit, it is always
-    /// made.
+    /// Decides whether a due compaction that would leave a prompt of `after` tokens is made now.
+    /// The answer is yes if the last compaction is long enough ago, and either the window requires
+    /// this one or it pays. It is always yes if the prompt does not fit the window.
     ///
     /// ```
     /// use contexture_engine_api::WindowState;
@@ -139,13 +152,16 @@ impl WindowState {
         Decision::Yes("it is due".to_owned())
     }
 
-    /// Whether the prompt has reached this share of the size at which the next compaction, leaving `after` tokens, will
-    /// be made. That size is `trigger`, or the size at which the window requires a compaction if one does not pay yet.
-    /// From this share on, preparing the compaction is worthwhile.
+    /// Returns true if the prompt has reached the given share of the size at which the next
+    /// compaction will be made, assuming that it leaves `after` tokens. That size is `trigger`. If
+    /// a compaction does not pay yet at that size, it is the size at which the window requires one.
+    /// From this share on, it is worth preparing the compaction.
     pub fn is_near(&self, trigger: u64, after: u64, share: f64) -> bool {
         let prompt = self.best_prompt_tokens();
         let reached = |size: u64| prompt as f64 >= size as f64 * share;
         let mut due = self.clone();
+        // Neither a report of an older, smaller prompt nor the pause after the last compaction
+        // counts for a prompt that is still to come.
         due.prompt_tokens = prompt.max(trigger);
         due.reported_tokens = None;
         due.compactions = 0;
@@ -153,7 +169,7 @@ impl WindowState {
             && (due.may_compact(after).is_yes() || self.required_from().is_none_or(reached))
     }
 
-    /// Says how long a compaction waits that is not made now.
+    /// Returns a phrase for people that says how long a postponed compaction waits at most.
     pub fn until_required(&self) -> String {
         match self.required_from() {
             Some(from) => format!(
@@ -164,9 +180,10 @@ impl WindowState {
         }
     }
 
-    /// Whether a compaction that leaves a prompt of `after` tokens pays now. This is a guess: it assumes that the
-    /// conversation goes on for as many requests as it has had since the last compaction. Without
-    /// [`cache_prices`](Self::cache_prices) a compaction always pays, because a smaller prompt is then a cheaper one.
+    /// Decides whether a compaction that leaves a prompt of `after` tokens pays now. The answer is
+    /// a guess: it assumes that the conversation goes on for as many requests as it has had since
+    /// the last compaction. Without [`cache_prices`](Self::cache_prices) a compaction always pays
+    /// if it saves anything, because a smaller prompt is then a cheaper prompt.
     ///
     /// ```
     /// use contexture_engine_api::{CachePrices, WindowState};
@@ -186,9 +203,10 @@ impl WindowState {
         self.pays_within(after, self.requests_since_compaction.max(1), 0)
     }
 
-    /// Whether a compaction that leaves a prompt of `after` tokens is sure to pay. It is if its cost is covered by what
-    /// earlier compactions have saved, or by the requests that follow in 49 cases of 50. So a conversation whose window
-    /// requires no compaction costs no more than it would without an engine. A compaction also pays if the cache holds
+    /// Decides whether a compaction that leaves a prompt of `after` tokens certainly pays. It does
+    /// if its cost is covered by what earlier compactions have saved, or by the requests that
+    /// follow in 49 of 50 cases. As long as the window requires no compaction, a conversation then
+    /// costs no more than it would without an engine. A compaction also pays if the cache holds
     /// nothing of this session, or if that is not known.
     ///
     /// ```
@@ -210,6 +228,7 @@ impl WindowState {
         if !is_known && after < self.best_prompt_tokens() {
             return Decision::Yes("the prompt cache is not known to hold the prompt".to_owned());
         }
+        // The expected number of requests rounds down, so a short conversation expects none.
         self.pays_within(after, self.requests / SURE, self.saved_by_compactions)
     }
 

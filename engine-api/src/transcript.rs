@@ -1,16 +1,22 @@
 //! Reading the conversation that the host keeps.
 //!
-//! The host owns the transcript: every message of a session, in the order of arrival, with the forms that messages had
-//! before and what was cut off. An engine that says [`About::reads_transcript`](crate::About::reads_transcript) needs no
-//! copy of its own. What it cannot derive from the messages (a summary that a model wrote, say) it stores as an
-//! *artifact*: a text under a name, which is committed together with the turn and deleted with the session.
+//! The host owns the transcript: every message of a session in the order of arrival, including
+//! earlier forms of messages and messages that were cut off. An engine that sets
+//! [`About::reads_transcript`](crate::About::reads_transcript) needs no copy of its own. It asks
+//! [`HostServices::transcript`](crate::HostServices::transcript) with a [`TranscriptRange`] and
+//! gets a [`TranscriptPage`].
+//!
+//! If an engine has data that it cannot derive from the messages, such as a summary that a model
+//! wrote, it stores that as an *artifact*: a named text that is committed together with the turn
+//! and deleted with the session.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{MessageId, OwnedMessage};
 
 open_struct! {
-    /// Which messages of a transcript to read.
+    /// The messages of a transcript to read. A range selects either the messages after a position
+    /// or the messages with certain ids.
     ///
     /// ```
     /// use contexture_engine_api::{MessageId, TranscriptRange};
@@ -22,23 +28,29 @@ open_struct! {
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct TranscriptRange {
-        /// The session; `None` for the engine's own. Another one is read only if
+        /// The session to read, or `None` for the engine's own. Another session is read only if
         /// [`may_read_session`](crate::HostServices::may_read_session) allows it.
         pub session: Option<String>,
-        /// Begin after this message.
+        /// Begin after this message, or at the start of the session if it is `None`.
         pub after: Option<MessageId>,
-        /// Only these messages; empty for all.
+        /// Only these messages, in the order of the list. If it is empty, all messages are read.
         pub ids: Vec<MessageId>,
-        /// Whether to read earlier forms of messages and messages that were cut off, too. They are not part of the
-        /// conversation any more.
+        /// Whether to include earlier forms of messages and messages that were cut off. Neither is
+        /// part of the conversation any more.
         pub outdated: bool,
-        /// At most so many messages. The host may return fewer, so that a page stays below some megabytes.
+        /// Whether to leave out the messages and return only which of them are
+        /// [outdated](TranscriptPage::outdated) and which are
+        /// [revisions](TranscriptPage::revisions). No text is read then, so a long session is cheap.
+        pub without_messages: bool,
+        /// The largest number of messages to return. The host may return fewer to keep a page below
+        /// a few megabytes.
         pub limit: usize,
     }
 }
 
 impl TranscriptRange {
-    /// The current messages after this one, in the order of arrival, at most 1,000.
+    /// Selects up to 1,000 messages after the given one, in the order of arrival. Messages that are
+    /// no longer part of the conversation are skipped.
     pub fn page(after: Option<MessageId>) -> Self {
         Self {
             after,
@@ -47,7 +59,7 @@ impl TranscriptRange {
         }
     }
 
-    /// These messages, whether they are still part of the conversation or not.
+    /// Selects the messages with these ids, even if they are no longer part of the conversation.
     pub fn of(ids: Vec<MessageId>) -> Self {
         Self {
             limit: ids.len(),
@@ -59,14 +71,25 @@ impl TranscriptRange {
 }
 
 open_struct! {
-    /// Messages of a transcript, in the order of arrival.
+    /// A page of messages from a transcript, in the order of arrival. If the range lists
+    /// [`ids`](TranscriptRange::ids), the messages are in the order of that list.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct TranscriptPage {
-        /// The messages. Their tokens are not counted. A message that is not stored (because the session ran under an
-        /// engine that needs no transcript at that time) or that is damaged is left out.
+        /// The messages, without token counts. A message is missing if it is damaged, or if it was
+        /// never stored because the session ran under an engine that needs no transcript.
         pub messages: Vec<OwnedMessage>,
-        /// Where the next page begins: after this message. `None` if this is the last page.
+        /// The messages of the page that are no longer part of the conversation. Empty unless
+        /// [`TranscriptRange::outdated`] asked for such messages.
+        pub outdated: Vec<MessageId>,
+        /// The messages of the page that are a new form of an earlier message, as pairs of the id
+        /// and the id of the earlier form.
+        pub revisions: Vec<(MessageId, MessageId)>,
+        /// When messages without a time of their own were first stored, as pairs of the id and
+        /// milliseconds since the Unix epoch.
+        pub arrived: Vec<(MessageId, i64)>,
+        /// The last message of this page if another page follows. Pass it as
+        /// [`after`](TranscriptRange::after) to read that page. `None` if this is the last page.
         pub next: Option<MessageId>,
     }
 }

@@ -1,71 +1,92 @@
-//! How full the window is, what the provider reported, and what an engine decides on it.
+//! The state of the window, and what an engine decides from it.
+//!
+//! A host describes how full the model's window is with a [`WindowState`] and asks the engine for a
+//! [`Decision`]. After the answer it passes on what the provider reported, as [`Usage`]. An engine
+//! that only compacts when the window is half full needs nothing but
+//! [`WindowState::best_prompt_tokens`] and [`WindowState::context_length`].
+//!
+//! The fields about requests, pauses and cache prices answer a second question: whether a
+//! compaction saves money now. The rules for that are methods of [`WindowState`] too, and are in
+//! the module `timing`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::CachePrices;
 
 open_struct! {
-    /// What a provider reported for one answer. All figures are tokens.
+    /// What a provider reported for one answer. All figures are tokens, and a figure that the
+    /// provider does not report is 0.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Usage {
-        /// The prompt, cached parts included.
+        /// The whole prompt, including the parts that came from the prompt cache.
         pub input_tokens: u64,
-        /// The answer, reasoning included.
+        /// The whole answer, including the reasoning that the user does not see.
         pub output_tokens: u64,
         /// The part of the prompt that was read from the prompt cache.
         pub cache_read_tokens: u64,
         /// The part of the prompt that was written to the prompt cache.
         pub cache_write_tokens: u64,
-        /// The part of the answer that was reasoning and is not in the next prompt.
+        /// The part of the answer that was reasoning. It is not part of the next prompt, unlike the
+        /// rest of the answer.
         pub reasoning_tokens: u64,
     }
 }
 
 open_struct! {
-    /// The model's window and what stands in it. All figures are tokens unless they say otherwise.
+    /// The size of the model's window and what is in it. All figures are tokens unless their
+    /// comment names another unit.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct WindowState {
-        /// The agent's model.
+        /// The name of the agent's model.
         pub model: String,
-        /// The model's whole window.
+        /// The size of the model's whole window, or 0 if it is not known.
         pub context_length: u64,
-        /// What is reserved for the answer.
+        /// The part of the window that is reserved for the answer.
         pub max_output_tokens: u64,
-        /// The prompt as counted now: system prompt, tools and messages.
+        /// The prompt as the host counts it now: system prompt, tools and messages. It is a rough
+        /// figure if `estimated` is set.
         pub prompt_tokens: u64,
-        /// The part of `prompt_tokens` that no compaction can touch: system prompt and tools.
+        /// The part of `prompt_tokens` that no compaction can remove: the system prompt and the
+        /// tools.
         pub fixed_tokens: u64,
-        /// Whether there is a system prompt; none where the host does not say.
+        /// Whether there is a system prompt, or `None` if the host does not say.
         pub has_system_prompt: Option<bool>,
-        /// Whether `prompt_tokens` is a rough estimate rather than a count.
+        /// Whether `prompt_tokens` is a rough estimate instead of a count.
         pub estimated: bool,
-        /// The prompt that the provider last reported, with what came since added; none since the last
-        /// compaction or change of model.
+        /// The prompt size that the provider last reported, plus whatever was added since. It is
+        /// `None` after a compaction or a change of model, until the next report.
         pub reported_tokens: Option<u64>,
-        /// How long ago the last request of this session was, in milliseconds; none for the first since it was opened.
+        /// The time since the last request of this session, in milliseconds. It is `None` for the
+        /// first request after the session was opened.
         pub idle_ms: Option<u64>,
-        /// The pauses before the last requests of this session, 32 at most, in milliseconds; `idle_ms` is the last of them.
+        /// The pauses before the last requests of this session, in milliseconds and at most 32. The
+        /// last of them is `idle_ms`.
         pub pauses_ms: Vec<u64>,
-        /// How long the provider's prompt cache keeps what it was sent, in milliseconds, as far as the host knows.
+        /// How long the provider's prompt cache keeps a prompt, in milliseconds, or `None` if the
+        /// host does not know.
         pub cache_ttl_ms: Option<u64>,
-        /// What the provider's prompt cache costs; none where that is not known.
+        /// The prices of the provider's prompt cache, or `None` if they are not known.
         pub cache_prices: Option<CachePrices>,
-        /// Whether compactions are timed by these prices, where [`pays`](Self::pays) says so, rather than by size.
+        /// Whether compactions are timed by these prices instead of by size. A compaction is then
+        /// made when [`pays`](Self::pays) says yes.
         pub timed_by_price: bool,
-        /// Whether a compaction that the window does not require waits until it is sure to cost nothing, that is, until
-        /// [`pays_surely`](Self::pays_surely) says so.
+        /// Whether a compaction that the window does not require waits until it certainly costs
+        /// nothing. It is then made when [`pays_surely`](Self::pays_surely) says yes.
         pub never_at_a_loss: bool,
-        /// The requests since the last compaction, or since the session was opened, this one among them; a number.
+        /// The number of requests since the last compaction, or since the session was opened if
+        /// there was none. It includes this request.
         pub requests_since_compaction: u64,
-        /// The number of requests that went to the model since the session was opened, including this one.
+        /// The number of requests sent to the model since the session was opened, including this
+        /// one.
         pub requests: u64,
         /// The number of compactions since the session was opened.
         pub compactions: u64,
-        /// What these compactions have saved minus what they have cost, in tokens of plain input at `cache_prices`.
+        /// What these compactions saved minus what they cost, in tokens of plain input at
+        /// `cache_prices`. It is negative when they have not paid off yet.
         pub saved_by_compactions: i64,
-        /// Messages in the window, the system prompt not among them.
+        /// The number of messages in the window, without the system prompt.
         pub messages: usize,
         /// Whether the window holds messages that no compaction has seen yet.
         pub new_since_compaction: bool,
@@ -73,41 +94,48 @@ open_struct! {
 }
 
 impl WindowState {
-    /// The best figure for the prompt: the reported one where there is one, else the count.
+    /// Returns the best known size of the prompt, in tokens: what the provider reported if it is
+    /// known, and the host's count otherwise.
     pub fn best_prompt_tokens(&self) -> u64 {
+        // The provider counts with the real tokenizer and framing, which the host can only
+        // approximate.
         self.reported_tokens.unwrap_or(self.prompt_tokens)
     }
 
-    /// Whether the provider's prompt cache still holds the last request; none where that is not known.
+    /// Returns true if the provider's prompt cache still holds the last request, and `None` if that
+    /// is not known.
     pub fn cache_is_warm(&self) -> Option<bool> {
         Some(self.idle_ms? < self.cache_ttl_ms?)
     }
 
-    /// The window less what is reserved for the answer.
+    /// Returns the window without the part that is reserved for the answer. The result is 0 if the
+    /// reserved part is larger than the window.
     pub fn usable_tokens(&self) -> u64 {
         self.context_length.saturating_sub(self.max_output_tokens)
     }
 }
 
 open_enum! {
-    /// Whether to do something now, and why.
+    /// Whether to do something now, with the reason. A reason is shown to people, so it should name
+    /// the figures that led to it.
     pub enum Decision {
-        /// Do it: the reason.
+        /// Do it. The text is the reason.
         Yes(String) = "yes",
-        /// Do not: the reason.
+        /// Do not do it. The text is the reason.
         No(String) = "no",
     }
-    /// One of a later version, by its name. It counts as a no.
+    /// A decision of a later version. It holds the decision's name and counts as a no.
     Unknown
 }
 
 impl Decision {
-    /// Whether it is a yes.
+    /// Returns true only for [`Yes`](Self::Yes). A decision that this version does not know is not
+    /// a yes.
     pub fn is_yes(&self) -> bool {
         matches!(self, Self::Yes(_))
     }
 
-    /// The reason, either way; of one that is not known, its name.
+    /// Returns the reason of a yes or a no. For a decision that is not known, this is its name.
     pub fn reason(&self) -> &str {
         match self {
             Self::Yes(reason) | Self::No(reason) | Self::Unknown(reason) => reason,

@@ -1,10 +1,15 @@
-//! Runs one context engine in a process of its own, for a host that called it with `context.isolation: process`.
+//! Runs one context engine in a process of its own. A host starts it if `context.isolation` is
+//! `process`.
 //!
-//! It is started by the host alone: `contexture-engine-host LIBRARY COPY MEMORY`, the plugin's library by the name that
-//! messages call it, the copy to load, and the most address space in bytes (0 for any). Standard output is a socket
-//! that the host connects to. The first connection is the control: it loads the library, carries what the engine asks
-//! of the host outside of calls, and ends the process when it closes. Each other connection makes the factory, asks it
-//! something, or is one session.
+//! Usage: `contexture-engine-host LIBRARY COPY MEMORY`. `LIBRARY` is the path of the plugin as
+//! messages show it, `COPY` is the file to load, and `MEMORY` is the limit of the address space in
+//! bytes, or 0 for no limit. Standard output is a socket that the host connects to.
+//!
+//! The first connection is the control connection. It loads the library, carries the calls of the
+//! host's services that the engine makes outside of any call to it, and ends the process when it
+//! closes. Every other connection makes the factory, sends a command to it, or serves one session.
+//!
+//! Read [`serving::run`] first. The module `services` is what an engine calls.
 
 #[cfg(unix)]
 mod services;
@@ -24,6 +29,8 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(not(unix))]
 fn main() -> std::process::ExitCode {
-    eprintln!("contexture-engine-host: engines have no processes of their own on this system");
+    eprintln!(
+        "contexture-engine-host: engines cannot run in processes of their own on this system"
+    );
     std::process::ExitCode::FAILURE
 }

@@ -1,5 +1,12 @@
-//! The host's services, as an engine calls them: in a call of the engine over the connection of its session, and from
-//! its own threads over the control connection.
+//! The host's services, as an engine calls them.
+//!
+//! An engine calls a service in one of two situations. During a call of the engine, the host waits
+//! on the connection of that session, so the service is called on the same connection. Outside of a
+//! call, from a thread of the engine's own, nobody waits there. The service is then called on the
+//! control connection, together with the number of the session.
+//!
+//! [`SessionServices`] decides between the two by comparing threads. [`Control`] and [`Answers`]
+//! share the control connection: one sends calls, the other receives answers.
 
 use std::io::Result;
 use std::os::unix::net::UnixStream;
@@ -10,15 +17,18 @@ use std::thread::ThreadId;
 use contexture_engine_api::protocol::{Call, Carrier, Frame, LentServices};
 use contexture_engine_api::{EngineError, MessageView, Services};
 
-type Answer = std::result::Result<String, EngineError>;
+/// The result of a call, as JSON text.
+pub(crate) type Answer = std::result::Result<String, EngineError>;
 
-/// The control connection, for one call at a time.
+/// The control connection. It carries one call of a service at a time, because calls on it have no
+/// numbers.
 pub(crate) struct Control {
     host: Mutex<UnixStream>,
     answers: Mutex<Receiver<Answer>>,
 }
 
-/// The answers on the control connection.
+/// The receiving side of the control connection. It passes each answer to the call that waits for
+/// it.
 pub(crate) struct Answers {
     host: UnixStream,
     to: Sender<Answer>,
@@ -36,7 +46,7 @@ impl Control {
     }
 
     fn call(&self, session: u64, call: Call) -> Answer {
-        // Held until the answer is there.
+        // Held until the answer has arrived, so that no other call can take it.
         let answers = lock(&self.answers);
         Frame::Beside(session, call).send(&mut *lock(&self.host))?;
         let ended = |_| EngineError::Gone("the host has ended".to_owned());
@@ -45,7 +55,7 @@ impl Control {
 }
 
 impl Answers {
-    /// Passes answers on until the host closes the connection.
+    /// Passes answers on until the host closes the connection or nobody waits for answers any more.
     pub(crate) fn pass_on(&mut self) {
         while let Ok(Frame::Answer(answer)) = Frame::receive(&mut self.host) {
             if self.to.send(answer).is_err() {
@@ -55,17 +65,19 @@ impl Answers {
     }
 }
 
-/// The services of one session.
+/// The services that one session's engine gets from the host. An engine may call them from any
+/// thread, and in any number of threads at once.
 pub(crate) struct SessionServices {
     number: u64,
-    /// The session's connection, on which only its thread may call.
+    /// The connection of the session. Only the thread that serves the session may use it for calls.
     host: Mutex<UnixStream>,
     thread: ThreadId,
     control: Arc<Control>,
 }
 
 impl SessionServices {
-    /// The services for the session that this thread serves.
+    /// Creates the services for the session that the current thread serves. Fails if the connection
+    /// cannot be duplicated.
     pub(crate) fn lend(
         number: u64,
         host: &UnixStream,
@@ -85,6 +97,8 @@ impl SessionServices {
 impl Carrier for SessionServices {
     fn call(&self, method: &str, argument: &str, messages: &[MessageView<'_>]) -> Answer {
         let call = Call::new(method, argument, messages);
+        // Another thread must not use the session's connection: its call would mix with the answer
+        // that the host waits for.
         if std::thread::current().id() != self.thread {
             return self.control.call(self.number, call);
         }

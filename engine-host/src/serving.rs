@@ -1,4 +1,14 @@
-//! The connections: what the host asks, and who answers.
+//! Answering the host.
+//!
+//! [`run`] accepts the control connection, loads the plugin and then serves further connections,
+//! each on a thread of its own. [`Shared::serve`] answers the calls of one connection: the
+//! factory's if no session is open on it, and the engine's if one is. When the host closes the
+//! control connection, [`run`] returns and the process ends, whatever an engine is doing at that
+//! moment.
+//!
+//! A window can be large, so the host does not send all of it with each call. [`Window`] keeps the
+//! messages of the last call and adds the new ones. The protocol itself is in
+//! `contexture_engine_api::protocol`.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -16,14 +26,13 @@ use contexture_engine_api::{
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::services::{Control, SessionServices};
+use crate::services::{Answer, Control, SessionServices};
 
-/// How long a host may take from starting this process to connecting, which is the next that it does.
+/// How long to wait for the host to connect. Connecting is the first thing that it does after it
+/// started this process.
 const CONNECTS: Duration = Duration::from_secs(20);
 
-type Answer = std::result::Result<String, EngineError>;
-
-/// What the connections share.
+/// The state that all connections of the process share.
 struct Shared {
     plugin: Plugin,
     factory: Mutex<Option<Arc<dyn EngineFactory>>>,
@@ -33,23 +42,25 @@ struct Shared {
 /// Serves a host until it closes the control connection.
 ///
 /// # Errors
-/// Arguments that a host does not give; a socket that cannot be used.
+/// Returns an error if the arguments are not those that a host gives, or if the socket cannot be
+/// used. If the plugin cannot be loaded, the host gets the reason as an answer instead.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let (Some(library), Some(copy), Some(memory)) =
         (arguments.next(), arguments.next(), arguments.next())
     else {
         return Err(Error::other(
-            "it is started by Contexture, where `context.isolation` is `process`",
+            "Contexture starts this program if `context.isolation` is `process`",
         ));
     };
     let listener = UnixListener::from(std::io::stdout().as_fd().try_clone_to_owned()?);
-    // What an engine prints is for people.
+    // The socket took the place of standard output. Whatever an engine prints is for people, so it
+    // goes to standard error.
     rustix::stdio::dup2_stdout(std::io::stderr())?;
     limit_memory(&memory)?;
 
     let mut host = first_connection(&listener)?;
     let Frame::Call(first) = receive(&mut host)? else {
-        return Err(Error::other("the host began with no call"));
+        return Err(Error::other("the first frame of the host is not a call"));
     };
     let (library, copy) = (PathBuf::from(library), PathBuf::from(copy));
     let loaded = read::<HostInfo>(&first.argument)
@@ -65,6 +76,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let (control, mut answers) = Control::over(host)?;
     let shared = Arc::new(Shared {
         plugin,
+        // The factory is made later, by a connection of its own.
         factory: Mutex::default(),
         control: Arc::new(control),
     });
@@ -74,12 +86,14 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
             std::thread::spawn(move || shared.serve(connection));
         }
     });
-    // Whatever an engine is at, it ends with its host.
+    // Wait here. When the host closes the connection, this returns and the process ends, even if an
+    // engine is still at work.
     answers.pass_on();
     Ok(())
 }
 
-/// The host's control connection. A host that was killed before it connected never does.
+/// Accepts the control connection of the host. Fails after [`CONNECTS`], because a host that was
+/// killed before it connected never will.
 fn first_connection(listener: &UnixListener) -> Result<UnixStream> {
     let until = Instant::now() + CONNECTS;
     listener.set_nonblocking(true)?;
@@ -87,6 +101,7 @@ fn first_connection(listener: &UnixListener) -> Result<UnixStream> {
         match listener.accept() {
             Ok((host, _)) => break host,
             Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
+                // `accept` has no timeout of its own, so this polls.
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => return Err(error),
@@ -97,10 +112,11 @@ fn first_connection(listener: &UnixListener) -> Result<UnixStream> {
     Ok(host)
 }
 
-/// Limits the address space, in bytes. What does not fit ends the process, and no other.
+/// Limits the address space, in bytes. An engine that needs more ends this process and not the
+/// host's.
 fn limit_memory(most: &OsString) -> Result<()> {
     let most: u64 = (most.to_str().and_then(|most| most.parse().ok()))
-        .ok_or_else(|| Error::other("the limit of memory is no number"))?;
+        .ok_or_else(|| Error::other("the memory limit is not a number"))?;
     if most > 0 {
         let limit = Rlimit {
             current: Some(most),
@@ -111,12 +127,14 @@ fn limit_memory(most: &OsString) -> Result<()> {
     Ok(())
 }
 
-/// The window that the last call about one was about.
+/// The messages of the window in the last call about one. A host sends only what is new, and the
+/// ids of the whole window.
 #[derive(Default)]
 struct Window(HashMap<MessageId, OwnedMessage>);
 
 impl Window {
-    /// The messages of these ids, some of which are new.
+    /// Adds the new messages and returns the window of these ids, in order. Messages that are not
+    /// in it are dropped.
     fn after(
         &mut self,
         new: Vec<OwnedMessage>,
@@ -142,7 +160,8 @@ fn send(to: &mut UnixStream, answer: Answer) -> Result<()> {
 }
 
 impl Shared {
-    /// Answers the calls of one connection until it is closed.
+    /// Answers the calls of one connection until it is closed. A session that was opened on it ends
+    /// with it.
     fn serve(&self, mut host: UnixStream) {
         let mut session: Option<Box<dyn ContextEngine>> = None;
         let mut window = Window::default();
@@ -155,7 +174,8 @@ impl Shared {
                     session = Some(engine);
                     "null".to_owned()
                 }),
-                // Also where no session came of it.
+                // Also accepted if no session was opened, so that a host need not know whether
+                // opening worked.
                 (_, "close") => {
                     session = None;
                     Ok("null".to_owned())
@@ -200,6 +220,8 @@ impl Shared {
     }
 
     fn end(&self) -> Answer {
+        // The factory is dropped here and not when the process ends, because nothing is dropped
+        // then.
         let mut factory = self.factory.lock().unwrap_or_else(PoisonError::into_inner);
         drop(factory.take());
         Ok("null".to_owned())

@@ -16,7 +16,7 @@ use contexture::config::Config;
 use contexture::formats::{self, Format, RenderPlan};
 use contexture::prompt_cache::Ttl;
 use contexture::providers::{LentModel, ModelClient, NoModel, Resolved};
-use contexture::replay::{Prices, Recording, Stage, play, without_engine};
+use contexture::replay::{Prices, Recording, TempHome, play, without_engine};
 use contexture::session::AgentWindow;
 use contexture_engine_api::{ModelAnswer, ModelRequest};
 use contexture_gateway::Gateway;
@@ -222,7 +222,7 @@ impl Way {
                 |text| text.into(),
             ),
         };
-        let stage = Stage::new(loaded, client).unwrap();
+        let stage = TempHome::new(loaded, client).unwrap();
         let played = play(&session.recording(self.window), &stage, None, &mut || {}).unwrap();
         Prices::sonnet(Ttl::FiveMinutes).cost(&played.prompts)
     }
@@ -347,7 +347,7 @@ async fn converse(session: &Session, options: HostOptions, due: &AtomicUsize) ->
         requests += 1;
     }
     handle.stop();
-    serving.await.unwrap().unwrap();
+    serving.await.unwrap();
     requests
 }
 
@@ -359,7 +359,7 @@ fn answer(message: &Value) -> Answer {
     };
     blocks.iter().fold(Answer::default(), |answer, block| {
         match block["type"].as_str() {
-            Some("tool_use") => answer.and(contexture_provider_simulator::Part::Call {
+            Some("tool_use") => answer.and(contexture_provider_simulator::AnswerPart::Call {
                 id: block["id"].as_str().map(str::to_owned),
                 name: block["name"].as_str().unwrap().to_owned(),
                 arguments: block["input"].clone(),

@@ -1,11 +1,16 @@
 //! Decides which requests are served at all, before anything else looks at them.
 //!
-//! A browser lets every web page send requests to this machine. There are two ways, and [`Access::admit`] closes both. A
-//! page may give a name of its own that leads here, and then reads the answers: such a request has a `Host` that is not
-//! the gateway's. Or it asks the gateway's real address, and cannot read the answer, but the request has its effect: such
-//! a request has an `Origin` or a `Sec-Fetch-Site` that says so. Programs that are not browsers send neither header.
+//! A browser lets every web page send requests to this machine, in two ways. [`Access::admit`]
+//! prevents both:
 //!
-//! What a caller may do beyond that is decided by its token, see [`Tokens`](crate::tokens::Tokens).
+//! - A page may use a host name of its own that resolves to this machine, and could then read the
+//!   answers (DNS rebinding). Such a request has a `Host` header that is not the gateway's.
+//! - A page may send requests to the gateway's real address. It cannot read the answer, but the
+//!   request has its effect. Such a request has an `Origin` or `Sec-Fetch-Site` header that says
+//!   so.
+//!
+//! Programs other than browsers send neither of these two headers. What a caller may do beyond that
+//! depends on its token, see [`Tokens`](crate::tokens::Tokens).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,15 +18,17 @@ use contexture::config;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{Uri, uri::Authority};
 
-/// The schemes whose origins are parts of programs on this machine, such as VS Code's webviews. No web page has one.
-const APPS: [&str; 4] = ["app", "tauri", "vscode-file", "vscode-webview"];
+/// The schemes whose origins belong to programs on this machine, such as VS Code's webviews. No web
+/// page has one of them.
+const APP_SCHEMES: [&str; 4] = ["app", "tauri", "vscode-file", "vscode-webview"];
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Why a request is refused: a keyword for the metrics, and an explanation.
-pub(crate) type Refusal = (&'static str, String);
+/// Why a request is refused: a keyword for the metrics, and an explanation for the client.
+pub(crate) type AccessRefusal = (&'static str, String);
 
-/// The names and origins that requests may come with.
+/// The additional host names and origins that requests may have, from `gateway.hosts` and
+/// `gateway.origins`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Access {
     hosts: Vec<String>,
@@ -29,10 +36,10 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Those of a configuration.
+    /// Reads the host names and origins of a configuration.
     ///
     /// # Errors
-    /// The key and the entry that is neither a host name nor an origin.
+    /// The key and the entry, if an entry is neither a host name nor an origin.
     pub(crate) fn of(gateway: &config::Gateway) -> Result<Self, (&'static str, String)> {
         let is_wrong = |host: &&String| host_name(host).is_none();
         if let Some(host) = gateway.hosts.iter().find(is_wrong) {
@@ -51,33 +58,41 @@ impl Access {
         })
     }
 
-    /// Whether a request is served by a gateway that listens on `address`. Returns the origin that may read the answer,
-    /// if it is not the gateway's own.
+    /// Decides whether a gateway that listens on `address` serves a request. Returns the origin
+    /// that may read the answer, or None if the request does not come from a page of another
+    /// origin.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason of the refusal.
     pub(crate) fn admit(
         &self,
         address: SocketAddr,
         uri: &Uri,
         headers: &HeaderMap,
-    ) -> Result<Option<HeaderValue>, Refusal> {
+    ) -> Result<Option<HeaderValue>, AccessRefusal> {
         let host = self.host(address, uri, headers)?;
         self.origin(host, headers)
     }
 
-    /// The host that a request names, once in `Host` and perhaps again in its target.
+    /// The host that a request names in its `Host` header or its target. If both name one, both are
+    /// checked. If other machines can reach the gateway and no names are configured, every host is
+    /// allowed.
+    ///
+    /// # Errors
+    /// The host is not the gateway's, or there is not exactly one `Host` header.
     fn host<'r>(
         &self,
         address: SocketAddr,
         uri: &'r Uri,
         headers: &'r HeaderMap,
-    ) -> Result<&'r str, Refusal> {
+    ) -> Result<&'r str, AccessRefusal> {
         let mut named = headers.get_all(HOST).iter();
         let named = match (named.next(), named.next()) {
             (Some(host), None) => host.to_str().unwrap_or_default().trim(),
             _ => "",
         };
+        // A gateway for other machines cannot know the names by which they reach it, unless they
+        // are configured.
         let is_checked = is_loopback(address) || !self.hosts.is_empty();
         let target = uri.authority().map(Authority::as_str);
         let all = [Some(named), target];
@@ -89,17 +104,22 @@ impl Access {
             None => Ok(target.unwrap_or(named)),
             Some(wrong) => {
                 let what = match wrong {
-                    "" => "the request has not exactly one Host header".to_owned(),
-                    wrong => format!("the host {} is not this gateway's", shortened(wrong)),
+                    "" => "the request does not have exactly one Host header".to_owned(),
+                    wrong => format!(
+                        "the host {} does not belong to this gateway",
+                        shortened(wrong)
+                    ),
                 };
                 let message = format!(
-                    "{what}: ask http://{address}, or add the name that clients use to `gateway.hosts`"
+                    "{what}: use {address}, or add the name that clients use to `gateway.hosts`"
                 );
                 Err(("host", message))
             }
         }
     }
 
+    /// Whether a host is this gateway: `localhost`, an address of this machine, or a configured
+    /// name. The port does not matter.
     fn is_own(&self, host: &str, address: SocketAddr) -> bool {
         let Some(name) = host_name(host) else {
             return false;
@@ -108,17 +128,27 @@ impl Access {
             |own: &String| own.eq_ignore_ascii_case(host) || own.eq_ignore_ascii_case(name);
         let ip = name.trim_start_matches('[').trim_end_matches(']');
         let is_here = match ip.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            // A literal address is nobody's name for another one. Its port may be that of a tunnel that ends here.
+            // A literal address cannot be rebound by DNS. Its port may belong to a tunnel that ends
+            // here.
             Ok(ip) => ip.is_loopback() || ip == address.ip() || address.ip().is_unspecified(),
             Err(_) => name.eq_ignore_ascii_case("localhost"),
         };
         is_here || self.hosts.iter().any(is_named)
     }
 
-    fn origin(&self, host: &str, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
+    /// Checks the `Origin` and `Sec-Fetch-Site` headers. Returns the origin if it is another one
+    /// that may use the gateway.
+    ///
+    /// # Errors
+    /// The request is from a page of another site.
+    fn origin(
+        &self,
+        host: &str,
+        headers: &HeaderMap,
+    ) -> Result<Option<HeaderValue>, AccessRefusal> {
         let refused = |what: String| {
             let message = format!(
-                "{what}, and other sites' pages may not use this gateway: add the origin of a page that may to \
+                "{what}, and pages of other sites may not use this gateway: to allow a page, add its origin to \
                  `gateway.origins`"
             );
             Err(("origin", message))
@@ -133,30 +163,33 @@ impl Access {
             let own = origin.strip_prefix("http://");
             let own = own.or_else(|| origin.strip_prefix("https://"));
             if !is_one || !own.is_some_and(|own| own.eq_ignore_ascii_case(host)) {
-                return refused(format!("the request is from {}", shortened(origin)));
+                return refused(format!("the request comes from {}", shortened(origin)));
             }
         }
-        // Images, scripts and links have no origin.
+        // Requests for images, scripts and links have no origin, but browsers still mark their
+        // site.
         let mut sites = headers.get_all(FETCH_SITE).iter();
         match sites.find(|site| !matches!(site.as_bytes(), b"same-origin" | b"none")) {
-            Some(_) => refused("the request is from another site's page".to_owned()),
+            Some(_) => refused("the request comes from a page of another site".to_owned()),
             None => Ok(None),
         }
     }
 
+    /// Whether an origin belongs to a local program or is configured.
     fn is_allowed(&self, origin: &str) -> bool {
         let scheme = origin.split_once("://").map(|(scheme, _)| scheme);
-        scheme.is_some_and(|scheme| APPS.contains(&scheme))
+        scheme.is_some_and(|scheme| APP_SCHEMES.contains(&scheme))
             || (self.origins.iter()).any(|own| own.eq_ignore_ascii_case(origin))
     }
 }
 
-/// Whether only this machine reaches an address.
+/// Whether only this machine can reach an address. IPv4 addresses in IPv6 notation count as well.
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// The name or address in a `Host` header, without the port. An IPv6 address is in brackets. None if it has another form.
+/// The name or address in a `Host` header, without the port. An IPv6 address keeps its brackets.
+/// None if the header has another form, so that nothing ambiguous is compared.
 fn host_name(text: &str) -> Option<&str> {
     let end = text.rfind(']').map_or(0, |at| at + 1);
     let (name, port) = match text.get(end..)?.rfind(':') {
@@ -177,7 +210,7 @@ fn host_name(text: &str) -> Option<&str> {
     (is_name && !name.is_empty() && port.is_none_or(is_port)).then_some(name)
 }
 
-/// What a stranger wrote, for a message.
+/// Quotes a stranger's text for a message, with at most 80 characters.
 fn shortened(text: &str) -> String {
     const MOST: usize = 80;
     match text.char_indices().nth(MOST) {
@@ -204,7 +237,7 @@ mod tests {
         admitted.map(|_| ()).map_err(|(reason, _)| reason)
     }
 
-    /// Names, ports and what stands around them, of which most are not the gateway's.
+    /// Hosts with names, ports and text around them. Most of them are not the gateway's.
     fn hosts() -> impl Strategy<Value = String> {
         let name = prop_oneof![
             Just("localhost".to_owned()),
@@ -230,7 +263,7 @@ mod tests {
         )
     }
 
-    /// What a browser that follows this host reaches is this machine, or it is a configured name.
+    /// Whether a browser that follows this host reaches this machine or a configured name.
     fn is_own(host: &str) -> bool {
         let host = host.to_lowercase();
         let Ok(url) = reqwest::Url::parse(&format!("http://{host}/")) else {
@@ -250,7 +283,7 @@ mod tests {
             let access = Access { hosts: vec!["gw.test".to_owned()], origins: Vec::new() };
             let is_served = admitted(&access, &[("host", &host)]).is_ok();
             prop_assert!(!is_served || is_own(&host), "{host}");
-            // What is spelled as a browser spells it is served.
+            // A host that is spelled as a browser spells it has to be served.
             let spelled = reqwest::Url::parse(&format!("http://{host}/"));
             if is_own(&host) && spelled.is_ok_and(|url| url.as_str() == format!("http://{}/", host.to_lowercase())) {
                 prop_assert!(is_served, "{host}");
@@ -268,7 +301,7 @@ mod tests {
             let served = admitted(&access, &[("host", "localhost:8787"), ("origin", &origin)]);
             let origin = origin.to_lowercase();
             let is_own = ["http://localhost:8787", "https://localhost:8787", "https://gw.test"].contains(&&*origin);
-            let expected = if is_own || APPS.contains(&&*scheme) { Ok(()) } else { Err("origin") };
+            let expected = if is_own || APP_SCHEMES.contains(&&*scheme) { Ok(()) } else { Err("origin") };
             prop_assert_eq!(served, expected, "{}", origin);
         }
     }

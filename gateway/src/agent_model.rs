@@ -1,8 +1,9 @@
-//! The agent's own model, asked with what the client was let in with: who writes summaries where
-//! `auxiliary.compression.provider` is `main`.
+//! Lets the engine ask the agent's own model for summaries, with the client's credentials. This is
+//! used if `auxiliary.compression.provider` is `main`.
 //!
-//! Somebody else pays for these questions, so that nobody is asked who was not named. The credentials live as long as the
-//! exchange that brought them, and the questions that it began.
+//! The client pays for these requests, so nothing is sent unless the configuration names this
+//! provider. The credentials are kept only as long as the exchange that brought them, and the
+//! requests that it began. Writing the summaries is up to the host.
 
 use std::sync::Arc;
 
@@ -15,8 +16,10 @@ use http::HeaderMap;
 
 use crate::api::Api;
 
-/// What asks the model of a request that goes to `url` with these headers; none where that is not configured, or the
-/// endpoint is not one that questions can be put to.
+/// Creates a client for the model of a request that is sent to `url` with these headers. Returns
+/// None if summaries by the agent's model are not configured, if the endpoint is Responses, for
+/// which this is not supported, or if the configuration cannot be resolved. The last case is
+/// logged.
 pub(crate) fn of(
     config: &Config,
     api: Api,
@@ -44,7 +47,7 @@ pub(crate) fn of(
     match resolve_configured(config, Some(&agent), false, &|_| None) {
         Ok(resolved) => Some(Arc::new(configured_client(config, resolved))),
         Err(error) => {
-            tracing::warn!("the agent's model cannot be asked for summaries: {error}");
+            tracing::warn!("cannot ask the agent's model for summaries: {error}");
             None
         }
     }

@@ -1,4 +1,17 @@
-//! The answer to a request: its rounds, where the engine's tools are called, and its end.
+//! The answer to a turn: executes the engine's tool calls between rounds and feeds the finished
+//! answer back to the session.
+//!
+//! One answer may take several requests to the provider, called rounds. [`Rounds`] follows them.
+//! [`Rounds::next_round`] executes the calls of a round and prepares the next request.
+//! [`Rounds::finish`] is called after the last round and hands the answer over to the session.
+//!
+//! An answer that the client received unchanged is not ingested at once. It is left in the
+//! session's [`AnswerSlot`], because the client sends it back with its next request anyway. If the
+//! client received something else than the model wrote, the difference is stored with the session
+//! by [`hidden`](crate::hidden).
+//!
+//! [`run_turn_in`] runs the turn of a request. Reading the provider's bytes is up to
+//! [`stream`](crate::stream), and sending them is up to [`exchange`](crate::exchange).
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -8,181 +21,233 @@ use contexture::formats::{self, Format};
 use contexture::session::SessionError;
 use contexture::{Compact, ToolCall, Usage};
 use tokio::sync::OwnedMutexGuard;
+use tracing::Instrument;
 
 use crate::Shared;
-use crate::account::{self, Over};
+use crate::account::{self, TurnStats};
 use crate::api::Api;
-use crate::conversation::{Asked, Turned, as_text};
+use crate::conversation::{TurnRequest, TurnResult, as_text};
 use crate::failure::Failure;
-use crate::hidden::{self, Hidden};
-use crate::sessions::{self, Held, Place};
+use crate::hidden::{self, HiddenRound};
+use crate::sessions::{self, SessionCell, SessionGuard};
 use crate::settings::Settings;
-use crate::stream::{Call, Round, Tools, result_blocks, results};
+use crate::stream::{Call, Round, ToolNames, result_blocks, results};
+use crate::trace::ModelCall;
 
-/// A session in memory, with the answers that came to their end and are not taken in yet.
-pub(crate) type Slot = sessions::Slot<Ended>;
+/// A session in memory, with finished answers that the session has not ingested yet.
+pub(crate) type AnswerSlot = sessions::SessionSlot<FinishedAnswer>;
 
-/// How long an answer is left for the next request, before it is taken in by itself.
-const SOON: Duration = Duration::from_millis(1);
+/// How long an answer waits for the next request of its session before it is ingested on its own.
+const INGEST_DELAY: Duration = Duration::from_millis(1);
 
-/// The rounds of one answer.
+/// All rounds of one answer. It begins with the turn of the client's request, and its end is
+/// recorded for the status page.
 #[derive(Debug)]
 pub(crate) struct Rounds {
-    asked: Arc<Asked>,
-    turned: Turned,
-    /// Wire messages that stand in place of what the client has.
+    request: Arc<TurnRequest>,
+    result: TurnResult,
+    /// Wire messages of hidden rounds, which the client never receives. They are stored with the
+    /// session at the end of the answer.
     real: Vec<String>,
-    /// Results that join those of the client's tools.
+    /// Results of the engine's calls that have to be sent together with the client's own results.
     results: Vec<String>,
     pub(crate) hidden: u32,
-    /// Of all rounds, and of the last one.
+    /// The usage of all rounds together, and of the last round.
     usage: Usage,
     last_usage: Usage,
-    /// How long the request was held up.
-    held: Duration,
+    /// How long the gateway held the request before it was sent.
+    hold_time: Duration,
+    /// The model call under way.
+    call: Option<ModelCall>,
 }
 
 impl Rounds {
-    pub(crate) fn new(asked: Arc<Asked>, turned: Turned, held: Duration) -> Self {
+    /// The answer that this model call begins.
+    pub(crate) fn new(
+        request: Arc<TurnRequest>,
+        result: TurnResult,
+        hold_time: Duration,
+        call: ModelCall,
+    ) -> Self {
         Self {
-            asked,
-            turned,
+            request,
+            result,
             real: Vec::new(),
             results: Vec::new(),
             hidden: 0,
             usage: Usage::default(),
             last_usage: Usage::default(),
-            held,
+            hold_time,
+            call: Some(call),
         }
     }
 
-    /// Notes what the turn was, for the page. A failure is logged.
+    /// Records the turn for the status page. Turns without reported usage and without a compaction
+    /// are left out. Errors are logged.
     fn note(&self, shared: &Shared) {
-        let report = self.turned.report.as_deref();
+        let report = self.result.report.as_deref();
         if self.usage == Usage::default() && report.is_none() {
             return;
         }
-        let (asked, session) = (&self.asked, &self.turned.session);
-        let has_markers = memchr::memmem::find(&asked.body, b"\"cache_control\"").is_some();
-        let over = Over {
-            api: asked.api,
-            model: &asked.opening.agent.model,
-            window: asked.opening.agent.context_length,
-            held_ms: self.held.as_secs_f64() * 1e3,
+        let (request, session) = (&self.request, &self.result.session);
+        let has_markers = memchr::memmem::find(&request.body, b"\"cache_control\"").is_some();
+        let stats = TurnStats {
+            api: request.api,
+            model: &request.spec.agent.model,
+            window: request.spec.agent.context_length,
+            held_ms: self.hold_time.as_secs_f64() * 1e3,
             last: self.last_usage,
             all: self.usage,
             hidden_rounds: self.hidden,
-            asked_bytes: asked.body.len(),
-            sent_bytes: self.turned.body.len(),
+            request_bytes: request.body.len(),
+            sent_bytes: self.result.body.len(),
             has_markers,
             compaction: report.map(|(report, _)| report),
         };
-        // One at a time.
+        // The lock also serializes `account::note`, which reads the sums and writes them back.
         let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
-        match account::note(shared, session, &over) {
+        match account::note(shared, session, &stats) {
             Ok(turn) => {
                 if let Some((_, diff)) = report {
                     diffs.push(session, turn, diff.clone());
                 }
             }
-            Err(error) => tracing::warn!(session, "the page lacks a turn: {error}"),
+            Err(error) => {
+                tracing::warn!(session, "cannot record a turn for the status page: {error}")
+            }
         }
     }
 
-    /// The client's request, and the turn to send for the next round.
-    pub(crate) fn to_send(&self) -> (Arc<Asked>, Turned) {
-        (Arc::clone(&self.asked), self.turned.clone())
+    /// The client's request and the turn whose body the next round sends.
+    pub(crate) fn to_send(&self) -> (Arc<TurnRequest>, TurnResult) {
+        (Arc::clone(&self.request), self.result.clone())
     }
 
-    /// Records what was sent for the round.
-    pub(crate) fn sent(&mut self, turned: Turned) {
-        self.turned = Turned {
-            report: turned.report.or(self.turned.report.take()),
-            ..turned
+    /// Replaces the turn with the one that this model call really sent, which is a smaller one if
+    /// the provider refused the first.
+    pub(crate) fn sent(&mut self, result: TurnResult, call: ModelCall) {
+        self.call = Some(call);
+        self.set_result(result);
+    }
+
+    /// Replaces the turn. A report of an earlier compaction is kept.
+    fn set_result(&mut self, result: TurnResult) {
+        self.result = TurnResult {
+            report: result.report.or(self.result.report.take()),
+            ..result
         };
     }
 
-    pub(crate) fn tools(&self) -> Tools {
-        Arc::clone(&self.turned.tools)
+    pub(crate) fn tools(&self) -> ToolNames {
+        Arc::clone(&self.result.tools)
     }
 
-    /// Whether the model still calls a tool although it was told that this was the last round.
+    /// Whether the limit of hidden rounds is reached. The model was told that the last one was the
+    /// last, so another call is not answered.
     pub(crate) fn is_exhausted(&self, settings: &Settings) -> bool {
         self.hidden >= settings.max_rounds
     }
 
-    /// As [`next`](Self::next), where waiting does not block.
+    /// Executes the engine's calls of a round on a worker thread, and prepares the request for the
+    /// next round.
     ///
     /// # Errors
-    /// As there.
-    pub(crate) async fn next_in(
+    /// As [`next`](Self::next).
+    pub(crate) async fn next_round(
         mut self,
         shared: &Arc<Shared>,
         settings: &Settings,
-        slot: &Slot,
+        slot: &AnswerSlot,
         round: Round,
     ) -> Result<Self, Failure> {
         let (own, most) = (Arc::clone(shared), settings.max_rounds);
-        let work = slot.with_place(&shared.work, move |place| {
-            self.next(&own, place, round, most)?;
+        self.end_call(shared, &round);
+        let work = slot.with_cell(&shared.work, move |cell| {
+            self.next(&own, cell, round, most)?;
             Ok(self)
         });
-        work.await
+        work.instrument(tracing::info_span!("hidden round")).await
     }
 
-    /// As [`end`](Self::end), where waiting does not block. A failure costs the client nothing, and is logged. Answers
-    /// the usage of all rounds, once nothing is left that only the gateway knows: what the client is given whole, it
-    /// brings back with its next request, which finds it left for it.
-    pub(crate) async fn end_in(
+    /// Ends the answer after its last round. Returns the usage of all rounds.
+    ///
+    /// `visible` holds the messages that the client received, or None if it received exactly what
+    /// the model wrote. In the first case this waits until the difference is stored, because only
+    /// the gateway knows it. In the second case the answer is left for the next request. Waits at
+    /// most `gateway.max_hold_ms` each time. Errors are logged and do not affect the client.
+    pub(crate) async fn finish(
         mut self,
         shared: &Arc<Shared>,
         settings: &Settings,
-        slot: &Slot,
+        slot: &AnswerSlot,
         round: Round,
         visible: Option<Vec<String>>,
     ) -> Usage {
-        self.count(shared, &round);
+        self.end_call(shared, &round);
         let usage = self.usage;
-        let session = self.turned.session.clone();
+        let session = self.result.session.clone();
         let is_whole = visible.is_none();
-        // The next request may come as soon as the client has the end, and be for another gateway.
-        let (own, asked) = (Arc::clone(shared), Arc::clone(&self.asked));
+        // The client may send its next request as soon as it has the end of this answer, and may
+        // send it to another gateway. The proof has to be in the record by then.
+        let (own, request) = (Arc::clone(shared), Arc::clone(&self.request));
         let answer = visible.clone().unwrap_or_else(|| round.items.clone());
-        let noting = shared.work.done(move || asked.note_answer(&own, &answer));
+        let noting = shared.work.run(move || request.note_answer(&own, &answer));
         if tokio::time::timeout(settings.max_hold, noting)
             .await
             .is_err()
         {
-            tracing::warn!(session, "an answer was not noted yet");
+            tracing::warn!(
+                session,
+                "recording an answer takes longer than `gateway.max_hold_ms`"
+            );
         }
-        slot.leave(Ended {
+        slot.defer(FinishedAnswer {
             rounds: self,
             round,
             visible,
         });
         let (shared, slot) = (Arc::clone(shared), slot.clone());
         if is_whole {
+            // The request is over, so its span must not last until this is done.
             tokio::spawn(async move {
-                // A request that comes at once takes it in with its own turn.
-                tokio::time::sleep(SOON).await;
-                if slot.has_left() {
-                    take_in_left(&shared, slot).await;
+                // If the next request comes immediately, it ingests the answer in its own turn,
+                // which saves a write.
+                tokio::time::sleep(INGEST_DELAY).await;
+                if slot.has_deferred() {
+                    ingest_deferred(&shared, slot).await;
                 }
             });
         } else {
-            let taken_in = tokio::spawn(async move { take_in_left(&shared, slot).await });
-            if tokio::time::timeout(settings.max_hold, taken_in)
+            let ingesting = async move { ingest_deferred(&shared, slot).await };
+            let ingested = tokio::spawn(ingesting.in_current_span());
+            if tokio::time::timeout(settings.max_hold, ingested)
                 .await
                 .is_err()
             {
-                tracing::warn!(session, "an answer was not taken in yet");
+                tracing::warn!(
+                    session,
+                    "storing an answer takes longer than `gateway.max_hold_ms`"
+                );
             }
         }
         usage
     }
 
-    fn count(&mut self, shared: &Shared, round: &Round) {
+    /// Ends the model call. Adds the usage of its round to its span, to the metrics and to the sums
+    /// of this answer, if the provider reported it.
+    fn end_call(&mut self, shared: &Shared, round: &Round) {
+        let (metrics, request) = (&shared.metrics, &self.request);
+        let model = &request.spec.agent.model;
+        let labels = metrics.call_labels(model, &self.result.engine, request.sender);
+        let call = self.call.take();
+        if let Some(call) = &call {
+            metrics.observe("model_call_seconds", &labels, call.began.elapsed());
+        }
         let Some(usage) = round.usage else { return };
+        if let Some(call) = call {
+            call.answered(&usage);
+        }
+        // Each token counts as one kind, so that the kinds add up to the prompt.
         let cached = usage.cache_read_tokens + usage.cache_write_tokens;
         let kinds = [
             ("input", usage.input_tokens.saturating_sub(cached)),
@@ -191,9 +256,8 @@ impl Rounds {
             ("cache_write", usage.cache_write_tokens),
         ];
         for (kind, tokens) in kinds {
-            shared
-                .metrics
-                .add("tokens_total", &format!("kind=\"{kind}\""), tokens as f64);
+            let labels = format!("kind=\"{kind}\",{labels}");
+            metrics.add("tokens_total", &labels, tokens as f64);
         }
         self.last_usage = usage;
         self.usage.input_tokens += usage.input_tokens;
@@ -202,145 +266,171 @@ impl Rounds {
         self.usage.cache_write_tokens += usage.cache_write_tokens;
     }
 
-    /// Answers the engine's calls of a round and continues the conversation. Returns what the next round sends.
+    /// Executes the engine's calls of a round and runs the longer conversation through the host.
+    /// Afterwards [`to_send`](Self::to_send) returns the body for the next round.
+    ///
+    /// After the last allowed round, the results tell the model to answer now.
     ///
     /// # Errors
-    /// The answer cannot go on.
+    /// Another request or another gateway continued the session in the meantime, with the reason
+    /// `overtaken`, or the engine failed.
     fn next(
         &mut self,
         shared: &Shared,
-        place: &mut Place,
+        cell: &mut SessionCell,
         round: Round,
         most: u32,
     ) -> Result<(), Failure> {
-        self.count(shared, &round);
         self.hidden += 1;
         shared.metrics.add("hidden_rounds_total", "", 1.0);
-        if place.turns != self.turned.turn {
+        if cell.turns != self.result.turn {
             return Err(Failure::new(
                 "overtaken",
-                "another request of the session came in between",
+                "another request continued the session in the meantime",
             ));
         }
-        let Some(mut held) = place.hold_again()? else {
+        let Some(mut guard) = cell.reacquire()? else {
             return Err(Failure::new(
                 "overtaken",
-                "another gateway went on with the session",
+                "another gateway continued the session in the meantime",
             ));
         };
         let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
-        held.session.answer(&items, round.usage.as_ref())?;
-        let mut answers = call_all(shared, &mut held, round.calls);
+        guard.session.answer(&items, round.usage.as_ref())?;
+        let mut answers = execute_calls(shared, &mut guard, round.calls);
         if self.hidden >= most
             && let Some((_, Ok(text) | Err(text))) = answers.last_mut()
         {
             text.push_str(&last_round(most));
         }
         let added: Vec<String> = (round.items.into_iter())
-            .chain(results(self.asked.api, &answers))
+            .chain(results(self.request.api, &answers))
             .collect();
-        let restored = append(self.asked.api.format(), &self.turned.restored, &added)?;
+        let restored = append(self.request.api.format(), &self.result.restored, &added)?;
         self.real.extend(added);
-        let turned = self.asked.run(shared, held, restored, Compact::Auto)?;
-        let turn = self.turned.turn;
-        self.sent(Turned { turn, ..turned });
+        let result = self.request.run(shared, guard, restored, Compact::Auto)?;
+        let turn = self.result.turn;
+        self.set_result(TurnResult { turn, ..result });
         Ok(())
     }
 
-    /// Feeds the last round of the answer back; `visible` is what the client has of all of them, where that is not
-    /// what came. Where the session has gone on meanwhile, or the next request `is_here`, that brings the answer.
+    /// Feeds the last round of the answer to the session, and stores what the client received
+    /// instead, if that differs.
+    ///
+    /// Does nothing if the session has moved on, because the next request brings the answer. If the
+    /// next request `is_here` already and the client received everything unchanged, only the usage
+    /// is recorded.
     ///
     /// # Errors
-    /// The answer could not be taken in.
+    /// The session cannot be held, or the engine or the record failed.
     fn end(
         &mut self,
         shared: &Shared,
-        place: &mut Place,
+        cell: &mut SessionCell,
         (round, visible): (Round, Option<Vec<String>>),
         is_here: bool,
     ) -> Result<(), Failure> {
-        if place.turns != self.turned.turn {
+        // A later request has changed the session, and the results no longer fit its history.
+        if cell.turns != self.result.turn {
             return Ok(());
         }
-        let Some(mut held) = place.hold_again()? else {
+        let Some(mut guard) = cell.reacquire()? else {
             return Ok(());
         };
-        held.stays = true;
+        guard.keeps_session = true;
         if visible.is_none() && is_here {
             if let Some(usage) = &round.usage {
-                held.session.update_usage(usage);
+                guard.session.update_usage(usage);
             }
             return Ok(());
         }
-        let answers = call_all(shared, &mut held, round.calls);
+        let answers = execute_calls(shared, &mut guard, round.calls);
         if !round.items.is_empty() {
             let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
-            held.session.answer(&items, round.usage.as_ref())?;
+            guard.session.answer(&items, round.usage.as_ref())?;
         }
-        self.results = match self.asked.api {
+        self.results = match self.request.api {
+            // Anthropic wants all results of a message in one user message, so single blocks are
+            // kept here.
             Api::Messages => result_blocks(&answers)
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
-            _ => results(self.asked.api, &answers),
+            _ => results(self.request.api, &answers),
         };
         self.real.extend(round.items);
         if let Some(visible) = visible {
-            let one = Hidden {
-                before: self.asked.last,
-                visible: shared.identities.of(self.asked.api.format(), &visible),
+            let one = HiddenRound {
+                before: self.request.last,
+                visible: shared
+                    .identities
+                    .hashes(self.request.api.format(), &visible),
                 real: std::mem::take(&mut self.real),
                 results: std::mem::take(&mut self.results),
             };
-            hidden::keep(shared.host.record(), &self.turned.session, held.hidden, one)
-                .map_err(|error| Failure::new("record", error))?;
+            hidden::store(
+                shared.host.record(),
+                &self.result.session,
+                guard.hidden,
+                one,
+            )
+            .map_err(|error| Failure::new("record", error))?;
         }
         Ok(())
     }
 }
 
-/// An answer that came to its end.
+/// A finished answer that waits in the slot until it is ingested, either by the session's next
+/// request or by a task of its own.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedAnswer {
     rounds: Rounds,
     round: Round,
     visible: Option<Vec<String>>,
 }
 
-/// Takes in the answers that were left in a slot, before the next request where that `is_here`, and answers what is to be
-/// noted of them.
-fn take_in_ended(shared: &Shared, slot: &Slot, place: &mut Place, is_here: bool) -> Vec<Rounds> {
-    let take_in = |ended: Ended| {
-        let mut rounds = ended.rounds;
-        let answer = (ended.round, ended.visible);
-        if let Err(failure) = rounds.end(shared, place, answer, is_here) {
-            let (session, reason) = (&rounds.turned.session, failure.reason);
+/// Ingests the answers that wait in a slot. `is_here` says that the session's next request
+/// follows in the same piece of work. Returns the answers, so that they can be recorded for the
+/// status page afterwards.
+fn ingest_finished(
+    shared: &Shared,
+    slot: &AnswerSlot,
+    cell: &mut SessionCell,
+    is_here: bool,
+) -> Vec<Rounds> {
+    let ingest = |finished: FinishedAnswer| {
+        let mut rounds = finished.rounds;
+        let answer = (finished.round, finished.visible);
+        if let Err(failure) = rounds.end(shared, cell, answer, is_here) {
+            let (session, reason) = (&rounds.result.session, failure.reason);
             tracing::warn!(
                 session,
                 reason,
-                "an answer was not taken in: {}",
+                "cannot store an answer: {}",
                 failure.detail
             );
         }
         rounds
     };
-    slot.take_left().into_iter().map(take_in).collect()
+    slot.take_deferred().into_iter().map(ingest).collect()
 }
 
-/// The same for nobody's turn, where waiting does not block.
-async fn take_in_left(shared: &Arc<Shared>, slot: Slot) {
-    let mut place = Arc::clone(&slot.place).lock_owned().await;
+/// Ingests the waiting answers without a request, and releases the session. Waits for the session
+/// and for a worker thread.
+async fn ingest_deferred(shared: &Arc<Shared>, slot: AnswerSlot) {
+    let mut cell = Arc::clone(&slot.cell).lock_owned().await;
     let own = Arc::clone(shared);
     let work = move || {
-        let ended = take_in_ended(&own, &slot, &mut place, false);
-        leave(place, &ended, &own);
+        let finished = ingest_finished(&own, &slot, &mut cell, false);
+        save_and_release(cell, &finished, &own);
     };
-    if let Err(failure) = shared.work.done(work).await {
-        tracing::warn!("an answer was not taken in: {}", failure.detail);
+    if let Err(failure) = shared.work.run(work).await {
+        tracing::warn!("cannot store an answer: {}", failure.detail);
     }
 }
 
-/// What the model is told together with the results of its last allowed round.
+/// The text that is appended to the results of the last allowed round. Without it, the model would
+/// call again and get no answer.
 fn last_round(most: u32) -> String {
     format!(
         "\n\n(Tools of this kind were called {most} times in a row, which is as often as it may be: answer now, with \
@@ -348,26 +438,32 @@ fn last_round(most: u32) -> String {
     )
 }
 
-fn call_all(
+/// Executes calls of the engine's tools in order. A call that fails has its error text as the
+/// result, because the model can deal with it.
+fn execute_calls(
     shared: &Shared,
-    held: &mut Held<'_>,
+    guard: &mut SessionGuard<'_>,
     calls: Vec<Call>,
 ) -> Vec<(Call, Result<String, String>)> {
     let mut one = |call: Call| {
         shared
             .metrics
             .add("tool_calls_total", &format!("tool=\"{}\"", call.name), 1.0);
-        let asked = ToolCall::new(call.name.clone(), call.arguments.clone());
-        let answer = held
+        let request = ToolCall::new(call.name.clone(), call.arguments.clone());
+        let answer = guard
             .session
-            .call_tool(asked)
+            .call_tool(request)
             .map_err(|error| error.to_string());
         (call, answer)
     };
     calls.into_iter().map(&mut one).collect()
 }
 
-/// A body with more messages at its end.
+/// Appends messages to a body. The bytes of the messages before them stay the same, so that the
+/// provider's prompt cache still matches.
+///
+/// # Errors
+/// The body is not text, or cannot be parsed.
 fn append(format: Format, body: &Bytes, messages: &[String]) -> Result<Bytes, Failure> {
     let wire = formats::split(as_text(body)?, Some(format)).map_err(SessionError::from)?;
     let own = wire
@@ -381,27 +477,30 @@ fn append(format: Format, body: &Bytes, messages: &[String]) -> Result<Bytes, Fa
     Ok(Bytes::from(wire.with_messages(None, &all)))
 }
 
-/// Takes a request through the host, and tells of it before the rest of it is written: that overlaps the model's answer.
-pub(crate) fn turn_in(
-    asked: &Asked,
+/// Runs a turn and passes its result to `report` as soon as the body is ready. The rest of the work
+/// follows afterwards and overlaps with the model's answer: noting the request and saving the
+/// session.
+pub(crate) fn run_turn_in(
+    request: &TurnRequest,
     shared: &Shared,
-    slot: &Slot,
-    mut place: OwnedMutexGuard<Place>,
-    tell: impl FnOnce(Result<Turned, Failure>),
+    slot: &AnswerSlot,
+    mut cell: OwnedMutexGuard<SessionCell>,
+    report: impl FnOnce(Result<TurnResult, Failure>),
 ) {
-    let ended = take_in_ended(shared, slot, &mut place, true);
-    let turned = asked.turn(shared, &mut place);
-    let is_taken_in = turned.is_ok();
-    tell(turned);
-    if is_taken_in {
-        asked.note(shared);
+    let finished = ingest_finished(shared, slot, &mut cell, true);
+    let result = request.turn(shared, &mut cell);
+    let is_ingested = result.is_ok();
+    report(result);
+    if is_ingested {
+        request.note(shared);
     }
-    leave(place, &ended, shared);
+    save_and_release(cell, &finished, shared);
 }
 
-/// Lets the session go, and then notes what was taken in, for which nobody need wait.
-fn leave(mut place: OwnedMutexGuard<Place>, ended: &[Rounds], shared: &Shared) {
-    place.let_go();
-    drop(place);
-    ended.iter().for_each(|rounds| rounds.note(shared));
+/// Saves and releases the session, and then records the ingested answers for the status page. The
+/// order keeps the session free for other gateways while the page is written.
+fn save_and_release(mut cell: OwnedMutexGuard<SessionCell>, finished: &[Rounds], shared: &Shared) {
+    cell.release();
+    drop(cell);
+    finished.iter().for_each(|rounds| rounds.note(shared));
 }

@@ -1,19 +1,35 @@
-//! The endpoints that are managed, and what is particular to each.
+//! The APIs of the providers that the gateway manages, and what is particular to each.
+//!
+//! [`Api`] is an endpoint that carries conversations, with its wire format and its form of errors.
+//! [`Provider`] is a service with an address and credentials. OpenAI has two of the APIs, and
+//! ChatGPT has one of them at another address. Which one a request is for is decided by
+//! [`endpoint`](crate::endpoint).
 
 use contexture::formats::Format;
 use serde_json::{Value, json};
 
-/// A provider's API in front of which the gateway stands.
+/// A service that the gateway stands in front of. Each one has its own address and key in the
+/// configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Provider {
     OpenAi,
     Anthropic,
-    /// The API that Codex uses with a ChatGPT login: OpenAI's Responses, at another address and with other credentials.
+    /// The service that Codex uses with a ChatGPT login: OpenAI's Responses API, at another address
+    /// and with other credentials.
     ChatGpt,
 }
 
 impl Provider {
-    /// The provider's address if the configuration names none.
+    /// The provider's name, as in the configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::ChatGpt => "chatgpt",
+        }
+    }
+
+    /// The provider's usual base URL, if the configuration names none.
     pub(crate) fn usual_address(self) -> &'static str {
         match self {
             Self::OpenAi => "https://api.openai.com",
@@ -23,7 +39,18 @@ impl Provider {
     }
 }
 
-/// An endpoint that carries conversations.
+/// The header in which a provider takes an API key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyHeader {
+    /// `authorization: Bearer KEY`
+    Bearer,
+    /// `x-api-key`, Anthropic's
+    XApiKey,
+    /// `api-key`, Azure's
+    ApiKey,
+}
+
+/// An endpoint that carries conversations, named after the last part of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Api {
     Chat,
@@ -40,6 +67,8 @@ impl Api {
         }
     }
 
+    /// The provider that usually serves it. ChatGPT's variant of Responses is recognized by the
+    /// request.
     pub(crate) fn provider(self) -> Provider {
         match self {
             Self::Chat | Self::Responses => Provider::OpenAi,
@@ -55,7 +84,8 @@ impl Api {
         }
     }
 
-    /// An error in the words of the API.
+    /// An error in the format of the API, so that SDKs show its message. `kind` is the type of
+    /// error.
     pub(crate) fn error(self, kind: &str, message: &str) -> Value {
         match self {
             Self::Messages => {
@@ -67,9 +97,10 @@ impl Api {
         }
     }
 
-    /// What ends a stream that the gateway cannot go on with.
+    /// The error that ends a stream which the gateway cannot continue.
     pub(crate) fn stream_error(self, message: &str) -> Value {
         let kind = match self {
+            // Responses has this code for failures of the server.
             Self::Responses => "server_error",
             Self::Chat | Self::Messages => "api_error",
         };

@@ -1,5 +1,13 @@
-//! Content codings. Compressed requests are expanded before they are read. So are answers of providers that compress
-//! although they were asked not to.
+//! Content codings: gzip, deflate, brotli and zstd.
+//!
+//! Compressed requests are expanded by [`expand`] before they are read, within the size limit for
+//! requests. Providers are asked not to compress answers that the gateway has to read. If one does
+//! anyway, [`expand_response`] expands the answer as it arrives, and [`compress_response`]
+//! compresses the client's answer in the same way, so that the client receives what it would
+//! receive without the gateway.
+//!
+//! Answers that pass unread keep their coding. For streams, every piece is flushed, so that no
+//! event waits in a compressor.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -9,11 +17,11 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http_body::Frame;
 
-/// A content coding that the gateway can read and write.
+/// A content coding that the gateway can read and write. The names are those of HTTP's registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
@@ -22,26 +30,29 @@ pub(crate) enum Coding {
     Zstd,
 }
 
-/// How many codings of one body are undone at most. Nobody needs more than two.
-const MOST: usize = 4;
+/// The most codings of one body that are undone. Nobody needs more than two, and each one can
+/// multiply the size.
+const MAX_CODINGS: usize = 4;
 
-/// How much one piece of an answer may expand to. No model writes this much at once.
-const LARGEST_PIECE: usize = 64 << 20;
+/// The most bytes that one piece of an answer may expand to. No model writes this much at once, so
+/// a larger piece is an attack or a fault.
+const MAX_PIECE_BYTES: usize = 64 << 20;
 
-/// Why a body cannot be expanded.
+/// Why the body of a request cannot be expanded. The message goes to the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodingError {
-    /// The gateway does not support the coding.
+    /// A coding is unknown. Holds its name.
     #[error(
-        "the gateway does not know the content-encoding `{0}`: send gzip, deflate, br or zstd, at most four of them, \
-         or none"
+        "the content-encoding `{0}` is not supported: send gzip, deflate, br or zstd, at most four of them, or none"
     )]
     Unknown(String),
-    /// It is larger than a request may be.
+    /// There are more codings than [`MAX_CODINGS`]. Holds their number.
+    #[error("the request has {0} content-encodings: send at most four")]
+    TooMany(usize),
+    /// The expanded body is larger than a request may be.
     #[error("the request is larger than {} MB when it is expanded (`gateway.max_body_mb`)", .0 >> 20)]
     TooLarge(usize),
-    /// The bytes do not match the header.
-    #[error("the request cannot be expanded: its content-encoding says {coding}, and {cause}")]
+    #[error("cannot expand the request as {coding}, which its content-encoding names: {cause}")]
     Broken {
         coding: &'static str,
         cause: io::Error,
@@ -59,10 +70,10 @@ impl Coding {
     }
 }
 
-/// The codings of a message, in the order in which they were applied.
+/// The codings of a message, in the order in which they were applied. Empty if there are none.
 ///
 /// # Errors
-/// One of them is not known, or there are too many.
+/// A coding is not known, or there are more than [`MAX_CODINGS`].
 pub(crate) fn of(headers: &HeaderMap) -> Result<Vec<Coding>, CodingError> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -78,13 +89,14 @@ pub(crate) fn of(headers: &HeaderMap) -> Result<Vec<Coding>, CodingError> {
             });
         }
     }
-    match codings.len() > MOST {
-        true => Err(CodingError::Unknown(format!("of {} layers", codings.len()))),
+    match codings.len() > MAX_CODINGS {
+        true => Err(CodingError::TooMany(codings.len())),
         false => Ok(codings),
     }
 }
 
-/// Whether these bytes begin like a zlib stream. Some senders leave that header out of `deflate`, against the standard.
+/// Whether these bytes begin like a zlib stream. Some senders leave that header out of `deflate`,
+/// against the standard.
 fn has_zlib_head(bytes: &[u8]) -> bool {
     let [method, flags, ..] = bytes else {
         return true;
@@ -92,12 +104,14 @@ fn has_zlib_head(bytes: &[u8]) -> bool {
     method & 0xf == 8 && (u16::from(*method) << 8 | u16::from(*flags)) % 31 == 0
 }
 
-/// Expands a body to at most `most` bytes in each layer of coding. Blocks.
+/// Expands a body by undoing its codings in reverse order. Each layer may expand to at most `most`
+/// bytes. Blocks.
 ///
 /// # Errors
-/// It is larger, or not what its codings say.
+/// A layer is larger than that, or the bytes do not match its coding.
 pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Bytes, CodingError> {
     let mut body = body;
+    // The coding that was applied last is undone first.
     for coding in codings.iter().rev() {
         let bytes: &[u8] = &body;
         let broken = |cause| CodingError::Broken {
@@ -112,6 +126,7 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
             Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).map_err(broken)?),
         };
         let mut expanded = Vec::new();
+        // One byte more than allowed is enough to see that the body is too large.
         let limit = (most as u64).saturating_add(1);
         reader
             .take(limit)
@@ -125,21 +140,27 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
     Ok(body)
 }
 
-/// An encoder or decoder that takes pieces of a body and collects its output.
-trait Pipe: Write + Send {
-    fn out(&mut self) -> &mut Sink;
-    /// Ends the stream and writes what an encoder still holds.
+/// An encoder or decoder that takes the pieces of a body and collects its output.
+trait Codec: Write + Send {
+    /// The collected output, which the caller takes out after each piece.
+    fn out(&mut self) -> &mut OutputBuffer;
+    /// Ends the stream, and writes what an encoder still holds. Called once, after the last piece.
+    ///
+    /// # Errors
+    /// A decoder has not reached the end of its stream, so the body was cut short.
     fn end(&mut self) -> io::Result<()>;
 }
 
-/// Collects the output, up to a limit.
+/// Collects output up to [`MAX_PIECE_BYTES`] bytes. Beyond that, writing fails.
 #[derive(Debug, Default)]
-struct Sink(Vec<u8>);
+struct OutputBuffer(Vec<u8>);
 
-impl Write for Sink {
+impl Write for OutputBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > LARGEST_PIECE {
-            return Err(io::Error::other("a piece of it expands to more than 64 MB"));
+        if self.0.len() + bytes.len() > MAX_PIECE_BYTES {
+            return Err(io::Error::other(
+                "a piece of the answer expands to more than 64 MB",
+            ));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -150,39 +171,51 @@ impl Write for Sink {
     }
 }
 
-macro_rules! pipe {
+macro_rules! codec {
     ($kind:ty, $end:ident) => {
-        impl Pipe for $kind {
-            fn out(&mut self) -> &mut Sink {
+        impl Codec for $kind {
+            fn out(&mut self) -> &mut OutputBuffer {
                 self.get_mut()
             }
 
             fn end(&mut self) -> io::Result<()> {
-                pipe!(@$end self)
+                codec!(@$end self)
             }
         }
     };
     (@finish $own:ident) => { $own.try_finish() };
-    (@flush $own:ident) => { $own.flush() };
+    (@close $own:ident) => { $own.close() };
+    (@do_finish $own:ident) => { $own.do_finish() };
+    // These decoders do not check that their stream is complete, but take no byte after its end.
+    (@take_no_more $own:ident) => {
+        match $own.write(&[0]) {
+            Ok(0) => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
 }
 
-pipe!(flate2::write::MultiGzDecoder<Sink>, finish);
-pipe!(flate2::write::ZlibDecoder<Sink>, finish);
-pipe!(flate2::write::DeflateDecoder<Sink>, finish);
-pipe!(flate2::write::GzEncoder<Sink>, finish);
-pipe!(flate2::write::ZlibEncoder<Sink>, finish);
-pipe!(brotli::DecompressorWriter<Sink>, flush);
-pipe!(zstd::stream::write::Decoder<'static, Sink>, flush);
+codec!(flate2::write::MultiGzDecoder<OutputBuffer>, finish);
+codec!(flate2::write::ZlibDecoder<OutputBuffer>, take_no_more);
+codec!(flate2::write::DeflateDecoder<OutputBuffer>, take_no_more);
+codec!(flate2::write::GzEncoder<OutputBuffer>, finish);
+codec!(flate2::write::ZlibEncoder<OutputBuffer>, finish);
+codec!(brotli::DecompressorWriter<OutputBuffer>, close);
+codec!(
+    zstd::stream::write::Decoder<'static, OutputBuffer>,
+    do_finish
+);
 
-/// Wraps an encoder that can only be finished by value.
-struct Ending<E> {
+/// Wraps an encoder that can only be finished by value, such as brotli's and zstd's, so that it
+/// fits the [`Codec`] trait.
+struct FinishByValue<E> {
     encoder: Option<E>,
-    ended: Sink,
-    finish: fn(E) -> io::Result<Sink>,
-    out: fn(&mut E) -> &mut Sink,
+    ended: OutputBuffer,
+    finish: fn(E) -> io::Result<OutputBuffer>,
+    out: fn(&mut E) -> &mut OutputBuffer,
 }
 
-impl<E: Write> Write for Ending<E> {
+impl<E: Write> Write for FinishByValue<E> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.encoder
             .as_mut()
@@ -194,8 +227,8 @@ impl<E: Write> Write for Ending<E> {
     }
 }
 
-impl<E: Write + Send> Pipe for Ending<E> {
-    fn out(&mut self) -> &mut Sink {
+impl<E: Write + Send> Codec for FinishByValue<E> {
+    fn out(&mut self) -> &mut OutputBuffer {
         match &mut self.encoder {
             Some(encoder) => (self.out)(encoder),
             None => &mut self.ended,
@@ -210,34 +243,36 @@ impl<E: Write + Send> Pipe for Ending<E> {
     }
 }
 
-type Brotli = brotli::CompressorWriter<Sink>;
-type Zstd = zstd::stream::write::Encoder<'static, Sink>;
+type Brotli = brotli::CompressorWriter<OutputBuffer>;
+type Zstd = zstd::stream::write::Encoder<'static, OutputBuffer>;
 
 /// Brotli's quality and window for output that is written as it arrives.
 const BROTLI: (u32, u32) = (4, 20);
 
-fn encoder(coding: Coding) -> io::Result<Box<dyn Pipe>> {
-    let (sink, level) = (Sink::default(), flate2::Compression::fast());
+fn encoder(coding: Coding) -> io::Result<Box<dyn Codec>> {
+    // The fastest level is enough, because the answer is compressed while it is streamed.
+    let (sink, level) = (OutputBuffer::default(), flate2::Compression::fast());
     Ok(match coding {
         Coding::Gzip => Box::new(flate2::write::GzEncoder::new(sink, level)),
         Coding::Deflate => Box::new(flate2::write::ZlibEncoder::new(sink, level)),
-        Coding::Brotli => Box::new(Ending {
+        Coding::Brotli => Box::new(FinishByValue {
             encoder: Some(Brotli::new(sink, 1 << 12, BROTLI.0, BROTLI.1)),
-            ended: Sink::default(),
+            ended: OutputBuffer::default(),
             finish: |encoder| Ok(encoder.into_inner()),
             out: Brotli::get_mut,
         }),
-        Coding::Zstd => Box::new(Ending {
+        Coding::Zstd => Box::new(FinishByValue {
             encoder: Some(Zstd::new(sink, 1)?),
-            ended: Sink::default(),
+            ended: OutputBuffer::default(),
             finish: Zstd::finish,
             out: Zstd::get_mut,
         }),
     })
 }
 
-fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Pipe>> {
-    let sink = Sink::default();
+/// Creates a decoder. `begins` is the first piece of the body, which shows the kind of `deflate`.
+fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Codec>> {
+    let sink = OutputBuffer::default();
     Ok(match coding {
         Coding::Gzip => Box::new(flate2::write::MultiGzDecoder::new(sink)),
         Coding::Deflate if has_zlib_head(begins) => Box::new(flate2::write::ZlibDecoder::new(sink)),
@@ -247,56 +282,74 @@ fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Pipe>> {
     })
 }
 
-/// Pushes a piece through and returns the output.
-fn push(pipe: &mut dyn Pipe, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
-    pipe.write_all(piece)?;
-    // The output must be visible before the next piece arrives.
+/// Pushes a piece through an encoder or decoder, and returns its output.
+fn push(codec: &mut dyn Codec, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
+    codec.write_all(piece)?;
+    // The client must see the output before the next piece arrives.
     match is_last {
-        true => pipe.end()?,
-        false => pipe.flush()?,
+        true => codec.end()?,
+        false => codec.flush()?,
     }
-    Ok(Bytes::from(std::mem::take(&mut pipe.out().0)))
+    Ok(Bytes::from(std::mem::take(&mut codec.out().0)))
 }
 
-/// The coding that a provider's answer had before it was expanded.
+/// The coding that a provider's answer had before it was expanded. Kept in the extensions of the
+/// response.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Coded(Coding);
+pub(crate) struct OriginalCoding(Coding);
 
-/// The answer with its body expanded as it arrives. An answer in an unknown coding is returned unchanged.
-pub(crate) fn expanded(response: reqwest::Response) -> reqwest::Response {
+/// Returns the answer with its body expanded as it arrives. An answer without a coding, in an
+/// unknown one or in several is returned unchanged.
+///
+/// If the compressed data ends too early, the body ends with an error, even if the provider ended
+/// it properly. The client would otherwise get a shortened answer that looks complete.
+pub(crate) fn expand_response(response: reqwest::Response) -> reqwest::Response {
     let codings = match of(response.headers()).as_deref() {
         Ok([coding]) => *coding,
         _ => return response,
     };
     let (status, version) = (response.status(), response.version());
     let mut headers = response.headers().clone();
+    // Both headers describe the compressed bytes.
     headers.remove(CONTENT_ENCODING);
     headers.remove(CONTENT_LENGTH);
-    let mut decoder_of_it = None;
-    let pieces = response.bytes_stream().map(move |piece| {
-        let piece = piece.map_err(io::Error::other)?;
-        let pipe = match &mut decoder_of_it {
-            Some(pipe) => pipe,
-            none => none.insert(decoder(codings, &piece)?),
-        };
-        push(pipe.as_mut(), &piece, false)
-    });
+    let mut decoder_of_it: Option<Box<dyn Codec>> = None;
+    let pieces = response.bytes_stream().map(Some);
+    // None stands for the end of the body.
+    let pieces = pieces
+        .chain(stream::once(async { None }))
+        .map(move |piece| {
+            let Some(piece) = piece.transpose().map_err(io::Error::other)? else {
+                return match &mut decoder_of_it {
+                    Some(codec) => push(codec.as_mut(), &[], true),
+                    // An empty body has no coding that could be incomplete.
+                    None => Ok(Bytes::new()),
+                };
+            };
+            let codec = match &mut decoder_of_it {
+                Some(codec) => codec,
+                // Only the first bytes show the kind of `deflate`.
+                none => none.insert(decoder(codings, &piece)?),
+            };
+            push(codec.as_mut(), &piece, false)
+        });
     let mut plain = http::Response::new(reqwest::Body::wrap_stream(pieces));
     *plain.status_mut() = status;
     *plain.version_mut() = version;
     *plain.headers_mut() = headers;
-    plain.extensions_mut().insert(Coded(codings));
+    plain.extensions_mut().insert(OriginalCoding(codings));
     reqwest::Response::from(plain)
 }
 
-/// The coding of a provider's answer, if a client with these headers accepts it.
-pub(crate) fn for_client(
+/// The coding that a provider's answer had, if a client with this `accept-encoding` header accepts
+/// it.
+pub(crate) fn client_coding(
     response: &reqwest::Response,
     accepts: Option<&HeaderValue>,
 ) -> Option<Coding> {
-    let Coded(coding) = *response.extensions().get::<Coded>()?;
+    let OriginalCoding(coding) = *response.extensions().get::<OriginalCoding>()?;
     let Some(accepts) = accepts else {
-        // A client without the header accepts every coding.
+        // According to HTTP, a client without the header accepts every coding.
         return Some(coding);
     };
     let accepts = String::from_utf8_lossy(accepts.as_bytes()).to_ascii_lowercase();
@@ -309,18 +362,18 @@ pub(crate) fn for_client(
     takes.then_some(coding)
 }
 
-/// The codings that a client accepts.
-pub(crate) fn accepted(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn accepted_codings(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(ACCEPT_ENCODING).cloned()
 }
 
-/// Compresses an answer like the provider's, so that the client receives what it would receive without the gateway.
-pub(crate) fn coded(answer: Response, coding: Coding) -> Response {
+/// Compresses an answer like the provider's. If the encoder cannot be created, the answer is
+/// returned uncompressed.
+pub(crate) fn compress_response(answer: Response, coding: Coding) -> Response {
     let (mut parts, body) = answer.into_parts();
-    let pipe = match encoder(coding) {
-        Ok(pipe) => pipe,
+    let codec = match encoder(coding) {
+        Ok(codec) => codec,
         Err(error) => {
-            tracing::warn!("an answer is sent without its content-encoding: {error}");
+            tracing::warn!("cannot compress an answer, so it is sent uncompressed: {error}");
             return Response::from_parts(parts, body);
         }
     };
@@ -328,31 +381,33 @@ pub(crate) fn coded(answer: Response, coding: Coding) -> Response {
     parts
         .headers
         .insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-    let body = CodedBody {
+    let body = CompressedBody {
         body,
-        pipe,
+        codec,
         trailers: None,
         is_over: false,
     };
     Response::from_parts(parts, Body::new(body))
 }
 
-struct CodedBody {
+/// A body that is compressed frame by frame. The encoder's end and the trailers follow after the
+/// last frame.
+struct CompressedBody {
     body: Body,
-    pipe: Box<dyn Pipe>,
+    codec: Box<dyn Codec>,
     trailers: Option<HeaderMap>,
     is_over: bool,
 }
 
-impl CodedBody {
+impl CompressedBody {
     fn last(&mut self) -> Result<Frame<Bytes>, axum::Error> {
         self.is_over = true;
-        let last = push(self.pipe.as_mut(), &[], true).map_err(axum::Error::new)?;
+        let last = push(self.codec.as_mut(), &[], true).map_err(axum::Error::new)?;
         Ok(Frame::data(last))
     }
 }
 
-impl http_body::Body for CodedBody {
+impl http_body::Body for CompressedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -368,10 +423,11 @@ impl http_body::Body for CodedBody {
             None => self.last(),
             Some(Err(error)) => Err(error),
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(piece) => push(self.pipe.as_mut(), &piece, false)
+                Ok(piece) => push(self.codec.as_mut(), &piece, false)
                     .map(Frame::data)
                     .map_err(axum::Error::new),
                 Err(other) => {
+                    // Trailers are the last frame, and the encoder's rest has to precede them.
                     self.trailers = other.into_trailers().ok();
                     self.last()
                 }

@@ -1,7 +1,19 @@
-//! A request on its way through the host. Everything here blocks.
+//! Reads one request and runs it through the host as a turn of a session. All functions here block.
+//!
+//! [`read`] comes first. It splits the body into messages, recognizes requests that are no turns,
+//! and finds the session by means of [`lineage`](crate::lineage). The result is a [`RequestKind`]:
+//! either the request is passed on unchanged, or it becomes a [`TurnRequest`].
+//! [`TurnRequest::turn`] then opens the session, puts hidden rounds back into the history, and lets
+//! the engine compact. The result is a [`TurnResult`] with the body for the provider.
+//!
+//! If the provider says that this body is too long, [`TurnRequest::turn_within`] makes a smaller
+//! one. If the host fails, [`TurnRequest::shorten`] shortens the body without a session.
+//!
+//! Sending the body and reading the answer is up to [`exchange`](crate::exchange).
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use contexture::formats;
@@ -15,195 +27,231 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agent_model;
 use crate::api::Api;
-use crate::diff::Sent;
-use crate::endpoint::COMPACT;
+use crate::diff::SentMessages;
+use crate::endpoint::{self, COMPACT};
 use crate::failure::Failure;
 use crate::headers;
-use crate::heal;
 use crate::hidden;
-use crate::identity::Said;
-use crate::lineage::{self, Seen};
-use crate::session_key::{self, Key, Scope};
-use crate::sessions::{Held, Limit, Opening, Place};
+use crate::identity::MessageIdentity;
+use crate::lineage::{self, LineageQuery};
+use crate::repair;
+use crate::session_key::{self, Scope, SessionKey};
+use crate::sessions::{SessionCell, SessionGuard, SessionSpec, WindowLimit};
 use crate::side_call;
-use crate::stream::Tools;
-use crate::unmanaged::{Status, Why};
-use crate::{Shared, settings::Settings, window};
+use crate::stream::ToolNames;
+use crate::trace;
+use crate::unmanaged::{Status, UnmanagedReason};
+use crate::{Shared, metrics, settings::Settings, window};
 
-/// What a request is, before anything is done with it.
-pub(crate) enum Kind {
-    /// A turn of a conversation.
-    Turn(Arc<Asked>),
-    /// The request is passed on unchanged.
-    Untouched(Untouched),
+/// What kind of request this is, before anything is done with it.
+pub(crate) enum RequestKind {
+    /// The request is a turn of a conversation and goes through the host.
+    Turn(Arc<TurnRequest>),
+    PassThrough(PassThrough),
 }
 
-/// A request that is passed on unchanged.
-pub(crate) struct Untouched {
-    pub(crate) why: Why,
-    /// The client's name for its session.
+/// A request that is passed on unchanged, because it is a side call, has no messages, or belongs to
+/// a conversation that the provider manages.
+pub(crate) struct PassThrough {
+    pub(crate) why: UnmanagedReason,
+    /// The client's name for its session, if it sends one. Only the status page and the log use it.
     pub(crate) session: Option<String>,
-    /// Where to remember the answer, if it sums a session up.
-    pub(crate) sums_up: Option<lineage::Place>,
+    /// If the request asks for a summary of a known session: the conversation under which the
+    /// answer is noted as a proof.
+    pub(crate) summary_target: Option<lineage::SummaryTarget>,
 }
 
-/// A turn that is asked for.
+/// A request that becomes a turn: its body, the session that it belongs to, and how to open that
+/// session.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct TurnRequest {
     pub(crate) api: Api,
+    /// The program that sent it, for the metrics.
+    pub(crate) sender: &'static str,
     pub(crate) body: Bytes,
-    pub(crate) opening: Opening,
-    /// What writes summaries, with the client's credentials.
+    pub(crate) spec: SessionSpec,
+    /// The agent's own model, with the client's credentials. It writes summaries if the
+    /// configuration says so.
     agent_model: Option<Arc<ModelClient>>,
-    found: lineage::Found,
+    found: lineage::LineageMatch,
     without_tools: bool,
-    /// What the last message says.
+    /// The identity of the last message, or 0 if there is none. Hidden rounds are stored by it.
     pub(crate) last: u64,
-    /// What each message says, where hidden rounds may have to be put back.
-    said: Vec<u64>,
+    /// The identity of each message, to find the positions at which hidden rounds are put back.
+    identities: Vec<u64>,
 }
 
-/// What a turn made of a request.
+/// The result of a turn: the body for the provider, and what the rounds of its answer need to know.
 #[derive(Debug, Clone)]
-pub(crate) struct Turned {
-    /// What goes to the model.
+pub(crate) struct TurnResult {
     pub(crate) body: Bytes,
     pub(crate) session: String,
-    /// The names of the engine's tools in it.
-    pub(crate) tools: Tools,
-    /// The body with the hidden rounds in it, which the next round goes on from.
+    /// The engine that the session runs.
+    pub(crate) engine: String,
+    /// The names of the engine's tools that this body offers to the model.
+    pub(crate) tools: ToolNames,
+    /// The client's body with hidden rounds put back, before compaction. The next round appends to
+    /// it.
     pub(crate) restored: Bytes,
+    /// The number of this turn in the session cell. If the cell has moved on, this turn was
+    /// overtaken.
     pub(crate) turn: u64,
     pub(crate) compaction: Option<String>,
+    /// The size of the prompt, as the session estimates it.
     pub(crate) prompt_tokens: u64,
-    /// What the compaction was, and what it changed.
-    pub(crate) report: Option<Compacted>,
-    /// Why the session runs an engine other than the configured one.
-    pub(crate) fallback: Option<Why>,
+    /// The report of a compaction that succeeded, and its diff for the status page.
+    pub(crate) report: Option<ReportAndDiff>,
+    /// Why the session runs another engine than the configured one. None if it runs the configured
+    /// one.
+    pub(crate) fallback: Option<UnmanagedReason>,
 }
 
-/// How often an engine is asked to compact further if its compaction is still too large for the provider.
-const HARDER: usize = 2;
+/// How often an engine is asked to compact further if its result is still too large for the
+/// provider.
+const MAX_RECOMPACTIONS: usize = 2;
 
-/// The limits that a request has to fit, in the provider's tokens.
+/// The limits that a request has to fit after the provider refused it. All values are in the
+/// provider's tokens.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fit {
-    /// The whole window.
+pub(crate) struct FitLimits {
+    /// The whole window, including the answer.
     pub(crate) limit: u64,
-    /// The size of the refused request.
-    pub(crate) asked: u64,
-    /// The part of the window that is reserved for the answer.
+    pub(crate) size: u64,
     pub(crate) answer: u64,
-    /// The size that the request should have at most.
+    /// The size that the prompt should have at most.
     pub(crate) goal: u64,
 }
 
-/// A compaction that was made.
-pub(crate) type Compacted = Arc<(CompactionReport, serde_json::Value)>;
+/// The report of a compaction, and what it changed. Shared because a turn is cloned for each round.
+pub(crate) type ReportAndDiff = Arc<(CompactionReport, serde_json::Value)>;
 
 pub(crate) fn as_text(body: &Bytes) -> Result<&str, Failure> {
-    std::str::from_utf8(body).map_err(|error| Failure::new("not_text", error))
+    std::str::from_utf8(body)
+        .map_err(|error| Failure::new("not_text", format!("the body is not UTF-8: {error}")))
 }
 
-/// A request whose body may be a turn.
+/// A request whose body may be a turn, with everything that is needed to read it on another thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Posted {
+pub(crate) struct PostRequest {
     pub(crate) api: Api,
     pub(crate) headers: http::HeaderMap,
-    /// The upstream URL.
     pub(crate) url: String,
     pub(crate) tenant: Option<String>,
     pub(crate) is_owner: bool,
     pub(crate) body: Bytes,
 }
 
-impl Posted {
-    /// Whose sessions it may have anything to do with.
+impl PostRequest {
+    /// The scope of sessions that this request may see: its tenant's, or those without a tenant.
     fn scope(&self) -> Scope<'_> {
         Scope {
             tenant: self.tenant.as_deref(),
         }
     }
 
-    /// Whether it came with a token, so that a session's name is enough to go on with it.
+    /// Whether the request came with a token. If so, the session's name alone is enough to continue
+    /// the session.
     fn is_trusted(&self) -> bool {
         self.is_owner || self.tenant.is_some()
     }
 }
 
-/// Finds out what a request is.
+/// Reads a request, decides what kind it is, and finds or begins its session.
+///
+/// Side calls, requests without messages and conversations that the provider manages are passed on
+/// unchanged. Everything else becomes a turn.
 ///
 /// # Errors
-/// It cannot be read, or its session cannot be found.
-pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Result<Kind, Failure> {
-    let Posted {
+/// The body is not text or not in the API's format, the model's window is unknown, or the record
+/// cannot be read.
+pub(crate) fn read(
+    shared: &Shared,
+    settings: &Settings,
+    post: &PostRequest,
+) -> Result<RequestKind, Failure> {
+    let PostRequest {
         api,
         headers,
         url,
         body,
         ..
-    } = posted;
+    } = post;
+    let _span = tracing::info_span!("ingest").entered();
     let api = *api;
     let text = as_text(body)?;
     let format = api.format();
     let wire = formats::split(text, Some(format)).map_err(|error| Failure::new("format", error))?;
+    // OpenAI's compact endpoint shares its format with Responses, so only the path tells them
+    // apart.
     let asks_for_block = url
         .split('?')
         .next()
         .is_some_and(|path| path.ends_with(COMPACT));
     let why = if asks_for_block {
-        Some(Why::new(Status::SideCall, "side call", "compact"))
+        Some(UnmanagedReason::new(
+            Status::SideCall,
+            "side call",
+            "compact",
+        ))
     } else if let Some(purpose) = side_call::purpose(&wire) {
-        Some(Why::new(Status::SideCall, "side call", purpose))
+        Some(UnmanagedReason::new(Status::SideCall, "side call", purpose))
     } else if let Some(manages) = session_key::provider_manages(&wire) {
-        Some(Why::new(Status::NotManaged, manages, ""))
+        Some(UnmanagedReason::new(Status::NotManaged, manages, ""))
     } else if wire.messages.is_empty() {
-        Some(Why::new(Status::NotManaged, "no messages", ""))
+        Some(UnmanagedReason::new(Status::NotManaged, "no messages", ""))
     } else {
         None
     };
     let key = session_key::key(headers, &wire);
     let system = system_hash(&wire);
     if let Some(why) = why {
-        let sums_up = sums_up(shared, posted, &wire, &key, system, &why);
-        return Ok(Kind::Untouched(Untouched {
-            sums_up: sums_up.map_err(|error| Failure::new("record", error))?,
+        let summary_target = summary_target(shared, post, &wire, &key, system, &why);
+        return Ok(RequestKind::PassThrough(PassThrough {
+            summary_target: summary_target.map_err(|error| Failure::new("record", error))?,
             session: key.name,
             why,
         }));
     }
-    let model = wire.model.as_deref().unwrap_or_default();
+    let model = wire.model.as_deref();
+    // Azure names the model in the path.
+    let model = model
+        .or_else(|| endpoint::deployment(url))
+        .unwrap_or_default();
+    // Without a window, no engine could decide when to compact.
     let Some(agent) = window::of(settings, headers, &wire, model) else {
         return Err(Failure::new(
             "unknown_window",
-            format!("the window of the model `{model}` is not known: set `model.context_length`"),
+            format!("the context window of model `{model}` is unknown: set `model.context_length`"),
         ));
     };
-    let said = shared.identities.said(format, &wire.messages);
-    let name = name_of(&key, system, &said);
-    let seen = Seen {
+    let identities = shared.identities.identify(format, &wire.messages);
+    let name = name_of(&key, system, &identities);
+    let query = LineageQuery {
         format,
         system,
         messages: &wire.messages,
-        said: &said,
+        identities: &identities,
         compacted: &wire.compacted,
-        said_before: &shared.identities.said(format, &wire.compacted),
+        identities_before: &shared.identities.identify(format, &wire.compacted),
         is_continued: session_key::is_continued(&wire) || !wire.compacted.is_empty(),
         is_exact: key.is_exact,
-        is_trusted: posted.is_trusted(),
+        is_trusted: post.is_trusted(),
     };
-    let (record, scope) = (shared.host.record(), posted.scope());
-    let found = lineage::find(record, &shared.sessions, &scope, &name, &seen)
+    let (record, scope) = (shared.host.record(), post.scope());
+    let found = lineage::find(record, &shared.sessions, &scope, &name, &query)
         .map_err(|error| Failure::new("record", error))?;
-    let said: Vec<u64> = said.iter().map(|said| said.identity).collect();
+    let identities: Vec<u64> = identities.iter().map(|message| message.identity).collect();
+    // A client that forbids tool calls must not get one, so the engine offers no tools either.
     let without_tools = matches!(
         wire.member("tool_choice"),
         Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
     );
     let engines = shared.host.engines();
+    // In observe mode nobody waits for the result, so the client's credentials must not pay for
+    // summaries.
     let is_asked = !settings.observe;
     let agent_model = is_asked.then(|| {
-        let headers = headers::upstream(&posted.headers, true);
+        let headers = headers::upstream(&post.headers, true);
         agent_model::of(
             engines.config(),
             api,
@@ -213,12 +261,13 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
             agent.context_length,
         )
     });
-    Ok(Kind::Turn(Arc::new(Asked {
+    Ok(RequestKind::Turn(Arc::new(TurnRequest {
         agent_model: agent_model.flatten(),
         api,
-        opening: Opening {
+        sender: metrics::agent(headers),
+        spec: SessionSpec {
             id: found.session.clone(),
-            tenant: posted.tenant.clone(),
+            tenant: post.tenant.clone(),
             agent,
             provider: settings.cache_provider(api),
             offer_tools: !settings.observe,
@@ -226,13 +275,14 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
         },
         found,
         without_tools,
-        last: said.last().copied().unwrap_or_default(),
-        said,
+        last: identities.last().copied().unwrap_or_default(),
+        identities,
         body: body.clone(),
     })))
 }
 
-/// Why a compaction was due. If the safety net overruled the engine, these are its figures.
+/// Why a compaction was due, for the log. If the safety net overruled the engine, its note with the
+/// numbers is returned instead of the engine's reason.
 fn trigger(decision: &Decision, report: &CompactionReport) -> String {
     let safety_net = report
         .notes
@@ -241,54 +291,62 @@ fn trigger(decision: &Decision, report: &CompactionReport) -> String {
     safety_net.map_or_else(|| decision.reason().to_owned(), Clone::clone)
 }
 
-/// Where the answer of a side call is to be remembered: of the session that the call shows to belong to, if it asks for a
-/// summary of that. An agent that begins anew with the summary shows then where it comes from.
-fn sums_up(
+/// Finds the session that a side call asks a summary of, so that the summary can be noted there.
+/// Returns None if the side call asks for something else, or if the request shows no session.
+///
+/// An agent that compacts its own history begins the next request with this summary. The noted
+/// fingerprints then show that the request continues the session.
+///
+/// # Errors
+/// The record cannot be read.
+fn summary_target(
     shared: &Shared,
-    posted: &Posted,
+    post: &PostRequest,
     wire: &formats::WireBody<'_>,
-    key: &Key,
+    key: &SessionKey,
     system: u64,
-    why: &Why,
-) -> Result<Option<lineage::Place>, RecordError> {
+    why: &UnmanagedReason,
+) -> Result<Option<lineage::SummaryTarget>, RecordError> {
     let messages = match (why.reason, why.detail.as_str(), wire.messages.split_last()) {
         (_, "compact", _) => &wire.messages,
-        // The last message asks for the summary.
+        // The last message is the agent's order, and is not part of the history.
         (_, "summary", Some((_, messages))) | ("compaction_trigger", _, Some((_, messages))) => {
             messages
         }
         _ => return Ok(None),
     };
-    let format = posted.api.format();
-    let said = shared.identities.said(format, messages);
-    let seen = Seen {
+    let format = post.api.format();
+    let identities = shared.identities.identify(format, messages);
+    let query = LineageQuery {
         format,
         system,
         messages,
-        said: &said,
+        identities: &identities,
         compacted: &wire.compacted,
-        said_before: &shared.identities.said(format, &wire.compacted),
+        identities_before: &shared.identities.identify(format, &wire.compacted),
         is_continued: false,
-        // Whatever was changed for the summary, it is one of this conversation.
+        // Agents change the history for a summary request. It is still the same conversation.
         is_exact: true,
-        is_trusted: posted.is_trusted(),
+        is_trusted: post.is_trusted(),
     };
-    let name = name_of(key, system, &said);
-    lineage::find_known(shared.host.record(), &posted.scope(), &name, &seen)
+    let name = name_of(key, system, &identities);
+    lineage::find_known(shared.host.record(), &post.scope(), &name, &query)
 }
 
-/// What the conversations of a request go by: the client's name for its session, or how it begins.
-fn name_of(key: &Key, system: u64, said: &[Said]) -> String {
+/// The name under which conversations of this request are kept. It is the client's name for its
+/// session, or a hash of the system prompt and the first message if the client sends no name.
+fn name_of(key: &SessionKey, system: u64, identities: &[MessageIdentity]) -> String {
     match &key.name {
         Some(name) => name.clone(),
         None => {
-            let first = said.first().map_or(0, |said| said.identity);
+            let first = identities.first().map_or(0, |message| message.identity);
             format!("h-{:016x}", system.rotate_left(1) ^ first)
         }
     }
 }
 
-/// What tells system prompts apart: their bytes without the line that says whom a request is billed to.
+/// Hashes the system prompt. Lines with Claude Code's billing header are left out, because they
+/// change from request to request.
 fn system_hash(wire: &formats::WireBody<'_>) -> u64 {
     let parts = wire.system.iter().chain(&wire.system_messages);
     parts.fold(0, |hash, part| {
@@ -301,176 +359,214 @@ fn system_hash(wire: &formats::WireBody<'_>) -> u64 {
     })
 }
 
-impl Asked {
-    /// Takes the request through the host.
+impl TurnRequest {
+    /// Runs the request as a turn of its session.
+    ///
+    /// Takes the session, checks that it has not moved on in the meantime, puts hidden rounds back,
+    /// and calls the engine. The session stays held afterwards, so that the caller can save it
+    /// without another gateway getting in between.
     ///
     /// # Errors
-    /// Why it has to leave as it came.
-    pub(crate) fn turn(&self, shared: &Shared, place: &mut Place) -> Result<Turned, Failure> {
-        let mut held = place.hold(&shared.host, &self.opening)?;
+    /// The session cannot be opened, the engine failed, or another request of the session came
+    /// first. The last one has the reason `overtaken`, and the caller may try again.
+    pub(crate) fn turn(
+        &self,
+        shared: &Shared,
+        cell: &mut SessionCell,
+    ) -> Result<TurnResult, Failure> {
+        let mut guard = cell.acquire(&shared.host, &self.spec)?;
         let holds = self.found.still_holds(shared.host.record());
         if !holds.map_err(|error| Failure::new("record", error))? {
-            let detail = "another request went on with the session at the same time";
+            let detail = "another request continued the session at the same time";
             return Err(Failure::new("overtaken", detail));
         }
-        held.stays = true;
+        guard.keeps_session = true;
         if let Some(model) = &self.agent_model {
-            held.session.lend_model(model);
+            guard.session.with_model(model);
         }
         let text = as_text(&self.body)?;
         let format = self.api.format();
-        let mut tools: Vec<String> = held.session.offered_tools().map(str::to_owned).collect();
+        let mut tools: Vec<String> = guard.session.offered_tools().map(str::to_owned).collect();
         if tools.is_empty() {
-            // A session that was opened just now has offered none yet.
-            tools.extend_from_slice(held.own_tools);
+            // A session that was just opened has not offered any tools yet.
+            tools.extend_from_slice(guard.own_tools);
         }
         let is_named =
             |name: &String| memchr::memmem::find(text.as_bytes(), name.as_bytes()).is_some();
-        let restored = match held.hidden.is_empty() && !tools.iter().any(is_named) {
+        // Parsing and comparing the history is only necessary if something may have been hidden in
+        // it.
+        let restored = match guard.hidden.is_empty() && !tools.iter().any(is_named) {
             true => None,
             false => {
                 let wire = formats::split(text, Some(format)).map_err(SessionError::from)?;
-                let healed = heal::heal(self.api, &wire, &tools);
-                let again = healed
+                let repaired = repair::repair(self.api, &wire, &tools);
+                let again = repaired
                     .as_deref()
-                    .map(|healed| formats::split(healed, Some(format)));
+                    .map(|repaired| formats::split(repaired, Some(format)));
                 let wire = again
                     .transpose()
                     .map_err(SessionError::from)?
                     .unwrap_or(wire);
-                hidden::put_back(self.api, &wire, &self.said, held.hidden).or(healed)
+                hidden::restore(self.api, &wire, &self.identities, guard.hidden).or(repaired)
             }
         };
         let restored = restored.map_or_else(|| self.body.clone(), Bytes::from);
-        let turned = self.run(shared, held, restored, Compact::Auto);
-        place.turns += 1;
-        Ok(Turned {
-            turn: place.turns,
-            ..turned?
+        // The count goes up even if the engine fails, because the session may have taken the
+        // request in.
+        let result = self.run(shared, guard, restored, Compact::Auto);
+        cell.turns += 1;
+        Ok(TurnResult {
+            turn: cell.turns,
+            ..result?
         })
     }
 
-    /// Notes that its conversation had it. A failure is logged.
+    /// Notes in the record that the conversation had this request. Errors are logged, because the
+    /// answer does not depend on it.
     pub(crate) fn note(&self, shared: &Shared) {
-        self.noted(self.found.note(shared.host.record()));
+        self.log_record_error(self.found.note(shared.host.record()));
     }
 
-    /// Notes what the client is answered, which shows later that it goes on with the session. A failure is logged.
+    /// Notes the model's answer in the record. When the client sends it back, the answer proves
+    /// that the request continues this session. Errors are logged.
     pub(crate) fn note_answer(&self, shared: &Shared, answer: &[String]) {
-        let said = shared.identities.said(self.api.format(), answer);
-        if let Some(mark) = lineage::mark_of_answer(&said) {
-            self.noted(self.found.note_answer(shared.host.record(), mark));
+        let identities = shared.identities.identify(self.api.format(), answer);
+        if let Some(fingerprint) = lineage::answer_fingerprint(&identities) {
+            self.log_record_error(self.found.note_answer(shared.host.record(), fingerprint));
         }
     }
 
-    fn noted(&self, noted: Result<(), RecordError>) {
-        if let Err(error) = noted {
-            tracing::warn!("session `{}`: {error}", self.opening.id);
+    /// Logs an error of the record. The request continues without the note.
+    fn log_record_error(&self, written: Result<(), RecordError>) {
+        if let Err(error) = written {
+            tracing::warn!(session = %self.spec.id, "cannot update the record: {error}");
         }
     }
 
-    /// The session that it may go on with, although nothing shows that it does.
+    /// The session that this request may continue although nothing in the request proves it. None
+    /// if the session was found, or if there is no candidate.
     pub(crate) fn follows(&self) -> Option<&str> {
         self.found.follows.as_deref()
     }
 
-    /// The body that would be sent for this one, with nothing taken in; none where it goes on with no session.
+    /// The body that a turn would send, without changing the session. Token counting uses it.
+    /// Returns None if the request continues no known session, because then there is nothing to
+    /// compact yet.
+    ///
+    /// # Errors
+    /// The session cannot be opened or the body cannot be parsed.
     pub(crate) fn preview(
         &self,
         shared: &Shared,
-        place: &mut Place,
+        cell: &mut SessionCell,
     ) -> Result<Option<Bytes>, Failure> {
         if !self.found.is_known {
             return Ok(None);
         }
-        let held = place.hold_as_it_is(&shared.host, &self.opening)?;
+        let guard = cell.acquire_unchanged(&shared.host, &self.spec)?;
         let (text, format) = (as_text(&self.body)?, self.api.format());
         let wire = formats::split(text, Some(format)).map_err(SessionError::from)?;
-        let restored = hidden::put_back(self.api, &wire, &self.said, held.hidden);
+        let restored = hidden::restore(self.api, &wire, &self.identities, guard.hidden);
         let text = restored.as_deref().unwrap_or(text);
-        Ok(held
+        Ok(guard
             .session
             .preview(text, format, self.without_tools)
             .map(Bytes::from))
     }
 
-    /// Like [`turn`](Self::turn) in a smaller window, after the provider said that the request does not fit. The window
-    /// is remembered for the session.
+    /// Runs the turn again in a smaller window, after the provider said that the request does not
+    /// fit.
+    ///
+    /// The limit is stored with the session, so that later requests are not refused first. If the
+    /// result is still above `fit.goal`, the engine is asked to compact further, and at last the
+    /// built-in engine shortens the body.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).
     pub(crate) fn turn_within(
         &self,
         shared: &Shared,
-        place: &mut Place,
-        before: &Turned,
-        fit: &Fit,
-    ) -> Result<Turned, Failure> {
-        let (model, answer) = (self.opening.agent.model.clone(), fit.answer);
-        let limit = Limit {
+        cell: &mut SessionCell,
+        before: &TurnResult,
+        fit: &FitLimits,
+    ) -> Result<TurnResult, Failure> {
+        let (model, answer) = (self.spec.agent.model.clone(), fit.answer);
+        let limit = WindowLimit {
             model: model.clone(),
+            // The gateway's token counts are estimates, so five percent stay free.
             tokens: fit.limit / 20 * 19,
             answer,
         };
-        place.learn_limit(&shared.host, &self.opening.id, limit);
-        let mut opening = self.opening.clone();
-        opening.agent = AgentWindow {
+        cell.learn_limit(&shared.host, &self.spec.id, limit);
+        let mut spec = self.spec.clone();
+        spec.agent = AgentWindow {
             model,
             context_length: answer + fit.goal,
             max_output_tokens: answer,
         };
-        let held = place.hold(&shared.host, &opening)?;
-        let ratio = held.session.prompt_was_refused(fit.asked);
-        let mut turned = self.run(shared, held, before.restored.clone(), Compact::Force)?;
-        for _ in 0..HARDER {
-            if turned.prompt_tokens <= fit.goal {
+        let guard = cell.acquire(&shared.host, &spec)?;
+        let ratio = guard.session.prompt_was_refused(fit.size);
+        let mut result = self.run(shared, guard, before.restored.clone(), Compact::Force)?;
+        for _ in 0..MAX_RECOMPACTIONS {
+            if result.prompt_tokens <= fit.goal {
                 break;
             }
-            let held = place.hold(&shared.host, &opening)?;
-            let again = self.run(shared, held, before.restored.clone(), Compact::Force)?;
-            if again.prompt_tokens >= turned.prompt_tokens {
+            let guard = cell.acquire(&shared.host, &spec)?;
+            let again = self.run(shared, guard, before.restored.clone(), Compact::Force)?;
+            // More attempts would not help either.
+            if again.prompt_tokens >= result.prompt_tokens {
                 break;
             }
-            turned = Turned {
-                report: again.report.or(turned.report),
+            result = TurnResult {
+                report: again.report.or(result.report),
                 ..again
             };
         }
-        if turned.prompt_tokens > fit.goal {
-            // The engine cannot compact further, so this one request is shortened without it.
+        if result.prompt_tokens > fit.goal {
+            // The engine cannot compact further, so the built-in engine shortens this one request.
+            // The session keeps its history.
             let window = AgentWindow {
                 context_length: (fit.goal as f64 / ratio.max(0.5)) as u64,
                 max_output_tokens: 0,
-                ..opening.agent
+                ..spec.agent
             };
-            if let Some(body) = self.fitted(shared, &turned.body, window)
-                && body.len() < turned.body.len()
+            if let Some(body) = self.shortened(shared, &result.body, window)
+                && body.len() < result.body.len()
             {
-                turned.body = body;
+                result.body = body;
             }
         }
-        place.turns += 1;
-        turned.turn = place.turns;
-        Ok(turned)
+        cell.turns += 1;
+        result.turn = cell.turns;
+        Ok(result)
     }
 
+    /// Runs one turn of a session that is already held, and collects its result. Rounds of an
+    /// answer call this directly, because they continue the turn of their request.
+    ///
+    /// Also counts the compaction and the saved tokens in the metrics. The turn number in the
+    /// result is 0, and the caller sets it.
+    ///
+    /// # Errors
+    /// The engine or the format of the body.
     pub(crate) fn run(
         &self,
         shared: &Shared,
-        held: Held<'_>,
+        guard: SessionGuard<'_>,
         restored: Bytes,
         compact: Compact,
-    ) -> Result<Turned, Failure> {
+    ) -> Result<TurnResult, Failure> {
         let options = TurnOptions {
             compact,
             without_tools: self.without_tools,
+            // The record is written while the model answers, see `answer::turn_in`.
             saves_later: true,
             ..TurnOptions::default()
         };
         let text = as_text(&restored)?;
-        let turn = held
-            .session
-            .turn_with(text, Some(self.api.format()), &options)?;
+        let span = trace::turn_span(&self.spec.id);
+        let format = Some(self.api.format());
+        let turn = span.in_scope(|| guard.session.turn_with(text, format, &options))?;
         let compaction = turn.compaction.as_ref().map(|report| {
             let outcome = match report.outcome {
                 OutcomeKind::Compacted => "compacted",
@@ -479,13 +575,16 @@ impl Asked {
                 OutcomeKind::FloorTooHigh => "floor_too_high",
                 OutcomeKind::Failed => "failed",
             };
-            shared
-                .metrics
-                .add("compactions_total", &format!("outcome=\"{outcome}\""), 1.0);
+            let engine = format!("engine=\"{}\"", report.engine);
+            let labels = format!("outcome=\"{outcome}\",{engine}");
+            shared.metrics.add("compactions_total", &labels, 1.0);
+            let time = Duration::from_secs_f64(report.elapsed_ms.max(0.0) / 1e3);
+            shared.metrics.observe("compaction_seconds", &engine, time);
+            trace::compacted(&span, outcome, report);
             tracing::info!(
-                session = %self.opening.id, engine = %report.engine, outcome,
+                session = %self.spec.id, engine = %report.engine, outcome,
                 before = report.tokens_before, after = report.tokens_after,
-                window = held.session.state().context_length,
+                window = guard.session.state().context_length,
                 elapsed_ms = report.elapsed_ms as u64, trigger = %trigger(&turn.decision, report),
                 reason = %report.reason, "compaction"
             );
@@ -495,34 +594,36 @@ impl Asked {
             let saved = self.body.len().saturating_sub(turn.body.len()) as f64;
             shared
                 .metrics
+                // A rough estimate of four bytes per token is enough for a total.
                 .add("saved_tokens_total", "", (saved / 4.0).round());
         }
         let is_made = |report: &&CompactionReport| matches!(report.outcome, OutcomeKind::Compacted);
         let report = turn.compaction.as_ref().filter(is_made).map(|report| {
             let wire = formats::split(text, Some(self.api.format()));
-            let request = wire.map(|wire| wire.messages).unwrap_or_default();
-            let changes = held.sent.changes(&request, &turn.messages);
+            let messages = wire.map(|wire| wire.messages).unwrap_or_default();
+            let changes = guard.sent.changes(&messages, &turn.messages);
             Arc::new((report.clone(), changes))
         });
-        *held.sent = Sent::now(turn.messages);
+        *guard.sent = SentMessages::now(turn.messages);
         let body = match turn.body {
             std::borrow::Cow::Borrowed(_) => restored.clone(),
             std::borrow::Cow::Owned(body) => Bytes::from(body),
         };
-        let tools: HashSet<String> = held.session.offered_tools().map(str::to_owned).collect();
-        // The warnings are in the log already.
-        drop(held.session.take_warnings());
-        self.note_health(shared, held.session, held.failures);
-        let prompt_tokens = held.session.state().best_prompt_tokens();
-        let fallback = held.session.stands_in();
-        let reason = match held.session.engine().quarantine() {
+        let tools: HashSet<String> = guard.session.offered_tools().map(str::to_owned).collect();
+        // The host has already logged the warnings.
+        drop(guard.session.take_warnings());
+        self.note_health(shared, guard.session, guard.failures);
+        let prompt_tokens = guard.session.state().best_prompt_tokens();
+        let fallback = guard.session.stands_in();
+        let reason = match guard.session.engine().quarantine() {
             Some(_) => "quarantine",
             None => "fallback",
         };
-        let fallback = fallback.map(|why| Why::new(Status::Fallback, reason, why));
-        Ok(Turned {
+        let fallback = fallback.map(|why| UnmanagedReason::new(Status::Fallback, reason, why));
+        Ok(TurnResult {
             body,
-            session: self.opening.id.clone(),
+            session: self.spec.id.clone(),
+            engine: guard.session.engine().name().to_owned(),
             tools: Arc::new(tools),
             restored,
             turn: 0,
@@ -534,28 +635,31 @@ impl Asked {
     }
 }
 
-impl Asked {
-    /// Records whether engine and record work. `told` is the number of engine failures that were recorded earlier.
+impl TurnRequest {
+    /// Records for the health check whether the session's engine and store work. `told` is the
+    /// number of engine failures that were recorded earlier. It is updated, so that each failure
+    /// counts once.
     fn note_health(&self, shared: &Shared, session: &Session, told: &mut u64) {
-        let (id, engines) = (&self.opening.id, shared.host.engines());
+        let (id, engines) = (&self.spec.id, shared.host.engines());
         let (wanted, failures) = (&engines.config().context.engine, session.engine_failures());
         let failed = |part, why: &str| shared.health.failed(&shared.metrics, id, part, why);
         let has_failed = failures > std::mem::replace(told, failures);
         if let Some(why) = session.stands_in() {
             failed("engine", &why);
         } else if has_failed {
-            failed("engine", &format!("`{wanted}` failed; see the log"));
+            failed("engine", &format!("engine `{wanted}` failed; see the log"));
         } else if session.engine().name() != wanted {
             let runs = session.engine().name();
-            failed("engine", &format!("`{runs}` runs in place of `{wanted}`"));
+            failed("engine", &format!("`{runs}` runs instead of `{wanted}`"));
         } else if !session.is_recorded() {
-            failed("store", "the session goes on in memory; see the log");
+            failed("store", "the session is kept in memory only; see the log");
         } else {
-            shared.health.is_well(id);
+            shared.health.recovered(id);
         }
     }
 
-    /// The limit on the answer's tokens that the request names, or 0 if it names none.
+    /// The limit on the answer's tokens that the request names. Returns 0 if it names none or
+    /// cannot be parsed.
     pub(crate) fn longest_answer(&self) -> u64 {
         let text = std::str::from_utf8(&self.body).unwrap_or_default();
         let wire = formats::split(text, Some(self.api.format()));
@@ -564,24 +668,28 @@ impl Asked {
             .unwrap_or(0)
     }
 
-    /// Whether nobody needs to count to see that it does not fit.
+    /// Whether the body certainly exceeds the window. It divides the bytes by four, so that no
+    /// tokenizer has to run.
     pub(crate) fn is_surely_too_large(&self) -> bool {
-        (self.body.len() / 4) as u64 > self.opening.agent.context_length
+        (self.body.len() / 4) as u64 > self.spec.agent.context_length
     }
 
-    /// The body made to fit by the built-in engine, without a session: what is left where the session cannot be had.
-    pub(crate) fn fit(&self, shared: &Shared) -> Option<Bytes> {
-        self.fitted(shared, &self.body, self.opening.agent.clone())
+    /// The body shortened by the built-in engine, without a session. Used if the session cannot be
+    /// opened and the body would not fit unchanged. Returns None if the engine fails.
+    pub(crate) fn shorten(&self, shared: &Shared) -> Option<Bytes> {
+        self.shortened(shared, &self.body, self.spec.agent.clone())
     }
 
-    fn fitted(&self, shared: &Shared, body: &Bytes, agent: AgentWindow) -> Option<Bytes> {
+    /// Runs a forced compaction of a body in a temporary session with the `compressor` engine.
+    /// Errors are logged and become None.
+    fn shortened(&self, shared: &Shared, body: &Bytes, agent: AgentWindow) -> Option<Bytes> {
         let options = SessionOptions {
             engine: Some("compressor".to_owned()),
-            provider: Some(self.opening.provider.to_owned()),
+            provider: Some(self.spec.provider.to_owned()),
             ..SessionOptions::default()
         };
         let engines = shared.host.engines();
-        let session = Session::open(&engines, None, &self.opening.id, agent, options);
+        let session = Session::open(&engines, None, &self.spec.id, agent, options);
         let fitted = session.and_then(|mut session| {
             let options = TurnOptions {
                 compact: Compact::Force,
@@ -592,7 +700,9 @@ impl Asked {
             Ok(Bytes::from(turn.body.into_owned()))
         });
         fitted
-            .inspect_err(|error| tracing::warn!("a request that does not fit: {error}"))
+            .inspect_err(|error| {
+                tracing::warn!("cannot shorten a request that does not fit: {error}")
+            })
             .ok()
     }
 }

@@ -1,37 +1,50 @@
-//! What a compaction changed of what the model sees: what went, what stands in its place, and how much is as it was.
+//! Computes what a compaction changed in the messages that the model sees, for the status page.
+//!
+//! [`SentMessages`] remembers which messages the model saw in the last request of a session.
+//! [`SentMessages::changes`] compares them with those of the current request. The result is a list
+//! of entries in the order of the conversation: a message that was removed, added or replaced, or a
+//! number of unchanged messages.
+//!
+//! To save memory, the messages of the last request are stored only up to the point from which they
+//! equal the client's own. To keep the result small, long messages are shortened, see
+//! [`MAX_MESSAGE_BYTES`] and [`MAX_DIFF_BYTES`].
 
 use std::collections::HashSet;
 
 use contexture::session::BodyMessage;
 use serde_json::{Value, json};
 
-/// The most that is kept of a message, and of all of them, in bytes.
-const LONGEST: usize = 4_000;
-const MOST: usize = 256_000;
+/// The most bytes that are kept of one message, and of all messages of a diff.
+const MAX_MESSAGE_BYTES: usize = 4_000;
+const MAX_DIFF_BYTES: usize = 256_000;
 
-struct Writing {
+/// A diff that is being written. It counts unchanged messages until the next change, and tracks how
+/// many bytes may still be added.
+struct DiffWriter {
     entries: Vec<Value>,
     kept: u64,
-    room: usize,
+    remaining: usize,
     is_cut: bool,
 }
 
-impl Writing {
-    /// A message, or as much of it as there is room for.
+impl DiffWriter {
+    /// Returns a message, or as much of it as fits, and subtracts it from the remaining room.
     fn part(&mut self, message: &str) -> String {
-        let mut part = match message.len() <= LONGEST {
+        let mut part = match message.len() <= MAX_MESSAGE_BYTES {
             true => message.to_owned(),
             false => shortened(message),
         };
-        part.truncate(part.floor_char_boundary(LONGEST.min(self.room)));
-        self.room -= part.len();
+        part.truncate(part.floor_char_boundary(MAX_MESSAGE_BYTES.min(self.remaining)));
+        self.remaining -= part.len();
         self.is_cut |= part.len() < message.len();
         part
     }
 
+    /// Adds an entry with the message before and after. One of them is None if the message was
+    /// added or removed. If no room is left, the diff is marked as cut.
     fn put(&mut self, before: Option<&str>, after: Option<&str>) {
         self.flush();
-        if self.room == 0 {
+        if self.remaining == 0 {
             self.is_cut = true;
             return;
         }
@@ -45,6 +58,7 @@ impl Writing {
         self.entries.push(entry);
     }
 
+    /// Writes the number of unchanged messages since the last entry.
     fn flush(&mut self) {
         if self.kept > 0 {
             self.entries.push(json!({"kept": self.kept}));
@@ -53,7 +67,8 @@ impl Writing {
     }
 }
 
-/// A long message with each of its texts cut short, so that it can still be read as a message.
+/// Shortens the texts in a message until it fits, so that it is still a readable JSON message. A
+/// message that is not JSON is returned unchanged.
 fn shortened(message: &str) -> String {
     let Ok(whole) = serde_json::from_str::<Value>(message) else {
         return message.to_owned();
@@ -63,13 +78,15 @@ fn shortened(message: &str) -> String {
         cut(&mut short, most);
         short.to_string()
     };
-    let lengths = std::iter::successors(Some(LONGEST / 2), |most| Some(most / 2));
+    // Each attempt halves the length of the texts, until the message fits.
+    let lengths = std::iter::successors(Some(MAX_MESSAGE_BYTES / 2), |most| Some(most / 2));
     let mut shorter = lengths.take_while(|most| *most > 0).map(with_texts_of);
     shorter
-        .find(|short| short.len() <= LONGEST)
+        .find(|short| short.len() <= MAX_MESSAGE_BYTES)
         .unwrap_or_else(|| message.to_owned())
 }
 
+/// Shortens each text in a JSON value to `most` bytes, and marks it with an ellipsis.
 fn cut(value: &mut Value, most: usize) {
     match value {
         Value::String(text) if text.len() > most => {
@@ -82,37 +99,41 @@ fn cut(value: &mut Value, most: usize) {
     }
 }
 
-/// What the model saw of a conversation.
+/// The messages that the model saw in the last request of a session.
 #[derive(Debug, Default)]
-pub(crate) struct Sent {
-    /// What stood there in place of the first of its wire messages.
+pub(crate) struct SentMessages {
+    /// The messages that stood in place of the client's first ones, such as a summary. Empty if all
+    /// were sent unchanged.
     instead: Vec<BodyMessage>,
-    /// The wire message from which on all were there as they came.
+    /// The index of the client's message from which on all were sent unchanged.
     rest: usize,
 }
 
-/// What is the same in two bodies: a wire message, or what the host put in.
+/// Identifies a message in two bodies: by its position in the client's request, or by its text if
+/// the host added it.
 #[derive(PartialEq, Eq, Hash)]
-enum Key<'m> {
+enum MessageKey<'m> {
     Wire(usize),
     Text(&'m str),
 }
 
-fn key(message: &BodyMessage) -> Key<'_> {
+fn key(message: &BodyMessage) -> MessageKey<'_> {
     match message {
-        BodyMessage::Kept(at) | BodyMessage::Changed(at, _) => Key::Wire(*at),
-        BodyMessage::Added(text) => Key::Text(text),
+        BodyMessage::Kept(at) | BodyMessage::Changed(at, _) => MessageKey::Wire(*at),
+        BodyMessage::Added(text) => MessageKey::Text(text),
     }
 }
 
-impl Sent {
-    /// What it sees now.
+impl SentMessages {
+    /// Remembers the messages of a body that is sent. The unchanged messages at its end are not
+    /// stored, but only counted.
     pub(crate) fn now(mut body: Vec<BodyMessage>) -> Self {
         let wire = |message: &BodyMessage| match message {
             BodyMessage::Kept(at) | BodyMessage::Changed(at, _) => Some(*at + 1),
             BodyMessage::Added(_) => None,
         };
-        // The newest message is always there.
+        // The newest message is always part of the body, so the largest position is the number of
+        // messages.
         let wires = body.iter().filter_map(wire).max().unwrap_or_default();
         let as_came = body.iter().rev().zip((0..wires).rev());
         let kept = as_came
@@ -126,11 +147,12 @@ impl Sent {
         }
     }
 
-    /// The changes to this `body`, in the order of the conversation; `request` is the wire messages of both.
+    /// The changes from the remembered body to this one, in the order of the conversation.
+    /// `request` has the wire messages that both refer to.
     pub(crate) fn changes(&self, request: &[&str], body: &[BodyMessage]) -> Value {
         let rest = (self.rest..request.len()).map(BodyMessage::Kept);
         let before: Vec<BodyMessage> = self.instead.iter().cloned().chain(rest).collect();
-        let (had, has): (HashSet<Key<'_>>, HashSet<Key<'_>>) = (
+        let (had, has): (HashSet<MessageKey<'_>>, HashSet<MessageKey<'_>>) = (
             before.iter().map(key).collect(),
             body.iter().map(key).collect(),
         );
@@ -138,10 +160,10 @@ impl Sent {
             BodyMessage::Kept(at) => request.get(*at).map(|raw| (*raw).to_owned()),
             BodyMessage::Changed(_, text) | BodyMessage::Added(text) => Some(text.clone()),
         };
-        let mut writing = Writing {
+        let mut writer = DiffWriter {
             entries: Vec::new(),
             kept: 0,
-            room: MOST,
+            remaining: MAX_DIFF_BYTES,
             is_cut: false,
         };
         let (mut before, mut after) = (before.iter().peekable(), body.iter().peekable());
@@ -149,30 +171,30 @@ impl Sent {
             match (before.peek(), after.peek()) {
                 (None, None) => break,
                 (Some(old), Some(new)) if old == new => {
-                    writing.kept += 1;
+                    writer.kept += 1;
                     before.next();
                     after.next();
                 }
                 (Some(old), Some(new)) if key(old) == key(new) => {
-                    writing.put(words(old).as_deref(), words(new).as_deref());
+                    writer.put(words(old).as_deref(), words(new).as_deref());
                     before.next();
                     after.next();
                 }
                 (Some(old), new) if new.is_none() || !has.contains(&key(old)) => {
-                    writing.put(words(old).as_deref(), None);
+                    writer.put(words(old).as_deref(), None);
                     before.next();
                 }
                 (old, Some(new)) if old.is_none() || !had.contains(&key(new)) => {
-                    writing.put(None, words(new).as_deref());
+                    writer.put(None, words(new).as_deref());
                     after.next();
                 }
-                // What stands elsewhere now.
+                // The old message still exists at another position, so it was not removed.
                 _ => {
                     before.next();
                 }
             }
         }
-        writing.flush();
-        json!({"entries": writing.entries, "is_cut": writing.is_cut})
+        writer.flush();
+        json!({"entries": writer.entries, "is_cut": writer.is_cut})
     }
 }

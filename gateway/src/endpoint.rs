@@ -1,47 +1,65 @@
 //! Maps a request to its endpoint and to the upstream address that it is sent to.
 //!
-//! Agents spell the same endpoint in many ways: with or without a version, below a provider's own path
-//! (`/api/paas/v4`), with a double or a trailing slash. The part before the endpoint's name only depends on the
-//! client's base URL. It is dropped, and the path of the configured upstream replaces it. See [`Route::of`].
+//! Agents spell the same endpoint in many ways: with or without a version, below a provider's own
+//! path (`/api/paas/v4`), with a double or a trailing slash. The part before the endpoint's name
+//! only depends on the client's base URL. It is dropped, and the path of the configured upstream
+//! replaces it. See [`Route::of`].
+//!
+//! Azure OpenAI has two kinds of paths. `/openai/v1/…` is like OpenAI's own. In
+//! `/openai/deployments/NAME/chat/completions`, the name of the deployment matters, so the path is
+//! passed on whole.
 
 use http::HeaderMap;
 
-use crate::api::{Api, Provider};
+use crate::api::{Api, KeyHeader, Provider};
 use crate::headers;
 
-/// How requests for a path are handled.
+/// How the gateway handles requests for a path. It depends on the end of the path only, because
+/// agents write the rest in many ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// Carries conversations. A POST request is a turn.
+    /// Carries conversations in the format of this API. A POST request is a turn.
     Conversation(Api),
-    /// Anthropic's endpoint that counts the tokens of a conversation.
+    /// Anthropic's endpoint that counts the tokens of a conversation without sending it to a model.
     Count,
-    /// Passed through unchanged.
     Other,
 }
 
-/// Where a request goes.
+impl Endpoint {
+    /// The endpoint's name in metrics and traces.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Conversation(api) => api.name(),
+            Self::Count => "count_tokens",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Where a request goes: its endpoint, the provider, and the path there. [`Route::of`] computes it
+/// from the path and the headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) endpoint: Endpoint,
-    /// The provider whose upstream receives the request.
+    /// The provider whose upstream receives the request, and whose key may be added.
     pub(crate) provider: Provider,
     pub(crate) target: Target,
 }
 
-/// The path at the upstream.
+/// The path at the upstream, relative to one of its two base URLs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Below the upstream's base URL with its version: `/chat/completions`.
+    /// A path below the base URL with its version, such as `/chat/completions`.
     Below(String),
-    /// Below its base URL without a version: the path as the client wrote it.
+    /// A path below the base URL without a version, as the client wrote it.
     Whole(String),
 }
 
-/// OpenAI's endpoint that sums a conversation up.
+/// OpenAI's endpoint that summarizes a conversation. Its answer is an encrypted block.
 pub(crate) const COMPACT: &str = "/responses/compact";
 
-/// The endpoints that carry conversations, by the end of their path.
+/// The endpoints that carry conversations, by the end of their path. A longer suffix has to precede
+/// a shorter one that it ends with.
 const CONVERSATIONS: [(&str, Endpoint); 5] = [
     ("/chat/completions", Endpoint::Conversation(Api::Chat)),
     ("/responses", Endpoint::Conversation(Api::Responses)),
@@ -50,8 +68,9 @@ const CONVERSATIONS: [(&str, Endpoint); 5] = [
     ("/messages", Endpoint::Conversation(Api::Messages)),
 ];
 
-/// Parts of providers' base paths, besides versions, that mean nothing to the upstream.
-const DECORATION: [&str; 9] = [
+/// Parts of providers' base paths that mean nothing to the upstream, apart from versions. Clients
+/// with such a base URL ask for the same endpoint.
+const BASE_PATH_PARTS: [&str; 9] = [
     "api",
     "openai",
     "anthropic",
@@ -63,8 +82,8 @@ const DECORATION: [&str; 9] = [
     "inference",
 ];
 
-/// The resources of OpenAI's API besides conversations, by the first part of their path. Needed for clients whose base
-/// URL has no version.
+/// The resources of OpenAI's API apart from conversations, by the first part of their path. They
+/// are needed for clients whose base URL has no version.
 const RESOURCES: [&str; 10] = [
     "models",
     "embeddings",
@@ -78,31 +97,30 @@ const RESOURCES: [&str; 10] = [
     "conversations",
 ];
 
-/// The path prefix of everything but conversations for Codex with a ChatGPT login.
+/// The path prefix of everything except conversations, if Codex uses a ChatGPT login.
 const CHATGPT: &str = "/backend-api/";
 
-/// The path with single slashes and without a trailing one.
+/// The deployment that a path of Azure OpenAI names. It is the model, if the body names none.
+pub(crate) fn deployment(path: &str) -> Option<&str> {
+    let mut parts = path.split('/').skip_while(|part| *part != "deployments");
+    parts.nth(1).filter(|name| !name.is_empty())
+}
+
+/// The path with single slashes and without a trailing one. The root becomes an empty string.
 pub(crate) fn normalised(path: &str) -> String {
     let parts = path.split('/').filter(|part| !part.is_empty());
     parts.fold(String::new(), |path, part| path + "/" + part)
 }
 
-/// Whether a part of a path is a version: `v1`, `v4`, `v1beta`.
+/// Whether a part of a path is a version, such as `v1`, `v4` or `v1beta`.
 fn is_version(part: &str) -> bool {
     let rest = part.strip_prefix('v');
     rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 impl Route {
-    /// The route of a request.
-    ///
-    /// | client's path | upstream |
-    /// |---|---|
-    /// | `/v1/chat/completions`, `/chat/completions`, `/api/v3/chat/completions/` | base + `/chat/completions` |
-    /// | `/openai/deployments/NAME/chat/completions` | root + the whole path, because `NAME` matters |
-    /// | `/v1/models` | base + `/models` |
-    /// | `/v1/threads/ID/messages` | not a conversation: base + the rest |
-    /// | `/backend-api/codex/…`, or with `chatgpt-account-id` | ChatGPT's base + the rest |
+    /// The route of a request, by its path and headers. Every path has a route, because unknown
+    /// ones are passed on.
     pub(crate) fn of(path: &str, headers: &HeaderMap) -> Self {
         let normal = normalised(path);
         let (endpoint, target) = conversation(&normal)
@@ -120,7 +138,8 @@ impl Route {
         }
     }
 
-    /// The API whose format the gateway uses for its own answers.
+    /// The API whose format the gateway uses for its own errors. For other endpoints it depends on
+    /// the provider.
     pub(crate) fn api(&self) -> Api {
         match (self.endpoint, self.provider) {
             (Endpoint::Conversation(api), _) => api,
@@ -131,23 +150,26 @@ impl Route {
     }
 }
 
+/// The endpoint and upstream path of a conversation, or None if the path is not one.
 fn conversation(path: &str) -> Option<(Endpoint, Target)> {
     CONVERSATIONS.iter().find_map(|(suffix, endpoint)| {
         let prefix = path.strip_suffix(suffix)?;
         let mut parts = prefix.split('/').filter(|part| !part.is_empty());
         if parts
             .clone()
-            .all(|part| is_version(part) || DECORATION.contains(&part))
+            .all(|part| is_version(part) || BASE_PATH_PARTS.contains(&part))
         {
             return Some((*endpoint, Target::Below((*suffix).to_owned())));
         }
-        // Other resources have the same name: `/v1/threads/ID/messages`.
+        // Other resources end with the same name, such as `/v1/threads/ID/messages`.
         let is_one = *endpoint == Endpoint::Conversation(Api::Chat)
             || parts.next_back().is_some_and(is_version);
         is_one.then(|| (*endpoint, Target::Whole(path.to_owned())))
     })
 }
 
+/// The upstream path for an endpoint without conversations. The version is dropped, because the
+/// configured base URL has its own.
 fn other(path: &str, normal: &str, headers: &HeaderMap) -> Target {
     if let Some(rest) = normal.strip_prefix("/backend-api/codex/") {
         return Target::Below(format!("/{rest}"));
@@ -163,9 +185,9 @@ fn other(path: &str, normal: &str, headers: &HeaderMap) -> Target {
     }
 }
 
-/// Whether a request comes from Codex with a ChatGPT login, whose credentials are for ChatGPT's own host. Such a
-/// request names the account, asks for a path that only ChatGPT has, or is from Codex with a login token instead of an
-/// API key.
+/// Whether a request comes from Codex with a ChatGPT login, whose credentials are valid only at
+/// ChatGPT's own host. Such a request names the account, asks for a path that only ChatGPT has, or
+/// is from Codex with a login token instead of an API key.
 fn is_chatgpt(path: &str, headers: &HeaderMap) -> bool {
     let is_codex = headers::text(headers, "originator").is_some_and(|it| it.starts_with("codex"))
         || headers::text(headers, "user-agent").is_some_and(|it| it.starts_with("codex"));
@@ -176,16 +198,18 @@ fn is_chatgpt(path: &str, headers: &HeaderMap) -> bool {
         || (is_codex && has_login)
 }
 
+/// The token of an `authorization` header with the scheme `Bearer`. None if there is none.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers::text(headers, "authorization")?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The provider for a path that several providers have.
+/// The provider for a path that several providers have, such as `/v1/models`. Anthropic's clients
+/// are recognized by their headers. All others are taken for OpenAI's.
 fn provider_of(path: &str, headers: &HeaderMap) -> Provider {
     let is_anthropic = path.starts_with("/v1/messages")
-        // Claude Code's reachability check.
+        // Claude Code asks for this path to check whether the host is reachable.
         || path == "/api/hello"
         || headers.contains_key("anthropic-version")
         || headers.contains_key("x-api-key")
@@ -197,24 +221,28 @@ fn provider_of(path: &str, headers: &HeaderMap) -> Provider {
     }
 }
 
-/// A provider's configured address, and the key that replaces the client's.
+/// How the hosts of Azure OpenAI end.
+const AZURE: [&str; 3] = [
+    ".openai.azure.com",
+    ".cognitiveservices.azure.com",
+    ".services.ai.azure.com",
+];
+
+/// A provider's address and the key that replaces the client's credentials. Both come from the
+/// configuration, and the address from the environment if the configuration names none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Upstream {
-    /// The base URL without a version at its end.
+    /// The base URL without a version at its end, for [`Target::Whole`].
     root: String,
-    /// The base URL with its version. The endpoint's name follows it.
+    /// The base URL with its version, for [`Target::Below`]. If the provider's URLs have none, it
+    /// equals `root`.
     base: String,
     pub(crate) key: Option<String>,
-    /// Whether the configuration or the environment names it.
     pub(crate) is_named: bool,
 }
 
 impl Upstream {
-    /// The upstream at this base URL, or at the provider's usual one.
-    ///
-    /// The place of the version follows the SDKs' conventions. OpenAI's SDK appends the endpoint's name directly to the
-    /// base URL, so `/v1` is added only if the URL has no path. Anthropic's SDK always appends `/v1`, so it is added
-    /// unless the URL already ends with a version.
+    /// The upstream at this base URL, or at the provider's usual one if none is named.
     pub(crate) fn new(provider: Provider, named: Option<&str>, key: Option<String>) -> Self {
         let given = named.unwrap_or(provider.usual_address());
         let given = given.trim().trim_end_matches('/');
@@ -223,6 +251,7 @@ impl Upstream {
         let ends_with_version = path.rsplit('/').next().is_some_and(is_version);
         let root = match provider {
             Provider::ChatGpt => {
+                // The client's path repeats these parts of ChatGPT's base URL.
                 let root = given.strip_suffix("/codex").unwrap_or(given);
                 root.strip_suffix("/backend-api").unwrap_or(root)
             }
@@ -242,17 +271,37 @@ impl Upstream {
         }
     }
 
-    /// The upstream URL of a request, with its query.
+    /// The upstream URL of a request, with its query. `query` begins with its question mark, or is
+    /// empty.
     pub(crate) fn url(&self, target: &Target, query: &str) -> String {
         match target {
             Target::Below(path) => format!("{}{path}{query}", self.base),
-            Target::Whole(path) => format!("{}{path}{query}", self.root),
+            Target::Whole(path) => {
+                // A base URL of Azure OpenAI ends with what its paths begin with.
+                let root = match path.starts_with("/openai/") {
+                    true => self.root.strip_suffix("/openai").unwrap_or(&self.root),
+                    false => &self.root,
+                };
+                format!("{root}{path}{query}")
+            }
         }
     }
 
-    /// The base URL.
     pub(crate) fn base(&self) -> &str {
         &self.base
+    }
+
+    /// The header in which the provider takes an API key. Azure takes a key only in its own header,
+    /// and `Authorization` for tokens of a login.
+    pub(crate) fn key_header(&self, provider: Provider) -> KeyHeader {
+        let (_, host) = self.base.split_once("://").unwrap_or(("", &self.base));
+        let host = host.split(['/', ':']).next().unwrap_or_default();
+        let is_azure = AZURE.iter().any(|suffix| host.ends_with(suffix));
+        match provider {
+            _ if is_azure => KeyHeader::ApiKey,
+            Provider::Anthropic => KeyHeader::XApiKey,
+            Provider::OpenAi | Provider::ChatGpt => KeyHeader::Bearer,
+        }
     }
 }
 
@@ -325,6 +374,43 @@ mod tests {
                 let asked = url(Provider::Anthropic, given, path, None);
                 assert_eq!(asked, format!("{base}/messages?q=1"), "{given} {path}");
             }
+        }
+    }
+
+    #[test]
+    fn azure_is_asked_for_the_deployment_that_the_client_names() {
+        let path = "/openai/deployments/gpt-4o/chat/completions";
+        let host = "https://r.openai.azure.com";
+        for base in [
+            host,
+            &format!("{host}/openai"),
+            &format!("{host}/openai/v1/"),
+        ] {
+            let asked = url(Provider::OpenAi, base, path, None);
+            assert_eq!(asked, format!("{host}{path}?q=1"), "{base}");
+        }
+        let base = format!("{host}/openai/v1");
+        for path in ["/openai/v1/responses", "/v1/responses", "/responses"] {
+            let asked = url(Provider::OpenAi, &base, path, None);
+            assert_eq!(asked, format!("{base}/responses?q=1"), "{path}");
+        }
+        assert_eq!(deployment(path), Some("gpt-4o"));
+        assert_eq!(deployment("/v1/chat/completions"), None);
+        for (base, header) in [
+            (host, KeyHeader::ApiKey),
+            (
+                "https://r.openai.azure.com:443/openai/v1",
+                KeyHeader::ApiKey,
+            ),
+            (
+                "https://r.services.ai.azure.com/openai/v1",
+                KeyHeader::ApiKey,
+            ),
+            ("https://openai.azure.com.evil.test", KeyHeader::Bearer),
+            ("https://api.groq.com/openai/v1", KeyHeader::Bearer),
+        ] {
+            let upstream = Upstream::new(Provider::OpenAi, Some(base), None);
+            assert_eq!(upstream.key_header(Provider::OpenAi), header, "{base}");
         }
     }
 

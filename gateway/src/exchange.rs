@@ -1,4 +1,15 @@
-//! One request of a client that carries a conversation: to the provider, in as many rounds as it takes, and back.
+//! Handles one client request that carries a conversation: reads it, runs its turn, sends it to the
+//! provider and returns the answer.
+//!
+//! [`answer`] is the entry point for conversations. It takes the request through the host and then
+//! calls `first::managed`. If anything fails before the request is sent, [`fail_open`] passes it on
+//! unchanged. In observe mode, [`observed`] passes every request on unchanged and runs the turn in
+//! the background. [`count_tokens`] handles Anthropic's token counting, and [`other`] handles all
+//! other endpoints.
+//!
+//! The submodules continue from there. `first` sends the turn and shortens it if the provider
+//! refuses it, `rounds` relays the answer, `summary` remembers summaries, and `replies` builds
+//! responses.
 
 mod first;
 mod replies;
@@ -14,105 +25,134 @@ use http::Method;
 use http::header::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
+use tracing::Instrument;
 
 use crate::Shared;
-use crate::answer::{Slot, turn_in};
-use crate::api::Api;
+use crate::answer::{AnswerSlot, run_turn_in};
+use crate::api::{Api, Provider};
 use crate::coding;
-use crate::conversation::{self, Asked, Kind, Posted, Turned, Untouched};
+use crate::conversation::{self, PassThrough, PostRequest, RequestKind, TurnRequest, TurnResult};
 use crate::endpoint::Route;
 use crate::failure::Failure;
 use crate::headers;
-use crate::limits::Counted;
+use crate::limits::ActiveRequest;
 use crate::session_key;
 use crate::settings::Settings;
-use crate::unmanaged::{Status, Why};
-use crate::upstream::Unreachable;
+use crate::trace::ModelCall;
+use crate::unmanaged::{Status, UnmanagedReason};
+use crate::upstream::{Client, Unreachable};
 use first::managed;
-pub(crate) use replies::refuse;
-use replies::{back, unreachable};
+pub(crate) use replies::error_response;
+use replies::{stream_back, unreachable};
 
-/// A request as it came.
-pub(crate) struct Incoming {
+/// A client request after authentication and with its body read completely and expanded.
+pub(crate) struct ClientRequest {
     pub(crate) method: Method,
-    /// As the client wrote it.
     pub(crate) path: String,
-    /// With its question mark; empty if there is none.
+    /// The query with its question mark. Empty if there is none.
     pub(crate) query: String,
     pub(crate) route: Route,
-    /// With the gateway's own key in place of the client's, if the client may use it, and without the gateway's tokens.
+    /// The client's headers without the gateway's tokens. If the client may use the gateway's key,
+    /// that replaces the client's credentials.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) tenant: Option<String>,
-    /// Whether it came with the token of the home directory.
     pub(crate) is_owner: bool,
-    pub(crate) counted: Counted,
+    pub(crate) active: ActiveRequest,
 }
 
-impl Incoming {
-    /// The upstream URL.
+impl ClientRequest {
     fn url(&self, settings: &Settings) -> String {
         let upstream = settings.upstream(self.route.provider);
         upstream.url(&self.route.target, &self.query)
     }
 
-    /// The session's name with the tenant's name before it, if the client names a session.
+    /// The row of the status page for a request without a turn: the client's name for its session,
+    /// with the tenant's name before it. None if neither is known.
     fn session(&self, named: Option<String>) -> Option<String> {
         let name = named.or_else(|| session_key::name_in(&self.headers));
         session_key::row(self.tenant.as_deref(), name)
     }
 }
 
-/// What is the same for all rounds of an answer.
+/// Everything that stays the same in all rounds of an answer.
 struct Exchange {
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     api: Api,
+    provider: Provider,
+    /// The client for the provider of this request.
+    client: Client,
     url: String,
     headers: HeaderMap,
-    /// The codings that the client accepts.
+    /// The `accept-encoding` header of the client. Its answer is compressed again if the provider
+    /// compressed it.
     accepts: Option<HeaderValue>,
 }
 
 impl Exchange {
+    /// Begins a model call for a request.
+    fn model_call(&self, request: &TurnRequest) -> ModelCall {
+        let spec = &request.spec;
+        ModelCall::begin(self.provider, &spec.agent.model, &spec.id)
+    }
+
+    /// Sends a body to the provider and waits for the head of its answer. The answer is expanded as
+    /// it arrives if the provider compressed it.
+    ///
+    /// # Errors
+    /// The provider cannot be reached.
     async fn send(&self, body: Bytes) -> Result<reqwest::Response, Unreachable> {
-        let client = &self.settings.client;
-        let sent = client
-            .send(Method::POST, &self.url, self.headers.clone(), body)
-            .await;
-        let status = match &sent {
-            Ok(response) => response.status().as_u16(),
-            Err(_) => 0,
-        };
-        self.shared.metrics.add(
-            "upstream_responses_total",
-            &format!("status=\"{status}\""),
-            1.0,
-        );
-        sent.map(coding::expanded)
+        let (client, headers) = (&self.client, self.headers.clone());
+        let sending = client.send(Method::POST, &self.url, headers, body);
+        let sent = counted(&self.shared, self.provider, sending).await;
+        sent.map(coding::expand_response)
     }
 }
 
-/// Finds out what a request is.
+/// Waits for the head of a provider's answer, and counts it.
+async fn counted(
+    shared: &Shared,
+    provider: Provider,
+    sending: impl Future<Output = Result<reqwest::Response, Unreachable>>,
+) -> Result<reqwest::Response, Unreachable> {
+    let began = Instant::now();
+    let sent = sending.await;
+    let status = match &sent {
+        Ok(response) => response.status().as_u16(),
+        // The status 0 stands for no answer at all.
+        Err(_) => 0,
+    };
+    let provider = format!("provider=\"{}\"", provider.name());
+    let labels = format!("status=\"{status}\",{provider}");
+    let metrics = &shared.metrics;
+    metrics.add("upstream_responses_total", &labels, 1.0);
+    metrics.observe("upstream_seconds", &provider, began.elapsed());
+    sent
+}
+
+/// Reads a request on a worker thread, see [`conversation::read`].
 async fn read(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: &Incoming,
-) -> Result<Kind, Failure> {
-    let work = reading(shared, settings, api, incoming);
-    shared.work.done(work).await.and_then(|read| read)
+    incoming: &ClientRequest,
+) -> Result<RequestKind, Failure> {
+    let work = read_job(shared, settings, api, incoming);
+    shared.work.run(work).await.and_then(|read| read)
 }
 
-/// What finds that out, and blocks.
-fn reading(
+/// Returns the work of reading a request. It blocks, so it has to run on a worker thread. It owns
+/// copies of everything, because the request itself stays with the caller for the case that it is
+/// passed on.
+fn read_job(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: &Incoming,
-) -> impl FnOnce() -> Result<Kind, Failure> + Send + 'static {
+    incoming: &ClientRequest,
+) -> impl FnOnce() -> Result<RequestKind, Failure> + Send + 'static {
     let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
-    let posted = Posted {
+    let post = PostRequest {
         api,
         headers: incoming.headers.clone(),
         url: incoming.url(&settings),
@@ -120,198 +160,227 @@ fn reading(
         is_owner: incoming.is_owner,
         body: incoming.body.clone(),
     };
-    move || conversation::read(&shared, &settings, &posted)
+    move || conversation::read(&shared, &settings, &post)
 }
 
-/// A turn that will be over.
-type Turning = oneshot::Receiver<Result<Turned, Failure>>;
+/// Receiver for the result of a turn that runs on the worker pool. It fails if the turn panics.
+type TurnReceiver = oneshot::Receiver<Result<TurnResult, Failure>>;
 
-/// How far one breath brought a request.
-enum Begun {
-    /// Somebody else is at its session, or it is no turn.
-    Read(Result<Kind, Failure>),
-    /// Through the host.
-    Turned(Arc<Asked>, Result<Turned, Failure>),
+enum FastPath {
+    /// The request was read only. Another request holds its session, or it is not a turn.
+    ReadOnly(Result<RequestKind, Failure>),
+    Ran(Arc<TurnRequest>, Result<TurnResult, Failure>),
 }
 
-/// Finds out what a request is, and takes it through the host in the same breath where its session is free. What it is
-/// stands in `asked` before that.
-async fn read_and_turn(
+/// Reads a request, and runs its turn in the same piece of work if its session is free.
+///
+/// That avoids a second switch of threads, which costs more than reading a short request. If the
+/// request is a turn, `request` is set before the turn runs, so that the caller knows the session
+/// even if the turn takes too long or panics.
+async fn read_and_run(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: &Incoming,
-    asked: &Arc<OnceLock<Arc<Asked>>>,
-) -> Begun {
-    let read = reading(shared, settings, api, incoming);
-    let (own, settings, noted) = (Arc::clone(shared), Arc::clone(settings), Arc::clone(asked));
+    incoming: &ClientRequest,
+    request: &Arc<OnceLock<Arc<TurnRequest>>>,
+) -> FastPath {
+    let read = read_job(shared, settings, api, incoming);
+    let (own, settings, noted) = (
+        Arc::clone(shared),
+        Arc::clone(settings),
+        Arc::clone(request),
+    );
     let (sender, receiver) = oneshot::channel();
     let work = move || {
         let read = read();
-        // Nobody may be waiting any more.
-        let tell = |begun| drop(sender.send(begun));
-        if let Ok(Kind::Turn(asked)) = &read {
-            let asked = Arc::clone(noted.get_or_init(|| Arc::clone(asked)));
-            let slot = slot(&own, &settings, &asked);
-            if let Ok(place) = Arc::clone(&slot.place).try_lock_owned() {
-                let turned = |turned| tell(Begun::Turned(Arc::clone(&asked), turned));
-                return turn_in(&asked, &own, &slot, place, turned);
+        // The receiver is gone if the request was held too long.
+        let send = |outcome| drop(sender.send(outcome));
+        if let Ok(RequestKind::Turn(request)) = &read {
+            let request = Arc::clone(noted.get_or_init(|| Arc::clone(request)));
+            let slot = slot(&own, &settings, &request);
+            if let Ok(cell) = Arc::clone(&slot.cell).try_lock_owned() {
+                let report = |result| send(FastPath::Ran(Arc::clone(&request), result));
+                return run_turn_in(&request, &own, &slot, cell, report);
             }
         }
-        tell(Begun::Read(read));
+        send(FastPath::ReadOnly(read));
     };
-    shared.work.begin(work).await;
-    let panicked = |error| match asked.get() {
-        Some(asked) => Begun::Turned(Arc::clone(asked), Err(Failure::new("panic", error))),
-        None => Begun::Read(Err(Failure::new("panic", error))),
+    shared.work.spawn(work).await;
+    // If the work panics, the sender is dropped without a result.
+    let panicked = |error| match request.get() {
+        Some(request) => FastPath::Ran(Arc::clone(request), Err(Failure::new("panic", error))),
+        None => FastPath::ReadOnly(Err(Failure::new("panic", error))),
     };
     receiver.await.unwrap_or_else(panicked)
 }
 
-fn slot(shared: &Shared, settings: &Settings, asked: &Asked) -> Slot {
-    let id = &asked.opening.id;
+/// The slot of the request's session. Creates it if the session is not in memory.
+fn slot(shared: &Shared, settings: &Settings, request: &TurnRequest) -> AnswerSlot {
+    let id = &request.spec.id;
     shared
         .sessions
         .slot(id, settings.open_sessions, &shared.metrics)
 }
 
-/// Begins a turn once nobody else is at its session.
-fn turn_after_others(shared: &Arc<Shared>, slot: &Slot, asked: &Arc<Asked>) -> Turning {
-    let (shared, slot, asked) = (Arc::clone(shared), slot.clone(), Arc::clone(asked));
+/// Runs a turn after waiting for the session's other requests.
+fn run_when_free(
+    shared: &Arc<Shared>,
+    slot: &AnswerSlot,
+    request: &Arc<TurnRequest>,
+) -> TurnReceiver {
+    let (shared, slot, request) = (Arc::clone(shared), slot.clone(), Arc::clone(request));
     let (sender, receiver) = oneshot::channel();
-    tokio::spawn(async move {
-        let place = Arc::clone(&slot.place).lock_owned().await;
+    let running = async move {
+        let cell = Arc::clone(&slot.cell).lock_owned().await;
         let own = Arc::clone(&shared);
-        // Nobody may be waiting any more.
+        // The receiver is gone if the request was held too long.
         let work = move || {
-            turn_in(&asked, &own, &slot, place, |turned| {
-                drop(sender.send(turned))
+            run_turn_in(&request, &own, &slot, cell, |result| {
+                drop(sender.send(result))
             })
         };
-        shared.work.begin(work).await;
-    });
+        shared.work.spawn(work).await;
+    };
+    tokio::spawn(running.in_current_span());
     receiver
 }
 
-/// Why a request is no turn of a session.
+/// Why [`run_turn`] ended without a turn. Both cases pass the request on unchanged, but
+/// only one is a failure.
 enum NoTurn {
-    Untouched(Untouched),
-    Unread(Failure),
+    PassThrough(PassThrough),
+    Failed(Failure),
 }
 
-/// Takes a request through the host, as long as it may be held. If another request of its session went first, what it
-/// shows is looked at again: that other request is through, so this comes to an end.
-async fn through_the_host(
+/// Reads a request and runs its turn, for at most `gateway.max_hold_ms`.
+///
+/// If another request of the session came first, the proof may have expired, so the request is read
+/// again. That other request is finished by then, so the loop ends.
+///
+/// # Errors
+/// The request is not a turn, or cannot be read. A failed turn is not an error here, but part of
+/// the result.
+async fn run_turn(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: &Incoming,
-) -> Result<(Arc<Asked>, Result<Turned, Failure>), NoTurn> {
+    incoming: &ClientRequest,
+) -> Result<(Arc<TurnRequest>, Result<TurnResult, Failure>), NoTurn> {
     let until = tokio::time::Instant::now() + settings.max_hold;
     loop {
         let noted = Arc::default();
-        let reading = read_and_turn(shared, settings, api, incoming, &noted);
-        let begun = timeout_at(until, reading).await.unwrap_or_else(|_| {
+        let reading = read_and_run(shared, settings, api, incoming, &noted);
+        let outcome = timeout_at(until, reading).await.unwrap_or_else(|_| {
             let failure = held_too_long(settings);
             match noted.get() {
-                Some(asked) => Begun::Turned(Arc::clone(asked), Err(failure)),
-                None => Begun::Read(Err(failure)),
+                Some(request) => FastPath::Ran(Arc::clone(request), Err(failure)),
+                None => FastPath::ReadOnly(Err(failure)),
             }
         });
-        let (asked, turned) = match begun {
-            Begun::Turned(asked, turned) => (asked, turned),
-            Begun::Read(Ok(Kind::Turn(asked))) => {
-                let slot = slot(shared, settings, &asked);
-                let turning = turn_after_others(shared, &slot, &asked);
-                let turned = match timeout_at(until, turning).await {
-                    Ok(Ok(turned)) => turned,
+        let (request, result) = match outcome {
+            FastPath::Ran(request, result) => (request, result),
+            FastPath::ReadOnly(Ok(RequestKind::Turn(request))) => {
+                let slot = slot(shared, settings, &request);
+                let receiver = run_when_free(shared, &slot, &request);
+                let result = match timeout_at(until, receiver).await {
+                    Ok(Ok(result)) => result,
                     Ok(Err(error)) => Err(Failure::new("panic", error)),
                     Err(_) => Err(held_too_long(settings)),
                 };
-                (asked, turned)
+                (request, result)
             }
-            Begun::Read(Ok(Kind::Untouched(untouched))) => {
-                return Err(NoTurn::Untouched(untouched));
+            FastPath::ReadOnly(Ok(RequestKind::PassThrough(pass_through))) => {
+                return Err(NoTurn::PassThrough(pass_through));
             }
-            Begun::Read(Err(failure)) => return Err(NoTurn::Unread(failure)),
+            FastPath::ReadOnly(Err(failure)) => return Err(NoTurn::Failed(failure)),
         };
-        match &turned {
+        match &result {
+            // The other request is finished by now, so reading again takes it into account.
             Err(failure) if failure.reason == "overtaken" => {}
-            _ => return Ok((asked, turned)),
+            _ => return Ok((request, result)),
         }
     }
 }
 
-/// Answers a request of this endpoint.
+/// Answers a POST request to an endpoint that carries conversations. Always returns a response: the
+/// provider's, or an error in the API's format if the provider cannot be reached.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     api: Api,
-    incoming: Incoming,
+    incoming: ClientRequest,
 ) -> Response {
     if settings.observe {
         return observed(shared, settings, api, incoming).await;
     }
     let began = Instant::now();
-    let (asked, turned) = match through_the_host(&shared, &settings, api, &incoming).await {
-        Ok(through) => through,
-        Err(NoTurn::Untouched(untouched)) => {
-            let session = incoming.session(untouched.session);
-            let passed = Passed::of(untouched.why, session);
-            let answer = pass(&shared, &settings, api, incoming, passed).await;
-            return match untouched.sums_up {
-                Some(place) => summary::remembered(shared, &settings, api, place, answer),
+    let (request, result) = match run_turn(&shared, &settings, api, &incoming).await {
+        Ok(ran) => ran,
+        Err(NoTurn::PassThrough(pass_through)) => {
+            let session = incoming.session(pass_through.session);
+            let options = PassOptions::of(pass_through.why, session);
+            let answer = pass_on(&shared, &settings, api, incoming, options).await;
+            return match pass_through.summary_target {
+                Some(target) => summary::relay_and_remember(shared, &settings, api, target, answer),
                 None => answer,
             };
         }
-        Err(NoTurn::Unread(failure)) => {
+        Err(NoTurn::Failed(failure)) => {
             return fail_open(&shared, &settings, api, incoming, None, failure).await;
         }
     };
-    let slot = slot(&shared, &settings, &asked);
+    let slot = slot(&shared, &settings, &request);
     let held = began.elapsed();
-    shared.metrics.held(held);
-    let turned = match turned {
-        Ok(turned) => turned,
+    shared.metrics.observe("hold_seconds", "", held);
+    let result = match result {
+        Ok(result) => result,
         Err(failure) => {
-            return fail_open(&shared, &settings, api, incoming, Some(asked), failure).await;
+            return fail_open(&shared, &settings, api, incoming, Some(request), failure).await;
         }
     };
     shared
         .metrics
         .add("requests_total", &labels(api, "managed"), 1.0);
-    let session = asked.opening.id.clone();
-    let fallback = turned.fallback.clone();
-    if let Some(follows) = asked.follows() {
+    let session = request.spec.id.clone();
+    let fallback = result.fallback.clone();
+    // A new session looks like lost context to its user, so the log says why it began.
+    if let Some(follows) = request.follows() {
         shared.metrics.add("unproven_total", "", 1.0);
         tracing::info!(
             session,
             follows,
-            "a session of its own: nothing in the request shows that it goes on with the other one"
+            "began a new session: the request does not prove that it continues the one in `follows`"
         );
     }
     if let Some(why) = &fallback {
         shared.unmanaged.note(&shared.metrics, Some(&session), why);
     }
     let exchange = Exchange {
+        provider: incoming.route.provider,
+        client: settings.client(incoming.route.provider).clone(),
         url: incoming.url(&settings),
         headers: headers::upstream(&incoming.headers, true),
-        accepts: coding::accepted(&incoming.headers),
+        accepts: coding::accepted_codings(&incoming.headers),
         api,
         shared,
         settings,
     };
-    let follows = asked.follows().map(str::to_owned);
-    let answer = managed(exchange, slot, asked, (turned, held), incoming.counted).await;
-    let mut answer = said(answer, &session, fallback.as_ref());
+    let follows = request.follows().map(str::to_owned);
+    let answer = managed(exchange, slot, request, (result, held), incoming.active).await;
+    let mut answer = with_status(answer, &session, fallback.as_ref());
     if let Some(follows) = follows {
         headers::set(answer.headers_mut(), headers::FOLLOWS, &follows);
     }
     answer
 }
 
-/// Adds headers that say what became of the request. Also used for the gateway's own errors.
-fn said(mut answer: Response, session: &str, fallback: Option<&Why>) -> Response {
+/// Adds the status and session headers, unless the answer has them already. Also used for the
+/// gateway's own errors.
+fn with_status(
+    mut answer: Response,
+    session: &str,
+    fallback: Option<&UnmanagedReason>,
+) -> Response {
     let own = answer.headers_mut();
     let is_managed = match own.get(headers::STATUS) {
         None => {
@@ -322,48 +391,54 @@ fn said(mut answer: Response, session: &str, fallback: Option<&Why>) -> Response
         Some(status) => status == Status::Managed.name(),
     };
     if let Some(why) = fallback.filter(|_| is_managed) {
-        why.tell(&mut answer);
+        why.set_headers(&mut answer);
     }
     answer
 }
 
 fn held_too_long(settings: &Settings) -> Failure {
     let most = settings.max_hold.as_millis();
-    Failure::new("held_too_long", format!("nothing was decided in {most} ms"))
+    Failure::new(
+        "held_too_long",
+        format!("the turn took longer than {most} ms (`gateway.max_hold_ms`)"),
+    )
 }
 
-/// Has the provider count the body that would be sent for this one.
-pub(crate) async fn count(
+/// Answers Anthropic's token counting endpoint. The provider counts the body that a turn would
+/// send. If the session is unknown, too busy or only observed, the provider counts the client's own
+/// body.
+pub(crate) async fn count_tokens(
     shared: Arc<Shared>,
     settings: Arc<Settings>,
-    incoming: Incoming,
+    incoming: ClientRequest,
 ) -> Response {
     let api = Api::Messages;
     let read = read(&shared, &settings, api, &incoming).await;
-    let counted = async {
-        let Ok(Kind::Turn(asked)) = read else {
+    let active = async {
+        let Ok(RequestKind::Turn(request)) = read else {
             return None;
         };
-        let slot = slot(&shared, &settings, &asked);
+        let slot = slot(&shared, &settings, &request);
         let own = Arc::clone(&shared);
-        let work = move |place: &mut _| asked.preview(&own, place);
-        let preview = slot.with_place(&shared.work, work).await;
+        let work = move |cell: &mut _| request.preview(&own, cell);
+        let preview = slot.with_cell(&shared.work, work).await;
         preview.ok().flatten()
     };
     let body = match settings.observe {
         true => None,
-        false => timeout(settings.max_hold, counted).await.ok().flatten(),
+        false => timeout(settings.max_hold, active).await.ok().flatten(),
     };
     let is_managed = body.is_some();
-    let mut answer = through(&settings, api, incoming, body).await;
+    let mut answer = forward(&shared, &settings, api, incoming, body).await;
     match is_managed {
         true => headers::set(
             answer.headers_mut(),
             headers::STATUS,
             Status::Managed.name(),
         ),
-        // Nothing is lost: the provider counts what the client sent.
-        false => Why::new(Status::NotManaged, "count", "counted as it came").tell(&mut answer),
+        // This is not a failure, because the provider still counts what the client sent.
+        false => UnmanagedReason::new(Status::NotManaged, "count", "counted without a turn")
+            .set_headers(&mut answer),
     }
     answer
 }
@@ -372,71 +447,79 @@ fn labels(api: Api, outcome: &str) -> String {
     format!("endpoint=\"{}\",outcome=\"{outcome}\"", api.name())
 }
 
-/// Passes a request on unchanged and observes it in the background, without delaying it.
+/// Passes a request on unchanged, and runs its turn in the background without delaying it. Only the
+/// response headers wait until the request was read.
 async fn observed(
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     api: Api,
-    incoming: Incoming,
+    incoming: ClientRequest,
 ) -> Response {
-    let reading = reading(&shared, &settings, api, &incoming);
-    let read = tokio::spawn({
-        let shared = Arc::clone(&shared);
-        async move { shared.work.done(reading).await.and_then(|read| read) }
-    });
+    let reading = read_job(&shared, &settings, api, &incoming);
+    // Reading runs while the provider answers.
+    let own = Arc::clone(&shared);
+    let read = async move { own.work.run(reading).await.and_then(|read| read) };
+    let read = tokio::spawn(read.in_current_span());
     let (tenant, named) = (incoming.tenant.clone(), incoming.session(None));
-    let mut response = through(&settings, api, incoming, None).await;
+    let mut response = forward(&shared, &settings, api, incoming, None).await;
     let read = match timeout(settings.max_hold, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => Err(Failure::new("panic", error)),
         Err(_) => Err(held_too_long(&settings)),
     };
     let (why, session) = match read {
-        Ok(Kind::Turn(asked)) => {
-            let session = asked.opening.id.clone();
-            let slot = slot(&shared, &settings, &asked);
-            observe(&shared, slot, asked);
+        Ok(RequestKind::Turn(request)) => {
+            let session = request.spec.id.clone();
+            let slot = slot(&shared, &settings, &request);
+            observe(&shared, slot, request);
             let detail = "`gateway.mode` is observe";
-            let why = Why::new(Status::Observed, "observed", detail);
+            let why = UnmanagedReason::new(Status::Observed, "observed", detail);
             (why, Some(session))
         }
-        Ok(Kind::Untouched(Untouched { why, session, .. })) => {
+        Ok(RequestKind::PassThrough(PassThrough { why, session, .. })) => {
             let session = session.map(|name| session_key::row(tenant.as_deref(), Some(name)));
             (why, session.unwrap_or(named))
         }
         Err(failure) => {
             let label = format!("reason=\"{}\"", failure.reason);
             shared.metrics.add("failed_open_total", &label, 1.0);
-            let why = Why::new(Status::FailedOpen, failure.reason, failure.detail);
+            let why = UnmanagedReason::new(Status::FailedOpen, failure.reason, failure.detail);
             (why, named)
         }
     };
-    mark(&shared, api, &mut response, session.as_deref(), &why);
+    mark_unmanaged(&shared, api, &mut response, session.as_deref(), &why);
     response
 }
 
-/// A turn whose result is only looked at.
-fn observe(shared: &Arc<Shared>, slot: Slot, asked: Arc<Asked>) {
-    let turning = turn_after_others(shared, &slot, &asked);
-    tokio::spawn(async move {
-        if let Ok(Err(failure)) = turning.await {
-            tracing::warn!(reason = failure.reason, "not observed: {}", failure.detail);
+/// Runs a turn in the background and drops its result. Errors are logged.
+fn observe(shared: &Arc<Shared>, slot: AnswerSlot, request: Arc<TurnRequest>) {
+    let receiver = run_when_free(shared, &slot, &request);
+    let watching = async move {
+        if let Ok(Err(failure)) = receiver.await {
+            tracing::warn!(
+                reason = failure.reason,
+                "cannot observe a turn: {}",
+                failure.detail
+            );
         }
-    });
+    };
+    tokio::spawn(watching.in_current_span());
 }
 
-/// Sends a request on as it came because something failed, unless it would not fit.
+/// Passes a request on unchanged because something failed. If it would certainly not fit the
+/// model's window, the built-in engine shortens it first. The failure appears in the metrics, the
+/// health check and the response headers.
 async fn fail_open(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: Incoming,
-    asked: Option<Arc<Asked>>,
+    incoming: ClientRequest,
+    request: Option<Arc<TurnRequest>>,
     failure: Failure,
 ) -> Response {
     let reason = failure.reason;
-    let session = match &asked {
-        Some(asked) => Some(asked.opening.id.clone()),
+    let session = match &request {
+        Some(request) => Some(request.spec.id.clone()),
         None => incoming.session(None),
     };
     shared
@@ -445,40 +528,44 @@ async fn fail_open(
     let part = match reason {
         "record" => Some("store"),
         "engine" | "engine_not_open" | "panic" => Some("engine"),
+        // Other reasons are no fault of the engine or the store.
         _ => None,
     };
     if let Some(part) = part {
-        let session = asked.as_ref().map_or("", |asked| &asked.opening.id);
+        let session = request.as_ref().map_or("", |request| &request.spec.id);
         shared
             .health
             .failed(&shared.metrics, session, part, &failure.detail);
     }
-    let body = match asked.filter(|asked| asked.is_surely_too_large()) {
-        Some(asked) => {
+    // The session may have compacted for a long time already. Then the client's full history would
+    // be refused by the provider.
+    let body = match request.filter(|request| request.is_surely_too_large()) {
+        Some(request) => {
             let own = Arc::clone(shared);
-            let fitted = shared.work.done(move || asked.fit(&own)).await;
+            let fitted = shared.work.run(move || request.shorten(&own)).await;
             fitted.ok().flatten()
         }
         None => None,
     };
-    let passed = Passed {
-        why: Why::new(Status::FailedOpen, reason, failure.detail),
+    let passed = PassOptions {
+        why: UnmanagedReason::new(Status::FailedOpen, reason, failure.detail),
         session,
         body,
     };
-    pass(shared, settings, api, incoming, passed).await
+    pass_on(shared, settings, api, incoming, passed).await
 }
 
-/// A request that is not managed.
-struct Passed {
-    why: Why,
+/// How to pass on a request that is not managed: why, under which name to record it, and with which
+/// body.
+struct PassOptions {
+    why: UnmanagedReason,
     session: Option<String>,
-    /// The body to send in place of the client's.
+    /// A body that replaces the client's. None sends the client's own bytes.
     body: Option<Bytes>,
 }
 
-impl Passed {
-    fn of(why: Why, session: Option<String>) -> Self {
+impl PassOptions {
+    fn of(why: UnmanagedReason, session: Option<String>) -> Self {
         Self {
             why,
             session,
@@ -487,62 +574,71 @@ impl Passed {
     }
 }
 
-/// Passes a request on, unchanged or with another body, and streams the answer back.
-async fn pass(
+/// Passes a request on, unchanged or with another body, and streams the answer back. The reason is
+/// recorded and added to the headers.
+async fn pass_on(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: Incoming,
-    passed: Passed,
+    incoming: ClientRequest,
+    options: PassOptions,
 ) -> Response {
-    let Passed { why, session, body } = passed;
-    let mut response = through(settings, api, incoming, body).await;
-    mark(shared, api, &mut response, session.as_deref(), &why);
+    let PassOptions { why, session, body } = options;
+    let mut response = forward(shared, settings, api, incoming, body).await;
+    mark_unmanaged(shared, api, &mut response, session.as_deref(), &why);
     response
 }
 
-/// Adds headers to an answer that say what became of its request, and records it.
-fn mark(shared: &Shared, api: Api, response: &mut Response, session: Option<&str>, why: &Why) {
+/// Records an unmanaged request in the metrics and on the status page, and adds the reason to the
+/// headers of its answer.
+fn mark_unmanaged(
+    shared: &Shared,
+    api: Api,
+    response: &mut Response,
+    session: Option<&str>,
+    why: &UnmanagedReason,
+) {
     let outcome = labels(api, why.status.name());
     shared.metrics.add("requests_total", &outcome, 1.0);
     shared.unmanaged.note(&shared.metrics, session, why);
-    why.tell(response);
+    why.set_headers(response);
 }
 
-/// Passes on a request for another endpoint.
+/// Passes on a request to an endpoint that carries no conversations, such as the list of models.
 pub(crate) async fn other(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: Incoming,
+    incoming: ClientRequest,
 ) -> Response {
     let what = format!("{} {}", incoming.method, incoming.path);
-    let why = Why::new(Status::NotManaged, "endpoint", what);
+    let why = UnmanagedReason::new(Status::NotManaged, "endpoint", what);
     let session = incoming.session(None);
     shared
         .unmanaged
         .note(&shared.metrics, session.as_deref(), &why);
-    let mut response = through(settings, api, incoming, None).await;
-    why.tell(&mut response);
+    let mut response = forward(shared, settings, api, incoming, None).await;
+    why.set_headers(&mut response);
     response
 }
 
-/// Sends any request on, and the answer back, byte for byte.
-async fn through(
+/// Sends a request to the provider and streams the answer back, byte for byte. If the provider
+/// cannot be reached, the client gets an error in the API's format.
+async fn forward(
+    shared: &Shared,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: Incoming,
+    incoming: ClientRequest,
     body: Option<Bytes>,
 ) -> Response {
     let passed = headers::upstream(&incoming.headers, false);
     let url = incoming.url(settings);
     let body = body.unwrap_or(incoming.body);
-    match settings
-        .client
-        .send(incoming.method, &url, passed, body)
-        .await
-    {
-        Ok(response) => back(response, incoming.counted),
+    let provider = incoming.route.provider;
+    let client = settings.client(provider);
+    let sending = client.send(incoming.method, &url, passed, body);
+    match counted(shared, provider, sending).await {
+        Ok(response) => stream_back(response, incoming.active),
         Err(error) => unreachable(api, &error),
     }
 }

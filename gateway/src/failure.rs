@@ -1,11 +1,17 @@
-//! Why a request could not be managed.
+//! The reason why a request could not be managed.
+//!
+//! Every step on the way to the provider reports errors as a [`Failure`]. It holds a keyword for
+//! the metrics and a text for people, because the request is passed on unchanged and the error
+//! would otherwise be lost.
 
 use contexture::session::SessionError;
 
-/// Why a request leaves as it came.
+/// Why a request could not be managed. It is then passed on unchanged, and the answer's headers and
+/// the metrics say why.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// In a word, for the metrics.
+    /// A keyword for the metrics, from a small fixed set. `overtaken` is special: the request is
+    /// read again.
     pub(crate) reason: &'static str,
     pub(crate) detail: String,
 }
@@ -29,4 +35,14 @@ impl From<SessionError> for Failure {
         };
         Self::new(reason, error)
     }
+}
+
+/// The innermost cause of an error. The outer ones only say that something went wrong in a request
+/// or in a body.
+pub(crate) fn cause_of(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }

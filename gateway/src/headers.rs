@@ -1,33 +1,49 @@
-//! Which headers pass, in both directions, and those of the gateway's own.
+//! Decides which headers pass in both directions, and defines the gateway's own.
+//!
+//! [`upstream`] returns the headers for the provider and [`downstream`] those for the client.
+//! Headers about the connection are dropped in both directions, and the gateway's own never reach a
+//! provider. All other headers pass unchanged.
+//!
+//! The gateway's own headers begin with `x-contexture-`. A client sends its token and the session's
+//! name, and an answer says what became of the request. [`set`] writes them in a form that every
+//! HTTP client accepts. Credentials are recognized by [`tokens`](crate::tokens).
 
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName,
     HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
-/// What all headers of the gateway's own begin with; none of them goes upstream.
+use crate::api::KeyHeader;
+
+/// The prefix of all headers of the gateway's own. None of them is sent to a provider, so a token
+/// cannot leak that way.
 pub(crate) const OWN: &str = "x-contexture-";
 
-/// The token of a tenant.
+/// The token of a tenant, or of the home directory.
 pub(crate) const TOKEN: &str = "x-contexture-token";
-/// The session that a client asks for, and the one that an answer belongs to.
+/// The session that a client names in a request, and the one that an answer belongs to.
 pub(crate) const SESSION: &str = "x-contexture-session";
-/// The session that a new one may go on with, although its request does not show that it does.
+/// The session that a new one may continue, although its request does not prove it.
 pub(crate) const FOLLOWS: &str = "x-contexture-follows";
 /// What the gateway did with a request: the name of a [`Status`](crate::unmanaged::Status).
 pub(crate) const STATUS: &str = "x-contexture-status";
-/// Why a request was not managed.
+/// The id of a request in the log: the client's `x-request-id`, or one of the gateway's own.
+pub(crate) const REQUEST: &str = "x-contexture-request";
+/// Why a request was not managed: a keyword, and usually an explanation.
 pub(crate) const REASON: &str = "x-contexture-reason";
-/// What a compaction did before this request.
+/// The outcome of a compaction before this request, and the engine's reason.
 pub(crate) const COMPACTION: &str = "x-contexture-compaction";
-/// How many rounds of the engine's tools an answer took, and their tokens.
+/// How many hidden rounds an answer took. A trailer if the answer is a stream.
 pub(crate) const ROUNDS: &str = "x-contexture-hidden-rounds";
-/// The tokens of all rounds of an answer.
+/// The input and output tokens of all rounds of an answer, hidden ones included. A trailer if the
+/// answer is a stream.
 pub(crate) const TOKENS: &str = "x-contexture-tokens";
 
-/// Those that are about a connection and not about a message.
+/// Headers that are about a connection and not about a message. HTTP forbids passing them on, and
+/// the gateway's connections have their own.
 const HOP_BY_HOP: [HeaderName; 5] = [CONNECTION, TRANSFER_ENCODING, TE, TRAILER, UPGRADE];
 
+/// Whether a header is about the connection. `named` are those that the `connection` header lists.
 fn is_hop_by_hop(name: &HeaderName, named: &[String]) -> bool {
     let text = name.as_str();
     HOP_BY_HOP.contains(name)
@@ -38,7 +54,8 @@ fn is_hop_by_hop(name: &HeaderName, named: &[String]) -> bool {
         || named.iter().any(|one| one == text)
 }
 
-/// What a `connection` header names is about the connection, too.
+/// The names that the `connection` headers list, in lower case. Those headers are about the
+/// connection, too.
 fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(CONNECTION).into_iter();
     let texts = values.filter_map(|value| value.to_str().ok());
@@ -48,13 +65,15 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
         .collect()
 }
 
-/// The headers that go upstream. What is `read` on its way back must not come compressed.
+/// The headers for the provider. If the gateway will `read` the answer, it asks the provider not to
+/// compress it.
 pub(crate) fn upstream(headers: &HeaderMap, read: bool) -> HeaderMap {
     let named = named_by_connection(headers);
     let mut passed = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let stays = is_hop_by_hop(name, &named)
             || *name == HOST
+            // The HTTP client sets the host and the length of the body that is really sent.
             || *name == CONTENT_LENGTH
             || name.as_str() == "expect"
             || name.as_str().starts_with(OWN)
@@ -69,24 +88,30 @@ pub(crate) fn upstream(headers: &HeaderMap, read: bool) -> HeaderMap {
     passed
 }
 
-/// Puts a key of the gateway's own in place of the client's credentials.
-pub(crate) fn use_key(headers: &mut HeaderMap, key: &str, is_anthropic: bool) {
-    let Ok(mut own) = HeaderValue::from_str(&match is_anthropic {
-        true => key.to_owned(),
-        false => format!("Bearer {key}"),
-    }) else {
+/// Replaces the client's credentials with the gateway's own key, in the provider's header. If the
+/// key is not a valid header value, nothing is changed.
+pub(crate) fn use_key(headers: &mut HeaderMap, key: &str, header: KeyHeader) {
+    const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+    const API_KEY: HeaderName = HeaderName::from_static("api-key");
+    let (name, value) = match header {
+        KeyHeader::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
+        KeyHeader::XApiKey => (X_API_KEY, key.to_owned()),
+        KeyHeader::ApiKey => (API_KEY, key.to_owned()),
+    };
+    let Ok(mut own) = HeaderValue::from_str(&value) else {
         return;
     };
+    // This keeps the key out of debug output.
     own.set_sensitive(true);
-    headers.remove(AUTHORIZATION);
-    headers.remove("x-api-key");
-    match is_anthropic {
-        true => headers.insert("x-api-key", own),
-        false => headers.insert(AUTHORIZATION, own),
-    };
+    // The client may have used any of them, whatever the provider expects.
+    for credentials in [AUTHORIZATION, X_API_KEY, API_KEY] {
+        headers.remove(credentials);
+    }
+    headers.insert(name, own);
 }
 
-/// The headers that go back to the client; `changed` says that the body is not the provider's.
+/// The headers for the client. If the body is not the provider's own (`changed`), its length is
+/// left out.
 pub(crate) fn downstream(headers: &HeaderMap, changed: bool) -> HeaderMap {
     let named = named_by_connection(headers);
     let mut passed = HeaderMap::with_capacity(headers.len());
@@ -99,7 +124,8 @@ pub(crate) fn downstream(headers: &HeaderMap, changed: bool) -> HeaderMap {
     passed
 }
 
-/// Sets a header of the gateway's own; text that no header takes is left out.
+/// Sets a header of the gateway's own. Common typographic characters are replaced with ASCII, all
+/// other characters beyond ASCII with `?`. At most 400 characters are kept.
 pub(crate) fn set(headers: &mut HeaderMap, name: &'static str, text: &str) {
     let mut visible = String::new();
     for c in text.chars().take(400) {
@@ -122,7 +148,7 @@ pub(crate) fn set(headers: &mut HeaderMap, name: &'static str, text: &str) {
     }
 }
 
-/// The text of a header.
+/// The trimmed text of a header. None if the header is missing, empty, or not text.
 pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let value = headers.get(name)?.to_str().ok()?.trim();
     (!value.is_empty()).then_some(value)

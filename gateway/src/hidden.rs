@@ -1,4 +1,13 @@
-//! Rounds that the client did not see: kept, and put back where they were when it sends its history again.
+//! Stores hidden rounds, and puts them back into the client's history.
+//!
+//! A client never sees rounds in which the model called only tools of the engine, and it sees an
+//! answer without such calls. Its next request repeats this shortened history. The model has to see
+//! what it really wrote, and the bytes have to be the same each time for the provider's prompt
+//! cache. So each difference is stored as a [`HiddenRound`] with the session.
+//!
+//! [`restore`] finds the places in a request by the identities of its messages, so it does not
+//! matter if the client formats them differently. If an answer was edited or compacted away by the
+//! client, its hidden rounds are left out. The identities come from [`identity`](crate::identity).
 
 use contexture::formats::WireBody;
 use contexture::session::{Record, RecordError};
@@ -7,64 +16,69 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 
-/// What the names of these begin with among what is kept with a session.
-const NAME: &str = "hidden ";
+/// The prefix of the keys of hidden rounds in the data that is stored with a session.
+const KEY_PREFIX: &str = "hidden ";
 
-/// An answer that the client has in another form than the model gave it.
+/// An answer that the client has in another form than the model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Hidden {
-    /// What the message before it says.
+pub(crate) struct HiddenRound {
     pub(crate) before: u64,
-    /// What the client has: what each of the messages says.
+    /// The identities of the messages that the client has. Empty if the client received nothing of
+    /// the answer.
     pub(crate) visible: Vec<u64>,
-    /// What stands in their place, results of the engine's tools included.
+    /// The wire messages that replace them, including results of the engine's tools.
     pub(crate) real: Vec<String>,
-    /// Results that join those of the client's own tools, which come after it.
+    /// Results of the engine's calls that have to be sent together with the client's own results,
+    /// which follow the answer.
     pub(crate) results: Vec<String>,
 }
 
-/// Those of a session, in order.
+/// Reads the hidden rounds of a session, in the order in which they were stored. Entries that
+/// cannot be parsed are skipped.
 ///
 /// # Errors
 /// The record cannot be read.
-pub(crate) fn load(record: &Record, session: &str) -> Result<Vec<Hidden>, RecordError> {
+pub(crate) fn load(record: &Record, session: &str) -> Result<Vec<HiddenRound>, RecordError> {
     let kept = record.kept(session)?.into_iter();
-    let own = kept.filter(|(name, _)| name.starts_with(NAME));
+    let own = kept.filter(|(name, _)| name.starts_with(KEY_PREFIX));
     Ok(own
         .filter_map(|(_, text)| serde_json::from_str(&text).ok())
         .collect())
 }
 
-/// Keeps one more.
+/// Adds a hidden round to `all` and stores it. If storing fails, it still counts until the session
+/// leaves memory.
 ///
 /// # Errors
 /// The record cannot be written.
-pub(crate) fn keep(
+pub(crate) fn store(
     record: &Record,
     session: &str,
-    all: &mut Vec<Hidden>,
-    one: Hidden,
+    all: &mut Vec<HiddenRound>,
+    one: HiddenRound,
 ) -> Result<(), RecordError> {
     let text = serde_json::to_string(&one).unwrap_or_default();
-    let name = format!("{NAME}{:08}", all.len());
+    // The record returns keys in alphabetical order, so the number is padded.
+    let name = format!("{KEY_PREFIX}{:08}", all.len());
     let kept = record.keep(session, &[(&name, &text)]);
     all.push(one);
     kept
 }
 
-/// The body with the hidden rounds in their places; none where there are none. `said` is what each of its messages says.
-pub(crate) fn put_back(
+/// Returns the body with hidden rounds in their places, or None if none of them belongs to it.
+/// `identities` has the identity of each of its messages.
+pub(crate) fn restore(
     api: Api,
     wire: &WireBody<'_>,
-    said: &[u64],
-    hidden: &[Hidden],
+    identities: &[u64],
+    hidden: &[HiddenRound],
 ) -> Option<String> {
     let mut used = vec![false; hidden.len()];
-    let mut out: Vec<(Option<usize>, String)> = Vec::with_capacity(said.len());
+    let mut out: Vec<(Option<usize>, String)> = Vec::with_capacity(identities.len());
     let mut at = 0usize;
     loop {
-        let before = at.checked_sub(1).and_then(|at| said.get(at)).copied();
-        let rest = said.get(at..).unwrap_or(&[]);
+        let before = at.checked_sub(1).and_then(|at| identities.get(at)).copied();
+        let rest = identities.get(at..).unwrap_or(&[]);
         let found = hidden.iter().zip(&used).position(|(one, used)| {
             !used && Some(one.before) == before && rest.starts_with(&one.visible)
         });
@@ -75,6 +89,8 @@ pub(crate) fn put_back(
             out.extend(one.real.iter().map(|real| (None, real.clone())));
             at += one.visible.len();
             at += join_results(api, one, wire.messages.get(at).copied(), &mut out);
+            // If the client has nothing of the answer, no message was consumed, so the current one
+            // still has to be copied.
             if !one.visible.is_empty() {
                 continue;
             }
@@ -92,10 +108,12 @@ pub(crate) fn put_back(
     Some(wire.with_messages(None, &out))
 }
 
-/// Puts results with those of the client, which stand in `next`. Answers how many of its messages that takes.
+/// Adds the results of the engine's calls to those of the client, which are in the message `next`.
+/// Anthropic requires one user message with all results. Returns how many of the client's messages
+/// this consumed.
 fn join_results(
     api: Api,
-    one: &Hidden,
+    one: &HiddenRound,
     next: Option<&str>,
     out: &mut Vec<(Option<usize>, String)>,
 ) -> usize {

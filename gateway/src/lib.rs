@@ -1,7 +1,15 @@
-//! The gateway: a proxy before a model's API that gives any agent a context engine.
+//! The gateway: a proxy in front of a model's API that gives any agent a context engine.
 //!
-//! It stands on the one way through the host, as any embedder does: each request of a client is a turn of a session,
-//! each answer is fed back, and what the engine's tools are asked is answered here.
+//! An agent sends its requests to the gateway instead of the provider. Each request that carries a
+//! conversation becomes a turn of a session in the host. The engine may compact the history and
+//! offer tools of its own, and the resulting body goes to the provider. The answer is streamed
+//! back. If the model calls the engine's tools, the gateway executes the calls itself in further
+//! rounds that the client does not see. If a step fails, the request is passed on unchanged.
+//!
+//! Start with [`Gateway::open`] and [`Gateway::serve`]. Inside the crate, `routes` receives
+//! requests, `exchange` handles one request, `conversation` runs its turn, `lineage` finds its
+//! session, and `stream` reads the provider's answer. Sessions, engines and storage belong to the
+//! `contexture` crate, which the gateway embeds like any other host would.
 
 mod access;
 mod account;
@@ -15,7 +23,6 @@ mod endpoint;
 mod exchange;
 mod failure;
 mod headers;
-mod heal;
 mod health;
 mod hidden;
 mod identity;
@@ -25,6 +32,8 @@ mod metrics;
 mod overflow;
 mod page;
 mod proof;
+mod reload;
+mod repair;
 mod routes;
 mod serving;
 mod session_key;
@@ -32,7 +41,12 @@ mod sessions;
 mod settings;
 mod side_call;
 mod stream;
+#[cfg_attr(not(feature = "otel"), path = "no_telemetry.rs")]
+mod telemetry;
+mod tls;
 mod tokens;
+mod trace;
+mod trace_context;
 mod unmanaged;
 mod upstream;
 mod window;
@@ -46,111 +60,180 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use account::Diffs;
-use answer::Ended;
+use answer::FinishedAnswer;
 use api::Provider;
 use health::Health;
-use identity::Identities;
+use identity::IdentityCache;
 use metrics::Metrics;
+pub use reload::{ReloadError, reload_running};
 pub use serving::raise_file_limit;
 use sessions::Sessions;
 use settings::Settings;
 pub use settings::{BaseUrls, SettingsError};
-use unmanaged::Unmanaged;
-use work::Work;
+pub use telemetry::Telemetry;
+pub use tls::CertificateError;
+use unmanaged::UnmanagedLog;
+use work::WorkPool;
 pub use work::runtime;
 
-/// Why there is no gateway.
+/// Why a gateway could not be opened, reloaded or served. The messages are written for the person
+/// who starts it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// The host cannot be opened.
+    /// The host cannot be opened, or its new configuration cannot be used. The message is the
+    /// host's own.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The configuration cannot be served.
+    /// The configuration is readable, but a gateway cannot run with it, for example because it
+    /// would be unsafe.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The gateway's own token, which clients need, cannot be had.
+    /// The gateway's own token cannot be read or created, although clients need it.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The address cannot be had.
-    #[error("cannot listen on {address}: {cause}; is another gateway running there?")]
+    /// The listening socket cannot be bound, usually because the port is in use.
+    #[error(
+        "cannot listen on {address}: {cause}; stop the program that uses it, or choose another address \
+         (`gateway.listen`)"
+    )]
     Listen {
-        /// The address.
+        /// The address as configured or as given on the command line, before it was resolved.
         address: String,
-        /// What the system said.
+        /// The error of the operating system, such as a port in use or a missing permission.
         cause: std::io::Error,
     },
-    /// The host could not be opened for a fault of its own.
-    #[error("the host cannot be opened: {0}")]
+    /// The collector of `gateway.telemetry` cannot be used.
+    #[error(
+        "cannot send traces to {endpoint}: {cause}; correct or remove `gateway.telemetry.endpoint`"
+    )]
+    Telemetry {
+        /// The endpoint, as it is configured.
+        endpoint: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Opening the host panicked. This is a bug in the host or in a plugin.
+    #[error("opening the host panicked, which is a bug: {0}; report it with the log")]
     Panicked(String),
-    /// The server ended.
-    #[error("the gateway ended: {0}")]
-    Serve(std::io::Error),
+    /// The socket was bound, but the system does not tell its address.
+    #[error("cannot read the address of the listening socket: {0}; start the gateway again")]
+    LocalAddress(std::io::Error),
+    /// The threads of the gateway cannot be started, usually because a limit on processes is
+    /// reached.
+    #[error("cannot start the gateway's threads: {0}; raise the limit on processes of this user")]
+    Runtime(std::io::Error),
 }
 
-/// What all requests share.
+/// State that all requests share. It lives as long as the server, and longer if background work
+/// still refers to it.
 pub(crate) struct Shared {
+    // Handlers take `&Shared` from many threads, so each part that changes has its own lock.
     host: Host,
-    sessions: Sessions<Ended>,
-    identities: Identities,
+    sessions: Sessions<FinishedAnswer>,
+    identities: IdentityCache,
     metrics: Arc<Metrics>,
-    unmanaged: Unmanaged,
+    unmanaged: UnmanagedLog,
     health: Health,
-    work: Work,
+    work: WorkPool,
     settings: RwLock<Arc<Settings>>,
-    /// What the last compactions changed.
+    /// What the last compactions changed, for the status page.
     diffs: Mutex<Diffs>,
     address: SocketAddr,
-    /// `gateway.listen` as it was at the start.
+    /// `gateway.listen` as it was at startup. A reload cannot move the socket, so it warns if the
+    /// value differs.
     listen: String,
-    /// The base URLs that the environment named at startup.
-    urls: BaseUrls,
+    /// If this is the gateway of a single command: base URLs from its environment. They apply again
+    /// on each reload.
+    command: Option<BaseUrls>,
 }
 
 impl Shared {
+    /// See [`Handle::reload`].
+    pub(crate) fn reload(&self) -> Result<(), GatewayError> {
+        self.host.reload()?;
+        let engines = self.host.engines();
+        let settings = settings(&self.host, self.address, self.command.as_ref())?;
+        let listen = &engines.config().gateway.listen;
+        if *listen != self.listen {
+            tracing::warn!(
+                "`gateway.listen` changed to {listen}, but the gateway still listens on {}: restart it to apply \
+                 the change",
+                self.address
+            );
+        }
+        *self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        self.sessions.close_all();
+        tracing::info!("the configuration was read again: {}", self.runs());
+        Ok(())
+    }
+
+    /// The mode and the engine that the configuration names.
+    fn runs(&self) -> String {
+        let engines = self.host.engines();
+        let mode = match self.settings().observe {
+            true => "observing",
+            false => "managing",
+        };
+        format!("{mode}, engine {}", engines.config().context.engine)
+    }
+
     fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A gateway that listens, and does not answer yet.
+/// A gateway that has bound its socket but does not answer yet.
+///
+/// Connections wait in the backlog until [`serve`](Self::serve) runs. Until then, the caller can
+/// read the address and the status lines.
 pub struct Gateway {
     shared: Arc<Shared>,
     listener: TcpListener,
 }
 
-/// What a command needs to use a gateway, see [`Gateway::pass`].
+/// What a command such as `contexture run` needs in order to send requests through a gateway.
+/// [`Gateway::pass`] creates it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Pass {
-    /// The token. None if the home directory can hold none.
+    /// The token of the home directory. None if the file system is read-only.
     pub token: Option<String>,
-    /// Whether every request needs a token, because `gateway.tokens` are configured.
+    /// Whether every request needs a token. This is the case if `gateway.tokens` is configured.
     pub is_needed: bool,
-    /// Whether the gateway has a key for OpenAI's API, and adds it to requests with a token.
+    /// Whether the gateway has a key for OpenAI's API, and adds it to requests with a token. If so,
+    /// the agent needs no key of its own.
     pub openai: bool,
-    /// Whether the gateway has a key for Anthropic's API, and adds it to requests with a token.
+    /// Whether the gateway has a key for Anthropic's API, and adds it to requests with a token. If
+    /// so, the agent needs no key of its own.
     pub anthropic: bool,
 }
 
-/// Totals since the gateway started.
+/// Totals since the gateway started. They are kept in memory only and begin at zero after a
+/// restart.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Requests that carry conversations, managed or not.
+    /// Requests that carry conversations, whether they were managed or passed on unchanged.
     pub requests: u64,
-    /// Requests to other endpoints, such as the list of models.
+    /// Requests to other endpoints, such as the list of models. They are not part of `requests`.
     pub others: u64,
-    /// Requests that were handled as turns of a session.
+    /// Requests that were handled as turns of a session. The difference to `requests` was passed on
+    /// unchanged.
     pub managed: u64,
-    /// How many more tokens the requests would have had without the engine (an estimate).
+    /// Estimated tokens that the engine saved, at four bytes per token.
     pub saved_tokens: u64,
-    /// How much more they would have cost without the engine, in US dollars at list prices. Negative if they cost more
-    /// with it.
+    /// Estimated savings in US dollars at list prices. Negative if the requests cost more with the
+    /// engine than they would have without it.
     pub saved_dollars: f64,
 }
 
-/// Stops a gateway, and has it read its configuration again.
+/// Controls a running gateway: stops it, reloads its configuration and reads its totals. Clones
+/// control the same gateway. If all handles are dropped, the gateway can no longer be stopped, and
+/// runs until its process ends.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -158,56 +241,50 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Takes no more requests; those under way come to their end, as long as `gateway.shutdown_ms` allows.
+    /// Stops the gateway. It accepts no more connections. Requests under way may finish until
+    /// `gateway.shutdown_ms` is over, and are then cut off.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// The totals since the start.
+    /// The totals since the start, for a summary when the gateway stops.
     pub fn totals(&self) -> Totals {
         self.shared.metrics.totals()
     }
 
-    /// Reads the configuration again: engines, limits, timeouts, tokens and addresses of providers. What is under way goes on as
-    /// it began. Blocks.
+    /// Reads the configuration again: engines, limits, timeouts, tokens and addresses of providers.
+    ///
+    /// Requests under way continue with the old settings. Sessions leave memory and are opened
+    /// again with the new ones. A change of `gateway.listen` only logs a warning, because it needs
+    /// a restart. Blocks.
     ///
     /// # Errors
-    /// What is wrong with it: the last good one stays in force.
+    /// The new configuration is invalid. The previous one stays in force.
     pub fn reload(&self) -> Result<(), GatewayError> {
-        self.shared.host.reload()?;
-        let engines = self.shared.host.engines();
-        let settings = settings(&self.shared.host, self.shared.address, &self.shared.urls)?;
-        let listen = &engines.config().gateway.listen;
-        if *listen != self.shared.listen {
-            tracing::warn!(
-                "`gateway.listen` is {listen} now: the gateway stays at {}, and needs a restart to move there",
-                self.shared.address
-            );
-        }
-        *self
-            .shared
-            .settings
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
-        self.shared.sessions.close_all();
-        Ok(())
+        self.shared.reload()
     }
 }
 
-/// The settings of the configuration in force. The gateway does without a token of its own if no client needs it, as on a
-/// file system that cannot be written.
-fn settings(host: &Host, address: SocketAddr, urls: &BaseUrls) -> Result<Settings, GatewayError> {
+/// Builds the settings from the configuration in force. If the gateway's own token cannot be
+/// created, for example on a read-only file system, this is an error only if a client needs the
+/// token. Otherwise it logs a warning.
+fn settings(
+    host: &Host,
+    address: SocketAddr,
+    command: Option<&BaseUrls>,
+) -> Result<Settings, GatewayError> {
     let (token, missing) = match host.gateway_token() {
         Ok(token) => (Some(token), None),
         Err(error) => (None, Some(error)),
     };
-    let settings = Settings::of(host.engines().config(), address, urls, token)?;
+    let settings = Settings::of(host.engines().loaded(), address, command, token)?;
     let providers = [Provider::OpenAi, Provider::Anthropic, Provider::ChatGpt];
+    // If the gateway has no key to protect, no client needs its token.
     let is_needed = providers.iter().any(|one| settings.key_needs_token(*one));
     match missing {
         Some(error) if is_needed => Err(error.into()),
         Some(error) => {
-            tracing::warn!("the gateway has no token of its own: {error}");
+            tracing::warn!("the gateway runs without its own token: {error}");
             Ok(settings)
         }
         None => Ok(settings),
@@ -215,28 +292,42 @@ fn settings(host: &Host, address: SocketAddr, urls: &BaseUrls) -> Result<Setting
 }
 
 impl Gateway {
-    /// Opens the host and listens: on `listen`, else where the configuration says.
+    /// Opens the host and binds the socket: on `listen` if it is given, otherwise on
+    /// `gateway.listen`.
     ///
     /// # Errors
-    /// What is missing for it.
+    /// The host cannot be opened, the configuration cannot be served, or the address cannot be
+    /// bound.
     pub async fn open(options: HostOptions, listen: Option<&str>) -> Result<Self, GatewayError> {
-        Self::open_before(options, listen, BaseUrls::default()).await
+        Self::open_with(options, listen, None).await
     }
 
-    /// Like [`open`](Self::open), with these addresses for providers that the configuration names no address for.
+    /// Like [`open`](Self::open), but for a single command on this machine: with base URLs from the
+    /// command's environment for providers that the configuration gives no address for, and without
+    /// TLS, because no certificate names the loopback address.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub async fn open_before(
+    pub async fn open_for_command(
         options: HostOptions,
-        listen: Option<&str>,
+        listen: &str,
         urls: BaseUrls,
     ) -> Result<Self, GatewayError> {
+        Self::open_with(options, Some(listen), Some(urls)).await
+    }
+
+    async fn open_with(
+        options: HostOptions,
+        listen: Option<&str>,
+        command: Option<BaseUrls>,
+    ) -> Result<Self, GatewayError> {
+        // Opening the host reads files and loads plugins, which would block the runtime.
         let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
         let host = opened.map_err(|error| GatewayError::Panicked(error.to_string()))??;
         let engines = host.engines();
         let config = engines.config();
         let wanted = listen.unwrap_or(&config.gateway.listen).to_owned();
+        // `listen` may be a host name with several addresses. The first one is used.
         let mut addresses =
             tokio::net::lookup_host(wanted.clone())
                 .await
@@ -246,39 +337,40 @@ impl Gateway {
         let address = addresses.next().ok_or(SettingsError::Address {
             address: wanted.clone(),
         })?;
-        let settings = settings(&host, address, &urls)?;
+        let settings = settings(&host, address, command.as_ref())?;
         let listener = TcpListener::bind(address)
             .await
             .map_err(|cause| GatewayError::Listen {
                 address: wanted,
                 cause,
             })?;
-        let address = listener.local_addr().map_err(GatewayError::Serve)?;
+        // If port 0 was asked for, only the bound socket knows the port.
+        let address = listener.local_addr().map_err(GatewayError::LocalAddress)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 host,
                 sessions: Sessions::new(),
-                identities: Identities::default(),
+                identities: IdentityCache::default(),
                 metrics: Arc::default(),
-                unmanaged: Unmanaged::default(),
+                unmanaged: UnmanagedLog::default(),
                 health: Health::default(),
-                work: Work::default(),
+                work: WorkPool::default(),
                 diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,
                 listen: config.gateway.listen.clone(),
-                urls,
+                command,
             }),
             listener,
         })
     }
 
-    /// Where it listens.
+    /// The address that the gateway listens on. If port 0 was asked for, this holds the real port.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// The base URL to which requests for Anthropic's API are sent.
+    /// The base URL, with its version, that requests for Anthropic's API are sent to.
     pub fn upstream_of_anthropic(&self) -> String {
         let settings = self.shared.settings();
         settings
@@ -287,7 +379,8 @@ impl Gateway {
             .to_owned()
     }
 
-    /// What a command needs to use this gateway with the token of the home directory.
+    /// What a command needs to use this gateway with the token of the home directory: the token,
+    /// and the APIs that the gateway has a key for.
     pub fn pass(&self) -> Pass {
         let settings = self.shared.settings();
         let tokens = &settings.tokens;
@@ -299,36 +392,40 @@ impl Gateway {
         }
     }
 
-    /// What a person should know at the start, a line each.
+    /// Status lines to print at startup: the address, the mode and the engine, who needs a token,
+    /// and whether prompts are cached.
     pub fn status(&self) -> Vec<String> {
         let engines = self.shared.host.engines();
         let config = engines.config();
         let settings = self.shared.settings();
-        let mode = match settings.observe {
-            true => "observing",
-            false => "managing",
-        };
         let mut lines = vec![format!(
-            "listening on http://{}, {mode}, engine {}",
+            "listening on {}://{}, {}",
+            settings.scheme(),
             self.address(),
-            config.context.engine
+            self.shared.runs()
         )];
         lines.extend(settings.status(&config.prompt_caching));
         lines
     }
 
-    /// Answers requests until it is stopped; `handle` is given what stops it.
+    /// Answers requests until the gateway is stopped. Before the first request, `handle` receives
+    /// the [`Handle`] that can stop it.
     ///
-    /// # Errors
-    /// The server failed.
-    pub async fn serve(self, handle: impl FnOnce(Handle)) -> Result<(), GatewayError> {
+    /// It cannot fail: an error of a connection is logged and ends only that connection. If no
+    /// connection can be accepted, for example because too many files are open, it tries again.
+    pub async fn serve(self, handle: impl FnOnce(Handle)) {
         let (stop, stopped) = watch::channel(false);
+        // The caller needs the handle now, because the next call returns only at the end.
         handle(Handle {
             shared: Arc::clone(&self.shared),
             stop,
         });
         let router = routes::router(Arc::clone(&self.shared));
         serving::serve(self.listener, router, &self.shared, stopped).await;
-        Ok(())
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

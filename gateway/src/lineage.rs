@@ -1,22 +1,19 @@
-//! Which of the conversations that go by one name a request goes on with, and what shows that it does. Subagents share
-//! their agent's name, and some clients send none: then the history decides.
+//! Decides which session a request continues, and what in the request proves it. A name alone opens
+//! no session, because names are no secret. Besides, subagents share a name, and some clients send
+//! none. So a request has to show one of these proofs:
 //!
-//! A name alone leads nobody into a session, because a name is no secret. A request has to show one of these, too:
+//! 1. **Secret**: long answers of the model, an answer with the id of a call, or a summary that was
+//!    made in the session. Their position does not matter, so edited histories keep their session.
+//! 2. **Pair**: two answers in a row with the messages between or before them. One short answer is
+//!    guessed too easily. This counts only for the first [`MAX_CONVERSATIONS_FOR_PAIRS`]
+//!    conversations of a name.
+//! 3. **All**: the whole history of a session that has only grown so far.
+//! 4. **Token**: the token with which the session was begun.
 //!
-//! 1. **What only the session has seen**: long answers of the model, an answer with the id of a call, the summary that
-//!    the model wrote there at the agent's request, or the block of a compaction that the provider made there. Where in
-//!    the request it stands makes no difference, so that edits and an agent's own compaction keep their session.
-//! 2. **Two answers in a row**, with all that stands between or before them, at the beginning of a former request or at
-//!    the end of the last one. Of short answers one alone is guessed too easily: "Done." This counts for the first
-//!    [`GUESSES`] conversations of a name.
-//! 3. **All there is**: a session that has only grown so far, begun by the request from the first message to the last
-//!    answer. Whoever can send that has nothing to find out.
-//! 4. **The token** with which the session was begun.
-//!
-//! The words with which agents begin a summary are none of these. A request that shows nothing begins a session of its
-//! own. [`Found::follows`] names the one that it may go on with, and nothing of that is given to it.
-//!
-//! What is known of a conversation lies in the host's record, so that another gateway and the next start know it.
+//! [`find`] is the entry point and returns a [`LineageMatch`]. A request without a proof begins its
+//! own session, and [`LineageMatch::follows`] names the one that it may continue. Conversations are
+//! kept in the host's record, so other gateways and later starts know them. The fingerprints come
+//! from [`proof`](crate::proof).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -27,29 +24,27 @@ use contexture::session::{Record, RecordError};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::identity::Said;
-use crate::proof::{self, Mark, Shown};
+use crate::identity::MessageIdentity;
+use crate::proof::{self, Evidence, Fingerprint};
 use crate::session_key::Scope;
-use crate::sessions::{Reserved, Sessions};
+use crate::sessions::{IdReservation, Sessions};
 
-/// How many of its last requests are known of a conversation.
-const TURNS: usize = 16;
-/// How many of its last answers are known of a conversation.
-const ANSWERS: usize = 64;
-/// How many marks of summaries are known of a conversation.
-const SUMMARIES: usize = 256;
-/// How long an answer waits until its request is noted.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Of how many conversations of a name two short answers are a proof. Each wrong guess is another one.
-const GUESSES: usize = 16;
+const MAX_REQUESTS: usize = 16;
+const MAX_ANSWERS: usize = 64;
+/// How many fingerprints of summaries are kept for each conversation. A fingerprint is one line of
+/// a summary.
+const MAX_SUMMARY_LINES: usize = 256;
+/// How long noting an answer waits until its request is noted.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
+/// If a name has more conversations than this, two short answers prove nothing. Every conversation
+/// is another chance for a lucky guess.
+const MAX_CONVERSATIONS_FOR_PAIRS: usize = 16;
 
-/// The name under which it is kept with a session which other one it may go on with.
+/// The key under which a session stores the id of the session that it may continue.
 const FOLLOWS: &str = "follows";
 
-/// The sessions that may go on with others, although nothing shows that they do; or only this one.
-///
-/// # Errors
-/// The record cannot be read.
+/// Maps each session to the one that it may continue without proof. If `session` is given, only
+/// that session's entry is returned.
 pub(crate) fn follows(
     record: &Record,
     session: Option<&str>,
@@ -57,138 +52,151 @@ pub(crate) fn follows(
     Ok(record.kept_as(FOLLOWS, session)?.into_iter().collect())
 }
 
-/// A request that a conversation had.
+/// A former request of a conversation. A later request that begins with the same messages continues
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Turn {
-    /// How many messages it had, and the hash over them.
+struct PastRequest {
+    /// The number of messages, and the hash over all of them.
     count: usize,
     hash: u64,
-    /// Whether it showed what only the session has seen, so that another request that begins with it does, too.
+    /// Whether it showed a strong proof. If so, a request that begins with the same messages has
+    /// that proof, too.
     is_proof: bool,
 }
 
-/// A conversation.
+/// What is known of a conversation. It is stored as JSON in the record, one entry for each session
+/// and name. All fields have defaults, so that entries of older versions can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Lineage {
-    /// What is hashed of the system prompt.
     system: u64,
-    /// Its last requests.
-    turns: Vec<Turn>,
-    /// How many requests it had.
+    /// The last requests, oldest first, at most [`MAX_REQUESTS`].
+    turns: Vec<PastRequest>,
+    /// How many requests the conversation had. Also identifies the last request.
     number: u64,
-    /// The answers that the model gave.
-    answers: Vec<Mark>,
-    /// The last answer in its last request, and what the client said after that.
-    before: Option<Mark>,
-    asked: u64,
-    /// Whether the last request is answered: by the last of the answers.
+    /// Fingerprints of the model's answers, oldest first, at most [`MAX_ANSWERS`].
+    answers: Vec<Fingerprint>,
+    /// The last answer in the last request, and a hash of what the client said after it.
+    before: Option<Fingerprint>,
+    #[serde(rename = "asked")]
+    client_hash: u64,
+    /// Whether the answer to the last request is noted. It is then the last of `answers`.
     is_answered: bool,
-    /// Whether it has only grown so far: its last request, and the answer, are all that the session holds.
+    /// Whether each request so far began with the one before it. The last request and its answer
+    /// are then all that the session holds.
     is_plain: bool,
-    /// Whether it was begun with a token.
     is_trusted: bool,
-    /// What the model wrote at the agent's request to sum it up.
-    summaries: Vec<Mark>,
-    /// The same, if whoever asked for it showed no more than [`Proof::All`]: it counts until the next request, which has the
-    /// number after this one.
-    summaries_of: Option<(u64, Vec<Mark>)>,
+    /// Fingerprints of summaries that the model wrote at the agent's request.
+    summaries: Vec<Fingerprint>,
+    /// Summary fingerprints whose requester proved no more than [`Proof::All`], with the request
+    /// number at that time. They count only until the next request, because by then that proof has
+    /// expired.
+    summaries_of: Option<(u64, Vec<Fingerprint>)>,
 }
 
-/// What a request looks like from here.
+/// The parts of a request that decide which conversation it continues.
 #[derive(Debug)]
-pub(crate) struct Seen<'r> {
+pub(crate) struct LineageQuery<'r> {
     pub(crate) format: Format,
     pub(crate) system: u64,
     pub(crate) messages: &'r [&'r str],
-    /// What each message says.
-    pub(crate) said: &'r [Said],
-    /// The wire items up to a compaction of the provider's.
+    pub(crate) identities: &'r [MessageIdentity],
+    /// The wire items up to a compaction that the provider made. They are not part of `messages`.
     pub(crate) compacted: &'r [&'r str],
-    /// What those say.
-    pub(crate) said_before: &'r [Said],
-    /// Whether its agent began it anew with a summary, by its own account.
+    pub(crate) identities_before: &'r [MessageIdentity],
+    /// Whether the request begins with a summary by its agent, judged by its wording.
     pub(crate) is_continued: bool,
-    /// Whether another history under the same name is an edit.
+    /// Whether the client's name belongs to one conversation at a time. A different history under
+    /// that name is then an edit.
     pub(crate) is_exact: bool,
-    /// Whether it came with a token.
     pub(crate) is_trusted: bool,
 }
 
-/// A conversation that was found, to be noted once the request was taken in.
+/// The conversation of a request, found or begun. [`LineageMatch::note`] and
+/// [`LineageMatch::note_answer`] store the request and its answer after the host has accepted them.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct LineageMatch {
     owner: String,
-    /// The session's id.
     pub(crate) session: String,
-    /// Whether it had a request before.
     pub(crate) is_known: bool,
-    /// The session that the request may go on with, although it shows nothing of it.
+    /// The session that the request may continue, although it shows no proof. Only the status page
+    /// and a response header name it.
     pub(crate) follows: Option<String>,
     system: u64,
-    turn: Turn,
-    asked: u64,
-    /// The answers in the request, of which the session may know another form.
-    answers: Vec<(usize, Mark)>,
+    turn: PastRequest,
+    client_hash: u64,
+    /// The end and the fingerprint of each answer in the request. The client may return an answer
+    /// in another form than the session knows.
+    answers: Vec<(usize, Fingerprint)>,
     chain: Vec<u64>,
     is_trusted: bool,
-    /// How many requests the conversation may have had, if what this one shows is no proof once there are more.
+    /// If the proof was [`Proof::All`]: the number of requests that the conversation had. The proof
+    /// is void if the number has changed.
     expected: Option<u64>,
-    /// Keeps the id of a conversation that begins now from others until this request is over.
-    _reserved: Option<Reserved>,
-    /// The number of the request in its conversation: known once that is noted, or could not be.
+    /// Reserves the id of a new conversation until this request is over.
+    _reserved: Option<IdReservation>,
+    /// The number of the request in its conversation. None until [`LineageMatch::note`] has run,
+    /// even if that failed.
     number: Mutex<Option<u64>>,
     noted: Condvar,
 }
 
-/// One thread at a time reads what is known of a conversation and writes it again.
+/// Serializes the updates of conversations. Each one reads an entry, changes it and writes it back.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// The hash over the first messages, for every number of them from 1.
-fn chain(said: &[Said]) -> Vec<u64> {
+/// The hash over the first messages, for every count from 1. Two requests begin alike if their
+/// hashes at the same count are equal.
+fn chain(identities: &[MessageIdentity]) -> Vec<u64> {
     let mut hash = Xxh3::new();
-    let link = |said: &Said| {
-        hash.update(&said.identity.to_le_bytes());
+    let link = |message: &MessageIdentity| {
+        hash.update(&message.identity.to_le_bytes());
         hash.digest()
     };
-    said.iter().map(link).collect()
+    identities.iter().map(link).collect()
 }
 
-/// The answers in a request: where each ends, and the mark of the last of its messages that has one.
-fn answers(said: &[Said]) -> Vec<(usize, Mark)> {
-    let mut answers: Vec<(usize, Mark)> = Vec::new();
-    let mut goes_on = false;
-    for (at, one) in said.iter().enumerate() {
-        if let Some(mark) = one.mark {
-            match answers.last_mut().filter(|_| goes_on) {
-                Some(last) => *last = (at, mark),
-                None => answers.push((at, mark)),
+/// The answers in a request. Each has the position of its last message with a fingerprint, and that
+/// fingerprint. Consecutive messages of the model are one answer.
+fn answers(identities: &[MessageIdentity]) -> Vec<(usize, Fingerprint)> {
+    let mut answers: Vec<(usize, Fingerprint)> = Vec::new();
+    let mut continues = false;
+    for (at, one) in identities.iter().enumerate() {
+        if let Some(fingerprint) = one.fingerprint {
+            match answers.last_mut().filter(|_| continues) {
+                Some(last) => *last = (at, fingerprint),
+                None => answers.push((at, fingerprint)),
             }
         }
-        goes_on = one.is_answer && (goes_on || one.mark.is_some());
+        continues = one.is_answer && (continues || one.fingerprint.is_some());
     }
     answers
 }
 
-/// What an answer says that came in these messages.
-pub(crate) fn mark_of_answer(said: &[Said]) -> Option<Mark> {
-    said.iter().rev().find_map(|said| said.mark)
+/// The fingerprint of an answer that consists of these messages, or None if no message has one.
+pub(crate) fn answer_fingerprint(identities: &[MessageIdentity]) -> Option<Fingerprint> {
+    identities
+        .iter()
+        .rev()
+        .find_map(|message| message.fingerprint)
 }
 
-/// Zero of no messages.
-fn hash_of(said: &[Said]) -> u64 {
-    chain(said).last().copied().unwrap_or_default()
+/// The hash over all messages, or 0 if there are none.
+fn hash_of(identities: &[MessageIdentity]) -> u64 {
+    chain(identities).last().copied().unwrap_or_default()
 }
 
-/// What a client says in these messages, of which some may be the model's.
-fn asked(said: &[Said]) -> u64 {
-    let own: Vec<Said> = (said.iter().filter(|said| !said.is_answer))
+/// The hash over the client's own messages. Messages of the model are skipped.
+fn client_hash(identities: &[MessageIdentity]) -> u64 {
+    let own: Vec<MessageIdentity> = (identities.iter().filter(|message| !message.is_answer))
         .copied()
         .collect();
     hash_of(&own)
 }
 
-/// Finds the conversation of a request, or begins one.
+/// Finds the conversation of a request among those of its name, or begins a new one.
+///
+/// A new conversation gets a free id, which stays reserved while the result exists. Nothing is
+/// written to the record until [`LineageMatch::note`].
 ///
 /// # Errors
 /// The record cannot be read.
@@ -197,63 +205,66 @@ pub(crate) fn find<L: Send + 'static>(
     sessions: &Sessions<L>,
     scope: &Scope<'_>,
     name: &str,
-    seen: &Seen<'_>,
-) -> Result<Found, RecordError> {
-    let known = all(record, scope, name)?;
-    let chain = chain(seen.said);
-    let answers = answers(seen.said);
-    let request = Request::new(seen, &chain, &answers, &known);
-    let which = request.which(&known).filter(|(one, proof)| {
-        // Its first answer is on the way to somebody, and is not known to this request.
+    query: &LineageQuery<'_>,
+) -> Result<LineageMatch, RecordError> {
+    let known = known_conversations(record, scope, name)?;
+    let chain = chain(query.identities);
+    let answers = answers(query.identities);
+    let matcher = Matcher::new(query, &chain, &answers, &known);
+    let matched = matcher.find_match(&known).filter(|(one, proof)| {
+        // The session's first answer is still on its way to another client. Whoever sends the same
+        // first request must not share that session.
         let is_asked = !one.lineage.is_answered && sessions.is_reserved(&one.session);
         *proof != Proof::All || !is_asked
     });
     let whole = chain.last().copied().unwrap_or_default();
     let mut expected = None;
-    let found = match which {
+    let found = match matched {
         Some((one, proof)) => {
-            // Nothing was shown but what there was until then.
+            // This proof covers the session only as it is now.
             expected = (proof == Proof::All).then_some(one.lineage.number);
             Some((one.owner.clone(), one.session.clone()))
         }
-        // A session of another origin, that lies here by this name.
-        None if seen.is_trusted && known.is_empty() => {
+        // The session exists, but did not come through the gateway, so it has no conversation
+        // entry.
+        None if query.is_trusted && known.is_empty() => {
             let id = scope.id(name);
-            is_in(record, scope, &id)?.then(|| (scope.owner(name), id))
+            session_exists(record, scope, &id)?.then(|| (scope.owner(name), id))
         }
         None => None,
     };
     let mut follows = match found {
         Some(_) => None,
-        None => request.may_follow(&known),
+        None => matcher.may_follow(&known),
     };
     let last_answer = answers.last().map_or(0, |(at, _)| at + 1);
     let is_known = found.is_some();
     let (owner, session, reserved) = match found {
         Some((owner, session)) => (owner, session, None),
         None => {
-            let (session, reserved) = free(record, sessions, scope, name, (known.len(), whole))?;
+            let (session, reserved) =
+                reserve_id(record, sessions, scope, name, (known.len(), whole))?;
             let id = scope.id(name);
-            if known.is_empty() && session != id && is_in(record, scope, &id)? {
+            if known.is_empty() && session != id && session_exists(record, scope, &id)? {
                 follows = Some(id);
             }
             (scope.owner(name), session, Some(reserved))
         }
     };
-    Ok(Found {
+    Ok(LineageMatch {
         follows,
         owner,
         is_known,
-        system: seen.system,
-        turn: Turn {
+        system: query.system,
+        turn: PastRequest {
             count: chain.len(),
             hash: whole,
-            is_proof: which.is_some_and(|(_, proof)| proof >= Proof::Pair),
+            is_proof: matched.is_some_and(|(_, proof)| proof >= Proof::Pair),
         },
-        asked: asked(seen.said.get(last_answer..).unwrap_or_default()),
+        client_hash: client_hash(query.identities.get(last_answer..).unwrap_or_default()),
         answers,
         chain,
-        is_trusted: seen.is_trusted,
+        is_trusted: query.is_trusted,
         expected,
         _reserved: reserved,
         number: Mutex::default(),
@@ -262,7 +273,8 @@ pub(crate) fn find<L: Send + 'static>(
     })
 }
 
-/// The session of a side call, if it shows that it belongs to one: where its answer is to be remembered.
+/// Finds the session of a side call, to note its answer there. Returns None if the request shows no
+/// session.
 ///
 /// # Errors
 /// The record cannot be read.
@@ -270,48 +282,54 @@ pub(crate) fn find_known(
     record: &Record,
     scope: &Scope<'_>,
     name: &str,
-    seen: &Seen<'_>,
-) -> Result<Option<Place>, RecordError> {
-    let known = all(record, scope, name)?;
-    let (chain, answers) = (chain(seen.said), answers(seen.said));
-    let request = Request::new(seen, &chain, &answers, &known);
-    let which = request.which(&known);
-    Ok(which.map(|(one, proof)| Place {
+    query: &LineageQuery<'_>,
+) -> Result<Option<SummaryTarget>, RecordError> {
+    let known = known_conversations(record, scope, name)?;
+    let (chain, answers) = (chain(query.identities), answers(query.identities));
+    let matcher = Matcher::new(query, &chain, &answers, &known);
+    let found = matcher.find_match(&known);
+    Ok(found.map(|(one, proof)| SummaryTarget {
         owner: one.owner.clone(),
         session: one.session.clone(),
         proof,
     }))
 }
 
-/// Where something is noted of a conversation.
+/// The conversation under which a summary is noted, and the proof that its requester showed.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct SummaryTarget {
     owner: String,
     session: String,
     proof: Proof,
 }
 
-/// A conversation that goes by the name, or is the session of this id.
-struct Known {
+/// A stored conversation with its session's id and the owner key under which it is stored.
+struct KnownConversation {
     owner: String,
     session: String,
     lineage: Lineage,
 }
 
-fn all(record: &Record, scope: &Scope<'_>, name: &str) -> Result<Vec<Known>, RecordError> {
+/// All conversations of a name in the scope. If there are none, the name may itself be a session's
+/// id. Entries that cannot be parsed are skipped.
+fn known_conversations(
+    record: &Record,
+    scope: &Scope<'_>,
+    name: &str,
+) -> Result<Vec<KnownConversation>, RecordError> {
     let read = |owner: String, session: String, text: &str| {
-        Some(Known {
+        Some(KnownConversation {
             owner,
             session,
             lineage: serde_json::from_str(text).ok()?,
         })
     };
     let owner = scope.owner(name);
-    let mut known: Vec<Known> = (record.kept(&owner)?.into_iter())
+    let mut known: Vec<KnownConversation> = (record.kept(&owner)?.into_iter())
         .filter_map(|(session, text)| read(owner.clone(), session, &text))
         .collect();
     let id = scope.id(name);
-    // Answers tell a session's id, and somebody may send that as its name.
+    // The response headers name the session's id, and a client may send that as its name.
     if known.is_empty() && record.delivered(&id)?.is_some() {
         let kept = record.kept_as(&id, None)?.into_iter();
         let own = kept.filter(|(owner, _)| scope.owns(owner));
@@ -320,19 +338,21 @@ fn all(record: &Record, scope: &Scope<'_>, name: &str) -> Result<Vec<Known>, Rec
     Ok(known)
 }
 
-/// Whether there is a session of this id in the scope.
-fn is_in(record: &Record, scope: &Scope<'_>, id: &str) -> Result<bool, RecordError> {
+/// Whether the record has a session of this id that belongs to the scope's tenant.
+fn session_exists(record: &Record, scope: &Scope<'_>, id: &str) -> Result<bool, RecordError> {
     Ok(record.delivered(id)?.is_some() && record.tenant(id)?.as_deref() == scope.tenant)
 }
 
-/// An id for a conversation that begins now: of no session that is there, whoever's it is.
-fn free<L: Send + 'static>(
+/// Picks and reserves an id for a new conversation. The name itself comes first, then the name with
+/// a hash of the request, then numbered variants. Ids of existing sessions are skipped, even if
+/// another tenant owns them.
+fn reserve_id<L: Send + 'static>(
     record: &Record,
     sessions: &Sessions<L>,
     scope: &Scope<'_>,
     name: &str,
     (known, whole): (usize, u64),
-) -> Result<(String, Reserved), RecordError> {
+) -> Result<(String, IdReservation), RecordError> {
     let (id, owner) = (scope.id(name), scope.owner(name));
     let mut candidate = id.clone();
     let mut number = 0;
@@ -345,7 +365,8 @@ fn free<L: Send + 'static>(
         if let Some(reserved) = reserved.filter(|_| !is_taken) {
             return Ok((candidate, reserved));
         }
-        // The numbers up to that of the conversations that are known are mostly taken.
+        // The numbers up to the count of known conversations are mostly taken, so the search starts
+        // above.
         number = match number {
             0 => 1,
             1 => known.max(2),
@@ -358,77 +379,84 @@ fn free<L: Send + 'static>(
     }
 }
 
-/// How a request shows that it goes on with a session; the later, the more it shows.
+/// What a request shows to prove that it continues a session. The order matters: later variants are
+/// stronger proofs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Proof {
-    /// It came with the token.
+    /// The request and the session's first request both came with a token.
     Token,
-    /// All that the session holds.
     All,
-    /// Two answers in a row.
+    /// Two answers in a row, or a summary that was requested with [`Proof::All`].
     Pair,
-    /// What only the session has seen.
     Secret,
 }
 
-/// A request on its way to its conversation.
-struct Request<'r> {
-    seen: &'r Seen<'r>,
+/// A request while it is compared with the known conversations, with its hashes and fingerprints
+/// computed once.
+struct Matcher<'r> {
+    query: &'r LineageQuery<'r>,
     chain: &'r [u64],
-    answers: &'r [(usize, Mark)],
-    /// The marks of these, and of those up to a compaction of the provider's.
-    marks: HashSet<Mark>,
-    may_guess: bool,
+    answers: &'r [(usize, Fingerprint)],
+    /// The fingerprints of `answers` and of the items before a provider's compaction.
+    fingerprints: HashSet<Fingerprint>,
+    /// Whether the name has so few conversations that two short answers are a proof.
+    accepts_pairs: bool,
 }
 
-impl<'r> Request<'r> {
+impl<'r> Matcher<'r> {
     fn new(
-        seen: &'r Seen<'r>,
+        query: &'r LineageQuery<'r>,
         chain: &'r [u64],
-        answers: &'r [(usize, Mark)],
-        known: &[Known],
+        answers: &'r [(usize, Fingerprint)],
+        known: &[KnownConversation],
     ) -> Self {
-        let before = seen.said_before.iter().filter_map(|said| said.mark);
+        let before = query
+            .identities_before
+            .iter()
+            .filter_map(|message| message.fingerprint);
         Self {
-            seen,
+            query,
             chain,
             answers,
-            marks: before
-                .chain(answers.iter().map(|(_, mark)| *mark))
+            fingerprints: before
+                .chain(answers.iter().map(|(_, fingerprint)| *fingerprint))
                 .collect(),
-            may_guess: known.len() <= GUESSES,
+            accepts_pairs: known.len() <= MAX_CONVERSATIONS_FOR_PAIRS,
         }
     }
 }
 
-impl Request<'_> {
-    /// Whether it begins with this request of a conversation.
-    fn begins_with(&self, turn: &Turn) -> bool {
+impl Matcher<'_> {
+    /// Whether the request begins with all messages of a former request.
+    fn begins_with(&self, turn: &PastRequest) -> bool {
         let at = turn.count.checked_sub(1);
         at.and_then(|at| self.chain.get(at)) == Some(&turn.hash)
     }
 
-    /// The longest request of a conversation that it begins with, and whether that is the last one.
+    /// The longest former request that this one begins with: its number of messages, and whether it
+    /// is the conversation's last request.
     fn longest(&self, lineage: &Lineage) -> Option<(usize, bool)> {
         let found = (lineage.turns.iter().enumerate()).filter(|(_, turn)| self.begins_with(turn));
         let (at, turn) = found.max_by_key(|(_, turn)| turn.count)?;
         Some((turn.count, at + 1 == lineage.turns.len()))
     }
 
-    /// What it shows of a conversation.
+    /// The strongest proof that the request shows for a conversation, or None.
     fn proof(&self, lineage: &Lineage) -> Option<Proof> {
         let given = lineage.answers.iter().copied();
-        let mut shown = Shown::default();
+        let mut evidence = Evidence::default();
         given
-            .filter(|mark| self.marks.contains(mark))
-            .for_each(|mark| shown.add_answer(mark));
+            .filter(|fingerprint| self.fingerprints.contains(fingerprint))
+            .for_each(|fingerprint| evidence.add_answer(fingerprint));
         let mut turns = lineage.turns.iter();
-        if shown.is_enough()
+        if evidence.is_enough()
             || turns.any(|turn| turn.is_proof && self.begins_with(turn))
             || self.shows_summary(&lineage.summaries)
         {
             return Some(Proof::Secret);
         }
+        // Fingerprints of a weak requester expire with the next request, so the number has to
+        // match.
         let of_now =
             (lineage.summaries_of.as_ref()).filter(|(number, _)| *number == lineage.number);
         if let Some((_, summaries)) = of_now
@@ -436,71 +464,93 @@ impl Request<'_> {
         {
             return Some(Proof::Pair);
         }
-        if self.may_guess && (self.begins_with_two(lineage) || self.ends_with_two(lineage)) {
+        if self.accepts_pairs && (self.shows_first_pair(lineage) || self.shows_last_pair(lineage)) {
             return Some(Proof::Pair);
         }
         if self.shows_all(lineage) {
             return Some(Proof::All);
         }
-        (self.seen.is_trusted && lineage.is_trusted).then_some(Proof::Token)
+        (self.query.is_trusted && lineage.is_trusted).then_some(Proof::Token)
     }
 
-    fn shows_summary(&self, known: &[Mark]) -> bool {
-        let seen = self.seen;
-        proof::shows_summary(seen.format, seen.compacted, seen.messages, known)
+    fn shows_summary(&self, known: &[Fingerprint]) -> bool {
+        let query = self.query;
+        proof::shows_summary(query.format, query.compacted, query.messages, known)
     }
 
-    /// Whether it begins as a former request did, with two answers of the model: the second may follow it.
-    fn begins_with_two(&self, lineage: &Lineage) -> bool {
+    /// Whether the request begins with a former request, and contains two known answers there. The
+    /// second one may directly follow the former request.
+    fn shows_first_pair(&self, lineage: &Lineage) -> bool {
         let Some((count, _)) = self.longest(lineage) else {
             return false;
         };
-        let follows = (self.seen.said.get(count..).unwrap_or_default().iter())
-            .take_while(|said| said.is_answer)
-            .count();
-        let known =
-            |(at, mark): &&(usize, Mark)| *at < count + follows && lineage.answers.contains(mark);
+        let follows = (self
+            .query
+            .identities
+            .get(count..)
+            .unwrap_or_default()
+            .iter())
+        .take_while(|message| message.is_answer)
+        .count();
+        let known = |(at, fingerprint): &&(usize, Fingerprint)| {
+            *at < count + follows && lineage.answers.contains(fingerprint)
+        };
         self.answers.iter().filter(known).count() >= 2
     }
 
-    /// Whether the last answers in it are the last two of the conversation, with what the client said between them.
-    fn ends_with_two(&self, lineage: &Lineage) -> bool {
+    /// Whether the last two answers in the request are the last two of the conversation, with the
+    /// same client messages between them.
+    fn shows_last_pair(&self, lineage: &Lineage) -> bool {
         let (Some(last), Some(before), [.., (from, one), (to, other)]) =
             (lineage.answers.last(), lineage.before, self.answers)
         else {
             return false;
         };
-        let between = self.seen.said.get(from + 1..*to).unwrap_or_default();
+        let between = self.query.identities.get(from + 1..*to).unwrap_or_default();
         lineage.is_answered
             && (before, *last) == (*one, *other)
             && lineage.answers.contains(&before)
-            && lineage.asked != 0
-            && asked(between) == lineage.asked
+            && lineage.client_hash != 0
+            && client_hash(between) == lineage.client_hash
     }
 
-    /// Whether it begins with all that the session holds.
+    /// Whether the request begins with the conversation's last request and its answer, and the
+    /// conversation has only grown so far.
     fn shows_all(&self, lineage: &Lineage) -> bool {
         let Some((count, true)) = self.longest(lineage) else {
             return false;
         };
-        let mut follows = (self.seen.said.get(count..).unwrap_or_default().iter())
-            .take_while(|said| said.is_answer);
+        let mut follows = (self
+            .query
+            .identities
+            .get(count..)
+            .unwrap_or_default()
+            .iter())
+        .take_while(|message| message.is_answer);
         let last = lineage.answers.last().filter(|_| lineage.is_answered);
         let has_answer = match last {
-            Some(last) => follows.any(|said| said.mark == Some(*last)),
+            Some(last) => follows.any(|message| message.fingerprint == Some(*last)),
             None => !lineage.is_answered,
         };
-        // Whoever began with a token may come back without one, and show more than this.
+        // A client that began with a token has to send it again, or show a stronger proof.
         lineage.is_plain && !lineage.is_trusted && has_answer
     }
 
-    /// The conversation that it goes on with, and what it shows of it.
-    fn which<'k>(&self, known: &'k [Known]) -> Option<(&'k Known, Proof)> {
+    /// Picks the conversation that the request continues, with its proof. Returns None if the
+    /// request should begin a session of its own.
+    ///
+    /// If the request begins like several conversations, the longest match wins, then the strongest
+    /// proof. If it begins like none, the history was edited or compacted. It then continues a
+    /// conversation only if it shows fingerprints of that one alone.
+    fn find_match<'k>(
+        &self,
+        known: &'k [KnownConversation],
+    ) -> Option<(&'k KnownConversation, Proof)> {
         let open = known
             .iter()
             .filter_map(|one| Some((one, self.proof(&one.lineage)?)));
-        let open: Vec<(&Known, Proof)> = open.collect();
-        // Of those with which it begins the one with which it begins the longest, and of which it shows the most.
+        let open: Vec<(&KnownConversation, Proof)> = open.collect();
+        // Among conversations with the same beginning, the longest match wins.
         let matched = open.iter().filter_map(|(one, proof)| {
             let (count, is_last) = self.longest(&one.lineage)?;
             Some((*one, *proof, count, is_last))
@@ -508,36 +558,41 @@ impl Request<'_> {
         if let Some((one, proof, count, is_last)) =
             matched.max_by_key(|(_, proof, count, is_last)| (*count, *proof, *is_last))
         {
-            // Where nothing but the history tells, what parts from a conversation is another one: both may go on.
+            // If only the history tells them apart, a request that branches off is another
+            // conversation, because both branches may continue.
             let is_again = count == self.chain.len() && count > 1;
-            return (is_last || self.seen.is_exact || is_again).then_some((one, proof));
+            return (is_last || self.query.is_exact || is_again).then_some((one, proof));
         }
-        // Its early messages were changed, or its agent began anew. What it shows is that of one conversation alone.
+        // The early messages were changed, or the agent began anew. The fingerprints have to belong
+        // to exactly one conversation.
         let shows_one = |lineage: &Lineage| {
             let mut own = self.answers.iter();
-            own.any(|(_, mark)| lineage.answers.contains(mark))
+            own.any(|(_, fingerprint)| lineage.answers.contains(fingerprint))
         };
-        let shows =
-            |(one, proof): &&(&Known, Proof)| *proof > Proof::Token || shows_one(&one.lineage);
+        let shows = |(one, proof): &&(&KnownConversation, Proof)| {
+            *proof > Proof::Token || shows_one(&one.lineage)
+        };
         let mut showing = open.iter().filter(shows);
         if let (Some(one), None) = (showing.next(), showing.next()) {
             return Some(*one);
         }
-        let same = |(one, _): &&(&Known, Proof)| one.lineage.system == self.seen.system;
-        match self.seen.is_continued {
+        let same =
+            |(one, _): &&(&KnownConversation, Proof)| one.lineage.system == self.query.system;
+        match self.query.is_continued {
             true => open.iter().rfind(same).copied(),
             false => None,
         }
     }
 
-    /// The session that it may go on with, if it shows nothing of any.
-    fn may_follow(&self, known: &[Known]) -> Option<String> {
-        let begun = |one: &&Known| {
+    /// The most likely session for a request that proves nothing. This is only a hint for people.
+    /// None of that session's content is used.
+    fn may_follow(&self, known: &[KnownConversation]) -> Option<String> {
+        let begun = |one: &&KnownConversation| {
             let begun = self.longest(&one.lineage);
             begun.is_some_and(|(count, _)| count < self.chain.len())
         };
-        let same = |one: &&Known| one.lineage.system == self.seen.system;
-        let found = match self.seen.is_continued {
+        let same = |one: &&KnownConversation| one.lineage.system == self.query.system;
+        let found = match self.query.is_continued {
             true => known.iter().rfind(same).or(known.last()),
             false => known.iter().rfind(begun),
         };
@@ -545,8 +600,12 @@ impl Request<'_> {
     }
 }
 
-/// Changes what is known of a conversation.
-fn change(
+/// Reads, changes and writes back the entry of a conversation. Nothing is written if `change`
+/// returns None. An entry that cannot be parsed counts as missing.
+///
+/// # Errors
+/// The record cannot be read or written.
+fn update(
     record: &Record,
     owner: &str,
     session: &str,
@@ -558,19 +617,21 @@ fn change(
     let Some(lineage) = change(lineage) else {
         return Ok(());
     };
-    // Numbers and lists of them have a JSON form.
+    // Numbers and lists of numbers always have a JSON form.
     let text = serde_json::to_string(&lineage).unwrap_or_default();
     record.keep(owner, &[(session, &text)])
 }
 
+/// Drops the oldest elements until at most `most` are left.
 fn keep_last<T>(all: &mut Vec<T>, most: usize) {
     if all.len() > most {
         all.drain(..all.len() - most);
     }
 }
 
-impl Found {
-    /// Whether what the request shows is still a proof, now that nobody else has the session.
+impl LineageMatch {
+    /// Whether the proof still holds once the session is held exclusively. Only [`Proof::All`] can
+    /// expire, if another request came first in the meantime.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -582,7 +643,8 @@ impl Found {
         let lineage = kept
             .first()
             .and_then(|(_, text)| serde_json::from_str::<Lineage>(text).ok());
-        // The same request may have been noted late, if it failed and is sent again.
+        // A client that repeats a failed request must find its session, although the first attempt
+        // may have been noted late.
         let is_again = |lineage: &Lineage| {
             let last = lineage.turns.last();
             last.is_some_and(|last| (last.count, last.hash) == (self.turn.count, self.turn.hash))
@@ -592,13 +654,14 @@ impl Found {
         Ok(lineage.is_some_and(|lineage| lineage.number == expected || is_again(&lineage)))
     }
 
-    /// Notes that the conversation had this request.
+    /// Stores this request as the last one of its conversation, and wakes up
+    /// [`LineageMatch::note_answer`]. Also stores the session that it may follow.
     ///
     /// # Errors
-    /// The record cannot be written.
+    /// The record cannot be read or written.
     pub(crate) fn note(&self, record: &Record) -> Result<(), RecordError> {
         let mut number = 0;
-        let noted = change(record, &self.owner, &self.session, |known| {
+        let noted = update(record, &self.owner, &self.session, |known| {
             let is_new = known.is_none();
             let mut lineage = known.unwrap_or_default();
             if is_new {
@@ -606,39 +669,41 @@ impl Found {
                 lineage.is_trusted = self.is_trusted;
             }
             let last = lineage.turns.last().copied();
-            let grew = |last: Turn| {
+            let grew = |last: PastRequest| {
                 let at = last.count.checked_sub(1);
                 at.and_then(|at| self.chain.get(at)) == Some(&last.hash)
             };
+            // Once the history was edited, the last request no longer contains everything.
             lineage.is_plain &= last.is_none_or(grew);
-            // A client may have its answers in another form than they were given.
+            // Clients may send answers back in another form, so both forms are kept.
             let before = last.map_or(usize::MAX, |last| last.count);
-            for (_, mark) in self.answers.iter().filter(|(at, _)| *at >= before) {
-                if !lineage.answers.contains(mark) {
-                    lineage.answers.push(*mark);
+            for (_, fingerprint) in self.answers.iter().filter(|(at, _)| *at >= before) {
+                if !lineage.answers.contains(fingerprint) {
+                    lineage.answers.push(*fingerprint);
                 }
             }
-            keep_last(&mut lineage.answers, ANSWERS);
+            keep_last(&mut lineage.answers, MAX_ANSWERS);
             lineage.system = self.system;
-            lineage.before = self.answers.last().map(|(_, mark)| *mark);
-            lineage.asked = self.asked;
+            lineage.before = self.answers.last().map(|(_, fingerprint)| *fingerprint);
+            lineage.client_hash = self.client_hash;
             lineage.is_answered = false;
             lineage.number += 1;
             number = lineage.number;
             let turn = self.turn;
-            let same = |known: &Turn| (known.count, known.hash) == (turn.count, turn.hash);
+            let same = |known: &PastRequest| (known.count, known.hash) == (turn.count, turn.hash);
             let was_proof = lineage
                 .turns
                 .iter()
                 .any(|known| same(known) && known.is_proof);
             lineage.turns.retain(|known| !same(known));
-            lineage.turns.push(Turn {
+            lineage.turns.push(PastRequest {
                 is_proof: turn.is_proof || was_proof,
                 ..turn
             });
-            keep_last(&mut lineage.turns, TURNS);
+            keep_last(&mut lineage.turns, MAX_REQUESTS);
             Some(lineage)
         });
+        // The number is set before errors are returned. Otherwise the answer would wait in vain.
         *self.number.lock().unwrap_or_else(PoisonError::into_inner) = Some(number);
         self.noted.notify_all();
         noted?;
@@ -648,41 +713,53 @@ impl Found {
         }
     }
 
-    /// Notes what the model answered, unless the conversation has had another request since. Waits until the request itself
-    /// is noted, which is under way while the model answers.
+    /// Stores the fingerprint of the model's answer. Nothing is stored if the conversation had
+    /// another request in the meantime. Waits up to [`NOTE_TIMEOUT`] until the request itself is
+    /// noted, because that happens while the model answers.
     ///
     /// # Errors
-    /// The record cannot be written.
-    pub(crate) fn note_answer(&self, record: &Record, answer: Mark) -> Result<(), RecordError> {
+    /// The record cannot be read or written.
+    pub(crate) fn note_answer(
+        &self,
+        record: &Record,
+        answer: Fingerprint,
+    ) -> Result<(), RecordError> {
         let number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = (self.noted).wait_timeout_while(number, PATIENCE, |number| number.is_none());
+        let waited =
+            (self.noted).wait_timeout_while(number, NOTE_TIMEOUT, |number| number.is_none());
         let (number, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let number = *number;
-        change(record, &self.owner, &self.session, |known| {
+        update(record, &self.owner, &self.session, |known| {
             let mut lineage = known.filter(|lineage| Some(lineage.number) == number)?;
             lineage.answers.retain(|known| *known != answer);
             lineage.answers.push(answer);
-            keep_last(&mut lineage.answers, ANSWERS);
+            keep_last(&mut lineage.answers, MAX_ANSWERS);
             lineage.is_answered = true;
             Some(lineage)
         })
     }
 }
 
-impl Place {
-    /// Notes what the model wrote to sum the conversation up.
+impl SummaryTarget {
+    /// Stores the fingerprints of a summary that the model wrote of this conversation. If the
+    /// requester proved no more than [`Proof::All`], they expire with the next request.
     ///
     /// # Errors
-    /// The record cannot be written.
-    pub(crate) fn note_summary(&self, record: &Record, marks: &[Mark]) -> Result<(), RecordError> {
-        change(record, &self.owner, &self.session, |known| {
+    /// The record cannot be read or written.
+    pub(crate) fn note_summary(
+        &self,
+        record: &Record,
+        fingerprints: &[Fingerprint],
+    ) -> Result<(), RecordError> {
+        update(record, &self.owner, &self.session, |known| {
             let mut lineage = known?;
+            // A weak proof must not become a lasting one by way of a summary.
             if self.proof == Proof::All {
-                lineage.summaries_of = Some((lineage.number, marks.to_vec()));
+                lineage.summaries_of = Some((lineage.number, fingerprints.to_vec()));
                 return Some(lineage);
             }
-            lineage.summaries.extend(marks);
-            keep_last(&mut lineage.summaries, SUMMARIES);
+            lineage.summaries.extend(fingerprints);
+            keep_last(&mut lineage.summaries, MAX_SUMMARY_LINES);
             Some(lineage)
         })
     }

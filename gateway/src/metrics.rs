@@ -1,83 +1,190 @@
-//! What `/metrics` shows, in the text format of Prometheus.
+//! The metrics that `/metrics` shows, in the text format of Prometheus.
+//!
+//! [`Metrics`] is shared by all requests. Counters have to be listed in `COUNTERS` and histograms in
+//! `HISTOGRAMS`, which also hold their help texts. [`Metrics::add`] counts, [`Metrics::observe`]
+//! records a duration, and [`Metrics::page`] renders everything. All values begin at zero when the
+//! gateway starts.
+//!
+//! A label has few values, because each combination is a time series that Prometheus stores. What
+//! clients choose is bounded by [`Metrics::call_labels`].
+//!
+//! [`Totals`] sums some of the counters up for the command line. The history of single sessions is
+//! kept by [`account`](crate::account).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use contexture::engines::{EngineHealth, HealthState};
+use http::HeaderMap;
 
-use crate::Totals;
+use crate::{Totals, headers};
 
-/// The counters, and what they count. A figure that is not listed is not kept.
+/// The counters with their help texts. A counter that is not listed is not shown.
 const COUNTERS: &[(&str, &str)] = &[
-    (
-        "requests_total",
-        "Requests, by endpoint and by what became of them.",
-    ),
+    ("requests_total", "Requests, by endpoint and outcome."),
     (
         "failed_open_total",
-        "Requests that left as they came because something failed, by the reason.",
+        "Requests that were passed on unchanged because something failed, by reason.",
     ),
     (
         "not_managed_total",
-        "Requests that were no turn of a session, or whose session runs another engine than the configured one, by the \
-         reason.",
+        "Requests that were not managed, or whose session runs another engine than the configured one, by reason.",
     ),
     (
         "unproven_total",
-        "Sessions that began because a request did not show that it goes on with one that is there.",
+        "Sessions that began because a request did not prove that it continues an existing one.",
     ),
     (
         "engine_failures_total",
-        "Requests whose engine or store did not do its part, whatever became of them, by the part.",
+        "Requests whose engine or store failed, by part.",
     ),
     (
         "upstream_responses_total",
-        "Answers of providers, by status.",
+        "Answers of providers, by HTTP status. The status 0 stands for no answer.",
     ),
     ("compactions_total", "Compactions, by outcome."),
     (
         "hidden_rounds_total",
-        "Rounds in which the model called tools of the engine's alone.",
+        "Rounds in which the model called only tools of the engine.",
     ),
     ("tool_calls_total", "Calls of the engine's tools, by tool."),
     (
         "resent_total",
-        "Requests that were sent again, smaller, after the provider said that they do not fit.",
+        "Requests that were shortened and sent again because the provider refused them as too long.",
     ),
-    ("cut_streams_total", "Streams that a provider did not end."),
+    (
+        "cut_streams_total",
+        "Streams that ended before the answer was complete.",
+    ),
     (
         "saved_tokens_total",
-        "Tokens that requests would have had more without the engine (an estimate).",
+        "Estimated tokens that the engine removed from requests.",
     ),
     (
         "tokens_total",
-        "Tokens as providers reported them, hidden rounds included, by kind: each token of a prompt is input, cache_read or cache_write.",
+        "Tokens that providers reported, including hidden rounds, by kind. Each prompt token counts as input, \
+         cache_read or cache_write.",
     ),
-    (
-        "turn_seconds_total",
-        "Time that requests were held up before they went on.",
-    ),
-    ("turns_total", "Requests that were held up."),
 ];
 
-/// All figures since the start.
+/// The histograms of durations in seconds, with their help texts.
+const HISTOGRAMS: &[(&str, &str)] = &[
+    (
+        "request_seconds",
+        "From a request's arrival to the last byte of its answer, by endpoint.",
+    ),
+    (
+        "hold_seconds",
+        "How long requests with a conversation were held before they were sent.",
+    ),
+    (
+        "upstream_seconds",
+        "From sending a request to the head of the provider's answer, by provider.",
+    ),
+    (
+        "model_call_seconds",
+        "From sending a turn to the end of the model's answer, by model, engine and agent. Each hidden round is a call.",
+    ),
+    ("compaction_seconds", "Compactions, by engine."),
+];
+
+/// The upper bounds of the buckets of all histograms, in seconds.
+const BUCKETS: [f64; 17] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    120.0, 300.0,
+];
+
+/// The most models that have series of their own. Clients choose the names, so there has to be a
+/// limit. Further ones count as `other`.
+const MAX_MODELS: usize = 50;
+/// The label of what has no series of its own.
+const OTHER: &str = "other";
+
+/// The agents that are known by how their `user-agent` begins, in lower case.
+const AGENTS: [(&str, &str); 16] = [
+    ("claude-cli", "claude-code"),
+    ("claude-code", "claude-code"),
+    ("codex", "codex"),
+    ("opencode", "opencode"),
+    ("openclaw", "openclaw"),
+    ("hermes", "hermes"),
+    ("aider", "aider"),
+    ("cline", "cline"),
+    ("goose", "goose"),
+    ("qwencode", "qwen-code"),
+    ("litellm", "litellm"),
+    ("ai-sdk", "ai-sdk"),
+    ("openai/", "openai-sdk"),
+    ("asyncopenai/", "openai-sdk"),
+    ("anthropic/", "anthropic-sdk"),
+    ("asyncanthropic/", "anthropic-sdk"),
+];
+
+/// The agent that sent a request, for the label of that name.
+pub(crate) fn agent(headers: &HeaderMap) -> &'static str {
+    let named = headers::text(headers, "user-agent").unwrap_or_default();
+    let named = named.to_ascii_lowercase();
+    let mut known = AGENTS.iter();
+    let found = known.find(|(start, _)| named.starts_with(start));
+    found.map_or(OTHER, |(_, agent)| agent)
+}
+
+/// How often durations fell into each bucket.
+#[derive(Debug, Default)]
+struct Histogram {
+    /// One for each of [`BUCKETS`], and one for all longer durations.
+    counts: [u64; BUCKETS.len() + 1],
+    sum: f64,
+}
+
+impl Histogram {
+    /// Writes the histogram as Prometheus reads it: each bucket counts all durations up to its bound.
+    fn render(&self, name: &str, labels: &str, page: &mut String) {
+        let and = if labels.is_empty() { "" } else { "," };
+        let mut count = 0;
+        for (at, own) in self.counts.iter().enumerate() {
+            count += own;
+            let bound = BUCKETS.get(at).map_or("+Inf".to_owned(), f64::to_string);
+            let _ = writeln!(
+                page,
+                "contexture_{name}_bucket{{{labels}{and}le=\"{bound}\"}} {count}"
+            );
+        }
+        let labels = match labels.is_empty() {
+            true => String::new(),
+            false => format!("{{{labels}}}"),
+        };
+        let sum = self.sum;
+        let _ = writeln!(
+            page,
+            "contexture_{name}_sum{labels} {sum}\ncontexture_{name}_count{labels} {count}"
+        );
+    }
+}
+
+/// All counters and gauges since the gateway started. Counters are keyed by their name and their
+/// labels, as Prometheus writes them.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     counters: Mutex<BTreeMap<(&'static str, String), f64>>,
+    histograms: Mutex<BTreeMap<(&'static str, String), Histogram>>,
+    /// The models that have series of their own.
+    models: Mutex<BTreeSet<String>>,
     pub(crate) active: AtomicI64,
-    /// Of `active`, the requests of each tenant.
     pub(crate) active_of_tenants: Mutex<BTreeMap<String, i64>>,
     pub(crate) open_sessions: AtomicI64,
-    /// How much more requests would have cost without the engine, in millionths of a dollar. It may fall.
+    /// Estimated savings in millionths of a US dollar. It falls if requests cost more with the
+    /// engine.
     pub(crate) saved_microdollars: AtomicI64,
 }
 
 impl Metrics {
-    /// Adds to a counter. `labels` are `name="value"` pairs whose values need no escapes.
+    /// Adds to a counter. `labels` are `name="value"` pairs whose values need no escapes, or empty.
     pub(crate) fn add(&self, name: &'static str, labels: &str, by: f64) {
+        // A counter that is not listed would never be shown.
         debug_assert!(COUNTERS.iter().any(|(known, _)| *known == name), "{name}");
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         match counters.get_mut(&(name, labels.to_owned())) {
@@ -88,13 +195,34 @@ impl Metrics {
         }
     }
 
-    /// Notes how long a request was held up.
-    pub(crate) fn held(&self, time: Duration) {
-        self.add("turn_seconds_total", "", time.as_secs_f64());
-        self.add("turns_total", "", 1.0);
+    /// Adds a duration to a histogram. `labels` are as in [`add`](Self::add).
+    pub(crate) fn observe(&self, name: &'static str, labels: &str, time: Duration) {
+        // A histogram that is not listed would never be shown.
+        debug_assert!(HISTOGRAMS.iter().any(|(known, _)| *known == name), "{name}");
+        let seconds = time.as_secs_f64();
+        let bucket = BUCKETS.partition_point(|bound| *bound < seconds);
+        let mut all = (self.histograms.lock()).unwrap_or_else(PoisonError::into_inner);
+        let own = all.entry((name, labels.to_owned())).or_default();
+        own.sum += seconds;
+        if let Some(count) = own.counts.get_mut(bucket) {
+            *count += 1;
+        }
     }
 
-    /// The sum of a counter over all labels that contain this text.
+    /// The labels of a model call. Each has few values, whatever clients send.
+    pub(crate) fn call_labels(&self, model: &str, engine: &str, agent: &str) -> String {
+        let is_plain = |model: &str| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/@".contains(&byte);
+            (1..=64).contains(&model.len()) && model.bytes().all(is_plain)
+        };
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_own = models.contains(model)
+            || (models.len() < MAX_MODELS && is_plain(model) && models.insert(model.to_owned()));
+        let model = if has_own { model } else { OTHER };
+        format!("model=\"{model}\",engine=\"{engine}\",agent=\"{agent}\"")
+    }
+
+    /// The sum of a counter over all label sets that contain this text. An empty text matches all.
     fn sum(&self, name: &str, label: &str) -> f64 {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counters
@@ -103,7 +231,8 @@ impl Metrics {
         own.map(|(_, value)| value).sum()
     }
 
-    /// The totals since the start.
+    /// The totals since the start, for the person who runs the gateway. Tokens and dollars are
+    /// estimates.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             requests: self.sum("requests_total", "") as u64,
@@ -114,12 +243,12 @@ impl Metrics {
         }
     }
 
-    /// The page, with the health of these engines.
+    /// Renders all metrics in Prometheus' text format, including the health of these engines.
     pub(crate) fn page(&self, engines: &[EngineHealth]) -> String {
         let mut page = String::new();
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, help) in COUNTERS {
-            // A String takes everything.
+            // Writing to a String never fails.
             let _ = writeln!(
                 page,
                 "# HELP contexture_{name} {help}\n# TYPE contexture_{name} counter"
@@ -132,6 +261,24 @@ impl Metrics {
                 let _ = writeln!(page, "contexture_{name}{labels} {value}");
             }
         }
+        drop(counters);
+        let histograms = (self.histograms.lock()).unwrap_or_else(PoisonError::into_inner);
+        for (name, help) in HISTOGRAMS {
+            let _ = writeln!(
+                page,
+                "# HELP contexture_{name} {help}\n# TYPE contexture_{name} histogram"
+            );
+            let own = histograms.iter().filter(|((known, _), _)| known == name);
+            for ((_, labels), histogram) in own {
+                histogram.render(name, labels, &mut page);
+            }
+        }
+        let dollars = self.saved_microdollars.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(
+            page,
+            "# HELP contexture_saved_dollars Estimated savings in US dollars at list prices. Negative if the engine \
+             cost more than it saved.\n# TYPE contexture_saved_dollars gauge\ncontexture_saved_dollars {dollars}"
+        );
         for (name, help, value) in [
             (
                 "active_requests",
@@ -150,12 +297,12 @@ impl Metrics {
         const GAUGES: [Gauge; 2] = [
             (
                 "engine_in_quarantine",
-                "Whether an engine that kept failing is not called for now, by any session.",
+                "1 if an engine kept failing and is in quarantine for all sessions, by engine.",
                 |health| u64::from(health.state != HealthState::Serving),
             ),
             (
                 "sessions_in_quarantine",
-                "Sessions in which an engine kept failing and is not called for now, by engine.",
+                "Sessions in which an engine kept failing and is in quarantine, by engine.",
                 |health| u64::from(health.sessions_in_quarantine),
             ),
         ];

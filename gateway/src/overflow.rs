@@ -1,10 +1,15 @@
-//! Finds out whether a provider's error says that a request is too long for the model, and which numbers it gives.
+//! Decides whether a provider's error says that a request is too long for the model, and extracts
+//! the numbers that it gives.
 //!
-//! There is no standard for it. Some providers have a code, most only a sentence, and proxies wrap either in errors of
-//! their own. So an error is read as a list of words, wherever they are in its JSON, and judged by their meaning:
-//! *what* is too long (the prompt, its tokens, the context) and *that* it is too long. Errors that use the same words
-//! for something else (a rate limit, a quota, the length of the answer, the size of a file) are ruled out first.
-//! [`overflow`] is the only entry point. The table in its tests lists the wordings that it has to recognize.
+//! There is no standard for such errors. Some providers have a code, most only a sentence, and
+//! proxies wrap either in errors of their own. So an error is read as a list of words, wherever
+//! they are in its JSON, and judged by their meaning: *what* is too long (the prompt, its tokens,
+//! the context) and *that* it is too long. Errors that use the same words for something else (a
+//! rate limit, a quota, the length of the answer, the size of a file) are ruled out first.
+//!
+//! [`overflow`] is the only entry point. `words` splits the text, and `numbers` tells limits from
+//! sizes. The table in the tests lists the wordings that have to be recognized. What to do about a
+//! request that is too long is up to the caller.
 
 mod numbers;
 mod words;
@@ -13,22 +18,24 @@ use serde_json::Value;
 
 use words::{Word, words_of};
 
-/// What a provider says about a request that does not fit, in its own tokens.
+/// What a provider says about a request that does not fit. All numbers are in the provider's own
+/// tokens, which may differ from the gateway's estimates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    /// How many tokens would fit; `None` if the error does not say.
+    /// How many tokens would fit. None if the error does not say.
     pub(crate) limit: Option<u64>,
-    /// How many tokens the request has; `None` if the error does not say.
-    pub(crate) asked: Option<u64>,
+    /// How many tokens the request has. None if the error does not say.
+    pub(crate) size: Option<u64>,
 }
 
 /// How many characters of one text of an error are read at most.
-const LONGEST_TEXT: usize = 4_000;
+const MAX_TEXT_CHARS: usize = 4_000;
 
-/// Returns the numbers of an error that says that the request is too long for the model, and `None` for any other
-/// error.
+/// Returns the numbers of an error that says that the request is too long for the model. Returns
+/// None for any other error, or if the body is neither JSON nor text.
 ///
-/// `status` is the HTTP status of the answer, or 400 for an error that came as an event of a stream.
+/// `status` is the HTTP status of the answer, or 400 for an error that came as an event of a
+/// stream. Other statuses than 400, 413, 422 and 500 are never an overflow.
 pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     if !matches!(status, 400 | 413 | 422 | 500) {
         return None;
@@ -36,7 +43,8 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     let mut text = String::new();
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => {
-            // Proxies may answer with another status than the provider.
+            // Proxies may answer with another status than the provider, which the error still
+            // names.
             if matches!(own_status(&value), Some(401..=404 | 429 | 503 | 529)) {
                 return None;
             }
@@ -45,7 +53,7 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
         Err(_) => add(std::str::from_utf8(body).ok()?, &mut text),
     }
     let words = words_of(&text);
-    let error = Error {
+    let error = ErrorText {
         words: &words,
         text: &text,
     };
@@ -59,13 +67,13 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
         && error.has_any(&["token", "tpm"])
         && told
             .limit
-            .zip(told.asked)
-            .is_some_and(|(limit, asked)| asked > limit)
+            .zip(told.size)
+            .is_some_and(|(limit, size)| size > limit)
         && !error.has_any(&["used"]);
     is_too_large_alone.then_some(told)
 }
 
-/// The status that the error itself contains.
+/// The status that the error's JSON contains, as a number or as text. None if it contains none.
 fn own_status(value: &Value) -> Option<u64> {
     let error = value.get("error").unwrap_or(value);
     ["code", "status", "status_code"]
@@ -76,7 +84,9 @@ fn own_status(value: &Value) -> Option<u64> {
         })
 }
 
-/// Collects all texts of an error and the numbers in its named members. Echoes of the request are left out.
+/// Collects all texts of an error, and the numbers in its named members. Echoes of the request are
+/// left out, because a conversation may talk about limits. Ids and codes are left out, because they
+/// look like token counts.
 fn collect(value: &Value, text: &mut String) {
     match value {
         Value::String(one) => add(one, text),
@@ -97,7 +107,8 @@ fn collect(value: &Value, text: &mut String) {
     }
 }
 
-/// Adds a text. If it contains JSON, as errors of proxies do, that is parsed as well.
+/// Adds a text and ends it with a semicolon, so that words of different texts are not read as one
+/// clause. If it contains JSON, as errors of proxies do, the JSON is collected as well.
 fn add(one: &str, text: &mut String) {
     let nested = one.find('{').zip(one.rfind('}')).and_then(|(from, to)| {
         let value = serde_json::from_str::<Value>(one.get(from..=to)?).ok()?;
@@ -109,16 +120,15 @@ fn add(one: &str, text: &mut String) {
         return add(after, text);
     }
     if one.bytes().all(|byte| byte.is_ascii_digit()) {
-        // It is a code of the provider.
+        // Digits alone are an error code of the provider.
         return;
     }
-    let end = one.char_indices().nth(LONGEST_TEXT);
+    let end = one.char_indices().nth(MAX_TEXT_CHARS);
     let end = end.map_or(one.len(), |(at, _)| at);
     text.push_str(one.get(..end).unwrap_or_default());
     text.push_str(" ; ");
 }
 
-/// Words for the input of a model.
 const INPUT: &[&str] = &[
     "prompt",
     "input",
@@ -130,7 +140,7 @@ const INPUT: &[&str] = &[
     "query",
     "sequence",
 ];
-/// Words that say that something is too much. One is enough.
+/// Words that say that something is too much. One of them is enough.
 const EXCEEDS: &[&str] = &[
     "exceed",
     "exceeding",
@@ -145,7 +155,7 @@ const EXCEEDS: &[&str] = &[
     "over",
     "above",
 ];
-/// Words for a limit.
+/// Words for a limit. They mean little without a word for what is limited.
 const LIMITS: &[&str] = &[
     "maximum",
     "max",
@@ -164,7 +174,8 @@ const LIMITS: &[&str] = &[
     "fewer",
     "insufficient",
 ];
-/// If one of these follows "input" or the like, the input of the model is not meant.
+/// If one of these words follows "input" or the like, the error is about a field of the request and
+/// not about the model's input.
 const NOT_INPUT: &[&str] = &[
     "should",
     "tag",
@@ -177,7 +188,8 @@ const NOT_INPUT: &[&str] = &[
     "template",
     "type",
 ];
-/// Fields of a request that have limits of their own.
+/// Fields of a request that have limits of their own. An error about one of them is not about the
+/// prompt.
 const FIELDS: &[&str] = &[
     "name",
     "id",
@@ -190,7 +202,7 @@ const FIELDS: &[&str] = &[
     "item",
     "property",
 ];
-/// Words before "tokens" that show that tokens of the answer are meant.
+/// Words before "tokens" that show that the tokens of the answer are meant.
 const OF_THE_ANSWER: &[&str] = &[
     "max",
     "output",
@@ -204,16 +216,17 @@ const OF_THE_ANSWER: &[&str] = &[
 const OF_ACCOUNTS: &[&str] = &[
     "access", "api", "invalid", "auth", "bearer", "refresh", "session", "security", "id",
 ];
-/// What a limit may measure.
 const MEASURES: &[&str] = &["length", "size", "token", "len"];
 
-/// An error, as words and as text.
-struct Error<'t> {
+/// An error as words and as text. Each check is a method that looks for one kind of wording.
+struct ErrorText<'t> {
     words: &'t [Word],
     text: &'t str,
 }
 
-impl Error<'_> {
+impl ErrorText<'_> {
+    /// Whether the error says that the request is too long. Errors about something else are ruled
+    /// out first, then one recognized wording is enough.
     fn is_about_too_long_a_request(&self) -> bool {
         if self.is_about_rates() || self.is_about_sizes() || self.is_about_the_answer() {
             return false;
@@ -227,6 +240,7 @@ impl Error<'_> {
             || self.says_so_in_chinese()
     }
 
+    /// The word at a position. Empty for a number or a position beyond the end.
     fn word(&self, at: usize) -> &str {
         self.words.get(at).map_or("", Word::text)
     }
@@ -235,10 +249,10 @@ impl Error<'_> {
         any.contains(&self.word(at))
     }
 
-    /// Whether these words occur in this order, side by side.
+    /// Whether these words occur next to each other and in this order.
     fn has(&self, phrase: &[&str]) -> bool {
-        let mut places = 0..self.words.len();
-        places.any(|at| {
+        let mut positions = 0..self.words.len();
+        positions.any(|at| {
             phrase
                 .iter()
                 .enumerate()
@@ -250,26 +264,30 @@ impl Error<'_> {
         (0..self.words.len()).any(|at| self.is(at, any))
     }
 
-    /// The positions of these words.
-    fn places<'s>(&'s self, any: &'s [&'s str]) -> impl Iterator<Item = usize> + 's {
+    /// The positions at which any of these words occurs, in ascending order.
+    fn positions<'s>(&'s self, any: &'s [&'s str]) -> impl Iterator<Item = usize> + 's {
         (0..self.words.len()).filter(move |at| self.is(*at, any))
     }
 
-    /// Whether any of these words occurs within this many words of a position, in the same clause.
+    /// Whether any of these words occurs at most `within` words before or after a position, in the
+    /// same clause.
     fn is_near(&self, at: usize, within: usize, any: &[&str]) -> bool {
         self.around(at, within).any(|at| self.is(at, any))
     }
 
-    /// The positions around another one, in the same clause.
+    /// The positions at most `within` words before or after another one, in the same clause. Nearer
+    /// ones come first on each side.
     fn around(&self, at: usize, within: usize) -> impl Iterator<Item = usize> + '_ {
-        let goes_on = |at: &usize| self.word(*at) != ";";
-        let before = (at.saturating_sub(within)..at).rev().take_while(goes_on);
-        before.chain((at + 1..=at + within).take_while(goes_on))
+        let continues = |at: &usize| self.word(*at) != ";";
+        let before = (at.saturating_sub(within)..at).rev().take_while(continues);
+        before.chain((at + 1..=at + within).take_while(continues))
     }
 
-    /// Whether this is a word for the model's input, and not part of a complaint about a field ("Input should be …").
+    /// Whether the word at a position means the model's input. It does not if it belongs to a
+    /// complaint about a field, as in "Input should be a list", or if it is the whole text.
     fn is_input(&self, at: usize) -> bool {
         let before = |any: &[&str]| at > 0 && self.is(at - 1, any);
+        // A text that is only "input" is the name of a field.
         let stands_alone = (at == 0 || before(&[";"])) && self.is(at + 1, &[";"]);
         self.is(at, INPUT)
             && !stands_alone
@@ -281,21 +299,24 @@ impl Error<'_> {
         (0..self.words.len()).any(|at| self.is_input(at))
     }
 
-    /// Whether this is a token of the prompt, or of prompt and answer together, and not of the answer alone.
+    /// Whether "token" at a position means tokens of the prompt, or of prompt and answer together.
+    /// Tokens of the answer alone and credentials do not count.
     fn is_token(&self, at: usize) -> bool {
         let is_other = at > 0 && (self.is(at - 1, OF_THE_ANSWER) || self.is(at - 1, OF_ACCOUNTS));
         self.is(at, &["token"]) && !is_other
     }
 
-    /// Whether the error mentions `max_tokens` or the like.
+    /// Whether the error mentions `max_tokens` or another limit on the answer.
     fn names_the_answers_length(&self) -> bool {
-        self.places(&["token"])
+        self.positions(&["token"])
             .any(|at| at > 0 && self.is(at - 1, OF_THE_ANSWER))
     }
 
-    /// Whether the error says that the model's context is not enough.
+    /// Whether the error says that the model's context is not enough, as in "context length
+    /// exceeded".
     fn names_the_context(&self) -> bool {
-        self.places(&["context"]).any(|at| {
+        self.positions(&["context"]).any(|at| {
+            // "Context deadline exceeded" is a timeout of servers that are written in Go.
             let is_other = self.is(at + 1, &["deadline", "management", "canceled", "cancelled"]);
             let is_measured = self.is(
                 at + 1,
@@ -312,9 +333,9 @@ impl Error<'_> {
         })
     }
 
-    /// Whether the error says "… is too long" of a prompt or its tokens.
+    /// Whether the error says that a prompt or its tokens are too long, too large or too many.
     fn says_too_long(&self) -> bool {
-        self.places(&["too"]).any(|at| {
+        self.positions(&["too"]).any(|at| {
             if self.is(at + 1, &["many"]) {
                 return (at + 2..at + 5).any(|at| self.is_token(at));
             }
@@ -330,16 +351,18 @@ impl Error<'_> {
             let is_input = subject.is_some_and(|at| self.is_input(at) && !self.is(at + 1, &[";"]));
             let is_request =
                 subject.is_some_and(|at| self.is(at, &["request", "context", "total"]));
+            // "Too large" alone may be about a file, so tokens or the context have to be mentioned.
             let counts = self.has_any(&["token", "context"]);
             let is_long = self.is(at + 1, &["long"]);
             (is_input && (is_long || counts)) || (is_request && counts)
         })
     }
 
-    /// Whether it says "maximum prompt length", "input length should be", "prompt exceeds max length" or the like.
+    /// Whether the error says "maximum prompt length", "input length should be", "prompt exceeds
+    /// max length" or something similar.
     fn names_the_inputs_length(&self) -> bool {
-        let mut places = (0..self.words.len()).filter(|at| self.is_input(*at));
-        places.any(|at| {
+        let mut positions = (0..self.words.len()).filter(|at| self.is_input(*at));
+        positions.any(|at| {
             let is_measured = self.is(at + 1, MEASURES);
             let is_limited = at > 0 && self.is(at - 1, &["maximum", "max", "maximal", "allowed"]);
             let is_told = self.is(at + 2, &["should", "must", "exceed", "limit", "over"]);
@@ -351,39 +374,41 @@ impl Error<'_> {
         })
     }
 
-    /// Whether it mentions the tokens of a prompt together with a limit.
+    /// Whether the error mentions the tokens of a prompt together with a limit, as in "limit of
+    /// 8192 tokens".
     fn counts_tokens(&self) -> bool {
         let is_limit = |at: usize| self.is_near(at, 9, EXCEEDS) || self.is_near(at, 9, LIMITS);
-        let places = self.places(&["token"]).filter(|at| self.is_token(*at));
-        places.filter(|at| is_limit(*at)).any(|at| {
+        let positions = self.positions(&["token"]).filter(|at| self.is_token(*at));
+        positions.filter(|at| is_limit(*at)).any(|at| {
             let says_all = self.is(at + 1, &["limit"])
                 && self.is_near(at, 4, &["exceed", "exceeding", "reached"]);
             says_all || self.around(at, 9).any(|at| self.is_of_prompt(at))
         })
     }
 
-    /// Whether this is a word for the input or for the whole of it.
+    /// Whether the word at a position means the input or the whole request.
     fn is_of_prompt(&self, at: usize) -> bool {
         let is_error =
             self.is(at + 1, &["error"]) || (at > 0 && self.is(at - 1, &["invalid", "bad"]));
         self.is_input(at) || (self.is(at, &["request", "total", "text"]) && !is_error)
     }
 
-    /// Whether it compares a number of tokens with a smaller limit, whatever the words are.
+    /// Whether the error compares a number of tokens with a smaller limit, whatever its words are.
     fn compares_tokens(&self) -> bool {
         let told = numbers::of(self.words);
-        let is_more = |(limit, asked): (u64, u64)| asked > limit;
-        told.limit.zip(told.asked).is_some_and(is_more)
-            && self.places(&["token"]).any(|at| self.is_token(at))
+        let is_more = |(limit, size): (u64, u64)| size > limit;
+        told.limit.zip(told.size).is_some_and(is_more)
+            && self.positions(&["token"]).any(|at| self.is_token(at))
             && (self.has_input() || self.has_any(&["context"]) || !self.names_the_answers_length())
     }
 
-    /// Whether it says "Please reduce the length of the messages" or the like.
+    /// Whether the error asks for a shorter input, as in "Please reduce the length of the
+    /// messages".
     fn asks_for_less(&self) -> bool {
         let counts = self.has_any(&["length", "token", "context"]);
         counts
             && self
-                .places(&[
+                .positions(&[
                     "reduce", "shorten", "shorter", "fewer", "truncate", "trim", "decrease",
                 ])
                 .any(|at| {
@@ -393,6 +418,8 @@ impl Error<'_> {
                 })
     }
 
+    /// Whether the error says so in Chinese. Chinese has no spaces between words, so the text is
+    /// searched for phrases.
     fn says_so_in_chinese(&self) -> bool {
         let text = self.text.to_lowercase();
         let any = |all: &[&str]| all.iter().any(|one| text.contains(one));
@@ -417,16 +444,19 @@ impl Error<'_> {
                 "图片",
                 "文件",
             ])
+            // An error about `max_tokens` is about the answer, unless it mentions the input as
+            // well.
             && (!text.contains("max_tokens") || any(&["输入", "上下文", "prompt"]))
     }
 
-    /// Whether it is about a rate limit, a quota or an account.
+    /// Whether the error is about a rate limit, a quota or an account. Those use the same words for
+    /// tokens, but a shorter request would not help.
     fn is_about_rates(&self) -> bool {
         let rate = ["rate", "ratelimit", "rate_limit"];
-        self.places(&rate).any(|at| {
+        self.positions(&rate).any(|at| {
             self.is(at, &["ratelimit"]) || self.is(at + 1, &["limit", "limited", "exceed"])
         }) || self
-            .places(&["per"])
+            .positions(&["per"])
             .any(|at| self.is(at + 1, &["minute", "min", "day", "second", "hour", "month"]))
             || self.has_any(&[
                 "tpm",
@@ -448,14 +478,15 @@ impl Error<'_> {
             || self.has(&["retry", "after"])
             || self.has(&["retry", "later"])
             || self
-                .places(&["again"])
+                .positions(&["again"])
                 .any(|at| self.is(at + 1, &["later", "in", "after"]))
             || self.has(&["usage", "limit"])
             || self.has(&["your", "plan"])
             || self.has(&["too", "many", "request"])
     }
 
-    /// Whether it is about the size of a file, a picture or a field, without mentioning tokens.
+    /// Whether the error is about the size of a file, a picture or a field, without mentioning
+    /// tokens or the context.
     fn is_about_sizes(&self) -> bool {
         let sizes = [
             "byte",
@@ -484,7 +515,7 @@ impl Error<'_> {
         self.has_any(&sizes) && !self.has_any(&["token", "context"])
     }
 
-    /// Whether it is about the length of the answer, without mentioning the input.
+    /// Whether the error is about the length of the answer, without mentioning the input.
     fn is_about_the_answer(&self) -> bool {
         self.names_the_answers_length() && !self.has_input()
     }

@@ -1,8 +1,14 @@
-//! What shows that a request goes on with a session, beside the session's name.
+//! Fingerprints of a model's answers, which prove that a request continues a session.
 //!
-//! A name is no secret: it stands in logs, and many can be guessed. What a conversation begins with is no secret either.
-//! What only the session has seen is what the model answered in it. So the gateway remembers of each session a
-//! fingerprint of the answers that it passed on, and looks for them in the request. [`Proof`] lists what counts.
+//! A session's name is no secret: it appears in logs, and many names can be guessed. How a
+//! conversation begins is no secret either. Only the model's answers are known to nobody but the
+//! session's client. So the gateway stores a [`Fingerprint`] of each answer that it passed on, and
+//! looks for the fingerprints in later requests.
+//!
+//! [`fingerprint`] computes the fingerprint of an answer, and [`Evidence`] adds up what a request
+//! shows until it is enough. [`summary_fingerprints`] and [`shows_summary`] do the same for
+//! summaries, which agents embed in a text of their own. Which proofs count in which case is
+//! decided by [`lineage`](crate::lineage).
 
 use std::collections::HashSet;
 
@@ -11,46 +17,53 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// A text with fewer letters and digits may be anybody's: "Done.", or what every model says to a greeting.
-const LONG: u32 = 80;
-/// How many letters and digits of long texts a request has to show.
-const ENOUGH: u32 = 240;
-/// A line of a summary with fewer letters and digits is a heading.
-const LINE: u32 = 30;
-/// The weight of what nobody can guess.
+/// The least number of letters and digits of an answer that counts. A shorter one may be anybody's,
+/// such as "Done." or the usual reply to a greeting.
+const MIN_ANSWER_LETTERS: u32 = 80;
+/// How many letters and digits of long texts a request has to show in total.
+const MIN_EVIDENCE_LETTERS: u32 = 240;
+/// The least number of letters and digits in a line of a summary. A shorter line is a heading.
+const MIN_LINE_LETTERS: u32 = 30;
+/// The weight of a fingerprint that nobody can guess. One of them is enough.
 const UNGUESSABLE: u32 = u32::MAX;
 
-/// The fingerprint of something that was said, and how hard it is to guess.
+/// The fingerprint of a text, and the number of letters and digits that an attacker would have to
+/// guess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Mark(pub(crate) u64, u32);
+pub(crate) struct Fingerprint(pub(crate) u64, u32);
 
-/// Adds up what was shown, each mark once.
+/// Adds up the fingerprints that a request shows, each one once.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct Evidence {
     seen: HashSet<u64>,
     letters: u32,
 }
 
-impl Shown {
-    pub(crate) fn add(&mut self, mark: Mark, least: u32) {
-        if mark.1 >= least && self.seen.insert(mark.0) {
-            self.letters = self.letters.saturating_add(mark.1);
+impl Evidence {
+    /// Adds a fingerprint if its weight is at least `least`. A fingerprint that was added before is
+    /// ignored.
+    pub(crate) fn add(&mut self, fingerprint: Fingerprint, least: u32) {
+        if fingerprint.1 >= least && self.seen.insert(fingerprint.0) {
+            self.letters = self.letters.saturating_add(fingerprint.1);
         }
     }
 
-    /// Adds an answer, which counts if it is long or holds the id of a call.
-    pub(crate) fn add_answer(&mut self, mark: Mark) {
-        self.add(mark, LONG);
+    /// Adds the fingerprint of an answer. It counts if the answer is long or contains the id of a
+    /// call.
+    pub(crate) fn add_answer(&mut self, fingerprint: Fingerprint) {
+        self.add(fingerprint, MIN_ANSWER_LETTERS);
     }
 
+    /// Whether the fingerprints together prove that the request continues the session.
     pub(crate) fn is_enough(&self) -> bool {
-        self.letters >= ENOUGH
+        self.letters >= MIN_EVIDENCE_LETTERS
     }
 }
 
-/// The mark of an answer's wire message. A client may send it back in another form: its white space, punctuation and
-/// thinking make no difference. None if it is no answer, or says nothing.
-pub(crate) fn mark(messages: &[Message]) -> Option<Mark> {
+/// The fingerprint of an answer's wire message. A client may send it back in another form, so white
+/// space, punctuation and thinking make no difference. Returns None if the messages contain no
+/// answer, or an empty one.
+pub(crate) fn fingerprint(messages: &[Message]) -> Option<Fingerprint> {
     let answers = || (messages.iter()).filter(|message| message.role == "assistant");
     let mut hash = Xxh3::new();
     let calls = answers().flat_map(|message| &message.calls);
@@ -63,17 +76,18 @@ pub(crate) fn mark(messages: &[Message]) -> Option<Mark> {
         count += 1;
     }
     if is_random {
-        // The text beside the calls may come back as a message of its own.
-        return Some(Mark(hash.digest(), UNGUESSABLE));
+        // Some clients send the text beside the calls back as a separate message, so the calls
+        // alone identify the answer.
+        return Some(Fingerprint(hash.digest(), UNGUESSABLE));
     }
     let mut letters = 0;
     for message in answers() {
         letters += update(&mut hash, &message.text);
     }
-    (count > 0 || letters > 0).then(|| Mark(hash.digest(), letters))
+    (count > 0 || letters > 0).then(|| Fingerprint(hash.digest(), letters))
 }
 
-/// Adds the letters and digits of a text to a hash. Returns their number.
+/// Adds the letters and digits of a text to a hash. Returns how many there are.
 fn update(hash: &mut Xxh3, text: &str) -> u32 {
     let mut buffer = [0; 4];
     let letters = text.chars().filter(|c| c.is_alphanumeric());
@@ -83,8 +97,8 @@ fn update(hash: &mut Xxh3, text: &str) -> u32 {
     })
 }
 
-/// Whether a call's id has a part that was drawn at random: `toolu_01A09q90qw90lq917835lq9` has, `call_1` and
-/// `functions.bash:12` have not.
+/// Whether a call's id has a part that was drawn at random. `toolu_01A09q90qw90lq917835lq9` has
+/// one, `call_1` and `functions.bash:12` have not.
 fn has_random_part(id: &str) -> bool {
     let parts = id.split(|c: char| !c.is_ascii_alphanumeric());
     let random = parts.filter(|part| {
@@ -94,7 +108,7 @@ fn has_random_part(id: &str) -> bool {
             && part.bytes().any(|b| b.is_ascii_lowercase());
         match part.len() {
             0..4 => false,
-            // A number that is counted up, or a time.
+            // A short number is a counter, or a time.
             length if digits == length => length >= 16,
             _ => digits >= least_digits && (digits > 0 || has_cases),
         }
@@ -102,84 +116,90 @@ fn has_random_part(id: &str) -> bool {
     random.map(str::len).sum::<usize>() >= 8
 }
 
-/// The marks of a summary: its lines, because agents put it into words of their own, and the blocks that a provider
-/// encrypted.
-pub(crate) fn summary_marks(format: Format, items: &[String]) -> Vec<Mark> {
-    let mut marks = Vec::new();
+/// The fingerprints of a summary: one for each long line, because agents embed the summary in their
+/// own words, and one for each block that the provider encrypted. Items that cannot be parsed are
+/// skipped.
+pub(crate) fn summary_fingerprints(format: Format, items: &[String]) -> Vec<Fingerprint> {
+    let mut fingerprints = Vec::new();
     for item in items {
-        marks.extend(encrypted(item));
+        fingerprints.extend(encrypted(item));
         let Ok(messages) = parse_messages(format, &[item]) else {
             continue;
         };
         for message in messages {
-            marks.extend(lines(&message.text));
+            fingerprints.extend(lines(&message.text));
         }
     }
-    marks
+    fingerprints
 }
 
-/// The marks of the lines of a text that are long enough to be nobody else's.
-fn lines(text: &str) -> impl Iterator<Item = Mark> {
+/// The fingerprints of the lines of a text that are long enough to identify it.
+fn lines(text: &str) -> impl Iterator<Item = Fingerprint> {
     text.lines().filter_map(|line| {
         let mut hash = Xxh3::new();
         let letters = update(&mut hash, line);
-        (letters >= LINE).then(|| Mark(hash.digest(), letters))
+        (letters >= MIN_LINE_LETTERS).then(|| Fingerprint(hash.digest(), letters))
     })
 }
 
-/// The marks of a wire item's blocks that only their provider can read.
-fn encrypted(item: &str) -> Vec<Mark> {
-    let mut marks = Vec::new();
+/// The fingerprints of a wire item's encrypted blocks, which only their provider can read.
+fn encrypted(item: &str) -> Vec<Fingerprint> {
+    let mut fingerprints = Vec::new();
     if memchr::memmem::find(item.as_bytes(), b"\"encrypted_content\"").is_some()
         && let Ok(value) = serde_json::from_str::<Value>(item)
     {
-        collect_encrypted(&value, &mut marks);
+        collect_encrypted(&value, &mut fingerprints);
     }
-    marks
+    fingerprints
 }
 
-fn collect_encrypted(value: &Value, marks: &mut Vec<Mark>) {
+/// Collects the fingerprints of all `encrypted_content` members in a JSON value, at any depth.
+fn collect_encrypted(value: &Value, fingerprints: &mut Vec<Fingerprint>) {
     match value {
-        Value::Array(all) => all.iter().for_each(|one| collect_encrypted(one, marks)),
+        Value::Array(all) => all
+            .iter()
+            .for_each(|one| collect_encrypted(one, fingerprints)),
         Value::Object(members) => {
             let text = members.get("encrypted_content").and_then(Value::as_str);
-            if let Some(text) = text.filter(|text| text.len() >= LONG as usize) {
-                marks.push(Mark(xxh3_64(text.as_bytes()), UNGUESSABLE));
+            if let Some(text) = text.filter(|text| text.len() >= MIN_ANSWER_LETTERS as usize) {
+                fingerprints.push(Fingerprint(xxh3_64(text.as_bytes()), UNGUESSABLE));
             }
             members
                 .values()
-                .for_each(|one| collect_encrypted(one, marks));
+                .for_each(|one| collect_encrypted(one, fingerprints));
         }
         _ => {}
     }
 }
 
-/// How many messages at the head of a request may hold a summary.
-const HEAD: usize = 64;
+/// How many messages at the beginning of a request may hold a summary. It limits the work for long
+/// requests.
+const MAX_HEAD_MESSAGES: usize = 64;
 
-/// Whether a request shows a summary that the model wrote in the session, or the block of a compaction that the
-/// provider made there. `compacted` are the wire items up to such a block.
+/// Whether a request shows a summary that the model wrote in the session, or a block of the
+/// provider's compaction there. `compacted` are the wire items before such a block, and `known` are
+/// the fingerprints stored with the session.
 pub(crate) fn shows_summary(
     format: Format,
     compacted: &[&str],
     messages: &[&str],
-    known: &[Mark],
+    known: &[Fingerprint],
 ) -> bool {
     if known.is_empty() {
         return false;
     }
-    let known: HashSet<u64> = known.iter().map(|mark| mark.0).collect();
-    let mut shown = Shown::default();
-    let head = messages.iter().take(HEAD);
-    for raw in compacted.iter().rev().take(HEAD).chain(head) {
+    let known: HashSet<u64> = known.iter().map(|fingerprint| fingerprint.0).collect();
+    let mut evidence = Evidence::default();
+    let head = messages.iter().take(MAX_HEAD_MESSAGES);
+    for raw in compacted.iter().rev().take(MAX_HEAD_MESSAGES).chain(head) {
         let messages = parse_messages(format, &[raw]).unwrap_or_default();
         let said = messages.iter().flat_map(|message| lines(&message.text));
-        for mark in encrypted(raw).into_iter().chain(said) {
-            if known.contains(&mark.0) {
-                shown.add(mark, LINE);
+        for fingerprint in encrypted(raw).into_iter().chain(said) {
+            if known.contains(&fingerprint.0) {
+                evidence.add(fingerprint, MIN_LINE_LETTERS);
             }
         }
-        if shown.is_enough() {
+        if evidence.is_enough() {
             return true;
         }
     }
@@ -225,7 +245,8 @@ mod tests {
 
     #[test]
     fn an_answer_in_another_form_has_the_same_mark() {
-        let mark_of = |format, raw: &str| mark(&parse_messages(format, &[raw]).unwrap()).unwrap();
+        let mark_of =
+            |format, raw: &str| fingerprint(&parse_messages(format, &[raw]).unwrap()).unwrap();
         let (chat, anthropic) = (Format::OpenAiChat, Format::Anthropic);
         let plain = mark_of(
             chat,
@@ -249,7 +270,8 @@ mod tests {
             plain
         );
         assert!(
-            mark(&parse_messages(chat, &[r#"{"role":"user","content":"Hi"}"#]).unwrap()).is_none()
+            fingerprint(&parse_messages(chat, &[r#"{"role":"user","content":"Hi"}"#]).unwrap())
+                .is_none()
         );
     }
 
@@ -274,7 +296,7 @@ mod tests {
         let block =
             serde_json::json!({"type": "compaction", "encrypted_content": "gAAAA".repeat(40)})
                 .to_string();
-        let known = summary_marks(format, &[answer, block.clone()]);
+        let known = summary_fingerprints(format, &[answer, block.clone()]);
         let shows = |compacted: &[&str], text: &str| {
             shows_summary(format, compacted, &[&said(text)], &known)
         };

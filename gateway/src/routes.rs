@@ -1,6 +1,16 @@
-//! Which request goes where.
+//! The HTTP entry point: authenticates a request, reads its body and passes it to its handler.
+//!
+//! [`router`] has a single handler, because agents spell paths in many ways. The handler first
+//! checks host and origin with [`Access`](crate::access::Access), then answers the gateway's own
+//! paths, and then [`answer`] does the rest in a fixed order: find the caller by its token, choose
+//! the key for the provider, check the content type, count the request, read and expand the body. A
+//! request that fails one of these checks is refused before it can reach a provider.
+//!
+//! Where a path leads is decided by [`endpoint`](crate::endpoint). Conversations are handled by
+//! [`exchange`](crate::exchange), and the status page by [`page`](crate::page).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -16,28 +26,60 @@ use http::{Method, StatusCode};
 use http_body::Body as _;
 use mime::Mime;
 use tokio::time::timeout;
+use tracing::{Instrument, Span};
 
 use crate::Shared;
-use crate::access::Refusal;
-use crate::api::{Api, Provider};
+use crate::access::AccessRefusal;
+use crate::api::Api;
 use crate::coding::{self, CodingError};
 use crate::endpoint::{self, Endpoint, Route};
-use crate::exchange::{self, Incoming, refuse};
+use crate::exchange::{self, ClientRequest, error_response};
 use crate::failure::Failure;
 use crate::headers;
-use crate::limits::{Counted, Full};
+use crate::limits::{ActiveRequest, LimitReached};
 use crate::page;
 use crate::session_key;
-use crate::settings::{Key, Settings};
+use crate::settings::{ProviderKey, Settings};
 use crate::tokens::{self, Caller};
-use crate::unmanaged::{Status, Why};
+use crate::trace;
+use crate::unmanaged::{Status, UnmanagedReason};
 
-/// All that the gateway answers.
+/// The router for every path and method. It has one fallback handler, which finds the endpoint
+/// itself.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new().fallback(route).with_state(shared)
 }
 
+/// Answers a request in a span of its own, and logs that it did. The answer may still be streaming
+/// then.
 async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let began = Instant::now();
+    let id = trace::request_id(request.headers());
+    let span = trace::request_span(&id, &request);
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let answering = async {
+        let mut answer = answer_any(&shared, request).await;
+        headers::set(answer.headers_mut(), headers::REQUEST, &id);
+        trace::answered(&Span::current(), &answer);
+        let named = |name| headers::text(answer.headers(), name);
+        tracing::info!(
+            target: trace::REQUESTS,
+            %method,
+            path,
+            status = answer.status().as_u16(),
+            outcome = named(headers::STATUS),
+            session = named(headers::SESSION),
+            ms = (began.elapsed().as_secs_f64() * 1e4).round() / 10.0,
+            "answered"
+        );
+        answer
+    };
+    answering.instrument(span).await
+}
+
+/// Answers a request, and adds the headers that every answer has: its status, and those that let a
+/// page of an allowed origin read it.
+async fn answer_any(shared: &Arc<Shared>, request: Request) -> Response {
     let settings = shared.settings();
     let (uri, headers) = (request.uri(), request.headers());
     let origin = match settings.access.admit(shared.address, uri, headers) {
@@ -45,12 +87,12 @@ async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         Err(why) => {
             let api = Route::of(uri.path(), headers).api();
             let status = (StatusCode::FORBIDDEN, "permission_error");
-            return refused(&shared, api, None, status, why);
+            return refused(shared, api, None, status, why);
         }
     };
     let mut answer = match *request.method() {
         Method::OPTIONS => preflight(headers),
-        _ => answer(&shared, settings, request).await,
+        _ => answer(shared, settings, request).await,
     };
     if let Some(origin) = origin {
         let own = answer.headers_mut();
@@ -59,27 +101,27 @@ async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         own.insert(VARY, HeaderValue::from_static("origin"));
     }
     if !answer.headers().contains_key(headers::STATUS) {
-        // The page, the metrics and the health check.
-        Why::new(Status::NotManaged, "gateway", "").tell(&mut answer);
+        // These are the page, the metrics and the health check.
+        UnmanagedReason::new(Status::NotManaged, "gateway", "").set_headers(&mut answer);
     }
     answer
 }
 
-/// Answers a browser that asks what a page may send. Which pages may is decided by
-/// [`Access`](crate::access::Access) before.
-fn preflight(asked: &HeaderMap) -> Response {
+/// Answers the preflight request of a browser. [`Access`](crate::access::Access) has already
+/// decided that the page may use the gateway, so all methods and headers are allowed.
+fn preflight(requested: &HeaderMap) -> Response {
     const METHODS: HeaderValue =
         HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::NO_CONTENT;
     let own = answer.headers_mut();
     own.insert(ALLOW, METHODS);
-    if asked.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+    if requested.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
         own.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-        if let Some(headers) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+        if let Some(headers) = requested.get(ACCESS_CONTROL_REQUEST_HEADERS) {
             own.insert(ACCESS_CONTROL_ALLOW_HEADERS, headers.clone());
         }
-        if asked.contains_key("access-control-request-private-network") {
+        if requested.contains_key("access-control-request-private-network") {
             let name = "access-control-allow-private-network";
             own.insert(name, HeaderValue::from_static("true"));
         }
@@ -87,26 +129,29 @@ fn preflight(asked: &HeaderMap) -> Response {
     answer
 }
 
-/// The gateway's own answer to a request that is not passed on. It is recorded like every other unmanaged request.
+/// Refuses a request with an error of the gateway's own. It is recorded like every other unmanaged
+/// request, so that the status page shows it.
 fn refused(
     shared: &Shared,
     api: Api,
     session: Option<&str>,
     (status, kind): (StatusCode, &str),
-    (reason, message): Refusal,
+    (reason, message): AccessRefusal,
 ) -> Response {
-    let why = Why::new(Status::NotManaged, reason, message.clone());
+    let why = UnmanagedReason::new(Status::NotManaged, reason, message.clone());
     shared.unmanaged.note(&shared.metrics, session, &why);
-    let mut answer = refuse(api, status, kind, &message);
-    why.tell(&mut answer);
+    let mut answer = error_response(api, status, kind, &message);
+    why.set_headers(&mut answer);
     answer
 }
 
+/// Answers a request whose host and origin are allowed, see the module documentation for the order
+/// of the checks.
 async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let normal = endpoint::normalised(&path);
     if normal == "/healthz" {
-        // The status stays 200, because restarting an unhealthy gateway would make it worse.
+        // The status stays 200, because restarting a degraded gateway would make it worse.
         let is_owner = settings.tokens.caller(request.headers_mut()) == Some(Caller::Owner);
         let report = (shared.health).report(&shared.host.engines().health(), is_owner);
         return text(StatusCode::OK, report.unwrap_or_else(|| "ok\n".to_owned()));
@@ -134,48 +179,62 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let refused = |status, why| refused(shared, api, session.as_deref(), status, why);
     let is_responses = route.endpoint == Endpoint::Conversation(Api::Responses);
     if is_responses && request.method() == Method::GET && request.headers().contains_key(UPGRADE) {
-        // There is no WebSocket here: clients fall back to requests.
-        return text(StatusCode::UPGRADE_REQUIRED, "use POST\n".to_owned());
+        // The gateway does not support WebSocket. Clients fall back to plain requests.
+        return text(
+            StatusCode::UPGRADE_REQUIRED,
+            "the gateway does not support WebSocket: send a POST request\n".to_owned(),
+        );
     }
-    let is_page = page::is_its(&path);
+    let is_page = page::is_page_path(&path);
     let body = match (is_page, settings.key(route.provider, &caller)) {
-        (true, _) => Allowed::Json,
-        (false, Key::None) => Allowed::Any,
-        (false, Key::Added(key)) => {
-            let is_anthropic = route.provider == Provider::Anthropic;
-            headers::use_key(request.headers_mut(), key, is_anthropic);
+        // The page's requests never reach a provider, so they need no key.
+        (true, _) => ContentTypes::Json,
+        (false, ProviderKey::None) => ContentTypes::Any,
+        (false, ProviderKey::Added(key)) => {
+            let upstream = settings.upstream(route.provider);
+            let header = upstream.key_header(route.provider);
+            headers::use_key(request.headers_mut(), key, header);
             match caller {
-                Caller::Anybody => Allowed::Json,
-                Caller::Owner | Caller::Tenant(_) => Allowed::JsonOrUpload,
+                Caller::Anybody => ContentTypes::Json,
+                Caller::Owner | Caller::Tenant(_) => ContentTypes::JsonOrUpload,
             }
         }
-        (false, Key::NeedsToken) if tokens::has_credentials(request.headers()) => Allowed::Any,
-        (false, Key::NeedsToken) => {
-            return refused(UNKNOWN, ("token", settings.tokens.way_to_a_key()));
+        (false, ProviderKey::NeedsToken) if tokens::has_credentials(request.headers()) => {
+            ContentTypes::Any
+        }
+        (false, ProviderKey::NeedsToken) => {
+            return refused(UNKNOWN, ("token", settings.tokens.key_help()));
         }
     };
+    // A turn has to be JSON even if the client pays for it, because the gateway has to parse it.
     let is_read = request.method() == Method::POST && route.endpoint != Endpoint::Other;
-    let body = if is_read { Allowed::Json } else { body };
+    let body = if is_read { ContentTypes::Json } else { body };
     if !body.allows(&request) {
-        let message =
-            "what reaches a model has to be JSON: send one header `content-type: application/json`";
+        let message = "the request is not declared as JSON: send exactly one header `content-type: \
+                       application/json`";
         let status = (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error");
         return refused(status, ("content_type", message.to_owned()));
     }
     let most = (settings.max_requests, settings.tenant_requests);
-    let counted = match Counted::one_of(&shared.metrics, most.0, tenant.as_deref(), most.1) {
-        Ok(counted) => counted,
+    let endpoint = match is_page {
+        true => "page",
+        false => route.endpoint.name(),
+    };
+    let acquired =
+        ActiveRequest::acquire(&shared.metrics, endpoint, most.0, tenant.as_deref(), most.1);
+    let active = match acquired {
+        Ok(active) => active,
         Err(full) => {
             let (status, reason, message) = match full {
-                Full::Gateway => (
+                LimitReached::Gateway => (
                     (StatusCode::SERVICE_UNAVAILABLE, "overloaded_error"),
                     "max_requests",
-                    "the gateway answers as many requests as it may (`gateway.max_requests`)",
+                    "the gateway has reached its limit of requests (`gateway.max_requests`): try again later",
                 ),
-                Full::Tenant => (
+                LimitReached::Tenant => (
                     (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
                     "tenant_requests",
-                    "this token has as many requests under way as it may (`gateway.tenant_requests`)",
+                    "this token has reached its limit of requests (`gateway.tenant_requests`): try again later",
                 ),
             };
             let mut answer = refused(status, (reason, message.to_owned()));
@@ -189,23 +248,25 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
             let message = format!(
-                "the request is larger than {} MB (`gateway.max_body_mb`), or broke off",
+                "the request is larger than {} MB (`gateway.max_body_mb`), or its connection broke",
                 settings.max_body >> 20
             );
             return refused(TOO_LARGE, ("too_large", message));
         }
         Err(_) => {
-            let message = "the request took too long to come (`gateway.client_timeout_ms`)";
+            let message =
+                "the request did not arrive in time (`gateway.client_timeout_ms`): send it again";
             let status = (StatusCode::REQUEST_TIMEOUT, "invalid_request_error");
             return refused(status, ("client_timeout", message.to_owned()));
         }
     };
+    // Only bodies that the gateway reads are expanded. All others pass as they are.
     if is_read && parts.headers.contains_key(CONTENT_ENCODING) {
         body = match expanded(shared, &parts.headers, body, settings.max_body).await {
             Ok(body) => body,
-            Err(Unexpanded::Coding(error)) => {
+            Err(ExpandError::Coding(error)) => {
                 let status = match error {
-                    CodingError::Unknown(_) => {
+                    CodingError::Unknown(_) | CodingError::TooMany(_) => {
                         (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error")
                     }
                     CodingError::TooLarge(_) => TOO_LARGE,
@@ -215,7 +276,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
                 };
                 return refused(status, ("content_encoding", error.to_string()));
             }
-            Err(Unexpanded::Failed(failure)) => {
+            Err(ExpandError::Failed(failure)) => {
                 let status = (StatusCode::INTERNAL_SERVER_ERROR, "api_error");
                 return refused(status, (failure.reason, failure.detail));
             }
@@ -224,7 +285,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     }
     let query = parts.uri.query().map(|query| format!("?{query}"));
     let endpoint = route.endpoint;
-    let incoming = Incoming {
+    let incoming = ClientRequest {
         method: parts.method,
         path,
         query: query.unwrap_or_default(),
@@ -233,12 +294,12 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         body,
         tenant,
         is_owner: caller == Caller::Owner,
-        counted,
+        active,
     };
     let shared = Arc::clone(shared);
     match endpoint {
         Endpoint::Other if is_page => page::answer(shared, incoming).await,
-        Endpoint::Count if is_read => exchange::count(shared, settings, incoming).await,
+        Endpoint::Count if is_read => exchange::count_tokens(shared, settings, incoming).await,
         Endpoint::Conversation(api) if is_read => {
             exchange::answer(shared, settings, api, incoming).await
         }
@@ -246,42 +307,47 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     }
 }
 
+/// The status and error type of a body that exceeds `gateway.max_body_mb`.
 const TOO_LARGE: (StatusCode, &str) = (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large");
 
-/// Why a body was not expanded.
-enum Unexpanded {
+/// Why a body was not expanded: because of the body, or because the work failed.
+enum ExpandError {
     Coding(CodingError),
     Failed(Failure),
 }
 
-/// The body without its codings, up to the size limit for requests.
+/// Expands a body on a worker thread, up to `most` bytes.
+///
+/// # Errors
+/// A coding is unknown or broken, the body is too large, or the work panicked.
 async fn expanded(
     shared: &Shared,
     headers: &HeaderMap,
     body: Bytes,
     most: usize,
-) -> Result<Bytes, Unexpanded> {
-    let codings = coding::of(headers).map_err(Unexpanded::Coding)?;
+) -> Result<Bytes, ExpandError> {
+    let codings = coding::of(headers).map_err(ExpandError::Coding)?;
     let expanding = shared
         .work
-        .done(move || coding::expand(body, &codings, most));
-    let expanded = expanding.await.map_err(Unexpanded::Failed)?;
-    expanded.map_err(Unexpanded::Coding)
+        .run(move || coding::expand(body, &codings, most));
+    let expanded = expanding.await.map_err(ExpandError::Failed)?;
+    expanded.map_err(ExpandError::Coding)
 }
 
-/// Which bodies a request may have.
+/// Which content types a request may have. It depends on who pays for the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Allowed {
-    /// Any, as the client's own key pays for it.
+enum ContentTypes {
+    /// Any type, because the client's own key pays for it.
     Any,
     Json,
-    /// JSON, or a form with files.
+    /// JSON, or a form with files. For callers with a token.
     JsonOrUpload,
 }
 
-impl Allowed {
-    /// Whether the content type of a request is one of these. A page of another site can send no JSON without asking
-    /// first. A request to be passed on may have no body.
+impl ContentTypes {
+    /// Whether the content type of a request is allowed. A page of another site cannot send JSON
+    /// without a preflight, so JSON alone keeps such pages from using the gateway's key. A request
+    /// without a body and a content type is always allowed.
     fn allows(self, request: &Request) -> bool {
         let mut kinds = request.headers().get_all(CONTENT_TYPE).iter();
         let kind = match (kinds.next(), kinds.next()) {

@@ -1,4 +1,14 @@
-//! Connections: how many there are, how long each may be without a request, and how they end when the gateway stops.
+//! Serves connections: limits how many there are and how long each may be idle, and ends them when
+//! the gateway stops.
+//!
+//! [`serve`] accepts connections until it is told to stop. If there are as many as allowed, further
+//! ones wait in the backlog of the socket. With `gateway.tls`, a connection begins with a handshake, and
+//! uses the certificate that was in force when it was accepted. When the gateway stops, idle connections end at once,
+//! and answers under way may finish until `gateway.shutdown_ms` is over.
+//!
+//! Each connection may need another one to a provider, so the limit of open files matters.
+//! [`raise_file_limit`] raises it. The requests themselves are limited in [`limits`](crate::limits)
+//! and answered by [`routes`](crate::routes).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,67 +18,71 @@ use axum::Router;
 use axum::serve::{Listener, ListenerExt};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::Shared;
 
-/// How long the last bytes of an answer may take to leave, after the gateway was told to stop and nothing else is being
-/// answered. What is still open after that has sent half of a request's head.
-const QUIET: Duration = Duration::from_secs(1);
-/// How often the log says that connections wait.
-const WARNED_EVERY: Duration = Duration::from_secs(60);
-/// The files besides connections that a process has open: stores, logs, plugins.
-const OTHER_FILES: u64 = 128;
-/// The limit of open files that [`raise_file_limit`] asks for.
-const FILES: u64 = 65_536;
+/// How long the last bytes of an answer may take to leave, after the gateway was told to stop and
+/// nothing else is being answered. A connection that is still open after that has sent only half of
+/// a request's head.
+const QUIET_TIME: Duration = Duration::from_secs(1);
+/// The least time between two warnings that connections have to wait.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// How many open files are reserved for other things than connections: stores, logs, plugins.
+const RESERVED_FILES: u64 = 128;
+/// The number of open files that [`raise_file_limit`] asks for.
+const WANTED_FILES: u64 = 65_536;
 
-/// Serves connections until the gateway is told to stop, and then the requests under way, for as long as
-/// `gateway.shutdown_ms` allows.
+/// Serves connections until the gateway is told to stop, and then finishes the requests under way,
+/// for as long as `gateway.shutdown_ms` allows.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     shared: &Shared,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Otherwise a second small write waits for the client's acknowledgement of the first, which usually takes 40 ms.
+    // Without this, a second small write waits for the client's acknowledgement of the first, which
+    // usually takes 40 ms.
     let mut listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("a connection keeps its delay: {error}");
+            tracing::debug!("cannot turn off delayed sending for a connection: {error}");
         }
     });
-    let most = shared.settings().max_connections.min(files() / 2);
+    let most = shared.settings().max_connections.min(file_limit() / 2);
     let free = Arc::new(Semaphore::new(most.max(1)));
     let connections = GracefulShutdown::new();
     let accepting = async {
         let mut warned: Option<Instant> = None;
         loop {
-            let is_due = warned.is_none_or(|at| at.elapsed() > WARNED_EVERY);
+            let is_due = warned.is_none_or(|at| at.elapsed() > WARNING_INTERVAL);
             if free.available_permits() == 0 && is_due {
                 warned = Some(Instant::now());
                 tracing::warn!(
-                    "{most} connections are open: others wait (`gateway.max_connections`)"
+                    "all {most} connections are in use, so new ones wait (`gateway.max_connections`)"
                 );
             }
-            // It is never closed.
+            // The semaphore is never closed, so this cannot fail.
             let Ok(permit) = Arc::clone(&free).acquire_owned().await else {
                 return;
             };
             let (stream, _) = listener.accept().await;
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(shared.settings().header_timeout)
-                .serve_connection(
-                    TokioIo::new(stream),
-                    TowerToHyperService::new(router.clone()),
-                );
-            let connection = connections.watch(connection);
+            let (settings, router) = (shared.settings(), router.clone());
+            let watcher = connections.watcher();
             tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!("a connection broke: {error}");
+                let limit = settings.header_timeout;
+                match &settings.tls {
+                    None => serve_connection(stream, router, limit, watcher).await,
+                    // The handshake comes before the first request, so it has the same time.
+                    Some(tls) => match timeout(limit, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => serve_connection(stream, router, limit, watcher).await,
+                        Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+                        Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    },
                 }
                 drop(permit);
             });
@@ -85,53 +99,76 @@ pub(crate) async fn serve(
         () = connections.shutdown() => {}
         () = until_quiet(shared) => {}
         () = sleep(shutdown) => {
-            tracing::warn!("answers under way were cut off: gateway.shutdown_ms is over");
+            tracing::warn!("cut off the answers that were still under way after `gateway.shutdown_ms`");
         }
+    }
+    // The end of a turn is stored while the model answers, and may come after the answer.
+    shared.work.until_idle(QUIET_TIME).await;
+}
+
+/// Answers the requests of one connection until it ends.
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    router: Router,
+    header_timeout: Duration,
+    watcher: Watcher,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!("a connection failed: {error}");
     }
 }
 
+/// Waits until the gateway is told to stop. Waits forever if nobody can tell it any more.
 async fn until_stopped(stopped: &mut watch::Receiver<bool>) {
-    // Whoever could stop it is gone: nobody will.
+    // If the sender is gone, nobody can stop the gateway any more.
     if stopped.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
+/// Waits until no request has been answered for [`QUIET_TIME`].
 async fn until_quiet(shared: &Shared) {
     let mut since = Instant::now();
-    while since.elapsed() < QUIET {
-        sleep(QUIET / 20).await;
+    while since.elapsed() < QUIET_TIME {
+        sleep(QUIET_TIME / 20).await;
         if shared.metrics.active.load(Ordering::Relaxed) > 0 {
             since = Instant::now();
         }
     }
 }
 
-/// How many files this process may have open for connections. Each of them may need another one to a provider.
-fn files() -> usize {
+/// How many files this process may open for connections. Each connection may need another one to a
+/// provider. Unlimited if the system has no such limit.
+fn file_limit() -> usize {
     #[cfg(unix)]
     if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        return usize::try_from(most.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+        return usize::try_from(most.saturating_sub(RESERVED_FILES)).unwrap_or(usize::MAX);
     }
     usize::MAX
 }
 
-/// Raises this process's limit of open files as far as the system allows and a gateway may need. Programs that it starts
-/// afterwards inherit the limit.
+/// Raises this process's limit of open files, as far as the system allows and a gateway may need.
+/// Programs that it starts afterwards inherit the limit. If it fails, the old limit stays.
 pub fn raise_file_limit() {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
         let limit = getrlimit(Resource::Nofile);
-        let wanted = limit.maximum.map_or(FILES, |most| most.min(FILES));
+        let wanted = limit
+            .maximum
+            .map_or(WANTED_FILES, |most| most.min(WANTED_FILES));
         if limit.current.is_some_and(|current| current < wanted) {
             let raised = Rlimit {
                 current: Some(wanted),
                 maximum: limit.maximum,
             };
             if let Err(error) = setrlimit(Resource::Nofile, raised) {
-                tracing::debug!("the limit of open files stays: {error}");
+                tracing::debug!("cannot raise the limit of open files: {error}");
             }
         }
     }

@@ -1,4 +1,12 @@
-//! Which session a request belongs to, as far as it says so itself, and which requests belong to none.
+//! Finds out which session a request names, and which requests cannot be managed.
+//!
+//! Agents name their sessions in different headers, in Anthropic's `metadata`, or not at all.
+//! [`key`] reads the first name that is there. [`Scope`] turns it into the id of a session and
+//! keeps the sessions of tenants apart. [`provider_manages`] recognizes requests whose conversation
+//! is stored or compacted by the provider, which the gateway must not change.
+//!
+//! The name is only a claim. Whether the request may continue the session is decided by
+//! [`lineage`](crate::lineage).
 
 use contexture::formats::WireBody;
 use http::HeaderMap;
@@ -6,29 +14,33 @@ use serde_json::Value;
 
 use crate::headers::{self, SESSION};
 
-/// The most of a client's own name for a session.
-const LONGEST: usize = 200;
+/// The most characters of a client's name for a session that are used.
+const MAX_NAME_CHARS: usize = 200;
 
-/// What a request says of its session.
+/// What a request says about its session. Both fields are claims of the client, and grant no access
+/// by themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    /// What it is called; none where only the history tells.
+pub(crate) struct SessionKey {
+    /// The client's name for it. None if the request has no name, so that only the history can
+    /// tell.
     pub(crate) name: Option<String>,
-    /// Whether one conversation at a time goes by the name, so that another history under it is an edit of the same.
+    /// Whether the name belongs to one conversation at a time. A different history under it is then
+    /// an edit of the same conversation.
     pub(crate) is_exact: bool,
 }
 
-/// Whose sessions a request may have anything to do with: its tenant's, or those of nobody in particular.
+/// The sessions that a request may see: those of its tenant, or those without a tenant.
 ///
-/// A session's id begins with its tenant's name, so that a person can tell. What decides is what the record has of the
-/// session ([`Record::tenant`](contexture::session::Record::tenant)), because anybody may name a session `alice/work`.
+/// A session's id begins with its tenant's name, which is only for people. The record decides who
+/// owns a session ([`Record::tenant`](contexture::session::Record::tenant)), because anybody may
+/// name a session `alice/work`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'t> {
     pub(crate) tenant: Option<&'t str>,
 }
 
 impl Scope<'_> {
-    /// The id of the session that a client calls so, and what the status page calls it.
+    /// The id of the session that a client calls by this name. The status page shows it as well.
     pub(crate) fn id(&self, name: &str) -> String {
         match self.tenant {
             Some(tenant) => format!("{tenant}/{name}"),
@@ -36,17 +48,18 @@ impl Scope<'_> {
         }
     }
 
-    /// What conversations of this name are kept under. No name of a client's has a control character in it, and no
-    /// tenant's has a `/`.
+    /// The key under which conversations of this name are stored. It is unambiguous, because
+    /// clients' names have no control characters, and tenants' names have no slash.
     pub(crate) fn owner(&self, name: &str) -> String {
         self.owners() + name
     }
 
-    /// Whether conversations that are kept under this are in the scope.
+    /// Whether a key under which conversations are stored belongs to this scope.
     pub(crate) fn owns(&self, owner: &str) -> bool {
         owner.starts_with(&self.owners())
     }
 
+    /// The prefix of all keys in this scope.
     fn owners(&self) -> String {
         match self.tenant {
             Some(tenant) => format!("gateway\u{1}{tenant}/"),
@@ -55,7 +68,8 @@ impl Scope<'_> {
     }
 }
 
-/// What the status page calls the session of a request that is not managed: in the tenant's scope, also if it has no name.
+/// The name that the status page shows for a request that is not managed. It begins with the
+/// tenant's name, even if the request names no session.
 pub(crate) fn row(tenant: Option<&str>, name: Option<String>) -> Option<String> {
     match tenant {
         Some(_) => Some(Scope { tenant }.id(&name.unwrap_or_default())),
@@ -63,53 +77,67 @@ pub(crate) fn row(tenant: Option<&str>, name: Option<String>) -> Option<String> 
     }
 }
 
-/// The headers that name a session. `FIRST` takes precedence over Anthropic's `metadata`, and `THEN` comes after it.
-const FIRST: [&str; 2] = [SESSION, "x-claude-code-session-id"];
-const THEN: [&str; 4] = [
+/// The headers that name a session, in order. `NAME_HEADERS` takes precedence over Anthropic's
+/// `metadata`, and `LATER_NAME_HEADERS` comes after it.
+const NAME_HEADERS: [&str; 2] = [SESSION, "x-claude-code-session-id"];
+const LATER_NAME_HEADERS: [&str; 4] = [
     "session-id",
     "session_id",
     "x-session-id",
     "x-session-affinity",
 ];
 
+/// The value of the first of these headers that is present.
 fn first_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
     let mut found = names.iter().filter_map(|name| headers::text(headers, name));
     found.next().map(str::to_owned)
 }
 
-/// The name of a request's session, by the first that is there.
-pub(crate) fn key(headers: &HeaderMap, wire: &WireBody<'_>) -> Key {
-    let exact = first_of(headers, &FIRST)
-        .or_else(|| in_metadata(wire))
-        .or_else(|| first_of(headers, &THEN));
+/// The session that a request names, by the first source that has a name. A `prompt_cache_key` is
+/// used last and is not exact, because several conversations may share it.
+pub(crate) fn key(headers: &HeaderMap, wire: &WireBody<'_>) -> SessionKey {
+    let clean = |name: String| cleaned(&name, headers);
+    let exact = first_of(headers, &NAME_HEADERS)
+        .and_then(clean)
+        .or_else(|| in_metadata(wire).and_then(clean))
+        .or_else(|| first_of(headers, &LATER_NAME_HEADERS).and_then(clean));
     let is_exact = exact.is_some();
     let cache_key = || serde_json::from_str::<String>(wire.member("prompt_cache_key")?).ok();
-    Key {
-        name: exact
-            .or_else(cache_key)
-            .and_then(|name| cleaned(&name, headers)),
+    SessionKey {
+        name: exact.or_else(|| cache_key().and_then(clean)),
         is_exact,
     }
 }
 
-/// The session's name according to the headers alone, for a request whose body is not read.
+/// The session's name according to the headers alone, for a request whose body is not read. None if
+/// no header names one.
 pub(crate) fn name_in(headers: &HeaderMap) -> Option<String> {
-    let name = first_of(headers, &FIRST).or_else(|| first_of(headers, &THEN));
+    let name = first_of(headers, &NAME_HEADERS).or_else(|| first_of(headers, &LATER_NAME_HEADERS));
     name.and_then(|name| cleaned(&name, headers))
 }
 
-/// The client's name for a session, cleaned up. `None` if nothing is left of it.
+/// Removes control characters from a client's name for a session, limits its length, and adds the
+/// id of a Claude Code subagent. None if nothing of the name is left.
 fn cleaned(name: &str, headers: &HeaderMap) -> Option<String> {
-    let plain = name.chars().filter(|c| !c.is_control()).take(LONGEST);
+    // A control character would make the keys of [`Scope::owner`] ambiguous.
+    let plain = name
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_NAME_CHARS);
     let name: String = plain.collect();
-    let name = match headers::text(headers, "x-claude-code-agent-id") {
+    // The id of a subagent alone would be the same name for subagents of different sessions.
+    if name.trim().is_empty() {
+        return None;
+    }
+    Some(match headers::text(headers, "x-claude-code-agent-id") {
+        // Subagents send the session name of their parent, but have their own conversation.
         Some(agent) => format!("{name}/{agent}"),
         None => name,
-    };
-    (!name.trim().is_empty()).then_some(name)
+    })
 }
 
-/// The session in Anthropic's `metadata.user_id`: `user_…_session_UUID`, or JSON with a `session_id`.
+/// The session in Anthropic's `metadata.user_id`. It is either `user_…_session_UUID`, or JSON with
+/// a `session_id`. None if there is neither.
 fn in_metadata(wire: &WireBody<'_>) -> Option<String> {
     let metadata: Value = serde_json::from_str(wire.member("metadata")?).ok()?;
     let user = metadata.get("user_id")?.as_str()?;
@@ -120,26 +148,30 @@ fn in_metadata(wire: &WireBody<'_>) -> Option<String> {
     (!session.is_empty()).then(|| session.to_owned())
 }
 
-/// How conversations begin that agents have begun anew with a summary of their own.
+/// Phrases at the beginning of conversations that agents have begun anew with a summary.
 const CONTINUED: &[&str] = &[
     "This session is being continued from a previous conversation",
     "Another language model started to solve this problem",
 ];
 
-/// Whether the text of a JSON value holds one of these; none of them needs an escape.
+/// Whether a raw JSON text contains one of these phrases. They need no JSON escapes, so the text is
+/// not parsed.
 fn holds(raw: &str, texts: &[&str]) -> bool {
     texts
         .iter()
         .any(|text| memchr::memmem::find(raw.as_bytes(), text.as_bytes()).is_some())
 }
 
-/// Whether a conversation begins with a summary that its agent made.
+/// Whether one of the first three messages is a summary that the agent made of an earlier
+/// conversation.
 pub(crate) fn is_continued(wire: &WireBody<'_>) -> bool {
     let first = wire.messages.iter().take(3);
     first.copied().any(|first| holds(first, CONTINUED))
 }
 
-/// Why a request cannot be managed: the provider keeps or manages the conversation itself.
+/// The member of a request that shows that the provider stores or manages the conversation, so that
+/// the gateway cannot. None if the request can be managed. Several answers at once, `n`, cannot be
+/// managed either.
 pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
     let is_set = |name: &str| wire.member(name).is_some_and(|value| value != "null");
     if is_set("previous_response_id") {
@@ -157,7 +189,7 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
     {
         let management: Value = serde_json::from_str(management).unwrap_or_default();
         let edits = management.get("edits").and_then(Value::as_array);
-        // What becomes of thinking is the provider's business in any case.
+        // Clearing thinking blocks does not interfere with the gateway.
         let is_thinking = |edit: &Value| {
             let kind = edit.get("type").and_then(Value::as_str);
             kind.is_some_and(|kind| kind.starts_with("clear_thinking"))
@@ -166,7 +198,7 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
             return Some("context_management");
         }
     }
-    // It is asked for one.
+    // The request asks the provider for a compaction.
     let is_trigger = |raw: &&str| {
         memchr::memmem::find(raw.as_bytes(), b"compaction_trigger").is_some()
             && serde_json::from_str::<Value>(raw)

@@ -1,5 +1,15 @@
-//! The sessions in memory. Between its turns a session is let go, so that another gateway on the same store may go on
-//! with it; what is in memory only makes going on cheap.
+//! Keeps sessions in memory between their requests.
+//!
+//! [`Sessions`] maps a session's id to its [`SessionSlot`]. A slot holds the session cell,
+//! [`SessionCell`], behind a lock, so that each session runs one turn at a time.
+//! [`SessionCell::acquire`] opens the session if it is not open yet and returns a [`SessionGuard`].
+//! Between turns the session is released, so that another gateway on the same store can continue
+//! it. What stays in memory is only a cache: if another gateway used the session in the meantime,
+//! it is opened again.
+//!
+//! If more sessions are open than `gateway.open_sessions` allows, the one that was idle for the
+//! longest leaves memory. Which session a request belongs to is decided by
+//! [`lineage`](crate::lineage).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,103 +20,104 @@ use contexture::session::{AgentWindow, Record, Session, SessionError};
 use contexture::{Host, SessionBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::diff::Sent;
+use crate::diff::SentMessages;
 use crate::failure::Failure;
-use crate::hidden::{self, Hidden};
+use crate::hidden::{self, HiddenRound};
 use crate::metrics::Metrics;
-use crate::work::Work;
+use crate::work::WorkPool;
 
-/// A session in memory.
+/// The entry of one session in memory. Clones share it. `L` is the type of answers that wait to be
+/// ingested.
 #[derive(Debug)]
-pub(crate) struct Slot<L> {
-    /// One turn at a time.
-    pub(crate) place: Arc<tokio::sync::Mutex<Place>>,
-    left: Arc<Mutex<Vec<L>>>,
+pub(crate) struct SessionSlot<L> {
+    /// The session cell. Whoever holds the lock runs a turn.
+    pub(crate) cell: Arc<tokio::sync::Mutex<SessionCell>>,
+    deferred: Arc<Mutex<Vec<L>>>,
 }
 
-impl<L> Default for Slot<L> {
+impl<L> Default for SessionSlot<L> {
     fn default() -> Self {
         Self {
-            place: Arc::default(),
-            left: Arc::default(),
+            cell: Arc::default(),
+            deferred: Arc::default(),
         }
     }
 }
 
-impl<L> Clone for Slot<L> {
+impl<L> Clone for SessionSlot<L> {
     fn clone(&self) -> Self {
         Self {
-            place: Arc::clone(&self.place),
-            left: Arc::clone(&self.left),
+            cell: Arc::clone(&self.cell),
+            deferred: Arc::clone(&self.deferred),
         }
     }
 }
 
-impl<L> Slot<L> {
-    /// Leaves something for whoever is next at the place.
-    pub(crate) fn leave(&self, one: L) {
-        self.left().push(one);
+impl<L> SessionSlot<L> {
+    /// Leaves something for the next request of the session. Does not wait for the session cell.
+    pub(crate) fn defer(&self, one: L) {
+        self.deferred().push(one);
     }
 
-    pub(crate) fn has_left(&self) -> bool {
-        !self.left().is_empty()
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred().is_empty()
     }
 
-    /// What was left.
-    pub(crate) fn take_left(&self) -> Vec<L> {
-        std::mem::take(&mut self.left())
+    pub(crate) fn take_deferred(&self) -> Vec<L> {
+        std::mem::take(&mut self.deferred())
     }
 
-    fn left(&self) -> MutexGuard<'_, Vec<L>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deferred(&self) -> MutexGuard<'_, Vec<L>> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place, for one piece of work that blocks.
+    /// Waits for the session cell, and runs a piece of blocking work with it on a worker thread.
     ///
     /// # Errors
-    /// Those of the work, or that it panicked.
-    pub(crate) async fn with_place<T: Send + 'static>(
+    /// The error of the work, or reason `panic` if the work panicked.
+    pub(crate) async fn with_cell<T: Send + 'static>(
         &self,
-        room: &Work,
-        work: impl FnOnce(&mut Place) -> Result<T, Failure> + Send + 'static,
+        pool: &WorkPool,
+        work: impl FnOnce(&mut SessionCell) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
-        let mut place = Arc::clone(&self.place).lock_owned().await;
-        room.done(move || work(&mut place))
+        let mut cell = Arc::clone(&self.cell).lock_owned().await;
+        pool.run(move || work(&mut cell))
             .await
             .and_then(|done| done)
     }
 }
 
-/// A session's place.
+/// The cell of one session. It is empty until the first turn opens the session.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
-    open: Option<Open>,
-    /// How many turns it had here.
+pub(crate) struct SessionCell {
+    open: Option<OpenSession>,
+    /// The number of turns that ran in this cell. A turn that finds a higher number than its own
+    /// was overtaken.
     pub(crate) turns: u64,
-    limit: Option<Limit>,
+    limit: Option<WindowLimit>,
 }
 
-/// The window of a model as the provider reported it, if it is smaller than assumed. It is stored with the session,
-/// because otherwise every later request would be refused first.
+/// The window of a model as the provider reported it, if it is smaller than assumed. It is stored
+/// with the session, because otherwise the provider would refuse every later request first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Limit {
+pub(crate) struct WindowLimit {
     pub(crate) model: String,
-    /// In the provider's tokens.
     pub(crate) tokens: u64,
-    /// The part of it that is reserved for the answer.
     pub(crate) answer: u64,
 }
 
-/// The key of a [`Limit`] in the data stored with a session.
+/// The key of a [`WindowLimit`] in the data that is stored with a session.
 const LIMIT: &str = "limit";
 
-impl Limit {
+impl WindowLimit {
+    /// Reads a session's limit. Returns None if there is none or it cannot be read, because the
+    /// provider will report it again.
     fn load(record: &Record, session: &str) -> Option<Self> {
         let kept = record.kept_as(LIMIT, Some(session)).ok()?;
         serde_json::from_str(&kept.first()?.1).ok()
     }
 
-    /// Shrinks the window to this limit.
+    /// Shrinks the window to this limit, if it is for the same model and smaller.
     fn narrow(&self, agent: &mut AgentWindow) {
         if agent.model != self.model || agent.context_length <= self.tokens {
             return;
@@ -119,43 +130,47 @@ impl Limit {
     }
 }
 
+/// A session that is open, with what the gateway caches for it. All of this is dropped if another
+/// gateway used the session.
 #[derive(Debug)]
-struct Open {
+struct OpenSession {
     session: Session,
     agent: AgentWindow,
-    hidden: Vec<Hidden>,
+    hidden: Vec<HiddenRound>,
     own_tools: Vec<String>,
-    sent: Sent,
+    sent: SentMessages,
     failures: u64,
 }
 
-/// A session while something is done with it.
-pub(crate) struct Held<'p> {
-    pub(crate) session: &'p mut Session,
-    pub(crate) hidden: &'p mut Vec<Hidden>,
-    /// The names of the engine's tools when it was opened, which have a meaning before any of them is offered again.
-    pub(crate) own_tools: &'p [String],
-    /// What the model saw of the last request here.
-    pub(crate) sent: &'p mut Sent,
-    /// How many failures of its engine were recorded.
-    pub(crate) failures: &'p mut u64,
-    /// Whether it stays held when this ends, for [`Place::let_go`].
-    pub(crate) stays: bool,
+/// Guard of a session that is held. Dropping it releases the session, unless `keeps_session` is set.
+pub(crate) struct SessionGuard<'c> {
+    pub(crate) session: &'c mut Session,
+    pub(crate) hidden: &'c mut Vec<HiddenRound>,
+    /// The names of the engine's tools when the session was opened. The client's history may
+    /// contain calls of them before any is offered again.
+    pub(crate) own_tools: &'c [String],
+    /// What the model saw of the last request, to compute the diff of the next compaction.
+    pub(crate) sent: &'c mut SentMessages,
+    /// How many failures of the engine were recorded for the health check.
+    pub(crate) failures: &'c mut u64,
+    /// Whether the session stays held when this guard is dropped. The caller then has to call
+    /// [`SessionCell::release`].
+    pub(crate) keeps_session: bool,
 }
 
-impl Drop for Held<'_> {
+impl Drop for SessionGuard<'_> {
     fn drop(&mut self) {
-        if !self.stays {
-            self.session.let_go();
+        if !self.keeps_session {
+            self.session.release();
         }
     }
 }
 
-/// How a session is to be opened.
+/// The parameters for opening a session. A request determines them, and an open session is adapted
+/// if its window differs.
 #[derive(Debug, Clone)]
-pub(crate) struct Opening {
+pub(crate) struct SessionSpec {
     pub(crate) id: String,
-    /// Whose session it is.
     pub(crate) tenant: Option<String>,
     pub(crate) agent: AgentWindow,
     pub(crate) provider: &'static str,
@@ -163,7 +178,7 @@ pub(crate) struct Opening {
     pub(crate) wait: Duration,
 }
 
-impl Opening {
+impl SessionSpec {
     fn builder<'h>(&self, host: &'h Host) -> SessionBuilder<'h> {
         let builder = host
             .session(&self.id)
@@ -182,141 +197,162 @@ impl Opening {
     }
 }
 
-impl Place {
-    /// The session, open here and nowhere else. Blocks.
+impl SessionCell {
+    /// Holds the session exclusively, and opens it if it is not open or out of date. Blocks for up
+    /// to `spec.wait` if another process has it.
+    ///
+    /// The model's window is limited to what the provider reported earlier.
     ///
     /// # Errors
-    /// It cannot be opened.
-    pub(crate) fn hold(
+    /// The session is in use by another process, or its engine cannot be opened.
+    pub(crate) fn acquire(
         &mut self,
         host: &Host,
-        opening: &Opening,
-    ) -> Result<Held<'_>, SessionError> {
-        // Close a session that runs a substitute engine once its own engine may load again.
-        let has_chance = |open: &Open| {
+        spec: &SessionSpec,
+    ) -> Result<SessionGuard<'_>, SessionError> {
+        // A session with a substitute engine is closed once its own engine may load again, for
+        // example after a plugin was installed.
+        let may_load = |open: &OpenSession| {
             open.session.stands_in().is_some() && {
                 host.look_at_plugins();
                 !open.session.runs_with(&host.engines())
             }
         };
-        if self.open.as_ref().is_some_and(has_chance) {
+        if self.open.as_ref().is_some_and(may_load) {
             self.open = None;
         }
         if self.open.is_none() && self.limit.is_none() {
-            self.limit = Limit::load(host.record(), &opening.id);
+            self.limit = WindowLimit::load(host.record(), &spec.id);
         }
-        let mut opening = opening.clone();
+        let mut spec = spec.clone();
         if let Some(limit) = &self.limit {
-            limit.narrow(&mut opening.agent);
+            limit.narrow(&mut spec.agent);
         }
-        let has = match &mut self.open {
-            Some(open) => open.session.take_again()?,
+        let is_current = match &mut self.open {
+            Some(open) => open.session.reacquire()?,
             None => false,
         };
-        if !has {
-            // Another had it meanwhile: what is here is old.
+        if !is_current {
+            // Another process used the session in the meantime, so everything here is out of date.
             self.open = None;
-            let mut session = opening.builder(host).open()?;
+            let mut session = spec.builder(host).open()?;
             for warning in session.take_warnings() {
-                tracing::warn!(session = %opening.id, "{warning}");
+                tracing::warn!(session = %spec.id, "{warning}");
             }
             let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
-            let hidden = hidden::load(host.record(), &opening.id).unwrap_or_else(|error| {
-                tracing::warn!("hidden rounds of the session `{}`: {error}", opening.id);
+            let hidden = hidden::load(host.record(), &spec.id).unwrap_or_else(|error| {
+                tracing::warn!(
+                    session = %spec.id,
+                    "cannot read the hidden rounds, so the model will not see them: {error}"
+                );
                 Vec::new()
             });
-            self.open = Some(Open {
+            self.open = Some(OpenSession {
                 session,
-                agent: opening.agent.clone(),
+                agent: spec.agent.clone(),
                 hidden,
                 own_tools,
-                sent: Sent::default(),
+                sent: SentMessages::default(),
                 failures: 0,
             });
         }
-        // Just filled where it was empty.
+        // It was filled above if it was empty, so this cannot fail.
         let Some(open) = &mut self.open else {
             return Err(SessionError::NoTurn);
         };
-        if open.agent != opening.agent {
-            open.session.set_model(opening.agent.clone())?;
-            open.agent = opening.agent.clone();
+        if open.agent != spec.agent {
+            open.session.set_model(spec.agent.clone())?;
+            open.agent = spec.agent.clone();
         }
-        Ok(Held {
+        Ok(SessionGuard {
             session: &mut open.session,
             hidden: &mut open.hidden,
             own_tools: &open.own_tools,
             sent: &mut open.sent,
             failures: &mut open.failures,
-            stays: false,
+            keeps_session: false,
         })
     }
 
-    /// The session as [`hold`](Self::hold) has it, for the window that it had where it is in memory.
+    /// Like [`acquire`](Self::acquire), but if the session is open, its window stays as it is. A
+    /// preview must not change the model of a session.
     ///
     /// # Errors
-    /// As there.
-    pub(crate) fn hold_as_it_is(
+    /// As [`acquire`](Self::acquire).
+    pub(crate) fn acquire_unchanged(
         &mut self,
         host: &Host,
-        opening: &Opening,
-    ) -> Result<Held<'_>, SessionError> {
-        let mut opening = opening.clone();
+        spec: &SessionSpec,
+    ) -> Result<SessionGuard<'_>, SessionError> {
+        let mut spec = spec.clone();
         if let Some(open) = &self.open {
-            opening.agent.clone_from(&open.agent);
+            spec.agent.clone_from(&open.agent);
         }
-        self.hold(host, &opening)
+        self.acquire(host, &spec)
     }
 
-    /// Remembers what the provider said about the model's window.
-    pub(crate) fn learn_limit(&mut self, host: &Host, session: &str, limit: Limit) {
+    /// Remembers and stores a limit that the provider reported. If storing fails, the limit holds
+    /// until the session leaves memory.
+    pub(crate) fn learn_limit(&mut self, host: &Host, session: &str, limit: WindowLimit) {
         let text = serde_json::to_string(&limit).unwrap_or_default();
         if let Err(error) = host.record().keep(session, &[(LIMIT, &text)]) {
-            tracing::warn!("session `{session}`: {error}");
+            tracing::warn!(
+                session,
+                "cannot store the window that the provider named: {error}"
+            );
         }
         self.limit = Some(limit);
     }
 
-    /// Whether the session is in memory, as it was after the last turn here.
-    pub(crate) fn hold_again(&mut self) -> Result<Option<Held<'_>>, SessionError> {
+    /// Holds the session again after a turn, without opening it. Returns None if it has left memory
+    /// or another process used it in the meantime. The answer under way can then not be fed back
+    /// here.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub(crate) fn reacquire(&mut self) -> Result<Option<SessionGuard<'_>>, SessionError> {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        Ok(open.session.take_again()?.then_some(Held {
+        Ok(open.session.reacquire()?.then_some(SessionGuard {
             session: &mut open.session,
             hidden: &mut open.hidden,
             own_tools: &open.own_tools,
             sent: &mut open.sent,
             failures: &mut open.failures,
-            stays: false,
+            keeps_session: false,
         }))
     }
 
-    /// Lets others have the session, and writes what it took in. Blocks.
-    pub(crate) fn let_go(&mut self) {
+    /// Releases the session for other processes, after writing what it has ingested. Blocks. Does
+    /// nothing if no session is open.
+    pub(crate) fn release(&mut self) {
         if let Some(open) = &mut self.open {
-            open.session.let_go();
+            open.session.release();
         }
     }
 }
 
-/// All that are in memory.
+/// All sessions in memory, by id. Entries are created on demand and removed when there are too
+/// many.
 #[derive(Debug)]
 pub(crate) struct Sessions<L> {
-    slots: Mutex<HashMap<String, (Slot<L>, u64)>>,
+    slots: Mutex<HashMap<String, (SessionSlot<L>, u64)>>,
+    /// Counts uses, so that the slot that was not used for the longest can be found.
     clock: AtomicU64,
-    /// The ids of sessions that begin, which the record does not know yet.
+    /// The ids of new sessions that the record does not know yet.
     reserved: Arc<Mutex<HashSet<String>>>,
 }
 
-/// The id of a session that begins: nobody else's until this is dropped.
+/// Reserves the id of a new session until this is dropped. Without it, two first requests at the
+/// same time could get the same id.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct IdReservation {
     id: String,
     all: Arc<Mutex<HashSet<String>>>,
 }
 
-impl Drop for Reserved {
+impl Drop for IdReservation {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.id);
@@ -332,25 +368,28 @@ impl<L: Send + 'static> Sessions<L> {
         }
     }
 
-    /// Whether the first request of a session is still being answered here.
+    /// Whether the first request of a session is still being answered by this gateway.
     pub(crate) fn is_reserved(&self, id: &str) -> bool {
         let all = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         all.contains(id)
     }
 
-    /// Reserves an id; none if somebody else's session begins by it.
-    pub(crate) fn reserve(&self, id: &str) -> Option<Reserved> {
+    /// Reserves an id. Returns None if it is reserved already.
+    pub(crate) fn reserve(&self, id: &str) -> Option<IdReservation> {
         let mut all = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(id.to_owned()).then(|| Reserved {
+        all.insert(id.to_owned()).then(|| IdReservation {
             id: id.to_owned(),
             all: Arc::clone(&self.reserved),
         })
     }
 
-    /// The place of a session. Beyond `most` the one that was not used for the longest leaves memory.
-    pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> Slot<L> {
+    /// The slot of a session. Creates it if the session is not in memory. If there are more than
+    /// `most` slots, those that were not used for the longest leave memory. Slots in use stay, so
+    /// there may be more than `most` for a while.
+    pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> SessionSlot<L> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        // Removed slots are dropped after the lock is released.
         let mut gone = Vec::new();
         let (slot, used) = slots.entry(id.to_owned()).or_default();
         *used = now;
@@ -358,7 +397,8 @@ impl<L: Send + 'static> Sessions<L> {
         while slots.len() > most {
             let idle = slots
                 .iter()
-                .filter(|(_, (slot, _))| Arc::strong_count(&slot.place) == 1);
+                // A count of one means that only the map refers to it, so no request uses the slot.
+                .filter(|(_, (slot, _))| Arc::strong_count(&slot.cell) == 1);
             let oldest = idle.min_by_key(|(_, (_, used))| *used);
             let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
                 break;
@@ -370,13 +410,14 @@ impl<L: Send + 'static> Sessions<L> {
             .store(slots.len() as i64, Ordering::Relaxed);
         drop(slots);
         if !gone.is_empty() {
-            // An engine may take its time to end.
+            // Closing a session can take long, because the engine may have work to finish.
             tokio::task::spawn_blocking(move || drop(gone));
         }
         slot
     }
 
-    /// Takes all out of memory: they are opened again as the configuration is then.
+    /// Removes all sessions from memory. They are opened again with the configuration in force at
+    /// that time. Requests under way keep their slots.
     pub(crate) fn close_all(&self) {
         let all = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
         tokio::task::spawn_blocking(move || drop(all));

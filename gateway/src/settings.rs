@@ -1,150 +1,195 @@
-//! The configuration as the gateway uses it: complete addresses, and keys and tokens read from the environment.
+//! The configuration in the form that the gateway uses: durations, complete upstream addresses, and
+//! keys and tokens read from the environment.
+//!
+//! [`Settings::of`] builds it from the host's configuration and checks everything that could make the
+//! gateway unsafe or useless, such as an address that other machines reach while no token is
+//! configured. A failure is a [`SettingsError`] that names the key to change.
+//!
+//! Settings never change. A reload builds new ones and replaces the old ones for later requests.
+//! The meaning of each option is documented in the host's configuration, and the rules for
+//! addresses in [`endpoint`](crate::endpoint).
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use contexture::GatewayToken;
-use contexture::config::{Config, GatewayMode};
+use contexture::config::{GatewayMode, Loaded, ProviderTls};
 use contexture::prompt_cache::{CacheProvider, decide, provider_at};
+use tokio_rustls::TlsAcceptor;
 
 use crate::access::{Access, is_loopback};
 use crate::api::{Api, Provider};
 use crate::endpoint::Upstream;
+use crate::failure::cause_of;
+use crate::tls::{self, CertificateError};
 use crate::tokens::{Caller, Tenant, Tokens};
 use crate::upstream::Client;
 
-/// Why a configuration cannot be served.
+/// Why a gateway cannot run with a configuration. Each message names the key and says how to
+/// correct it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// The address makes no sense.
+    /// The listening address cannot be parsed or resolved. It needs a host and a port.
     #[error(
-        "`{address}` is no address to listen on: give an address and a port, as 127.0.0.1:8787"
+        "`{address}` is not an address to listen on: give a host and a port, such as 127.0.0.1:8787"
     )]
     Address {
-        /// As it was given.
+        /// The address as it was given, on the command line or in the configuration.
         address: String,
     },
-    /// Anybody could use it.
+    /// The address can be reached from other machines, but no token is configured, so anybody could
+    /// use the gateway.
     #[error(
-        "{address} can be reached from other machines, and nobody is named who may use it: name them under \
-         `gateway.tokens` (a name, and the environment variable with the token), or listen on 127.0.0.1"
+        "other machines can reach {address}, but no token is configured: add a name and the environment variable with \
+         its token to `gateway.tokens`, or listen on 127.0.0.1"
     )]
     NoTokens {
-        /// The address.
+        /// The address after resolution, which is not one of this machine only.
         address: SocketAddr,
     },
-    /// Two names could mean one session.
+    /// The name of a token is empty or contains a slash. Its sessions could then not be told apart
+    /// from another tenant's.
     #[error(
-        "`gateway.tokens.{name}`: a name is not empty and has no `/`, which stands before its sessions"
+        "`gateway.tokens.{name}` is not a valid name: use a name that is not empty and has no `/`"
     )]
     Name {
-        /// The name.
+        /// The name that is not allowed, as it is written under `gateway.tokens`.
         name: String,
     },
-    /// Nobody could tell whose request it is.
+    /// Two names have the same token, so a request could be from either.
     #[error(
-        "`gateway.tokens.{first}` and `gateway.tokens.{second}` are the same token: give each name one of its own"
+        "`gateway.tokens.{first}` and `gateway.tokens.{second}` have the same token: give each name its own"
     )]
     SameToken {
-        /// One of the names.
+        /// The name that comes first in alphabetical order. Its token is the same as that of
+        /// `second`.
         first: String,
-        /// The other one.
+        /// The name that comes later in alphabetical order.
         second: String,
     },
-    /// An entry that no request can match.
+    /// An entry of `gateway.hosts` or `gateway.origins` that no request can match.
     #[error(
-        "`{entry}` in `{key}` is not valid: a host is a name or address with or without a port, as gateway.internal:8080, \
-         and an origin has a scheme before it, as https://ui.example"
+        "`{entry}` in `{key}` is not valid: a host is a name or address with or without a port, such as gateway.internal:8080, \
+         and an origin has a scheme before it, such as https://ui.example"
     )]
     Entry {
-        /// The key of the configuration.
+        /// The key of the configuration that has the entry, `gateway.hosts` or `gateway.origins`.
         key: &'static str,
-        /// The entry.
+        /// The invalid entry, as it is written in the configuration.
         entry: String,
     },
-    /// A variable is not set.
-    #[error("`{key}` names the environment variable {variable}, which is not set or empty: set it")]
+    /// An environment variable that the configuration names is not set or is empty.
+    #[error(
+        "`{key}` names the environment variable {variable}, which is not set or is empty: set it"
+    )]
     Variable {
-        /// The key of the configuration.
+        /// The key of the configuration that names the variable, such as
+        /// `upstream.openai.api_key_env`.
         key: String,
-        /// The variable.
+        /// The name of the environment variable that has to be set.
         variable: String,
     },
-    /// There are no requests to be made.
-    #[error("cannot make requests to the providers: {0}")]
+    /// A certificate of `gateway.tls` or `upstream.*.tls` cannot be used.
+    #[error(transparent)]
+    Certificate(CertificateError),
+    /// The HTTP client cannot be created, for example because TLS is not available.
+    #[error(
+        "cannot create the HTTP client for the providers: {0}; check the TLS certificates of this system"
+    )]
     Client(String),
 }
 
-/// What the gateway runs by; read again on SIGHUP.
+/// All options of a gateway. They are read again on SIGHUP, and each request uses the ones that
+/// were in force when it arrived.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) observe: bool,
+    /// How long a request may be held before it is passed on unchanged. Also limits how long the
+    /// end of an answer waits for the store.
     pub(crate) max_hold: Duration,
     pub(crate) max_rounds: u32,
+    /// The largest request body in bytes, both as received and after expansion.
     pub(crate) max_body: usize,
+    /// How long a client may take to send its request, and to take each piece of its answer.
     pub(crate) client_timeout: Duration,
     pub(crate) shutdown: Duration,
     pub(crate) max_requests: i64,
-    /// The most requests of one tenant.
+    /// The most requests that one tenant may have under way. If it is not configured, tenants share
+    /// `max_requests` evenly.
     pub(crate) tenant_requests: i64,
     pub(crate) max_connections: usize,
     pub(crate) header_timeout: Duration,
     pub(crate) open_sessions: usize,
     pub(crate) access: Access,
     pub(crate) tokens: Tokens,
-    /// Whether requests without a token get the gateway's own key, too.
+    /// Whether requests without a token get the gateway's own key, too. Every program on this
+    /// machine can then use it.
     pub(crate) open_key: bool,
     pub(crate) context_length: Option<u64>,
     pub(crate) max_output_tokens: Option<u64>,
-    /// What asks the providers, with the timeouts of `upstream`.
-    pub(crate) client: Client,
+    /// Sends requests to the providers, with the timeouts of `upstream`. A reload creates a new
+    /// one, and requests under way keep the old one.
+    client: Client,
+    /// The clients for providers that have certificates of their own.
+    clients: Vec<(Provider, Client)>,
+    /// Opens the connections of clients with TLS. None if they come without.
+    pub(crate) tls: Option<TlsAcceptor>,
     openai: Upstream,
     anthropic: Upstream,
     chatgpt: Upstream,
-    /// The provider that serves Claude through OpenAI's API, if it accepts prompt cache markers.
+    /// The provider that serves Claude through OpenAI's API, if it accepts markers for prompt
+    /// caching.
     claude_by_chat: Option<&'static str>,
 }
 
-/// A provider's key of the gateway's own, for a request.
+/// The gateway's own key for a provider, as far as a request may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key<'s> {
-    /// The gateway has none.
+pub(crate) enum ProviderKey<'s> {
+    /// The gateway has no key for this provider. The client has to send its own.
     None,
     Added(&'s str),
-    /// The gateway has one, and adds it for those who have a token.
+    /// The gateway has a key, but adds it only to requests with a token.
     NeedsToken,
 }
 
-/// Base URLs from the environment. They apply if the configuration names none.
+/// Base URLs from the environment, such as `OPENAI_BASE_URL`. They apply if the configuration names
+/// none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BaseUrls {
-    /// Of OpenAI's API.
+    /// The base URL of OpenAI's API. It may end with a version, as OpenAI's SDK expects.
     pub openai: Option<String>,
-    /// Of Anthropic's API.
+    /// The base URL of Anthropic's API, usually without a version, as Anthropic's SDK expects.
     pub anthropic: Option<String>,
 }
 
 impl Settings {
-    /// The settings of a configuration, for a gateway that listens on `address` and has this token.
+    /// Builds the settings of a gateway that listens on `address` and has this token of the home
+    /// directory. `command` is set if it is the gateway of a single command. Reads keys and tokens
+    /// from the environment.
     ///
     /// # Errors
-    /// What cannot be served.
+    /// The configuration is unsafe, contradicts itself, or names a variable that is not set.
     pub(crate) fn of(
-        config: &Config,
+        loaded: &Loaded,
         address: SocketAddr,
-        urls: &BaseUrls,
+        command: Option<&BaseUrls>,
         token: Option<GatewayToken>,
     ) -> Result<Self, SettingsError> {
+        let config = &loaded.config;
         let gateway = &config.gateway;
+        let no_urls = BaseUrls::default();
+        let urls = command.unwrap_or(&no_urls);
         let read = |key: String, variable: &str| match std::env::var(variable) {
             Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
+            // An empty key or token is as good as none, and is usually a mistake.
             _ => Err(SettingsError::Variable {
                 key,
                 variable: variable.to_owned(),
             }),
         };
         let wrong = |name: &&String| name.is_empty() || name.contains('/');
+        // The name and a slash precede the ids of a tenant's sessions.
         if let Some(name) = gateway.tokens.keys().find(wrong) {
             return Err(SettingsError::Name { name: name.clone() });
         }
@@ -165,6 +210,7 @@ impl Settings {
                 });
             }
         }
+        // Anybody on the network could otherwise use the gateway's keys and read sessions.
         if tenants.is_empty() && !is_loopback(address) {
             return Err(SettingsError::NoTokens { address });
         }
@@ -193,18 +239,40 @@ impl Settings {
             urls.anthropic.as_ref(),
         )?;
         let ms = Duration::from_millis;
-        let client = Client::new(&config.upstream);
+        let build = |builder| {
+            let client = Client::build(builder);
+            client.map_err(|error| SettingsError::Client(cause_of(&error)))
+        };
+        let mut clients = Vec::new();
+        for (provider, name, tls) in [
+            (Provider::OpenAi, "openai", &own.openai.tls),
+            (Provider::Anthropic, "anthropic", &own.anthropic.tls),
+            (Provider::ChatGpt, "chatgpt", &own.chatgpt.tls),
+        ] {
+            if *tls != ProviderTls::default() {
+                let client = tls::apply(loaded, name, tls, Client::builder(own));
+                let client = build(client.map_err(SettingsError::Certificate)?)?;
+                clients.push((provider, client));
+            }
+        }
         Ok(Self {
-            client: client.map_err(|error| SettingsError::Client(error.to_string()))?,
+            client: build(Client::builder(own))?,
+            clients,
+            tls: match command {
+                Some(_) => None,
+                None => tls::acceptor(loaded, &gateway.tls).map_err(SettingsError::Certificate)?,
+            },
             observe: gateway.mode == GatewayMode::Observe,
             max_hold: ms(gateway.max_hold_ms),
             max_rounds: gateway.max_rounds,
+            // The configuration counts megabytes.
             max_body: usize::try_from(gateway.max_body_mb << 20).unwrap_or(usize::MAX),
             client_timeout: ms(gateway.client_timeout_ms),
             shutdown: ms(gateway.shutdown_ms),
             max_requests: gateway.max_requests.into(),
             tenant_requests: gateway.tenant_requests.map_or_else(
                 || {
+                    // If there are more tenants than requests, each one may still have one.
                     let tenants = i64::try_from(tenants.len()).unwrap_or(i64::MAX);
                     (i64::from(gateway.max_requests) / tenants.max(1)).max(1)
                 },
@@ -228,22 +296,25 @@ impl Settings {
         })
     }
 
-    /// The key that a caller's request to a provider gets in place of its own credentials.
-    pub(crate) fn key(&self, provider: Provider, caller: &Caller) -> Key<'_> {
+    /// The gateway's key for a caller's request to a provider. If there is one, it replaces the
+    /// caller's credentials.
+    pub(crate) fn key(&self, provider: Provider, caller: &Caller) -> ProviderKey<'_> {
         match &self.upstream(provider).key {
-            None => Key::None,
-            Some(_) if *caller == Caller::Anybody && !self.open_key => Key::NeedsToken,
-            Some(key) => Key::Added(key),
+            None => ProviderKey::None,
+            // Every program on this machine can reach the gateway, so its key is only for callers
+            // with a token.
+            Some(_) if *caller == Caller::Anybody && !self.open_key => ProviderKey::NeedsToken,
+            Some(key) => ProviderKey::Added(key),
         }
     }
 
-    /// Whether requests to a provider get a key of the gateway's own if they present a token.
+    /// Whether the gateway has a key for a provider that only requests with a token get.
     pub(crate) fn key_needs_token(&self, provider: Provider) -> bool {
         self.upstream(provider).key.is_some() && !self.open_key
     }
 
-    /// The file of the gateway's own token, and the keys of the configuration that make clients need it. None if no
-    /// client needs it.
+    /// The status line that names the file with the gateway's own token, and the keys that need it.
+    /// None if no client needs the token.
     fn token_line(&self) -> Option<String> {
         let named = [
             ("openai", Provider::OpenAi),
@@ -274,7 +345,22 @@ impl Settings {
         }
     }
 
-    /// The name of the provider that serves this endpoint's models. It decides on prompt cache markers.
+    /// The scheme of the gateway's own URLs.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self.tls {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+
+    /// The client that sends requests to a provider.
+    pub(crate) fn client(&self, provider: Provider) -> &Client {
+        let own = self.clients.iter().find(|(one, _)| *one == provider);
+        own.map_or(&self.client, |(_, client)| client)
+    }
+
+    /// The name of the provider that serves an endpoint's models. It decides whether a body gets
+    /// markers for prompt caching.
     pub(crate) fn cache_provider(&self, api: Api) -> &'static str {
         match (api, by_address(self.anthropic.base())) {
             (Api::Messages, by_address) => by_address.unwrap_or("anthropic"),
@@ -283,14 +369,15 @@ impl Settings {
         }
     }
 
-    /// The status lines on tokens and on prompt caching.
+    /// The status lines on tokens and on prompt caching, for the start of the gateway.
     pub(crate) fn status(&self, caching: &contexture::config::PromptCaching) -> Vec<String> {
         let mut lines: Vec<String> = self.token_line().into_iter().collect();
         lines.extend(self.caching(caching));
         lines
     }
 
-    /// The status lines on prompt caching, one for each upstream that may serve Claude, with the configured ones first.
+    /// The status lines on prompt caching, one for each upstream that may serve Claude. Upstreams
+    /// that the configuration names come first.
     fn caching(&self, caching: &contexture::config::PromptCaching) -> Vec<String> {
         let line = |provider| {
             let enabled = caching.enabled != Some(false);
@@ -300,12 +387,13 @@ impl Settings {
         if lines.is_empty() || self.anthropic.is_named {
             lines.push(line(self.cache_provider(Api::Messages)));
         }
+        // Two upstreams with the same decision need only one line.
         lines.dedup();
         lines
     }
 }
 
-/// The provider of this base URL, if it accepts cache markers.
+/// The provider at this base URL, if it accepts markers for prompt caching.
 fn by_address(base: &str) -> Option<&'static str> {
     match provider_at(base)? {
         CacheProvider::Anthropic => Some("anthropic"),
@@ -313,8 +401,9 @@ fn by_address(base: &str) -> Option<&'static str> {
     }
 }
 
-/// OpenRouter accepts the markers in OpenAI's format. `model.provider` may declare a proxy in front of it. Anthropic's
-/// own endpoint in that format accepts none.
+/// The provider that serves Claude through OpenAI's API, if it accepts cache markers. OpenRouter
+/// does. If a proxy stands in front of it, `model.provider` can declare that. Anthropic's own
+/// endpoint in OpenAI's format accepts none.
 fn claude_by_chat(openai: &Upstream, declared: Option<&str>) -> Option<&'static str> {
     let is_declared = declared.is_some_and(|name| name.eq_ignore_ascii_case("openrouter"));
     let is_it = by_address(openai.base()) == Some("openrouter");

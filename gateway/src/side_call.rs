@@ -1,27 +1,29 @@
-//! Recognizes side calls: requests that an agent makes apart from its conversation, for a title, a topic, a commit
-//! message, a quota check or a summary of its own. They are passed on unchanged and belong to no conversation.
+//! Recognizes side calls: requests that an agent makes apart from its conversation, for example for
+//! a title, a commit message or a summary. They are passed on unchanged.
 //!
-//! A side call is recognized by what it contains, never by what it lacks. Agents also talk without tools, or send their
-//! tools in an item of the input, and such requests are turns. One of these must hold:
+//! [`purpose`] is the only entry point. A side call is recognized by what it contains, never by
+//! what it lacks, because agents also talk without tools. One of these must hold:
 //!
 //! 1. **Quota.** It asks for no more than one token.
-//! 2. **Riding along.** Its last message asks for something about the conversation before it, in words that only agents
-//!    write ([`LAST`]).
-//! 3. **Material.** Its system prompt says that the messages are material for a job ([`INSTRUCTIONS`]).
-//! 4. **A chore.** It is short, offers no tools, and its system prompt or its only message orders one small thing about a
-//!    conversation: a verb of making and one of the things in [`MADE`], in one sentence.
-//! 5. **A form.** It is short, offers no tools, and the answer has to be a JSON object of nothing but such things.
+//! 2. **Riding along.** Its last message has words that only agents write ([`LAST`]).
+//! 3. **Material.** Its system prompt says that the messages are material ([`INSTRUCTIONS`]).
+//! 4. **A chore.** It is short, offers no tools, and orders one thing from [`MADE`] in one
+//!    sentence.
+//! 5. **A form.** It is short, offers no tools, and its answer has to be a JSON object of such
+//!    things.
 //!
-//! If a conversation is mistaken for a chore, its first requests are passed on unchanged, and it is managed once it has
-//! more than [`SHORT`] messages. If a side call is not recognized, it becomes a session of its own.
+//! A conversation that is mistaken for a chore is managed once it has more than
+//! [`MAX_CHORE_MESSAGES`] messages. A side call that is not recognized becomes a session of its
+//! own.
 
 use contexture::formats::WireBody;
 use serde_json::Value;
 
-/// What a side call is for, in a word or two.
+/// What a side call is for, in a word or two. It appears on the status page and in the headers.
 pub(crate) type Purpose = &'static str;
 
-/// Cues in the last message, independent of the messages before it.
+/// Phrases in the last message that identify a side call, whatever the messages before it say. Each
+/// has its purpose.
 const LAST: &[(Purpose, &str)] = &[
     // Claude Code, Roo Code
     (
@@ -58,7 +60,8 @@ const LAST: &[(Purpose, &str)] = &[
     ),
 ];
 
-/// Cues in the system prompt, independent of the messages.
+/// Phrases in the system prompt that identify a side call, whatever the messages say. Each has its
+/// purpose.
 const INSTRUCTIONS: &[(Purpose, &str)] = &[
     // OpenCode
     ("title", "You are a title generator"),
@@ -113,7 +116,7 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
     ("memory", "Memory Writing Agent"),
 ];
 
-/// How the only message of a side call begins.
+/// Phrases with which the only message of a side call begins.
 const ONLY: &[(Purpose, &str)] = &[
     // Claude Code
     ("web page", "Web page content:"),
@@ -123,7 +126,7 @@ const ONLY: &[(Purpose, &str)] = &[
     ("title", "Generate a title for this conversation"),
 ];
 
-/// Verbs that ask for something to be made.
+/// Verbs and word stems that ask for something to be made, in lower case.
 const VERBS: &[&str] = &[
     "generat",
     "write",
@@ -147,7 +150,8 @@ const VERBS: &[&str] = &[
     "summaris",
 ];
 
-/// What agents have made for their user interface, with the words for it.
+/// What agents have made for their user interface: the purpose, and the phrase for it in lower
+/// case.
 const MADE: &[(Purpose, &str)] = &[
     ("title", "title"),
     ("commit message", "commit message"),
@@ -163,7 +167,8 @@ const MADE: &[(Purpose, &str)] = &[
     ("summary", "words or less"),
 ];
 
-/// Phrases that say what the title or summary is for. A person asks for one of something else.
+/// Phrases that say what a title or summary is for. A person who asks for a title usually means a
+/// title of something else.
 const ABOUT: &[&str] = &[
     "conversation",
     "chat",
@@ -174,7 +179,7 @@ const ABOUT: &[&str] = &[
     "staged changes",
 ];
 
-/// The member names of forms for such things.
+/// The member names of JSON forms for such things, each with its purpose.
 const FORM: &[(Purpose, &str)] = &[
     ("title", "title"),
     ("topic", "isNewTopic"),
@@ -187,13 +192,15 @@ const FORM: &[(Purpose, &str)] = &[
     ("follow-ups", "follow_ups"),
 ];
 
-/// How many messages a chore has at most. It may begin with an example or two.
-const SHORT: usize = 3;
+/// The most messages of a chore. It may begin with an example or two.
+const MAX_CHORE_MESSAGES: usize = 3;
 /// How far from the beginning of a text the order may be, in bytes of its JSON.
-const BEGINNING: usize = 1_500;
-/// How far after the verb the thing to be made may be named.
-const NEAR: usize = 90;
+const ORDER_BYTES: usize = 1_500;
+/// How far after the verb the thing to be made may be named, in bytes.
+const OBJECT_BYTES: usize = 90;
 
+/// The purpose of the first phrase that a raw JSON text contains. The phrases need no JSON escapes,
+/// so the text is not parsed.
 fn holds(raw: &str, cues: &[(Purpose, &str)]) -> Option<Purpose> {
     let bytes = raw.as_bytes();
     let is_in = |cue: &str| memchr::memmem::find(bytes, cue.as_bytes()).is_some();
@@ -202,7 +209,10 @@ fn holds(raw: &str, cues: &[(Purpose, &str)]) -> Option<Purpose> {
         .map(|(purpose, _)| *purpose)
 }
 
-/// What a request is for, if it is a side call.
+/// The purpose of a request if it is a side call, or None if it is part of a conversation.
+///
+/// The checks go from certain to uncertain. Only short requests without tools get to the last ones,
+/// because those could mistake a conversation for a chore.
 pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
     let asks_for_one = |name: &&str| matches!(wire.member(name), Some("0" | "1"));
@@ -219,7 +229,7 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         return job;
     }
     let has_tools = wire.tools.is_some_and(|tools| tools.trim() != "[]");
-    if wire.messages.len() > SHORT || has_tools || wire.has_tool_items() {
+    if wire.messages.len() > MAX_CHORE_MESSAGES || has_tools || wire.has_tool_items() {
         return None;
     }
     let only = match wire.messages.as_slice() {
@@ -232,13 +242,14 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         .or_else(|| form(wire))
 }
 
-/// The beginning of a text.
+/// The first [`ORDER_BYTES`] bytes of a text, cut at a character boundary.
 fn beginning(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(BEGINNING))
+    text.get(..text.floor_char_boundary(ORDER_BYTES))
         .unwrap_or(text)
 }
 
-/// What a text asks to be made. If a person may have written the text, it also has to say for what.
+/// The purpose of a text that orders something from [`MADE`]. If a person may have written the
+/// text, it also has to mention one of [`ABOUT`].
 fn chore(raw: &str, must_say_of_what: bool) -> Option<Purpose> {
     let text = raw.to_ascii_lowercase().replace("\\n", ". ");
     if must_say_of_what && !ABOUT.iter().any(|about| text.contains(about)) {
@@ -249,7 +260,9 @@ fn chore(raw: &str, must_say_of_what: bool) -> Option<Purpose> {
         VERBS.iter().find_map(|verb| {
             let at = sentence.find(verb)?;
             let rest = sentence.get(at..)?;
-            let near = rest.get(..rest.floor_char_boundary(NEAR)).unwrap_or(rest);
+            let near = rest
+                .get(..rest.floor_char_boundary(OBJECT_BYTES))
+                .unwrap_or(rest);
             MADE.iter()
                 .find(|(_, made)| near.contains(made))
                 .map(|(purpose, _)| *purpose)
@@ -257,7 +270,8 @@ fn chore(raw: &str, must_say_of_what: bool) -> Option<Purpose> {
     })
 }
 
-/// The purpose of the answer's form, if all of its members are for such things.
+/// The purpose of a request whose answer has to be a JSON object, if all of its members are in
+/// [`FORM`].
 fn form(wire: &WireBody<'_>) -> Option<Purpose> {
     let places = [
         ("output_config", "/format/schema/properties"),

@@ -1,12 +1,20 @@
-//! Answers on their way to the client: what the engine's tools have to do with is taken out, all else passes with the
-//! bytes that it came in.
+//! Reads a provider's answer on its way to the client, and removes what belongs to the engine's
+//! tools. Everything else passes with the bytes that it arrived in.
 //!
-//! A reader follows all rounds of one answer: rounds in which the model calls tools of the engine's alone are hidden,
-//! and to the client all of them are one answer.
+//! An [`AnswerReader`] follows one answer of any API. It takes events or a whole JSON body, writes
+//! what the client may see, and collects each [`Round`] for the session. If the model calls only
+//! tools of the engine, the round is hidden, and the next round continues the same answer for the
+//! client. Ids, indexes and usage are adapted, so that all rounds look like one.
+//!
+//! `reader` has the state machine, and `chat`, `messages` and `responses` what is particular to
+//! each API. `sse` splits a stream into events. Executing the calls and sending the next round is
+//! up to [`answer`](crate::answer) and [`exchange`](crate::exchange).
 
 mod calls;
 mod chat;
+mod items;
 mod messages;
+mod reader;
 mod responses;
 pub(crate) mod sse;
 
@@ -17,9 +25,10 @@ use contexture::Usage;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use sse::Event;
+pub(crate) use reader::AnswerReader;
 
-/// A call of one of the engine's tools.
+/// A call of one of the engine's tools by the model. The arguments are the JSON text that the model
+/// wrote, which may be invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) id: String,
@@ -27,103 +36,67 @@ pub(crate) struct Call {
     pub(crate) arguments: String,
 }
 
-/// What one request to the provider brought.
+/// What one request to the provider returned, in the form that the session needs.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// The wire messages of the answer, as the model gave them.
+    /// The wire messages of the answer as the model wrote them, with the engine's calls.
     pub(crate) items: Vec<String>,
-    /// Calls of the engine's tools, in order.
+    /// Calls of the engine's tools, in the order in which the model made them.
     pub(crate) calls: Vec<Call>,
-    /// Whether the model waits for nobody but the engine, so that the answer goes on with another round.
-    pub(crate) goes_on: bool,
+    /// Whether the model waits for the engine only, so that the answer continues with another
+    /// round.
+    pub(crate) continues: bool,
     pub(crate) usage: Option<Usage>,
 }
 
-/// How far an answer is, whatever its API.
+/// The state of an answer that all APIs have in common. The readers update it, and the relay
+/// decides by it what to do when a round or the stream ends.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// The rounds that are over.
     rounds: u32,
-    /// Whether anything was taken out.
+    /// Whether the client's answer differs from the provider's because something was removed.
     is_touched: bool,
-    /// The output tokens of earlier rounds.
+    /// The output tokens of earlier rounds, which the client is told as part of the answer.
     output_before: u64,
-    /// Whether the answer goes on with another round.
-    pub(crate) goes_on: bool,
-    /// Whether the round has come to its end, as the provider means it.
+    /// Whether the model waits for the engine only, so that another round follows.
+    pub(crate) continues: bool,
+    /// Whether the event arrived that ends the round in this API, such as `[DONE]` or
+    /// `message_stop`.
     pub(crate) finished: bool,
-    /// Whether the model's output is complete although the stream's final event is missing: the reason why the model
-    /// stopped is known. Many servers never send that event.
+    /// Whether the model's output is complete although the stream's final event is missing, because
+    /// the reason why the model stopped is known. Many servers never send the final event.
     pub(crate) is_whole: bool,
-    /// Whether the provider ended the round with an error, of which the client knows.
+    /// Whether the provider ended the round with an error event, which the client has received.
     pub(crate) failed: bool,
 }
 
 impl Progress {
-    /// Whether the client has exactly what the provider sent so far.
+    /// Whether the client has received exactly what the provider sent so far.
     pub(crate) fn is_untouched(&self) -> bool {
         self.rounds == 0 && !self.is_touched
     }
 
-    /// Begins the next round after one that wrote this many tokens. Answers whether the answer goes on with it.
+    /// Begins the next round after one that wrote this many tokens. Returns whether the answer
+    /// continues with it. If not, the tokens are not added, because they are those of the last
+    /// round.
     fn next_round(&mut self, output_tokens: u64) -> bool {
-        let goes_on = std::mem::take(&mut self.goes_on);
+        let continues = std::mem::take(&mut self.continues);
         self.finished = false;
         self.is_whole = false;
         self.rounds += 1;
-        if goes_on {
+        // The last round reports its own tokens, so only those of hidden rounds are added up.
+        if continues {
             self.output_before += output_tokens;
         }
-        goes_on
+        continues
     }
 }
 
-/// Follows one answer.
-pub(crate) trait Reader: Send {
-    /// Takes an event of a stream in; what the client is to see of it is added to `out`.
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>);
+/// The names of the engine's tools that a request offers. Shared between the rounds.
+pub(crate) type ToolNames = Arc<HashSet<String>>;
 
-    /// Takes in an answer that came as a whole.
-    fn whole(&mut self, body: &Value);
-
-    /// How far it is.
-    fn progress(&self) -> &Progress;
-
-    /// The round that has come to its end; the next one begins.
-    fn take_round(&mut self) -> Round;
-
-    /// The answer as a whole, for the client; none where that is what came.
-    fn composed(&self) -> Option<Value>;
-
-    /// The wire messages that the client has of the answer, where they are not those that came.
-    fn visible(&self) -> Option<Vec<String>>;
-
-    /// Ends an answer that the client is still told to wait for: the engine's tools were called too often.
-    fn give_up(&mut self, out: &mut Vec<u8>);
-
-    /// The last event of a stream that failed. `error` is in the words of the API.
-    fn failed(&mut self, error: &Value, out: &mut Vec<u8>);
-
-    /// Whether a stream that broke off ends with such an event, too: those of the API always have a last event. Where
-    /// they do not, the client can tell by the connection.
-    fn always_ends(&self) -> bool {
-        false
-    }
-}
-
-/// The names of the engine's tools.
-pub(crate) type Tools = Arc<HashSet<String>>;
-
-/// What follows an answer of this API.
-pub(crate) fn reader(api: Api, tools: Tools) -> Box<dyn Reader> {
-    match api {
-        Api::Chat => Box::new(chat::Chat::new(tools)),
-        Api::Responses => Box::new(responses::Responses::new(tools)),
-        Api::Messages => Box::new(messages::Messages::new(tools)),
-    }
-}
-
-/// The wire messages that answer calls.
+/// The wire messages with the results of calls, in the format of an API. Messages has one message
+/// for all of them, the other APIs have one for each.
 pub(crate) fn results(api: Api, answers: &[(Call, Result<String, String>)]) -> Vec<String> {
     match api {
         Api::Messages => {
@@ -141,7 +114,8 @@ pub(crate) fn results(api: Api, answers: &[(Call, Result<String, String>)]) -> V
     }
 }
 
-/// The same as blocks of an Anthropic message.
+/// The results of calls as content blocks of an Anthropic message. Failed calls are marked as
+/// errors.
 pub(crate) fn result_blocks(answers: &[(Call, Result<String, String>)]) -> Vec<Value> {
     let block = |(call, answer): &(Call, Result<String, String>)| {
         let mut block =
@@ -154,7 +128,7 @@ pub(crate) fn result_blocks(answers: &[(Call, Result<String, String>)]) -> Vec<V
     answers.iter().map(block).collect()
 }
 
-/// No provider takes an empty text.
+/// The text of a result. An empty result gets a placeholder, because providers refuse empty texts.
 fn text_of(answer: &Result<String, String>) -> String {
     match answer {
         Ok(text) if text.is_empty() => "(nothing)".to_owned(),
@@ -163,16 +137,19 @@ fn text_of(answer: &Result<String, String>) -> String {
     }
 }
 
-fn number(value: &Value, path: &str) -> u64 {
-    value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+/// The number in a member. 0 if it is missing or not a number.
+fn number(value: &Value, key: &str) -> u64 {
+    value.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
 
+/// The text of a member. Empty if it is missing or not a text.
 fn string(value: &Value, key: &str) -> String {
     let text = value.get(key).and_then(Value::as_str);
     text.unwrap_or_default().to_owned()
 }
 
-/// An event as it is written where it is not the provider's bytes.
+/// Writes an event whose data differs from the provider's. `name` is None for APIs without event
+/// names.
 fn write_event(name: Option<&str>, data: &Value, out: &mut Vec<u8>) {
     if let Some(name) = name {
         out.extend_from_slice(b"event: ");
@@ -180,6 +157,7 @@ fn write_event(name: Option<&str>, data: &Value, out: &mut Vec<u8>) {
         out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
+    // Compact JSON contains no line break, so it is one line of data.
     out.extend_from_slice(data.to_string().as_bytes());
     out.extend_from_slice(b"\n\n");
 }

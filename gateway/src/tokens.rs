@@ -1,8 +1,12 @@
-//! Who sends a request, by the token that it presents.
+//! Finds out who sends a request, by the token that it presents.
 //!
-//! There are two kinds. Each name of `gateway.tokens` has one, and sessions of its own. The other one lies in the home
-//! directory, and whoever can read it may see every session, because the sessions lie there, too. A client sends its token
-//! as `x-contexture-token`, or in place of the provider's key if it can send no header of its own.
+//! There are two kinds of tokens. Each name under `gateway.tokens` has one, and such a tenant has
+//! its own sessions. One more token is stored in the home directory. Whoever can read it may see
+//! every session, because the sessions are stored there, too. A client sends its token as
+//! `x-contexture-token`, or in place of the provider's key if it can send no header of its own.
+//!
+//! [`Tokens::caller`] does this, and removes the token from the request. What a caller may do is
+//! decided by [`routes`](crate::routes).
 
 use contexture::GatewayToken;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -11,28 +15,28 @@ use subtle::ConstantTimeEq;
 use crate::headers;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// The headers with clients' credentials: Azure has one of its own.
+/// The headers in which clients send credentials. Azure's clients use `api-key`.
 const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, API_KEY, HeaderName::from_static("api-key")];
 
-/// Somebody who may use the gateway.
+/// A name under `gateway.tokens`, with its token. Its sessions are separate from all others.
 #[derive(Clone)]
 pub(crate) struct Tenant {
     pub(crate) name: String,
     pub(crate) token: String,
 }
 
-/// Who sends a request.
+/// Who sends a request, as far as its token tells. This decides which sessions it sees, and whether
+/// it may use the gateway's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// It presents no token of the gateway's.
+    /// It presents no token of the gateway's. Only possible without tenants.
     Anybody,
-    /// It has the token of the home directory.
     Owner,
-    /// It has the token of this name.
     Tenant(String),
 }
 
 impl Caller {
+    /// The tenant's name. None for the owner, and for callers without a token.
     pub(crate) fn tenant(&self) -> Option<&str> {
         match self {
             Self::Tenant(name) => Some(name),
@@ -41,23 +45,23 @@ impl Caller {
     }
 }
 
-/// All tokens of a gateway.
 #[derive(Clone)]
 pub(crate) struct Tokens {
-    /// None if the home directory can hold none.
+    /// The token of the home directory. None if it cannot be stored there.
     pub(crate) own: Option<GatewayToken>,
     pub(crate) tenants: Vec<Tenant>,
 }
 
 impl Tokens {
-    /// Finds out who sends a request, and removes tokens that stand where a provider's key would, so that none of them
-    /// goes on to a provider. None if a token is needed and there is none.
+    /// Finds out who sends a request. Removes tokens from the headers, so that none of them is sent
+    /// to a provider. Returns None if a token is required and the request has none that is valid.
     pub(crate) fn caller(&self, headers: &mut HeaderMap) -> Option<Caller> {
         let mut caller = Caller::Anybody;
         let token = HeaderName::from_static(headers::TOKEN);
+        // The search continues after a token was found, because no token may reach a provider.
         for name in std::iter::once(token).chain(CREDENTIALS) {
             let values = headers.get_all(&name).iter();
-            let Some(found) = values.filter_map(|value| self.holder(value)).next() else {
+            let Some(found) = values.filter_map(|value| self.caller_of(value)).next() else {
                 continue;
             };
             headers.remove(&name);
@@ -68,27 +72,30 @@ impl Tokens {
         (caller != Caller::Anybody || self.tenants.is_empty()).then_some(caller)
     }
 
-    /// How a client gets the gateway's key, for one that brought neither a token nor credentials.
-    pub(crate) fn way_to_a_key(&self) -> String {
+    /// Explains how a client can use the gateway's key. This is the error for a client that sent
+    /// neither a token nor credentials.
+    pub(crate) fn key_help(&self) -> String {
         let file = self.own.as_ref().map_or_else(
             || "gateway.token in the gateway's home directory".to_owned(),
             |own| own.path().display().to_string(),
         );
         format!(
-            "this gateway adds its own key only to requests with its token: start the agent by `contexture run`, or send \
-             the token in {file} as `x-contexture-token` or as the API key, or send an API key of your own \
-             (`gateway.open_key: true` does without)"
+            "this gateway adds its own key only to requests with its token: start the agent with `contexture run`, send \
+             the token in {file} as `x-contexture-token` or as the API key, send an API key of your own, or set \
+             `gateway.open_key: true`"
         )
     }
 
-    /// Whose token a value of a header is.
-    fn holder(&self, value: &HeaderValue) -> Option<Caller> {
+    /// Whose token the value of a header is, with or without the scheme `Bearer`. None if it is
+    /// nobody's.
+    fn caller_of(&self, value: &HeaderValue) -> Option<Caller> {
         let value = value.to_str().ok()?.trim();
         let token = match value.split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
             _ => value,
         };
-        // A comparison takes the same time wherever the two differ.
+        // The comparison takes the same time wherever the two differ. Otherwise the token could be
+        // guessed byte by byte.
         let is = |other: &str| bool::from(other.as_bytes().ct_eq(token.as_bytes()));
         if self.own.as_ref().is_some_and(|own| is(own.text())) {
             return Some(Caller::Owner);
@@ -98,7 +105,7 @@ impl Tokens {
     }
 }
 
-/// Whether a client brought credentials for a provider.
+/// Whether a client sent credentials for a provider. They need not be valid.
 pub(crate) fn has_credentials(all: &HeaderMap) -> bool {
     let mut names = CREDENTIALS.into_iter();
     names.any(|name| headers::text(all, name.as_str()).is_some())

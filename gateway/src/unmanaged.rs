@@ -1,5 +1,12 @@
-//! Records which requests were not managed, and why. Every answer says so in its headers, the metrics count by reason,
-//! the log has one line for each session and reason, and the status page has one row.
+//! Records which requests were not managed, and why.
+//!
+//! A request that silently bypasses the engine is hard to notice. So each one is reported in four
+//! places: the headers of its answer, a counter in the metrics by reason, one line in the log for
+//! each session and reason, and a row on the status page. [`UnmanagedReason`] holds the reason, and
+//! [`UnmanagedLog::note`] reports it.
+//!
+//! Reasons are keywords from a small fixed set, because each one is a label of a metric. Whether a
+//! request can be managed is decided by [`conversation`](crate::conversation).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,24 +19,24 @@ use crate::account::now_ms;
 use crate::headers;
 use crate::metrics::Metrics;
 
-/// How many rows are kept. When there are more, the least recently seen one is dropped.
-const ROWS: usize = 500;
+/// How many rows the status page keeps. If there are more, the one that was seen least recently is
+/// dropped.
+const MAX_ROWS: usize = 500;
 
-/// What became of a request: the value of `x-contexture-status`.
+/// What became of a request. Its name is the value of the header `x-contexture-status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Status {
-    /// A turn of a session.
     Managed,
-    /// A turn in a session that runs an engine other than the configured one.
+    /// The request was a turn, but its session runs another engine than the configured one.
     Fallback,
-    /// Observed, and passed on unchanged.
+    /// The request was passed on unchanged, and its turn was only observed.
     Observed,
-    /// A request apart from any conversation.
     SideCall,
-    /// Not a turn: another endpoint, a conversation stored at the provider, or an answer of the gateway itself.
+    /// The request was not a turn: it was for another endpoint, its conversation is stored at the
+    /// provider, or the gateway answered it itself.
     NotManaged,
-    /// Should have been a turn, but something failed and it was passed on unchanged.
+    /// The request should have been a turn, but something failed and it was passed on unchanged.
     FailedOpen,
 }
 
@@ -46,17 +53,17 @@ impl Status {
     }
 }
 
-/// Why a request was not managed.
+/// Why a request was not managed, in a form for machines and in one for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Why {
+pub(crate) struct UnmanagedReason {
     pub(crate) status: Status,
-    /// A keyword for the metrics, from a small fixed set.
     pub(crate) reason: &'static str,
-    /// An explanation for people; empty if the keyword is enough.
+    /// An explanation for people. Empty if the keyword is enough. It may contain text of the
+    /// provider.
     pub(crate) detail: String,
 }
 
-impl Why {
+impl UnmanagedReason {
     pub(crate) fn new(status: Status, reason: &'static str, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -65,23 +72,25 @@ impl Why {
         }
     }
 
-    /// The value of `x-contexture-reason`.
-    fn words(&self) -> String {
+    /// The value of the header `x-contexture-reason`: the keyword, and the explanation if there is
+    /// one.
+    fn header_value(&self) -> String {
         match self.detail.is_empty() {
             true => self.reason.to_owned(),
             false => format!("{}: {}", self.reason, self.detail),
         }
     }
 
-    /// Adds the reason to the headers of an answer.
-    pub(crate) fn tell(&self, answer: &mut Response) {
+    /// Adds the status and the reason to the headers of an answer, in place of those that it may
+    /// have.
+    pub(crate) fn set_headers(&self, answer: &mut Response) {
         headers::set(answer.headers_mut(), headers::STATUS, self.status.name());
-        headers::set(answer.headers_mut(), headers::REASON, &self.words());
+        headers::set(answer.headers_mut(), headers::REASON, &self.header_value());
     }
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct Row {
+struct UnmanagedRow {
     status: Status,
     reason: &'static str,
     detail: String,
@@ -89,14 +98,14 @@ struct Row {
     at_ms: u64,
 }
 
-/// All unmanaged requests since the start.
+/// All unmanaged requests since the start, by session and reason. Kept in memory only.
 #[derive(Debug, Default)]
-pub(crate) struct Unmanaged(Mutex<HashMap<(String, &'static str), Row>>);
+pub(crate) struct UnmanagedLog(Mutex<HashMap<(String, &'static str), UnmanagedRow>>);
 
-impl Unmanaged {
-    /// Records a request. `session` is the name that it gives its session, if any. The first one of each session and
-    /// reason is logged.
-    pub(crate) fn note(&self, metrics: &Metrics, session: Option<&str>, why: &Why) {
+impl UnmanagedLog {
+    /// Records a request. `session` is the name that it gives its session, if any. Only the first
+    /// request of each session and reason is logged, because agents send many of the same kind.
+    pub(crate) fn note(&self, metrics: &Metrics, session: Option<&str>, why: &UnmanagedReason) {
         metrics.add(
             "not_managed_total",
             &format!("reason=\"{}\"", why.reason),
@@ -104,23 +113,27 @@ impl Unmanaged {
         );
         let session = session.unwrap_or_default();
         let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if rows.len() >= ROWS {
+        // Clients choose the names of sessions, so the table needs a bound.
+        if rows.len() >= MAX_ROWS {
             let oldest = rows.iter().min_by_key(|(_, row)| row.at_ms);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 rows.remove(&oldest);
             }
         }
-        let row = rows.entry((session.to_owned(), why.reason)).or_insert(Row {
-            status: why.status,
-            reason: why.reason,
-            detail: String::new(),
-            requests: 0,
-            at_ms: 0,
-        });
+        let row = rows
+            .entry((session.to_owned(), why.reason))
+            .or_insert(UnmanagedRow {
+                status: why.status,
+                reason: why.reason,
+                detail: String::new(),
+                requests: 0,
+                at_ms: 0,
+            });
         row.requests += 1;
         row.at_ms = now_ms();
         row.detail.clone_from(&why.detail);
         let is_first = row.requests == 1;
+        // Logging may be slow, and needs no lock.
         drop(rows);
         if !is_first {
             return;
@@ -129,25 +142,25 @@ impl Unmanaged {
         let session = if session.is_empty() { "-" } else { session };
         match why.status {
             Status::FailedOpen => tracing::warn!(session, status, reason, "{}", why.detail),
-            // The session has already logged a warning.
+            // The host has already logged a warning for this session.
             Status::Fallback => tracing::info!(session, status, reason, "{}", why.detail),
             _ => tracing::info!(session, status, reason, "not managed: {}", why.detail),
         }
     }
 
-    /// The rows that a user may see, the latest first.
+    /// The rows whose session `may_see` accepts, latest first, as JSON for the status page.
     pub(crate) fn rows(&self, may_see: impl Fn(&str) -> bool) -> Value {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rows: Vec<(String, Row)> = (rows.iter())
+        let mut rows: Vec<(String, UnmanagedRow)> = (rows.iter())
             .filter(|((session, _), _)| may_see(session))
             .map(|((session, _), row)| (session.clone(), row.clone()))
             .collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.at_ms));
-        let told = rows.into_iter().map(|(session, row)| {
-            let mut told = json!(row);
-            told["session"] = json!(session);
-            told
+        let entries = rows.into_iter().map(|(session, row)| {
+            let mut entry = json!(row);
+            entry["session"] = json!(session);
+            entry
         });
-        told.collect()
+        entries.collect()
     }
 }

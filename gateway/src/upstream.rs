@@ -1,13 +1,24 @@
-//! Requests to the providers. None is repeated: a client knows best whether it wants to.
+//! Sends requests to the providers.
+//!
+//! [`Client`] wraps a connection pool. A request is never repeated here, because
+//! the client knows best whether it wants to try again. Redirects are not followed but returned to
+//! the client.
+//!
+//! If no answer comes, the error is [`Unreachable`]. An answer with an error status is a normal
+//! result. Which URL and headers a request has is decided by [`endpoint`](crate::endpoint) and
+//! [`headers`](crate::headers).
 
-use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
 use contexture::config;
 use http::{HeaderMap, Method};
+use tracing::Instrument;
 
-/// Why a provider gave no answer.
+use crate::failure::cause_of;
+use crate::{telemetry, trace};
+
+/// Why a provider gave no answer. The message goes to the client, so it contains only the host.
 #[derive(Debug, thiserror::Error)]
 #[error("the provider at {host} cannot be reached: {cause}")]
 pub(crate) struct Unreachable {
@@ -17,55 +28,63 @@ pub(crate) struct Unreachable {
 }
 
 impl Unreachable {
+    /// Takes the host from the URL and the cause from the error.
     fn of(url: &str, error: &reqwest::Error) -> Self {
-        // The whole address may hold a key.
+        // The whole URL may contain a key.
         let host = url.split('/').nth(2).unwrap_or_default().to_owned();
-        let mut cause: &dyn Error = error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
         Self {
             host,
-            cause: cause.to_string(),
+            cause: cause_of(error),
             timed_out: error.is_timeout(),
         }
     }
 }
 
-/// What asks the providers.
+/// The HTTP client for a provider. Clones share its connections, and so do all providers without
+/// certificates of their own.
 #[derive(Debug, Clone)]
 pub(crate) struct Client(reqwest::Client);
 
 impl Client {
-    /// Opens no connection.
-    ///
-    /// # Errors
-    /// There is no TLS to be had.
-    pub(crate) fn new(upstream: &config::Upstream) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
+    /// Describes a client with the timeouts of `upstream`. [`build`](Self::build) creates it.
+    pub(crate) fn builder(upstream: &config::Upstream) -> reqwest::ClientBuilder {
+        reqwest::Client::builder()
+            // The client decides whether to follow a redirect.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(Duration::from_millis(upstream.connect_timeout_ms))
             .read_timeout(Duration::from_millis(upstream.idle_timeout_ms))
-            .tcp_nodelay(true);
-        Ok(Self(client.build()?))
+            // Small requests must not wait for the acknowledgement of earlier ones.
+            .tcp_nodelay(true)
     }
 
-    /// Sends a request, and waits for the head of its answer. Dropping it closes the connection.
+    /// Creates a client. Connections are opened when they are needed.
     ///
     /// # Errors
-    /// No answer came.
+    /// TLS is not available, or a certificate cannot be used.
+    pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<Self, reqwest::Error> {
+        Ok(Self(builder.build()?))
+    }
+
+    /// Sends a request and waits for the head of its answer. Dropping the answer closes the
+    /// connection.
+    ///
+    /// # Errors
+    /// The provider cannot be reached, or does not answer in time.
     pub(crate) async fn send(
         &self,
         method: Method,
         url: &str,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Bytes,
     ) -> Result<reqwest::Response, Unreachable> {
+        let span = trace::upstream_span(&method, url);
+        span.in_scope(|| telemetry::propagate(&mut headers));
         let mut request = self.0.request(method.clone(), url).headers(headers);
         if !body.is_empty() || !matches!(method, Method::GET | Method::HEAD) {
             request = request.body(body);
         }
-        let sent = request.send().await;
+        let sent = request.send().instrument(span.clone()).await;
+        trace::upstream_answered(&span, sent.as_ref().ok().map(reqwest::Response::status));
         sent.map_err(|error| Unreachable::of(url, &error))
     }
 }

@@ -1,4 +1,4 @@
-//! The window of the model that a request names.
+//! Determines the context window of the model that a request names.
 
 use contexture::formats::WireBody;
 use contexture::session::AgentWindow;
@@ -7,10 +7,12 @@ use http::HeaderMap;
 
 use crate::settings::Settings;
 
-/// The window that `anthropic-beta: context-1m-…` asks for.
+/// The window in tokens that `anthropic-beta: context-1m-…` asks for.
 const MILLION: u64 = 1_000_000;
 
-/// The window of a request; none where it is not known.
+/// The window of a request's model, and the part of it that the answer may take.
+/// `model.context_length` takes precedence over the built-in table. Returns None if the model is
+/// not known and nothing is configured.
 pub(crate) fn of(
     settings: &Settings,
     headers: &HeaderMap,
@@ -30,7 +32,7 @@ pub(crate) fn of(
     Some(AgentWindow {
         model: model.to_owned(),
         context_length,
-        // Who asks for more than there is leaves the answer to the provider.
+        // A client that asks for more than half of the window leaves the length to the provider.
         max_output_tokens: if max_output_tokens < context_length / 2 {
             max_output_tokens
         } else {
@@ -39,7 +41,7 @@ pub(crate) fn of(
     })
 }
 
-/// How many tokens the answer to a request may have, if the request says so.
+/// The limit on the answer's tokens that the request names. None if it names none.
 pub(crate) fn longest_answer(wire: &WireBody<'_>) -> Option<u64> {
     ["max_tokens", "max_completion_tokens", "max_output_tokens"]
         .iter()

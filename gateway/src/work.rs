@@ -1,66 +1,90 @@
-//! Work that blocks: as much of it at once as is of use. Each piece has a thread, and memory of its own.
+//! Runs blocking work on threads of its own, with a limit on how much runs at once.
+//!
+//! Parsing requests, calling engines and writing to the store all block, so they must not run on
+//! the threads that relay answers. [`WorkPool`] hands such pieces to the blocking pool of the
+//! runtime. More pieces at once would only take memory and get in each other's way, so further ones
+//! wait in the order in which they arrived.
+//!
+//! [`runtime`] creates the runtime that fits this, with few threads of its own.
 
-use std::io;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tracing::Span;
 
+use crate::GatewayError;
 use crate::failure::Failure;
 
-/// How many pieces for each core. A piece may wait: for the disk, for an engine, for another gateway.
-const EACH: usize = 8;
+/// How many pieces of work run at once for each core. It is more than one, because a piece may wait
+/// for the disk, for an engine or for another gateway.
+const PIECES_PER_CORE: usize = 8;
 
-/// What a gateway runs on: one thread for each two cores. They only relay, and more of them wake each other up for nothing;
-/// what blocks has threads of its own.
+/// Creates the runtime for a gateway, with one thread for every two cores. These threads only relay
+/// bytes, and more of them would wake each other up for nothing. Blocking work has threads of its
+/// own.
 ///
 /// # Errors
-/// The system has no thread left.
-pub fn runtime() -> io::Result<Runtime> {
+/// The system starts no more threads.
+pub fn runtime() -> Result<Runtime, GatewayError> {
     Builder::new_multi_thread()
         .worker_threads(cores().div_ceil(2))
         .enable_all()
         .build()
+        .map_err(GatewayError::Runtime)
 }
 
+/// The number of cores, or 1 if it is unknown.
 fn cores() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// Room for work; it is had in the order in which it was asked for.
+/// Limits how many pieces of blocking work run at once. Waiting pieces are started in order.
 #[derive(Debug)]
-pub(crate) struct Work(Arc<Semaphore>);
+pub(crate) struct WorkPool(Arc<Semaphore>);
 
-impl Default for Work {
+impl Default for WorkPool {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(EACH * cores().max(2))))
+        Self(Arc::new(Semaphore::new(PIECES_PER_CORE * cores().max(2))))
     }
 }
 
-impl Work {
-    /// Begins with a piece of work once there is room for it.
-    pub(crate) async fn begin<T: Send + 'static>(
+impl WorkPool {
+    /// Starts a piece of work as soon as there is room for it, in the current span, and returns its
+    /// handle. Dropping the handle does not stop the work.
+    pub(crate) async fn spawn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        let room = Arc::clone(&self.0).acquire_owned().await;
+        let permit = Arc::clone(&self.0).acquire_owned().await;
+        let span = Span::current();
         tokio::task::spawn_blocking(move || {
-            let _room = room;
-            work()
+            // The permit is released when the work ends, even if it panics.
+            let _permit = permit;
+            span.in_scope(work)
         })
     }
 
-    /// Does a piece of work once there is room for it.
+    /// Waits until no piece of work is under way, for at most this time. Pieces that are started
+    /// meanwhile wait until then.
+    pub(crate) async fn until_idle(&self, most: Duration) {
+        // The number of permits is small, so the conversion does not cut it.
+        let all = (PIECES_PER_CORE * cores().max(2)) as u32;
+        let _ = tokio::time::timeout(most, self.0.acquire_many(all)).await;
+    }
+
+    /// Runs a piece of work as soon as there is room for it, and returns its result.
     ///
     /// # Errors
-    /// It panicked.
-    pub(crate) async fn done<T: Send + 'static>(
+    /// The work panicked. The reason is `panic`.
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let begun = self.begin(work).await;
+        let begun = self.spawn(work).await;
         begun.await.map_err(|error| Failure::new("panic", error))
     }
 }

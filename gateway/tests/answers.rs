@@ -316,7 +316,7 @@ async fn reported_usage_is_known_after_a_restart() {
     }
 }
 
-/// A store that cannot be read is reported outside of the log, too.
+/// A store that cannot be opened is reported outside of the log, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_fails_is_seen() {
     let upstream = provider(refusing(1_000_000, |_, _| Value::Null, Arc::default())).await;
@@ -337,7 +337,8 @@ async fn a_store_that_fails_is_seen() {
     for more in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{more}", store.display()));
     }
-    std::fs::write(&store, "no database ".repeat(1_000)).unwrap();
+    std::fs::remove_file(&store).unwrap();
+    std::fs::create_dir(&store).unwrap();
     let running = start(home.path()).await;
     let (status, ..) = ask(&http, &running.base, Api::Chat, "a-name", &body).await;
     assert_eq!(status, 200);

@@ -317,7 +317,7 @@ async fn a_gateway_that_is_killed_in_a_stream_loses_nothing() {
 
 /// After a kill, what came last is in the store's log alone. What is missing is said, and the next turn brings it back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_is_lost_or_cut_after_a_kill_is_said() {
+async fn a_log_of_the_index_that_is_lost_or_cut_after_a_kill_costs_nothing() {
     let (provider, home) = (Simulator::start(), Home::new());
     before(&provider, &home, LCM, "");
     provider.answer_with(|_| Answer::text("Yes."));
@@ -335,7 +335,6 @@ async fn a_log_that_is_lost_or_cut_after_a_kill_is_said() {
     let files = [&store, &wal].map(|path| std::fs::read(path).unwrap());
     let size = files[1].len();
     assert!(size > 40_000, "{size}");
-    let mut counts = Vec::new();
     for room in [
         None,
         Some(0),
@@ -354,23 +353,28 @@ async fn a_log_that_is_lost_or_cut_after_a_kill_is_said() {
             let text = [output.stdout, output.stderr].concat();
             (output.status.code(), String::from_utf8(text).unwrap())
         };
+        let grep = [
+            "tool",
+            "lcm_grep",
+            r#"{"pattern": "Question"}"#,
+            "--session",
+            "s",
+        ];
+        let (code, found) = run(&grep);
+        assert!(
+            code == Some(0) && found.contains("\"total\":5"),
+            "{room:?}: {found}"
+        );
         let (code, verified) = run(&["sessions", "verify"]);
-        let (export, exported) = run(&["sessions", "export", "s"]);
-        for (code, said) in [(code, &verified), (export, &exported)] {
-            assert_ne!(code, Some(0), "{room:?}: {said}");
-            assert!(
-                said.contains("`s`") && said.contains("import FILE"),
-                "{room:?}: {said}"
-            );
-        }
-        let kept = exported.matches("Question ").count();
-        counts.push(kept);
-        if kept > 0 {
-            assert!(exported.contains(", up to m"), "{room:?}: {exported}");
-        }
+        assert_eq!(code, Some(0), "{room:?}: {verified}");
+        let (code, exported) = run(&["sessions", "export", "s"]);
+        assert_eq!(code, Some(0), "{room:?}: {exported}");
+        assert_eq!(
+            exported.matches("Question ").count(),
+            5,
+            "{room:?}: {exported}"
+        );
     }
-    counts.dedup();
-    assert!(counts.len() > 1, "some logs hold a part of it: {counts:?}");
     serving = Serving::start(&home);
     agent.base = serving.base.clone();
     asked.push("Question 5".to_owned());
@@ -412,7 +416,10 @@ async fn a_full_disk_costs_no_answer_and_no_session() {
                 assert_eq!(agent.go_on().await.text, "Yes.", "{engine}");
             }
             let log = serving.kill();
-            let warned = log.contains("disk I/O error") && log.contains("goes on in memory");
+            // The index of lcm is a file that has to be written. Without it requests leave as they came.
+            let is_seen = log.contains("goes on in memory")
+                || engine == "lcm" && log.contains("failed in open");
+            let warned = log.contains("disk I/O error") && is_seen;
             assert_eq!(warned, room.is_some(), "{engine}: {log}");
         }
         nothing_was_refused(&provider, engine);

@@ -311,11 +311,74 @@ async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
             if !is_stream {
                 assert_eq!(
                     gateway
-                        .metric("contexture_tokens_total{kind=\"output\"}")
+                        .metric("contexture_tokens_total{kind=\"output\"")
                         .await,
                     8.0,
                     "{coding}"
                 );
+            }
+        }
+    }
+}
+
+/// The provider ends the body properly, so only the compressed data shows that something is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compressed_answer_that_is_cut_short_is_not_taken_for_whole() {
+    let words: Vec<String> = (0..2_000).map(|n| format!("{:x}", n * 7_919)).collect();
+    let message = json!({"role": "assistant", "content": words.join(" ")});
+    let whole = json!({"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
+    let chunk = |word: &String| {
+        let choice = json!({"index": 0, "delta": {"content": word}, "finish_reason": null});
+        let chunk = json!({"id": "c", "object": "chat.completion.chunk", "choices": [choice]});
+        format!("data: {chunk}\n\n")
+    };
+    let chunks: String = words.iter().map(chunk).collect();
+    let end = json!({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let stream = format!("{chunks}data: {end}\n\ndata: [DONE]\n\n");
+    for coding in ["gzip", "deflate", "raw", "br", "zstd"] {
+        for (kind, text) in [
+            ("application/json", whole.to_string()),
+            ("text/event-stream", stream.clone()),
+        ] {
+            let bytes = compressed(coding, text.as_bytes());
+            for length in [bytes.len() / 2, bytes.len()] {
+                let sent = Bytes::copy_from_slice(&bytes[..length]);
+                let (base, _) = provider(move |_| {
+                    let name = if coding == "raw" { "deflate" } else { coding };
+                    let head = Response::builder()
+                        .header("content-type", kind)
+                        .header("content-encoding", name);
+                    head.body(axum::body::Body::from(sent.clone())).unwrap()
+                })
+                .await;
+                let home = tempfile::tempdir().unwrap();
+                let config = format!(
+                    "upstream: {{openai: {{base_url: \"{base}\"}}}}\nmodel: {{context_length: 8000}}\n"
+                );
+                std::fs::write(home.path().join("config.yaml"), config).unwrap();
+                let gateway = support::start(home.path()).await;
+                let is_stream = kind == "text/event-stream";
+                let body = json!({"model": "m", "stream": is_stream,
+                    "messages": [{"role": "user", "content": "Hi"}]});
+                let header = [("accept-encoding", "identity")];
+                let body = body.to_string().into_bytes();
+                let answer = post(&gateway, Api::Chat.path(), &header, body).await;
+                let (status, what) = (answer.status(), format!("{coding} {kind} {length}"));
+                let received = answer.text().await;
+                if length == bytes.len() {
+                    assert_eq!(received.unwrap(), text, "{what}");
+                } else if is_stream {
+                    assert!(received.is_err(), "{what}");
+                } else {
+                    let error = received.unwrap();
+                    assert!(
+                        status == 502 && error.contains("broke off"),
+                        "{what}: {error}"
+                    );
+                    // The client is told the cause, and not just that reading the body failed.
+                    assert!(!error.contains("error decoding"), "{what}: {error}");
+                }
             }
         }
     }

@@ -70,6 +70,29 @@ async fn clients_name_their_sessions_in_many_ways() {
     assert_eq!(session_of(agent).await, format!("{UUID}/a1"));
 }
 
+/// A name of control characters alone counts as none, in each place that may hold one, so the next place is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_without_a_visible_character_is_no_name() {
+    let (_stage, gateway) = stage().await;
+    let new = |api, more: Value| {
+        let mut agent = Agent::new(api, &gateway.base, "");
+        agent.more = more;
+        with_header(agent, "x-claude-code-agent-id", "a1")
+    };
+    for blank in ["\u{1}", "\u{7f}\t", " \u{85} "] {
+        let user = json!({"session_id": blank}).to_string();
+        let metadata = json!({"metadata": {"user_id": user}});
+        let nameless = session_of(new(Api::Messages, metadata.clone())).await;
+        assert!(nameless.starts_with("h-"), "{blank:?}: {nameless}");
+        let keyed = json!({"prompt_cache_key": blank});
+        let nameless = session_of(new(Api::Responses, keyed)).await;
+        assert!(nameless.starts_with("h-"), "{blank:?}: {nameless}");
+        let name = format!("n{}", blank.len());
+        let named = with_header(new(Api::Messages, metadata), "session-id", &name);
+        assert_eq!(session_of(named).await, format!("{name}/a1"));
+    }
+}
+
 /// Two subagents with one system prompt and one beginning, under their agent's session id.
 #[tokio::test(flavor = "multi_thread")]
 async fn subagents_with_one_prefix_are_two_conversations() {
@@ -1012,7 +1035,7 @@ async fn sessions_are_searched_in_the_tenants_scope_alone() {
             let found = search(id, None, "tangerine").await;
             assert!(found.contains("no such session"), "{id}: {found}");
             let found = search(&own, Some(id), "tangerine").await;
-            assert!(found.contains("is not open to this one"), "{id}: {found}");
+            assert!(found.contains("may not read the session"), "{id}: {found}");
         }
         let found = search(&own, Some("alice/other"), "marmalade").await;
         assert!(found.contains("marmalade-17"), "{found}");
@@ -1021,8 +1044,8 @@ async fn sessions_are_searched_in_the_tenants_scope_alone() {
         agent.history = vec![continued("Nothing.")];
         assert_eq!(session(&agent.go_on().await), own);
         for (other, pattern, wanted) in [
-            ("bob/work", "tangerine", "is not open to this one"),
-            ("alice/work", "tangerine", "is not open to this one"),
+            ("bob/work", "tangerine", "may not read the session"),
+            ("alice/work", "tangerine", "may not read the session"),
             ("alice/other", "marmalade", "marmalade-17"),
         ] {
             let call = json!({"pattern": pattern, "sessions": [other]});

@@ -1,5 +1,14 @@
-//! What an embedder opens once: the configuration, the engines that it gives access to, the model that
-//! summarises, and the record of sessions.
+//! The entry point for programs that embed Contexture.
+//!
+//! A [`Host`] holds what all sessions share: the configuration, the engines that it selects, the
+//! model that summarises, and the record of sessions. A program opens it once, with
+//! [`HostOptions`], and shares it between its threads.
+//!
+//! [`Host::session`] returns a [`SessionBuilder`], which opens a new session or resumes an existing
+//! one. [`Host::reload`] and [`Host::look_at_plugins`] pick up changes while the program runs.
+//! Sessions that are already open keep what they were opened with.
+//!
+//! The work on requests is done by [`Session`], in another crate.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,19 +23,20 @@ use contexture_providers::{
 };
 use contexture_runtime::engines::{Engines, NameTaken};
 use contexture_session::{
-    AgentWindow, BackgroundBy, Peers, Record, RecordError, Session, SessionError, SessionOptions,
-    Unrelated,
+    AgentWindow, BackgroundBy, Peers, Session, SessionError, SessionOptions, TempHome,
+    TempHomeError, Unrelated,
 };
-use contexture_session::{Stage, StageError};
+use contexture_transcript::{Record, RecordError};
 
 use crate::gateway_token::{GatewayToken, TokenError};
 use crate::mask_secrets;
+use crate::open_record::open_record;
 
-/// Why a host cannot be opened.
+/// Why a host or a session of it cannot be opened. It displays as the underlying error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The configuration cannot be read or makes no sense.
+    /// The configuration cannot be read, or it is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The configured model cannot be used.
@@ -35,33 +45,36 @@ pub enum HostError {
     /// Two engines have the same name.
     #[error(transparent)]
     NameTaken(#[from] NameTaken),
-    /// The record of sessions cannot be used.
+    /// The record of sessions cannot be opened or read.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// There is no room for an engine's data.
+    /// The temporary directory for the data of engines cannot be made.
     #[error(transparent)]
-    Stage(#[from] StageError),
-    /// An engine cannot be opened.
+    TempHome(#[from] TempHomeError),
+    /// An engine could not be opened.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
-/// Where a host finds what it needs. The default is what the command line takes, too.
+/// Where a host finds its files, and what it may do. The defaults are those of the command line, so
+/// a program and the command line share sessions.
 #[derive(Debug, Clone, Default)]
 pub struct HostOptions {
-    /// The home directory; by default `$CONTEXTURE_HOME`, else `~/.contexture`.
+    /// The home directory. By default it is `$CONTEXTURE_HOME`, and `~/.contexture` if that is not
+    /// set.
     pub home: Option<PathBuf>,
-    /// The configuration file; by default `config.yaml` in the home directory.
+    /// The configuration file. By default it is `config.yaml` in the home directory.
     pub config: Option<PathBuf>,
-    /// Whether nothing may leave the machine.
+    /// Whether nothing may leave the machine, so that no provider is asked.
     pub offline: bool,
-    /// The embedding program's own model: it answers where the configuration follows the agent's
-    /// (`auxiliary.compression.provider: auto` or `main`) and says nothing of that.
+    /// A model of the embedding program. It answers if the configuration says to use the agent's
+    /// model (`auxiliary.compression.provider: auto` or `main`) but does not say which model that
+    /// is.
     pub model: Option<LentModel>,
 }
 
 impl HostOptions {
-    /// A home directory other than the user's.
+    /// Returns options with another home directory than the user's.
     pub fn in_home(home: impl Into<PathBuf>) -> Self {
         Self {
             home: Some(home.into()),
@@ -70,35 +83,38 @@ impl HostOptions {
     }
 }
 
-/// The engines of a configuration and the record of their sessions. Opened once and shared by all threads; a
-/// [`Session`] is one thread's at a time.
+/// The engines of a configuration and the record of their sessions. Open it once and share it
+/// between all threads. A [`Session`], by contrast, is used by one thread at a time.
 #[derive(Debug)]
 pub struct Host {
-    /// Where the configuration is read from, again too.
+    /// Kept to read the configuration again.
     options: HostOptions,
-    /// Those of the configuration in force. A session keeps the ones that it was opened with.
+    /// The engines of the configuration that is in force. A session keeps the engines that it was
+    /// opened with.
     engines: Mutex<Arc<Engines>>,
     record: Arc<Record>,
 }
 
 impl Host {
-    /// Opens the host of the user's configuration. Keys come from the environment.
+    /// Opens a host with the user's configuration. API keys come from the environment.
     ///
     /// # Errors
-    /// What is wrong with the configuration or the home directory. A damaged record of sessions is only a warning:
-    /// sessions go on without it ([`Record::stands_in`]).
+    /// Returns an error if the configuration or the home directory cannot be used. A damaged record
+    /// of sessions is only a warning, because sessions can go on without it
+    /// ([`Record::stands_in`]).
     pub fn open(options: &HostOptions) -> Result<Self, HostError> {
         let loaded = read(options)?;
         let options = HostOptions {
-            // Neither another working directory nor another environment moves them.
+            // Fixed here, so that a later change of the working directory or the environment does
+            // not move them.
             home: Some(loaded.home.clone()),
             config: options.config.as_ref().and(loaded.path.clone()),
             offline: options.offline,
             model: options.model.clone(),
         };
-        let record = match Record::open(&loaded.home) {
+        let record = match open_record(&loaded) {
             Err(damage) if damage.is_damage() => {
-                tracing::warn!("sessions go on without their record: {damage}");
+                tracing::warn!("sessions continue without their record: {damage}");
                 Record::standing_in(&loaded.home, &damage.to_string())?
             }
             record => record?,
@@ -110,15 +126,18 @@ impl Host {
         })
     }
 
-    /// Reads the configuration again. What is open goes on as it is; a session that is opened from now on has the new
-    /// configuration, and where that names another engine than had the session, the session's warnings say so.
+    /// Reads the configuration again. Open sessions go on unchanged. Sessions that are opened from
+    /// now on use the new configuration. If it selects another engine than a session had before,
+    /// the session's warnings say so.
     ///
     /// # Errors
-    /// What is wrong with it, the settings of engines included. The last good configuration then stays in force, and a
-    /// warning in the log says so.
+    /// Returns an error if the new configuration is wrong, including the settings of engines. The
+    /// last good configuration then stays in force, and the log contains a warning.
     pub fn reload(&self) -> Result<(), HostError> {
         let read = read(&self.options).and_then(|loaded| engines_of(loaded, &self.options));
         let checked = read.and_then(|engines| {
+            // The settings of engines are checked here already, so that a bad value does not
+            // replace a good configuration.
             let wrong = engines.catalog().wrong_settings(engines.loaded());
             match wrong.is_empty() {
                 true => Ok(engines),
@@ -127,7 +146,8 @@ impl Host {
         });
         match checked {
             Ok(engines) => {
-                // The old ones may take their time to end, and nobody is to wait for that.
+                // Dropped after the lock is released: the old engines may take time to end, and
+                // nobody should wait for that.
                 let _old = std::mem::replace(&mut *lock(&self.engines), engines);
                 Ok(())
             }
@@ -138,13 +158,14 @@ impl Host {
         }
     }
 
-    /// The engines of the configuration in force.
+    /// Returns the engines of the configuration that is in force.
     pub fn engines(&self) -> Arc<Engines> {
         Arc::clone(&lock(&self.engines))
     }
 
-    /// Checks whether plugins were installed, built or removed. If so, sessions that are opened from now on use the new
-    /// ones, with the same configuration as before. Opening a session calls this. Returns whether anything changed.
+    /// Checks whether plugins were installed, built or removed, and returns true if so. Sessions
+    /// that are opened from now on then use the new plugins with the same configuration as before.
+    /// Opening a session calls this, so a program rarely has to.
     pub fn look_at_plugins(&self) -> bool {
         let engines = self.engines();
         if !engines.has_other_plugins() {
@@ -155,6 +176,7 @@ impl Host {
                 tracing::info!(
                     "the plugins changed: sessions that are opened from now on use the new ones"
                 );
+                // Swapped under the lock, and dropped after it, as in `reload`.
                 let _old = std::mem::replace(&mut *lock(&self.engines), again);
                 true
             }
@@ -165,20 +187,24 @@ impl Host {
         }
     }
 
-    /// The token of this home directory's gateway. It is read again each time, and made the first time.
+    /// Returns the token of this home directory's gateway. The file is read again on every call,
+    /// and created on the first.
     ///
     /// # Errors
-    /// The file cannot be read or made, others may have written it, or it holds no token.
+    /// Returns an error if the file cannot be read or created, if others may have written it, or if
+    /// it does not contain a token.
     pub fn gateway_token(&self) -> Result<GatewayToken, TokenError> {
         GatewayToken::of(&self.engines().loaded().home)
     }
 
-    /// The record of sessions.
+    /// Returns the record of sessions: which exist, which engine each of them uses, and what was
+    /// stored of their messages.
     pub fn record(&self) -> &Arc<Record> {
         &self.record
     }
 
-    /// Begins to open a session, or to go on with it.
+    /// Starts to open a session with this id. If the record knows the session, it is resumed.
+    /// Nothing happens until [`SessionBuilder::open`] is called.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -209,12 +235,12 @@ impl Host {
         }
     }
 
-    /// A session beside whoever has it open: to call its engine's tools, and to take no part in it. None where the record
-    /// knows of no such session.
+    /// Opens a read-only session next to the one that is in use, to call its engine's tools without
+    /// taking part in the conversation. Returns `None` if the record does not know the session.
     ///
     /// # Errors
-    /// The record cannot be read, or the engine cannot be had.
-    pub fn beside(&self, id: &str) -> Result<Option<Session>, HostError> {
+    /// Returns an error if the record cannot be read or the engine cannot be opened.
+    pub fn read_only_session(&self, id: &str) -> Result<Option<Session>, HostError> {
         let Some(delivered) = self.record.delivered(id)? else {
             return Ok(None);
         };
@@ -234,28 +260,35 @@ impl Host {
         )?))
     }
 
-    /// Writes to the record what a tool call in a session [beside](Self::beside) the open one asked to restore. The
-    /// messages return to the conversation with the session's next request. Returns these messages.
+    /// Stores what a tool call in a session opened by
+    /// [`read_only_session`](Self::read_only_session) asked to restore,
+    /// and returns the ids of these messages. They return to the conversation with the session's
+    /// next request.
     ///
     /// # Errors
-    /// The engine failed, the session stays open elsewhere, or the record cannot be written.
+    /// Returns an error if the engine failed, if the session stays in use elsewhere for too long,
+    /// or if the record cannot be written.
     pub fn note_restored(&self, beside: &mut Session) -> Result<Vec<MessageId>, HostError> {
         let wished = beside.wants_restored()?;
         if wished.is_empty() {
             return Ok(wished);
         }
         let id = beside.id();
+        // The session may be open elsewhere, and two processes must not change it at the same time.
         let _hold = self.record.hold(id, SessionOptions::default().wait)?;
         Ok(self.record.wish_restored(id, Some(&wished))?)
     }
 
-    /// The tools that an engine gives to agents, without any session: of the configured engine, or of this one.
+    /// Returns the tools that an engine offers to agents, without opening a session. Without a
+    /// name, it is the configured engine.
     ///
     /// # Errors
-    /// The engine cannot be had.
+    /// Returns an error if the engine cannot be opened.
     pub fn tools(&self, engine: Option<&str>) -> Result<Vec<ToolSpec>, HostError> {
         let engines = self.engines();
-        let stage = Stage::new(engines.loaded().clone(), engines.client().clone())?;
+        // A temporary home: asking for tools must not create files for the engine in the user's
+        // home directory.
+        let stage = TempHome::new(engines.loaded().clone(), engines.client().clone())?;
         let SessionBuilder { agent, .. } = self.session("tools");
         let options = SessionOptions {
             engine: engine.map(str::to_owned),
@@ -266,7 +299,8 @@ impl Host {
     }
 }
 
-/// A session about to be opened.
+/// A session that is about to be opened. Set what differs from the defaults, then call
+/// [`open`](Self::open).
 #[derive(Debug)]
 #[must_use = "a session is opened by `open`"]
 pub struct SessionBuilder<'h> {
@@ -278,91 +312,98 @@ pub struct SessionBuilder<'h> {
 }
 
 impl SessionBuilder<'_> {
-    /// The agent's model and its whole window, in tokens.
+    /// Sets the name of the agent's model and the size of its whole window, in tokens.
     pub fn model(mut self, name: &str, context_length: u64) -> Self {
         name.clone_into(&mut self.agent.model);
         self.agent.context_length = context_length;
         self
     }
 
-    /// What of the window is reserved for the answer, in tokens.
+    /// Sets how much of the window is reserved for the answer, in tokens. By default nothing is
+    /// reserved.
     pub fn max_output_tokens(mut self, tokens: u64) -> Self {
         self.agent.max_output_tokens = tokens;
         self
     }
 
-    /// This engine: it runs, or opening fails. Without it a known session goes on with its own, unless
-    /// `context.engine` is written in the configuration and names another; a new one has the configured one.
+    /// Selects an engine. If it cannot be opened, opening the session fails. Without this, a new
+    /// session uses the configured engine. A resumed session keeps its engine, unless the
+    /// configuration names another one in `context.engine`.
     pub fn engine(mut self, name: &str) -> Self {
         self.options.engine = Some(name.to_owned());
         self
     }
 
-    /// What happens to a request of another conversation.
+    /// Sets what happens to a request that belongs to another conversation. See [`Unrelated`].
     pub fn unrelated(mut self, unrelated: Unrelated) -> Self {
         self.options.unrelated = unrelated;
         self
     }
 
-    /// Gives a summary at the head of the window a message of its own, which is an assistant message if a user message
-    /// follows. See [`RenderPlan::own_summaries`](contexture_formats::RenderPlan::own_summaries). By default the summary
-    /// joins the user message.
+    /// Puts a summary at the head of the window into a message of its own, which is an assistant
+    /// message if a user message follows. See
+    /// [`RenderPlan::own_summaries`](contexture_formats::RenderPlan::own_summaries). By default the
+    /// summary is part of the user message.
     pub fn own_summaries(mut self) -> Self {
         self.options.own_summaries = true;
         self
     }
 
-    /// Whether a compaction may append its note to the system prompt; by default it may.
+    /// Sets whether a compaction may append its note to the system prompt. By default it may.
     pub fn note(mut self, note: bool) -> Self {
         self.options.note = note;
         self
     }
 
-    /// The embedder makes the engine's model calls between turns, see [`Session::background`].
+    /// Leaves the engine's model calls between turns to the embedding program. See
+    /// [`Session::background`]. By default a thread of the session makes them.
     pub fn background_by_embedder(mut self) -> Self {
         self.options.background = BackgroundBy::Embedder;
         self
     }
 
-    /// Who serves the agent's model, by the provider's name: it decides on prompt cache markers in place of the
-    /// configuration's `model` section.
+    /// Sets the name of the provider that serves the agent's model. It decides on prompt cache
+    /// markers, in place of the configuration's `model` section.
     pub fn provider(mut self, name: &str) -> Self {
         self.options.provider = Some(name.to_owned());
         self
     }
 
-    /// The engine's tools are in the requests, also where the engine leaves that to the agent: once a compaction is in
-    /// force, where the window has room for them. Their calls are to be answered by [`Session::call_tool`].
+    /// Adds the engine's tools to the requests, even if the engine leaves that to the agent. They
+    /// are added once a compaction is in force, if the window has space for them. Answer their
+    /// calls with [`Session::call_tool`].
     pub fn offer_tools(mut self) -> Self {
         self.options.offer_tools = true;
         self
     }
 
-    /// How long to wait for a session that is open elsewhere; half a minute by default.
+    /// Sets how long to wait if the session is open elsewhere. The default is 30 seconds.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = wait;
         self
     }
 
-    /// Says whose session it is, if several people share the home directory. Engines whose tools look into other sessions
-    /// look into those of the same tenant alone. A session that was somebody's before stays so.
+    /// Sets whose session this is, if several people share the home directory. Engines whose tools
+    /// look into other sessions then see only those of the same tenant. A session that the record
+    /// already knows is not changed.
     pub fn tenant(mut self, name: &str) -> Self {
         self.tenant = Some(name.to_owned());
         self
     }
 
-    /// Opens the session.
+    /// Opens the session, or resumes it.
     ///
     /// # Errors
-    /// As [`Session::open`].
+    /// Returns an error as [`Session::open`] does.
     pub fn open(mut self) -> Result<Session, SessionError> {
+        // Sessions that are opened later find plugins that were installed while the program ran.
         self.host.look_at_plugins();
         if let Some(tenant) = &self.tenant {
             self.host.record.set_tenant(&self.id, tenant)?;
         }
         let (engines, record) = (self.host.engines(), &self.host.record);
         if self.options.engine.is_none() {
-            // Of a record that cannot be read the session's warnings tell.
+            // If the record cannot be read, the session's own warnings say so.
             let delivered = record.delivered(&self.id).ok().flatten();
             let own = delivered
                 .as_ref()
@@ -378,6 +419,7 @@ impl SessionBuilder<'_> {
 
 fn read(options: &HostOptions) -> Result<Loaded, HostError> {
     let home = options.home.clone();
+    // The home of the options counts for everything that the configuration derives from it.
     let env = move |name: &str| match (&home, name) {
         (Some(home), "CONTEXTURE_HOME") => Some(home.clone().into_os_string()),
         _ => std::env::var_os(name),
@@ -393,6 +435,7 @@ fn engines_of(loaded: Loaded, options: &HostOptions) -> Result<Arc<Engines>, Hos
     let key = |name: &str| std::env::var(name).ok();
     let agent = configured_agent(&loaded.config, None)?;
     let model = resolve_configured(&loaded.config, agent.as_ref(), options.offline, &key)?;
+    // The program's own model only answers if the configuration names no model for the agent.
     let client = match (model, &options.model) {
         (Resolved::NoModel(NoModel::NoAgent(_)), Some(lent)) => {
             ModelClient::lent(lent.clone(), mask_secrets)

@@ -1,8 +1,9 @@
-//! Contexture: a host for context engines, which keep long conversations inside a language model's window.
+//! A host for context engines, which keep long conversations inside a language model's window.
 //!
-//! An agent gives each request to a [`Session`] before it sends it, and the answer after it. In between
-//! everything else is the session's business: what of the request is new, whether the conversation has to get
-//! smaller, and what the model is to see.
+//! An agent passes each request to a [`Session`] before it sends the request to the model, and
+//! passes the answer to it afterwards. The session does everything else: it finds out what is new
+//! in the request, decides with its engine whether the conversation has to get smaller, and returns
+//! the body that the model should see.
 //!
 //! ```
 //! use contexture::{Host, HostOptions};
@@ -26,58 +27,67 @@
 //! # }
 //! ```
 //!
-//! **What a request may be.** A body of OpenAI chat completions, OpenAI Responses or Anthropic messages; the
-//! format is detected, or given to [`Session::turn_with`]. It may hold the whole history again, carry on from
-//! what [`Turn::body`] was, or mix both. [`TurnOptions`] say whether the turn may compact, what a summary
-//! should dwell on, and from where on messages stay as they are. [`Turn::messages`] says what became of each wire
-//! message, for an agent that keeps its history as values of its own.
+//! **Requests.** A request is a body in the format of OpenAI chat completions, OpenAI Responses or
+//! Anthropic messages. The format is detected, or given to [`Session::turn_with`]. The body may
+//! contain the whole history again, continue from the last [`Turn::body`], or mix both.
+//! [`TurnOptions`] say whether the turn may compact, what a summary should emphasise, and from
+//! which message on messages stay unchanged. If an agent keeps its history as values of its own,
+//! [`Turn::messages`] tells it what happened to each wire message.
 //!
-//! **The answer.** [`Session::answer`] takes the usage that the provider reported and the messages of the
-//! answer; it is what the token counts are corrected by. An agent may leave it out: the answer is then
-//! taken from the next request.
+//! **Answers.** [`Session::answer`] takes the messages of the answer and the usage that the
+//! provider reported. The usage corrects the token counts. If an agent leaves this call out, the
+//! answer is taken from the next request.
 //!
-//! **Tools.** [`Session::tools`] are what the engine offers to the model, for the `tools` of the request in the
-//! provider's own form; a call of one of them is answered by [`Session::call_tool`].
+//! **Tools.** [`Session::tools`] returns the tools that the engine offers to the model, for the
+//! `tools` of the request in the provider's format. When the model calls one of them,
+//! [`Session::call_tool`] answers the call.
 //!
-//! **Errors.** With the default configuration an engine that fails costs no turn: the built-in compressor
-//! stands in, and [`Session::take_warnings`] says so. [`SessionError`] is for a body that cannot be read, a
-//! session that is open elsewhere, another conversation under [`Unrelated::Refuse`], and every failure of
-//! an engine under `context.on_failure: fail`. After an error the request can be sent as it is.
+//! **Errors.** With the default configuration, a failing engine does not cost a turn: the built-in
+//! compressor takes over, and [`Session::take_warnings`] says so. A [`SessionError`] is returned if
+//! a body cannot be read, if the session is open elsewhere, if a request belongs to another
+//! conversation and [`Unrelated::Refuse`] is set, and for every failure of an engine if
+//! `context.on_failure` is `fail`. After an error, the request can be sent as it is.
 //!
-//! **Limits.** A call of an engine has 10 seconds and what its messages take, a compaction 120, and half a second
-//! more to stop; calls by which an engine follows the conversation have four times as long
-//! (`context.supervision`). What comes later is abandoned: the turn goes on without it, and the engine is
-//! opened again for the next. Opening a session that is open elsewhere waits half a minute
-//! ([`SessionBuilder::wait`]).
+//! **Limits.** A call of an engine has 10 seconds plus time for its messages, a compaction has 120
+//! seconds, and both have another half second to stop. Calls through which an engine follows the
+//! conversation have four times as long (`context.supervision`). If an engine answers later, the
+//! answer is dropped: the turn goes on without it, and the engine is opened again for the next
+//! turn. Opening a session that is open elsewhere waits for 30 seconds ([`SessionBuilder::wait`]).
 //!
-//! **Threads.** A [`Host`] is shared by all threads; a [`Session`] is one thread's at a time. All calls block;
-//! an async program makes them where blocking is allowed (`spawn_blocking`). Model calls between turns are
-//! made by a thread of the session's own, or by the embedder
-//! ([`SessionBuilder::background_by_embedder`]).
+//! **Threads.** A [`Host`] is shared by all threads, and a [`Session`] is used by one thread at a
+//! time. All calls block, so an async program makes them on a thread that may block
+//! (`spawn_blocking`). Model calls between turns are made by a thread of the session, or by the
+//! embedding program if it asks for that ([`SessionBuilder::background_by_embedder`]).
 //!
-//! **What is durable when.** Ids and hashes of messages are written before an engine sees these messages, a
-//! compaction before it is handed out. When `turn` and `answer` return, what they brought survives the end of
-//! the process; a loss of power may take the last of it, and never damages the files. The text of the
-//! conversation is kept only by an engine that keeps it (`lcm`). Where the disk fails, the
-//! session goes on in memory and says so.
+//! **Durability.** Ids and hashes of messages are written before an engine sees these messages, and
+//! a compaction is written before it is returned. When `turn` and `answer` return, their effects
+//! survive the end of the process. A loss of power may lose the latest of them, but never damages
+//! the files. The text of the conversation is only stored by an engine that does so, such as `lcm`.
+//! If the disk fails, the session goes on in memory and says so.
 //!
 //! # Features
 //!
-//! - `network` (default): model calls. Without it no model is asked ([`providers::NoModel::NoNetwork`]), and
-//!   everything works as it does offline.
-//! - `lcm`: links the lossless engine in, so that `context.engine: lcm` needs no plugin.
+//! - `network` (default): model calls. Without it, no model is asked
+//!   ([`providers::NoModel::NoNetwork`]), and everything works as it does offline.
+//! - `postgres`: stores sessions in a database of PostgreSQL if `transcript.store` says so, which
+//!   several machines can share.
+//! - `lcm`: links the lossless engine into the program, so that `context.engine: lcm` needs no
+//!   plugin.
 //!
-//! # The rest
+//! # Modules
 //!
-//! What the command line is made of, and few embedders need: conversations in files ([`formats`]), which
-//! engines there are ([`catalog`], [`engines`]), configuration ([`config`], [`providers`]), token counts
-//! ([`tokens`]), prompt cache markers ([`prompt_cache`]), and recorded conversations played through engines
-//! ([`replay`]).
+//! The modules are what the command line is made of, and few embedders need them: conversations in
+//! files ([`formats`]), the available engines ([`catalog`], [`engines`]), configuration
+//! ([`config`], [`providers`]), the logs of agents on this machine ([`history`]), token counts
+//! ([`tokens`]), prompt cache markers ([`prompt_cache`]), and replaying recorded conversations with
+//! different engines ([`replay`]).
 
 mod gateway_token;
 mod host;
+mod open_record;
 
-/// Which engines there are, and which one runs. Looking runs none of their code.
+/// The engines that are available, and the one that is selected. Use this to list engines or to
+/// explain a choice. Looking at the catalog runs no code of an engine.
 pub mod catalog {
     #[doc(inline)]
     pub use contexture_runtime::catalog::*;
@@ -85,39 +95,56 @@ pub mod catalog {
     pub use contexture_runtime::manifest_of;
 }
 
-/// `config.yaml`: its keys, reading it, checking it and showing it. Begin at [`Config`](config::Config).
+/// The configuration file `config.yaml`: its keys, and reading, checking and printing it. Begin
+/// with [`Config`](config::Config), whose `load` reads the file.
 pub mod config {
     #[doc(inline)]
     pub use contexture_config::{
         Auxiliary, AuxiliaryModel, Compression, Config, ConfigError, Context, DocumentError,
-        Effective, Env, Finding, Gateway, GatewayMode, Hygiene, Isolation, KeyPath, Loaded,
-        Location, Model, OnFailure, OnLoadFailure, OnMissing, Origin, PathStep, Plugins, Problem,
-        PromptCaching, Provider, Schema, SchemaError, Setting, Supervision, Timing, Transcript,
-        TranscriptMode, Upstream, with_text,
+        Effective, Env, Finding, Gateway, GatewayMode, GatewayTls, Hygiene, Isolation, KeyPath,
+        Loaded, Location, Model, OnFailure, OnLoadFailure, OnMissing, Origin, PathStep, Plugins,
+        Problem, PromptCaching, Provider, ProviderTls, Schema, SchemaError, Setting, Supervision,
+        Telemetry, Timing, Transcript, TranscriptMode, TranscriptStore, Upstream, editor_schema,
+        with_text,
     };
 }
 
-/// The engines of a process: found, loaded once, and opened for sessions under supervision. Begin at
-/// [`Engines`](engines::Engines).
+/// The engines of a process: each is found and loaded once, and opened for sessions under
+/// supervision. Begin with [`Engines`](engines::Engines). If an engine is part of your program,
+/// register it here.
 pub mod engines {
     #[doc(inline)]
     pub use contexture_runtime::engines::{
-        CallError, EngineHealth, Engines, HealthState, NameTaken, OpenError, Opened, Source,
-        catalog, load_plugin, look_for_engine_host_in, register_context_engine, registered_engines,
+        CallError, EngineEntry, EngineHealth, Engines, HealthState, LoadedPlugin, NameTaken,
+        OpenError, Opened, Source, catalog, look_for_engine_host_in, open_plugin,
+        register_context_engine, registered_engines,
     };
 }
 
-/// Wire formats: conversations in, as engines see them, and out again. Begin at [`read`](formats::read).
+/// Wire formats: reading conversations as engines see them, and writing them again. Begin with
+/// [`read`](formats::read), which detects the format of a conversation.
 pub mod formats {
     #[doc(inline)]
     pub use contexture_formats::{
         Call, Conversation, Converted, Format, FormatError, Media, MediaKind, Message, PlanEntry,
         RecordedUsage, RenderPlan, WireBody, is_compaction_item, item_lines, parse_messages, read,
-        read_bytes, render_all, split, with_tools,
+        read_bytes, render_all, split, tool_list, with_tools,
     };
 }
 
-/// Markers for a provider's prompt cache. Begin at [`apply`](prompt_cache::apply).
+/// The logs that agents keep on this machine, as a history that can be searched. Begin with
+/// [`Importer`](history::Importer), which reads the logs, and [`History`](history::History), which
+/// answers.
+pub mod history {
+    #[doc(inline)]
+    pub use contexture_history::{
+        AgentReport, Excerpt, FILE_NAME, Found, History, HistoryError, Hit, ImportReport, Importer,
+        Kind, Message, Places, Progress, Query, Skipped, agents, parse_since,
+    };
+}
+
+/// Markers for a provider's prompt cache. Begin with [`apply`](prompt_cache::apply), which adds
+/// them to a body. The other functions say whether a provider supports them and remove them again.
 pub mod prompt_cache {
     #[doc(inline)]
     pub use contexture_formats::prompt_cache::{
@@ -126,8 +153,9 @@ pub mod prompt_cache {
     };
 }
 
-/// Model calls: which model a configuration means, and asking it. Begin at [`resolve`](providers::resolve) and
-/// [`ModelClient`](providers::ModelClient).
+/// Model calls: finding out which model a configuration means, and asking it. Begin with
+/// [`resolve`](providers::resolve) to find it and [`ModelClient`](providers::ModelClient) to ask
+/// it.
 pub mod providers {
     #[doc(inline)]
     pub use contexture_providers::{
@@ -137,18 +165,30 @@ pub mod providers {
     };
 }
 
-/// One conversation, its window, and the engine that keeps it small. Begin at [`Session`].
+/// One conversation, its window, and the engine that keeps it small. Begin with [`Session`]. The
+/// types that an agent needs on every turn are also at the root of this crate.
 pub mod session {
+    #[cfg(feature = "postgres")]
+    pub use crate::open_record::postgres_options;
+    pub use crate::open_record::{has_record, open_record, open_record_to_read};
     #[doc(inline)]
     pub use contexture_session::{
         AgentWindow, BackgroundAnswer, BackgroundBy, BackgroundWork, BodyMessage, Canceller,
-        Compact, CompactionReport, Comparison, Delivered, Hold, OutcomeKind, Peers, Placed, Record,
-        RecordError, RecordRepair, Revision, Session, SessionError, SessionOptions, Turn,
-        TurnOptions, Unrelated, Window,
+        Compact, CompactionReport, Comparison, OutcomeKind, Peers, Revision, Session, SessionError,
+        SessionOptions, Turn, TurnOptions, Unrelated, Window,
+    };
+    #[cfg(feature = "postgres")]
+    #[doc(inline)]
+    pub use contexture_transcript::PostgresOptions;
+    #[doc(inline)]
+    pub use contexture_transcript::{
+        CopyOutcome, Delivered, Hold, Placed, Record, RecordError, RecordRepair, SessionSummary,
+        WireMessage,
     };
 }
 
-/// Token counts for the windows of models. Begin at [`TokenCounter`](tokens::TokenCounter).
+/// Token counts and window sizes of models. Begin with [`TokenCounter`](tokens::TokenCounter), or
+/// use [`known_window`](tokens::known_window) if only the size of a model's window is needed.
 pub mod tokens {
     #[doc(inline)]
     pub use contexture_formats::tokens::{ModelWindow, TokenCounter, estimate, known_window};
@@ -166,3 +206,8 @@ pub use contexture_session::{
 };
 pub use gateway_token::{GatewayToken, TokenError};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,6 +32,37 @@ fn the_pages_show_the_example_that_is_compiled() {
     }
 }
 
+/// The blocks of Rust on a page that are meant to compile.
+fn rust_blocks(page: &str) -> impl Iterator<Item = &str> {
+    let blocks = page.split("\n```rust\n").skip(1);
+    blocks.filter_map(|block| Some(block.split_once("\n```")?.0))
+}
+
+#[test]
+fn the_pages_for_authors_of_engines_quote_the_example_engine() {
+    let unindented = |text: &str| -> String {
+        let lines = text.lines().map(|line| format!("{}\n", line.trim_start()));
+        lines.collect()
+    };
+    let sources = repository().join("examples/custom-engine/src");
+    let sources = std::fs::read_dir(sources).unwrap().map(|file| {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        unindented(&text)
+    });
+    let sources: Vec<String> = sources.collect();
+    let mut quoted = 0;
+    for name in ["docs/write-an-engine.md", "docs/engine-cookbook.md"] {
+        for block in rust_blocks(&page(name)) {
+            let is_quoted = sources
+                .iter()
+                .any(|source| source.contains(&unindented(block)));
+            assert!(is_quoted, "{name} shows what the example lacks:\n{block}");
+            quoted += 1;
+        }
+    }
+    assert!(quoted > 15, "{quoted} blocks");
+}
+
 #[test]
 fn every_file_that_a_page_names_is_there() {
     let roots = ["", "host"].map(|root| repository().join(root));
@@ -121,6 +152,56 @@ fn every_link_within_the_repository_leads_somewhere() {
         }
     }
     assert!(checked > 80, "{checked} links");
+}
+
+/// What a registry shows of a crate, and what a reader of it finds there.
+#[test]
+fn every_published_crate_has_a_readme_and_says_what_it_is() {
+    let workspace = page("Cargo.toml");
+    let (_, members) = workspace.split_once("members = [").unwrap();
+    let (members, _) = members.split_once(']').unwrap();
+    let mut published = 0;
+    for folder in members.split('"').skip(1).step_by(2) {
+        let manifest = page(&format!("{folder}/Cargo.toml"));
+        if manifest.contains("\npublish = false") {
+            continue;
+        }
+        published += 1;
+        let value = |key: &str| {
+            let mut lines = manifest.lines();
+            let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+            value.unwrap_or_else(|| panic!("{folder}/Cargo.toml has no `{key}`"))
+        };
+        let name = value("name").trim_matches('"');
+        assert_eq!(value("readme"), "\"README.md\"", "{folder}");
+        assert_eq!(
+            value("documentation"),
+            format!("\"https://docs.rs/{name}\"")
+        );
+        for list in ["keywords", "categories"] {
+            let words = value(list).matches('"').count() / 2;
+            assert!((1..=5).contains(&words), "{folder}: {words} {list}");
+        }
+        let readme = page(&format!("{folder}/README.md"));
+        let lines = readme.lines().count();
+        assert!(
+            (20..=50).contains(&lines),
+            "{folder}/README.md has {lines} lines"
+        );
+        assert!(
+            readme.starts_with(&format!("# {name}\n")),
+            "{folder}/README.md"
+        );
+        if readme.contains("\n```rust") {
+            let library = page(&format!("{folder}/src/lib.rs"));
+            let is_tested = library.contains("include_str!(\"../README.md\")");
+            assert!(
+                is_tested,
+                "the examples of {folder}/README.md are not compiled"
+            );
+        }
+    }
+    assert!(published > 15, "{published} crates");
 }
 
 #[test]

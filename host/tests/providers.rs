@@ -772,7 +772,7 @@ fn a_server_that_is_not_there_is_a_network_failure() {
     assert_eq!(failure.kind, FailureKind::Network, "{failure}");
     assert!(failure.message.contains("no connection"), "{failure}");
     assert!(
-        failure.message.contains("is the server running"),
+        failure.message.contains("check that the server is running"),
         "{failure}"
     );
 }

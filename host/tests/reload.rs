@@ -136,7 +136,7 @@ fn an_engine_is_swapped_in_the_middle_of_a_session() {
     assert_eq!(swapped.engine().name(), "newest");
     assert_eq!(
         swapped.take_warnings(),
-        ["the engine `newest` takes the session `swapped` over from `compressor`"]
+        ["the engine `newest` takes over the session `swapped` from `compressor`"]
     );
     let (_, handed_out) = turn(&mut swapped, 23);
     assert!(
@@ -182,7 +182,7 @@ fn a_known_session_goes_on_with_its_own_engine() {
     assert_eq!(taken_over.engine().name(), "compressor");
     assert_eq!(
         taken_over.take_warnings(),
-        ["the engine `compressor` takes the session `s` over from `newest`"]
+        ["the engine `compressor` takes over the session `s` from `newest`"]
     );
 }
 

@@ -11,7 +11,7 @@ use contexture::formats::{Conversation, read};
 use contexture::prompt_cache::{CacheTtl, Ttl};
 use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::replay::{
-    ConversationReport, Played, Prices, Prompts, Recording, Report, Row, Spent, Stage, play,
+    ConversationReport, Played, Prices, Prompts, Recording, Report, Row, Spent, TempHome, play,
     recorded, with_context_editing, without_engine, without_markers,
 };
 use contexture::session::{AgentWindow, SessionError};
@@ -54,7 +54,7 @@ fn chat(answers: usize) -> Value {
     json!({"model": "gpt-5", "messages": messages})
 }
 
-fn stage_in(home: &Path, config: &str) -> Stage {
+fn stage_in(home: &Path, config: &str) -> TempHome {
     std::fs::write(home.join("config.yaml"), config).unwrap();
     let loaded = Config::load(None, &|name| {
         (name == "CONTEXTURE_HOME").then(|| home.as_os_str().to_owned())
@@ -62,15 +62,15 @@ fn stage_in(home: &Path, config: &str) -> Stage {
     .unwrap();
     let nobody = Resolved::NoModel(NoModel::Offline);
     let client = ModelClient::new(nobody, Duration::from_secs(1), |text| text.into());
-    Stage::new(loaded, client).unwrap()
+    TempHome::new(loaded, client).unwrap()
 }
 
-fn stage() -> Stage {
+fn stage() -> TempHome {
     let home = tempfile::tempdir().unwrap();
     stage_in(home.path(), "")
 }
 
-fn played(stage: &Stage, engine: &str, recording: &Recording) -> Played {
+fn played(stage: &TempHome, engine: &str, recording: &Recording) -> Played {
     play(recording, stage, Some(engine), &mut || {}).unwrap()
 }
 

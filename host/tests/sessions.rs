@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use contexture::formats::Format;
 use contexture::session::{AgentWindow, Record, Session, SessionOptions, Turn, TurnOptions};
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError, Entry,
-    MessageId, MessageView, Observed, OpenRequest, Outcome, StandaloneEngine, WindowState,
-    register_engine, safe_cut,
+    MessageId, MessageView, OpenRequest, Outcome, StandaloneEngine, WindowState, register_engine,
+    safe_cut,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -27,9 +27,7 @@ struct Recorder {
     file: PathBuf,
     journal: PathBuf,
     settings: Settings,
-    seen: Vec<(u64, u64, String)>,
-    /// All that it ever saw, where it recalls.
-    kept: BTreeMap<u64, String>,
+    seen: Vec<(u64, String)>,
 }
 
 #[derive(serde::Deserialize, Clone)]
@@ -38,8 +36,8 @@ struct Settings {
     compact_at: usize,
     keep: usize,
     fails: bool,
-    forgets: bool,
-    recalls: bool,
+    /// Refuses what it is shown.
+    refuses: bool,
     /// Ends the process `before` or `after` the write of the observation that holds this text.
     dies: String,
     dies_at: String,
@@ -51,8 +49,7 @@ impl Default for Settings {
             compact_at: usize::MAX,
             keep: 4,
             fails: false,
-            forgets: false,
-            recalls: false,
+            refuses: false,
             dies: String::new(),
             dies_at: String::new(),
         }
@@ -73,8 +70,6 @@ impl Recorder {
 
     fn write(&self) {
         fs::write(&self.file, serde_json::to_string(&self.seen).unwrap()).unwrap();
-        let kept = serde_json::to_string(&self.kept).unwrap();
-        fs::write(self.file.with_extension("kept"), kept).unwrap();
     }
 }
 
@@ -83,12 +78,7 @@ impl StandaloneEngine for Recorder {
         let file = request.data_dir.join(format!("{}.json", request.session));
         let seen = fs::read_to_string(&file)
             .map_or_else(|_| Vec::new(), |text| serde_json::from_str(&text).unwrap());
-        let kept = fs::read_to_string(file.with_extension("kept")).map_or_else(
-            |_| BTreeMap::new(),
-            |text| serde_json::from_str(&text).unwrap(),
-        );
         let engine = Self {
-            kept,
             journal: request.data_dir.join("journal"),
             file,
             settings: request.settings()?,
@@ -105,16 +95,14 @@ impl StandaloneEngine for Recorder {
 }
 
 impl ContextEngine for Recorder {
-    fn observed_through(&self) -> Option<Observed> {
-        let (id, chain, _) = self.seen.last().filter(|_| !self.settings.forgets)?;
-        Some(Observed::through(MessageId(*id), *chain))
-    }
-
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        let (messages, chain) = (delivery.messages, delivery.chain);
+        let messages = delivery.messages;
+        if self.settings.refuses {
+            return Err(EngineError::Storage("it is told to refuse".into()));
+        }
         if let Some(cut) = delivery.cut {
             self.note(&format!("cut {:?}", cut.last));
-            self.seen.retain(|(id, ..)| cut.keeps(MessageId(*id)));
+            self.seen.retain(|(id, _)| cut.keeps(MessageId(*id)));
         }
         let dies = |at: &str| {
             let texts = messages
@@ -132,21 +120,17 @@ impl ContextEngine for Recorder {
                 message.role(),
                 message.text()
             ));
-            self.seen
-                .push((message.id().0, chain, message.text().to_owned()));
-            self.kept.insert(message.id().0, message.raw().to_owned());
+            // A delivery may come twice.
+            let id = message.id().0;
+            if !self.seen.iter().any(|(seen, _)| *seen == id) {
+                self.seen.push((id, message.text().to_owned()));
+            }
         }
         self.write();
         if dies("after") {
             std::process::abort();
         }
         Ok(())
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        let kept = |id: &MessageId| self.kept.get(&id.0).cloned();
-        let recalls = self.settings.recalls;
-        Ok(ids.iter().map(|id| kept(id).filter(|_| recalls)).collect())
     }
 
     fn committed(&mut self, committed: &Committed) {
@@ -192,8 +176,9 @@ impl Home {
     }
 
     fn configure(&self, settings: &str) {
-        let yaml =
-            format!("context:\n  engine: recorder\n  engines:\n    recorder: {{{settings}}}\n");
+        let yaml = format!(
+            "context:\n  engine: recorder\n  engines:\n    recorder: {{{settings}}}\ntranscript:\n  mode: full\n"
+        );
         fs::write(self.path().join("config.yaml"), yaml).unwrap();
     }
 
@@ -211,6 +196,17 @@ impl Home {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let _ = fs::remove_file(&path);
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// Deletes the record, or replaces it by the one of another home.
+    fn put_record(&self, other: Option<&Path>) {
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(self.path().join(format!("sessions.sqlite3{suffix}")));
+        }
+        if let Some(other) = other {
+            let name = "sessions.sqlite3";
+            fs::copy(other.join(name), self.path().join(name)).unwrap();
+        }
     }
 
     fn forget_engine(&self) {
@@ -614,60 +610,107 @@ fn a_fallbacks_compaction_is_the_fallbacks() {
 }
 
 #[test]
-fn the_engines_store_lost_or_older_is_shown_the_rest() {
+fn the_cursor_stays_whatever_becomes_of_the_engines_files() {
     let home = Home::new("");
-    let history = talk(3);
+    let mut history = talk(3);
     turn(&mut home.session(), &body(&history[..5]));
     let copy = fs::read(home.path().join("engines/recorder/s.json")).unwrap();
     turn(&mut home.session(), &body(&history));
     assert_eq!(home.journal().len(), 7);
-    // Older.
-    fs::write(home.path().join("engines/recorder/s.json"), copy).unwrap();
-    turn(&mut home.session(), &body(&history));
-    assert_eq!(
-        home.journal(),
-        [
-            format!("m6 assistant {}", history[5]["content"].as_str().unwrap()),
-            "m7 user and now?".to_owned()
-        ]
-    );
-    // Lost.
-    home.forget_engine();
-    turn(&mut home.session(), &body(&history));
-    let journal = home.journal();
-    assert_eq!((journal[0].as_str(), journal.len()), ("cut None", 8));
-    // Of another conversation.
-    let foreign = json!([[1, 5, "x"], [2, 5, "y"]]).to_string();
-    fs::write(home.path().join("engines/recorder/s.json"), foreign).unwrap();
-    turn(&mut home.session(), &body(&history));
-    let journal = home.journal();
-    assert_eq!((journal[0].as_str(), journal.len()), ("cut None", 8));
+    let older = || fs::write(home.path().join("engines/recorder/s.json"), &copy).unwrap();
+    for lose in [&older as &dyn Fn(), &|| home.forget_engine()] {
+        lose();
+        history.extend([assistant("yes"), user("good")]);
+        turn(&mut home.session(), &body(&history));
+        let last = history.len();
+        let expected = [
+            format!("m{} assistant yes", last - 1),
+            format!("m{last} user good"),
+        ];
+        assert_eq!(home.journal(), expected);
+    }
 }
 
 #[test]
-fn the_hosts_store_lost_gives_the_same_ids_again() {
+fn without_its_record_a_session_is_shown_from_the_beginning() {
     let home = Home::new("");
     let mut history = talk(3);
     turn(&mut home.session(), &body(&history));
     home.journal();
-    for file in fs::read_dir(home.path()).unwrap().flatten() {
-        if file
-            .file_name()
-            .to_string_lossy()
-            .starts_with("sessions.sqlite3")
-        {
-            fs::remove_file(file.path()).unwrap();
-        }
-    }
+    home.put_record(None);
     history.extend([assistant("yes"), user("good")]);
     let request = body(&history);
     assert_eq!(turn(&mut home.session(), &request).new.len(), 9);
-    assert_eq!(home.journal(), ["m8 assistant yes", "m9 user good"]);
+    let journal = home.journal();
+    assert_eq!(journal.len(), 9);
+    assert!(journal[0].starts_with("m1 user q0"), "{journal:?}");
 }
 
 #[test]
-fn an_engine_that_remembers_nothing_is_shown_what_is_new() {
-    let home = Home::new("forgets: true");
+fn an_older_copy_of_the_record_goes_on_from_its_own_cursor() {
+    let home = Home::new("");
+    let mut history = talk(2);
+    turn(&mut home.session(), &body(&history));
+    let copy = tempfile::tempdir().unwrap();
+    let record = Record::open(home.path()).unwrap();
+    record.copy_to(copy.path(), "s").unwrap();
+    drop(record);
+    history.extend([assistant("lost"), user("lost too")]);
+    turn(&mut home.session(), &body(&history));
+    home.journal();
+    home.put_record(Some(copy.path()));
+    history.truncate(5);
+    history.extend([assistant("yes"), user("good")]);
+    let done = turn(&mut home.session(), &body(&history)).new;
+    assert_eq!(done, ids([6, 7]));
+    assert_eq!(home.journal(), ["m6 assistant yes", "m7 user good"]);
+}
+
+/// A cut that the engine was not told of, because its call failed, is told with the next delivery,
+/// by another process too.
+#[test]
+fn a_cut_stays_pending_until_a_call_has_returned() {
+    let home = Home::new("");
+    let history = talk(3);
+    turn(&mut home.session(), &body(&history));
+    home.journal();
+    home.configure("refuses: true");
+    let mut back = history[..3].to_vec();
+    let mut session = home.session();
+    turn(&mut session, &body(&back));
+    assert!(!session.take_warnings().is_empty());
+    drop(session);
+    assert_eq!(home.journal(), [""; 0]);
+    home.configure("");
+    back.extend([assistant("yes"), user("good")]);
+    turn(&mut home.session(), &body(&back));
+    let expected = ["cut Some(MessageId(3))", "m8 assistant yes", "m9 user good"];
+    assert_eq!(home.journal(), expected);
+}
+
+#[test]
+fn an_engine_that_gets_the_session_back_is_shown_it_from_the_beginning() {
+    let home = Home::new("");
+    let mut history = talk(2);
+    turn(&mut home.session(), &body(&history));
+    let config = fs::read_to_string(home.path().join("config.yaml")).unwrap();
+    let other = config.replace("engine: recorder", "engine: compressor");
+    fs::write(home.path().join("config.yaml"), other).unwrap();
+    history.extend([assistant("yes"), user("good")]);
+    turn(&mut home.session(), &body(&history));
+    home.journal();
+    home.configure("");
+    turn(&mut home.session(), &body(&history));
+    let journal = home.journal();
+    assert_eq!(journal.len(), 7, "{journal:?}");
+    assert!(journal[0].starts_with("m1 user q0"), "{journal:?}");
+    turn(&mut home.session(), &body(&history));
+    assert_eq!(home.journal(), [""; 0]);
+}
+
+#[test]
+fn an_engine_that_is_opened_again_is_shown_what_is_new() {
+    let home = Home::new("");
     let mut history = talk(2);
     turn(&mut home.session(), &body(&history));
     assert_eq!(home.journal().len(), 5);
@@ -699,15 +742,15 @@ fn a_store_that_is_locked_goes_away_with_one_warning_and_no_stall() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
         warnings[0].contains("goes on in memory")
-            && warnings[0].contains("another process holds it"),
+            && warnings[0].contains("another process has it open"),
         "{warnings:?}"
     );
-    // What was not written is found again by its content.
+    // What was not written is delivered again.
     drop((other, session));
     home.journal();
     let request = body(&history);
     turn(&mut home.session(), &request);
-    assert_eq!(home.journal(), Vec::<String>::new());
+    assert_eq!(home.journal().len(), history.len());
 }
 
 #[test]
@@ -770,7 +813,7 @@ proptest! {
     /// holds; and what is handed out is a summary and the client's own messages.
     #[test]
     fn an_engine_sees_everything_once_whatever_the_client_does(acts in prop::collection::vec(act(), 1..30)) {
-        let home = Home::new("compact_at: 9, keep: 3, recalls: true");
+        let home = Home::new("compact_at: 9, keep: 3");
         let mut session = home.session();
         let long = |what: &str, which: u8| format!("{what} {which} {}", "with many words ".repeat(30));
         let mut history = vec![user("begin")];
@@ -826,11 +869,11 @@ proptest! {
             );
             prop_assert!(twice.is_empty(), "{twice:?} after {repeated}");
             let seen = fs::read_to_string(home.path().join("engines/recorder/s.json")).unwrap();
-            let seen: Vec<(u64, u64, String)> = serde_json::from_str(&seen).unwrap();
+            let seen: Vec<(u64, String)> = serde_json::from_str(&seen).unwrap();
             prop_assert!(seen.is_sorted_by(|one, next| one.0 < next.0));
             for message in history.iter().filter(|message| !tail(message).contains("[CONTEXT COMPACTION]")) {
                 let text = tail(message);
-                prop_assert!(seen.iter().any(|(.., seen)| *seen == text), "{text} not among {seen:?}");
+                prop_assert!(seen.iter().any(|(_, seen)| *seen == text), "{text} not among {seen:?}");
             }
             prop_assert_eq!(session.take_warnings(), Vec::<String>::new());
             handed = done.body.into_owned();
@@ -869,9 +912,11 @@ fn killed_at_any_point() {
         assert_eq!(turn(&mut home.session(), &request).new, []);
         let journal = home.journal();
         let texts: HashSet<_> = journal.iter().collect();
+        // What it wrote before it died is delivered again, because the record does not have it.
+        let again = if dies_at == "after" { 2 } else { 0 };
         assert_eq!(
             (journal.len(), texts.len()),
-            (7, 7),
+            (7 + again, 7),
             "{dies_at}: {journal:#?}"
         );
     }

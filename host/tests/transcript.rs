@@ -311,3 +311,59 @@ fn a_damaged_byte_costs_one_message_and_is_said() {
     let ids = call(&mut session, "read", &all());
     assert_eq!(ids["messages"][1][0], json!(MessageId(2)));
 }
+
+#[test]
+fn the_lines_of_an_agents_log_are_read_back_as_messages() {
+    let key = format!("sk-ant-api03-{}", "aB3dE6gH9j".repeat(9));
+    let claude = [
+        json!({"type": "user", "uuid": "1", "parentUuid": null, "message": {"role": "user", "content": format!("use {key}")}}),
+        json!({"type": "assistant", "uuid": "2", "parentUuid": "1", "message": {"role": "assistant", "id": "a",
+            "content": [{"type": "text", "text": "I look"}]}}),
+        json!({"type": "assistant", "uuid": "3", "parentUuid": "2", "message": {"role": "assistant", "id": "a",
+            "content": [{"type": "tool_use", "id": "c", "name": "ls", "input": {}}]}}),
+        json!({"type": "user", "uuid": "4", "parentUuid": "3", "toolUseResult": {"stdout": "a.rs"}, "message":
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "a.rs"}]}}),
+        json!({"type": "user", "uuid": "5", "parentUuid": "4", "isMeta": true, "message":
+            {"role": "user", "content": "a reminder"}}),
+    ];
+    let codex = [
+        json!({"type": "session_meta", "payload": {"id": "x"}}),
+        json!({"type": "response_item", "payload": {"type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": format!("use {key}")}]}}),
+        json!({"type": "response_item", "payload": {"type": "message", "role": "assistant",
+            "content": [{"type": "output_text", "text": "I look"}]}}),
+        json!({"type": "response_item", "payload": {"type": "function_call", "name": "ls", "arguments": "{}",
+            "call_id": "c"}}),
+        json!({"type": "response_item", "payload": {"type": "function_call_output", "call_id": "c",
+            "output": "a.rs"}}),
+    ];
+    for (log, count) in [(&claude[..], 4), (&codex[..], 3)] {
+        for more in ["", "transcript: {redact: true}\n"] {
+            let agent = Agent::new("reader", more);
+            let mut session = agent.session("s");
+            let lines: String = log.iter().map(|line| format!("{line}\n")).collect();
+            let conversation = contexture::formats::read(lines.as_str(), None)
+                .unwrap()
+                .remove(0);
+            let expected: Vec<(String, String)> = (conversation.messages().iter())
+                .map(|message| (message.role.clone(), message.text.clone()))
+                .collect();
+            assert_eq!(expected.len(), count);
+            let conversation = std::sync::Arc::new(conversation);
+            let options = contexture::session::TurnOptions::default();
+            session
+                .turn_over(&conversation, &options, &mut |_| {})
+                .unwrap();
+            let page = call(&mut session, "read", &all());
+            let found: Vec<(String, String)> = (page["messages"].as_array().unwrap().iter())
+                .map(|message| {
+                    let text = |at: usize| message[at].as_str().unwrap().to_owned();
+                    (text(1), text(2))
+                })
+                .collect();
+            assert_eq!(found[1..], expected[1..], "{more}");
+            assert_eq!(found[0].1.contains(&key), more.is_empty());
+            assert!(found[0].1.starts_with("use "));
+        }
+    }
+}

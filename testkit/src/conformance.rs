@@ -1,5 +1,16 @@
-//! What every engine is held to, whatever it does: conversations of every kind are played to it, and each thing that was
-//! asked of it is a row of a table.
+//! Checks that every engine must pass, whatever it does.
+//!
+//! [`check_engine`] plays conversations of many kinds to an engine, as a host would. Some are
+//! written by hand, for cases that engines get wrong, and some are generated from a seed. Each
+//! requirement is a [`Row`] of a table, and the [`Report`] says for each row how often it was
+//! checked, how often it failed, and why it failed first.
+//!
+//! Most authors use the macro [`conforms!`](crate::conforms), which defines a test. Call
+//! [`check_engine`] directly if a test should change the number of conversations, the seed or the
+//! patience in [`Checking`].
+//!
+//! The submodule `scenes` has the conversations, `play` plays one of them, `asks` checks what is
+//! not part of a conversation, and `watch` catches panics and calls that hang.
 
 mod asks;
 mod play;
@@ -12,48 +23,55 @@ use std::time::Duration;
 
 use contexture_engine_api::{About, EngineDefinition, EngineError, EngineFactory, FactoryRequest};
 
+use crate::Chat;
 use watch::Watch;
 
-/// What is asked of an engine.
+/// A requirement on engines, and a row of the table that a [`Report`] prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Row {
-    /// It opens with its defaults, with a model and without, once more for another session, and over what is kept.
+    /// The engine opens with default settings, with a model and without, for a second session, and
+    /// over its existing data.
     Opens,
-    /// Every proposal and every view holds the contract, in every format.
+    /// Every proposal and every view keeps the contract, with the grouping rules of all formats.
     Contract,
-    /// What it says of an outcome is so: a reason is given, a floor is too high, a model was missed.
+    /// What the engine says about an outcome is true: it gives a reason, a floor really is too
+    /// high, and a missing model is reported.
     Outcomes,
-    /// What is asked twice is answered alike, and a compaction that is told twice counts once.
+    /// If the engine is asked twice, it answers the same. If it is told of a compaction twice, the
+    /// second time changes nothing.
     Idempotence,
-    /// A long session stays inside its window, and what was just compacted is not due again.
+    /// A long session stays inside its window, and the engine does not want to compact again right
+    /// after a compaction.
     Growth,
-    /// A model that fails, in every way, or says odd things, ends no compaction in an error, is not asked without end,
-    /// and is not waited for unless somebody waits.
+    /// Compactions survive a model that fails or gives odd answers. The engine does not call such a
+    /// model without end, and waits for a model only when it may.
     Model,
-    /// A cut and a revision are taken in, and what they took away does not come back.
+    /// The engine accepts cuts and revisions, and text that they removed does not come back in a
+    /// summary.
     Edits,
-    /// After a restart it says how far it has seen the conversation, and takes in what it is shown again.
+    /// The engine accepts messages that it is shown again, as after a call that was given up or a
+    /// restart.
     Resends,
-    /// What it gives back is the very message, and nothing that was cut off.
-    Recall,
-    /// Model calls in the background have numbers of their own, and come to an end.
+    /// Background calls have distinct numbers, and the engine stops asking when nothing new is
+    /// said.
     Background,
-    /// Its tools are described as JSON Schema; wrong calls are refused, and said to be.
+    /// Tools have unique names and a JSON Schema of an object, and wrong calls are refused with an
+    /// error.
     Tools,
-    /// A session sees nothing of another.
+    /// A session learns nothing of what another session of the same factory was told.
     Sessions,
-    /// Its status is a JSON object.
+    /// The status is a JSON object, so that a person or a monitoring tool can read it by key.
     Status,
-    /// No call panics.
+    /// No call of the engine panics. If one does, the engine is not asked anything else.
     Panics,
-    /// Every call returns.
+    /// Every call of the engine returns within the patience of the check.
     Time,
 }
 
 impl Row {
-    /// All of them, in the order of the table.
-    pub const ALL: [Self; 15] = [
+    /// All rows, in the order in which the table prints them.
+    pub const ALL: [Self; 14] = [
         Self::Opens,
         Self::Contract,
         Self::Outcomes,
@@ -62,7 +80,6 @@ impl Row {
         Self::Model,
         Self::Edits,
         Self::Resends,
-        Self::Recall,
         Self::Background,
         Self::Tools,
         Self::Sessions,
@@ -71,21 +88,20 @@ impl Row {
         Self::Time,
     ];
 
-    /// What it asks, in a line.
+    /// Returns the requirement in one line, as the table prints it.
     pub const fn asks(self) -> &'static str {
         match self {
             Self::Opens => "opens with its defaults, with and without a model",
             Self::Contract => "proposals and views hold the contract in every format",
-            Self::Outcomes => "what it says of an outcome is so",
-            Self::Idempotence => "what is asked or told twice changes nothing",
+            Self::Outcomes => "it reports outcomes truthfully",
+            Self::Idempotence => "repeated calls change nothing",
             Self::Growth => "a long session stays inside its window",
-            Self::Model => "a failing model is survived, and not waited for unasked",
-            Self::Edits => "cuts and revisions are taken in, and do not come back",
-            Self::Resends => "after a restart it knows how far it has seen",
-            Self::Recall => "what it gives back is the very message",
-            Self::Background => "calls in the background come to an end",
-            Self::Tools => "tools have schemas, and refuse wrong calls",
-            Self::Sessions => "a session sees nothing of another",
+            Self::Model => "it survives a failing model, and waits for one only if allowed",
+            Self::Edits => "it follows cuts and revisions, and never brings back the old text",
+            Self::Resends => "it accepts messages that it was shown before",
+            Self::Background => "its background calls come to an end",
+            Self::Tools => "its tools have schemas and refuse wrong calls",
+            Self::Sessions => "no session sees anything of another",
             Self::Status => "its status is a JSON object",
             Self::Panics => "no call panics",
             Self::Time => "every call returns",
@@ -93,7 +109,8 @@ impl Row {
     }
 }
 
-/// An engine to be checked: one linked in, or one that was loaded.
+/// An engine to check. Make one from an [`EngineDefinition`], or with [`Subject::new`] if the
+/// engine was loaded as a plugin.
 pub struct Subject {
     name: String,
     about: About,
@@ -104,7 +121,8 @@ type Create =
     dyn Fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError> + Send + Sync;
 
 impl Subject {
-    /// An engine of this name that says this of itself, and is made like this.
+    /// Creates a subject from the engine's name, its description and the function that makes its
+    /// factory. The name is used when a session is opened over a compaction.
     pub fn new(
         name: impl Into<String>,
         about: About,
@@ -133,16 +151,46 @@ impl From<&EngineDefinition> for Subject {
     }
 }
 
-/// How an engine is checked.
-#[derive(Debug, Clone, Copy)]
+/// How thoroughly an engine is checked. The default takes 24 generated conversations and allows a
+/// minute for each call.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Checking {
-    /// How many conversations are generated.
+    /// The number of generated conversations. The written ones are always played.
     pub generated: u64,
-    /// Where the numbers begin from which they are made.
+    /// The seed of the first generated conversation. Each further conversation uses the next
+    /// number, so a failure can be reproduced from the name of its conversation.
     pub seed: u64,
-    /// How long a call may take until it counts as one that does not return. It ends nothing that returns.
+    /// How long a call may take before it counts as one that does not return. A call that returns
+    /// later is not interrupted.
     pub patience: Duration,
+    /// Recorded conversations that are played as well, request by request.
+    pub recordings: Vec<Recording>,
+}
+
+/// A recorded conversation to play to an engine: a session of the author's own, say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recording {
+    /// What reports call it.
+    pub name: String,
+    /// What was said. A request is made before each answer of the assistant.
+    pub chat: Chat,
+    /// The window of the agent's model, in tokens. [`new`](Self::new) takes a third of the
+    /// conversation's own size, so that compactions become due.
+    pub context_length: u64,
+}
+
+impl Recording {
+    /// A conversation, in a window that it fills about three times. The window is at least 4,000
+    /// tokens.
+    pub fn new(name: impl Into<String>, chat: Chat) -> Self {
+        let context_length = (chat.tokens() / 3).max(4_000);
+        Self {
+            name: name.into(),
+            chat,
+            context_length,
+        }
+    }
 }
 
 impl Default for Checking {
@@ -151,34 +199,36 @@ impl Default for Checking {
             generated: 24,
             seed: 1,
             patience: Duration::from_secs(60),
+            recordings: Vec::new(),
         }
     }
 }
 
-/// What came of one row.
+/// The result of one row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
-    /// How often it was looked at.
+    /// How often the row was checked. If this is 0, no conversation reached the situation.
     pub cases: u64,
-    /// How often it did not hold.
+    /// How often the requirement did not hold.
     pub broken: u64,
-    /// Why it did not hold the first time, and in which conversation.
+    /// The reason of the first failure, with the conversation and the turn in which it happened.
     pub why: Option<String>,
 }
 
-/// What held, and why something did not. Shown as a table.
+/// The results of all rows. It displays as a table, followed by the reason for each row that
+/// failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     rows: [Held; Row::ALL.len()],
 }
 
 impl Report {
-    /// What came of a row.
+    /// Returns the result of one row.
     pub fn of(&self, row: Row) -> &Held {
         &self.rows[row as usize]
     }
 
-    /// The rows that did not hold.
+    /// Returns the rows that did not hold, in the order of the table.
     pub fn broken(&self) -> impl Iterator<Item = Row> {
         let is_broken = |row: &Row| self.of(*row).broken > 0;
         Row::ALL.into_iter().filter(is_broken)
@@ -189,6 +239,7 @@ impl Report {
         held.cases += 1;
         if let Err(why) = found {
             held.broken += 1;
+            // Only the first reason is kept. Later failures are often consequences of it.
             held.why.get_or_insert(why);
         }
     }
@@ -198,7 +249,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<12} {:>7}  {:<10}  WHAT IS ASKED",
+            "{:<12} {:>7}  {:<10}  REQUIREMENT",
             "ROW", "CASES", "HELD"
         )?;
         for row in Row::ALL {
@@ -225,16 +276,19 @@ impl fmt::Display for Report {
     }
 }
 
-/// Plays everything to an engine.
+/// Plays all conversations to an engine and returns what held. The check runs on other threads.
 ///
-/// A call that does not return keeps a thread and the engine until the process ends; what was to come is not played.
+/// If a call does not return, its thread and the engine are left behind until the process ends, and
+/// the remaining conversations are not played.
 pub fn check_engine(subject: Subject, how: Checking) -> Report {
     let subject = Arc::new(subject);
     let watch = Watch::new(how.patience);
-    for scene in scenes::all(how) {
+    for scene in scenes::all(&how) {
+        // If a call hangs, its thread keeps the subject, so each thread has a share of its own.
         let subject = Arc::clone(&subject);
         let name = scene.name.clone();
         if watch.over(&name, move |watch| play::play(&subject, scene, watch)) {
+            // The engine hangs in a call, so nothing more can be asked of it.
             return watch.report();
         }
     }
@@ -244,20 +298,21 @@ pub fn check_engine(subject: Subject, how: Checking) -> Report {
     watch.report()
 }
 
-/// Checks an engine as [`check_engine`] does; what a test says in a line through [`conforms!`](crate::conforms).
+/// Checks an engine as [`check_engine`] does, with the default effort, and prints the table. A test
+/// usually calls this through [`conforms!`](crate::conforms).
 ///
 /// # Panics
-/// With the table, where a row did not hold.
+/// Panics with the table if a row did not hold.
 #[track_caller]
 pub fn assert_conforms(engine: impl Into<Subject>) {
     let report = check_engine(engine.into(), Checking::default());
     assert!(report.broken().next().is_none(), "\n{report}");
-    // Shown by `cargo test -- --nocapture`.
+    // Visible when the tests run with `cargo test -- --nocapture`.
     println!("{report}");
 }
 
-/// A test that plays everything to the engine of this [`EngineDefinition`]. In a crate that says `export_engine!` that
-/// is `CONTEXTURE_ENGINE`:
+/// Defines a test that checks the engine of an [`EngineDefinition`]. In a crate that calls
+/// `export_engine!`, the definition is `CONTEXTURE_ENGINE`:
 ///
 /// ```ignore
 /// #[cfg(test)]

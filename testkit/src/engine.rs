@@ -1,19 +1,27 @@
-//! An engine that does what a test tells it to, for whoever tests a host.
+//! A scripted engine, for people who test a host.
+//!
+//! A host is easiest to test with an engine whose behaviour the test decides. [`ScriptedEngine`] is
+//! such an engine: it looks up the [`Script`] of its session and does what that says. The test gets
+//! the same script with [`Script::of`], changes it at any time, and reads from it what the host
+//! told the engine.
+//!
+//! A script belongs to a session id and not to an engine object. It therefore survives when the
+//! host closes the engine and opens it again, which makes it possible to test restarts.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
-    Delivery, EngineError, HostInfo, MessageId, Observed, OpenRequest, Outcome, StandaloneEngine,
-    ToolCall, ToolSpec, WindowState,
+    Delivery, EngineError, HostInfo, MessageId, OpenRequest, Outcome, StandaloneEngine, ToolCall,
+    ToolSpec, WindowState,
 };
 
 use crate::locked;
 
 type Answer<T> = Box<dyn FnMut(&CompressRequest<'_>) -> T + Send>;
 
-/// What the [`ScriptedEngine`] of one session is told to do, and what it was told. It survives the engine.
+/// What the [`ScriptedEngine`] of one session should do, and what it was told so far. It outlives
+/// the engine. Clones share their content.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Mutex<Lines>>);
 
@@ -25,17 +33,17 @@ struct Lines {
     background: Option<Answer<Vec<BackgroundCall>>>,
     tool_limit: Option<String>,
     tools: Vec<ToolSpec>,
-    observed_through: Option<Observed>,
-    originals: HashMap<MessageId, String>,
     observed: Vec<MessageId>,
     committed: Vec<Committed>,
     discarded: Vec<String>,
 }
 
+// A global list, because a host opens engines itself and offers no way to hand a script to them.
 static SCRIPTS: Mutex<Vec<(String, Script)>> = Mutex::new(Vec::new());
 
 impl Script {
-    /// The script of the session of this id.
+    /// Returns the script of the session with this id. If there is none yet, it is created and does
+    /// nothing.
     pub fn of(session: &str) -> Self {
         let mut scripts = locked(&SCRIPTS);
         if let Some((_, script)) = scripts.iter().find(|(id, _)| id == session) {
@@ -46,17 +54,20 @@ impl Script {
         script
     }
 
-    /// What it decides from now on; at first that nothing is due.
+    /// Sets the decision that the engine returns from now on. Until then, it says that no
+    /// compaction is due.
     pub fn decides(&self, decision: Decision) {
         locked(&self.0).decision = Some(decision);
     }
 
-    /// What it proposes from now on; at first nothing.
+    /// Sets what the engine proposes when it is asked to compact. Until then, it has nothing to do.
+    /// The script is locked while `answer` runs, so `answer` must not call a method of the script.
     pub fn compacts(&self, answer: impl FnMut(&CompressRequest<'_>) -> Outcome + Send + 'static) {
         locked(&self.0).compress = Some(Box::new(answer));
     }
 
-    /// How it rewrites from now on; at first not at all.
+    /// Sets how the engine rewrites the window before requests. Until then, it never does. As with
+    /// [`compacts`](Self::compacts), `answer` must not call a method of the script.
     pub fn rewrites(
         &self,
         answer: impl FnMut(&CompressRequest<'_>) -> Option<Compaction> + Send + 'static,
@@ -64,7 +75,8 @@ impl Script {
         locked(&self.0).rewrite = Some(Box::new(answer));
     }
 
-    /// What it wants made in the background from now on; at first nothing.
+    /// Sets the model calls that the engine wants made in the background. Until then, it wants
+    /// none. As with [`compacts`](Self::compacts), `answer` must not call a method of the script.
     pub fn wants_made(
         &self,
         answer: impl FnMut(&CompressRequest<'_>) -> Vec<BackgroundCall> + Send + 'static,
@@ -72,45 +84,38 @@ impl Script {
         locked(&self.0).background = Some(Box::new(answer));
     }
 
-    /// Why the model may not call tools from now on; none for it may.
+    /// Forbids the model to call tools, for this reason. `None` allows it again, as it is in the
+    /// beginning.
     pub fn forbids_tools(&self, reason: Option<&str>) {
         locked(&self.0).tool_limit = reason.map(str::to_owned);
     }
 
-    /// The tools that it has from now on.
+    /// Sets the tools that the engine offers.
     pub fn has_tools(&self, tools: Vec<ToolSpec>) {
         locked(&self.0).tools = tools;
     }
 
-    /// What it says to have seen from now on.
-    pub fn says_it_saw(&self, observed: Option<Observed>) {
-        locked(&self.0).observed_through = observed;
-    }
-
-    /// It loses the originals that it keeps.
-    pub fn forgets(&self) {
-        locked(&self.0).originals.clear();
-    }
-
-    /// The messages that it was shown since this was asked last.
+    /// Returns the ids of the messages that the engine was shown since this was last called.
     pub fn take_observed(&self) -> Vec<MessageId> {
         std::mem::take(&mut locked(&self.0).observed)
     }
 
-    /// What was committed since this was asked last.
+    /// Returns the compactions that were committed since this was last called.
     pub fn take_committed(&self) -> Vec<Committed> {
         std::mem::take(&mut locked(&self.0).committed)
     }
 
-    /// Why proposals were discarded since this was asked last.
+    /// Returns the reasons why proposals were refused since this was last called.
     pub fn take_discarded(&self) -> Vec<String> {
         std::mem::take(&mut locked(&self.0).discarded)
     }
 }
 
-/// An engine that does what the [`Script`] of its session says. It keeps the originals of what it is shown. With
-/// `DECLARED` it declares all that an engine may, and the marks `[truncated:`, `[COMPACTED:`, `[status` and `【历史摘要】`;
-/// without, nothing.
+/// An engine that does what the [`Script`] of its session says.
+///
+/// If `DECLARED` is true, its description sets the flags whose methods a script can fill in, and
+/// the marks `[truncated:`, `[COMPACTED:`, `[status` and `【历史摘要】`. If it is false, the description
+/// is empty.
 pub struct ScriptedEngine<const DECLARED: bool> {
     script: Script,
 }
@@ -177,30 +182,14 @@ impl<const DECLARED: bool> ContextEngine for ScriptedEngine<DECLARED> {
     }
 
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
+        // The answer repeats the call, so a test sees whether the arguments arrived unchanged.
         Ok(format!("{} with {}", call.name, call.arguments))
     }
 
-    fn observed_through(&self) -> Option<Observed> {
-        locked(&self.script.0).observed_through
-    }
-
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        let mut lines = locked(&self.script.0);
-        for message in delivery.messages {
-            lines.observed.push(message.id());
-            lines
-                .originals
-                .insert(message.id(), message.raw().to_owned());
-        }
+        let ids = delivery.messages.iter().map(|message| message.id());
+        locked(&self.script.0).observed.extend(ids);
         Ok(())
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        let lines = locked(&self.script.0);
-        Ok(ids
-            .iter()
-            .map(|id| lines.originals.get(id).cloned())
-            .collect())
     }
 
     fn committed(&mut self, committed: &Committed) {

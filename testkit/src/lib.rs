@@ -1,14 +1,19 @@
-//! What the author of a context engine tests it with, without a host, a network or a clock that runs.
+//! A test kit for authors of context engines. Tests written with it need no host, no network and no
+//! running clock.
 //!
-//! - [`Chat`] is a conversation to show: who said what, calls and their results, images.
-//! - [`ScriptedHost`] lends the services that an engine asks for; its [`ScriptedModel`] answers or fails as
-//!   it is told, and remembers what it was asked.
-//! - [`ScriptedEngine`] is an engine that does what it is told, for the tests of a host.
-//! - [`Session`] opens an engine, shows it a conversation, asks for a compaction, and holds the proposal
-//!   to the [`contract`] as a host would.
-//! - [`conforms!`] is a test that plays conversations of every kind to an engine, and shows what held as a table.
+//! - [`Chat`] builds a conversation to show to an engine: who said what, tool calls with their
+//!   results, images.
+//! - [`ScriptedHost`] lends the services that an engine asks for. Its [`ScriptedModel`] answers or
+//!   fails as the test tells it to, and remembers what it was asked.
+//! - [`ScriptedEngine`] is an engine that does what the test tells it to, for the tests of a host.
+//! - [`Session`] opens an engine, shows it a conversation, asks for a compaction, and checks the
+//!   proposal against the [`contract`] as a host would.
+//! - [`conforms!`] defines a test that plays many kinds of conversations to an engine and prints a
+//!   table of what held.
 //!
-//! One test of an engine that keeps the last ten messages and has a model write about the others:
+//! Begin with [`Session`] if you test one behaviour of your engine, and with [`conforms!`] if you
+//! want to know whether it works at all. This is a test of an engine that keeps the last ten
+//! messages and lets a model write about the others:
 //!
 //! ```
 //! use contexture_engine_api::*;
@@ -57,19 +62,20 @@
 //!
 //! let mut session = Session::open::<LastTen>(&host, "{}", &window);
 //! assert!(session.engine.should_compress(&window).is_yes());
-//! // Panics with the violation where the proposal breaks the contract.
+//! // Panics with the violation if the proposal breaks the contract.
 //! let (mut after, _) = session.compacted(&chat, &order(window));
 //! assert_eq!(after.messages.len(), 11);
 //! assert!(after.messages[0].text.contains("They looked at src/main.rs."));
 //! assert!(host.model.requests()[0].prompt.contains("lib.rs"));
 //!
-//! // The model is down the second time; the conversation goes on.
+//! // The model is down the second time, and the conversation goes on.
 //! after.talk(20, 2_000);
 //! let order = order(after.window(10_000, 0));
 //! let (last, _) = session.compacted(&after, &order);
 //! assert!(last.messages[0].text.contains("were left out"));
 //! assert_eq!(host.model.calls(), 2);
 //! ```
+// The kit runs in tests alone, and there a panic reports what is wrong.
 #![allow(clippy::expect_used)]
 
 mod chat;
@@ -89,7 +95,13 @@ pub use session::{Session, order};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A test that panicked holding a lock has failed already; the others go on.
+/// Locks a mutex, even if it is poisoned. A test that panicked while it held the lock has failed
+/// already, and the others should go on.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

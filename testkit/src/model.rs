@@ -1,4 +1,12 @@
-//! A model that says what a test tells it to.
+//! A scripted model.
+//!
+//! [`ScriptedModel`] is the auxiliary model of a [`ScriptedHost`](crate::ScriptedHost). A test
+//! decides what it answers: with [`will`](ScriptedModel::will) for single requests in order, and
+//! with [`now_says`](ScriptedModel::now_says) for all requests after these. Without either it gives
+//! a short fixed answer.
+//!
+//! The model remembers every request, so a test can check what an engine asked and how often. One
+//! rule cannot be scripted away: a request that is larger than the model's window fails.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,25 +16,26 @@ use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, M
 
 use crate::{count, locked};
 
-/// What a scripted model is called until it [`becomes`](ScriptedModel::becomes) another.
+/// The name of a scripted model until [`becomes`](ScriptedModel::becomes) gives it another.
 pub const MODEL_NAME: &str = "stand-in";
 
 type Reply = Result<String, FailureKind>;
-type Script = Box<dyn Fn(&ModelRequest) -> Reply + Send + Sync>;
+type ReplyFn = Box<dyn Fn(&ModelRequest) -> Reply + Send + Sync>;
 
-/// The auxiliary model of a [`ScriptedHost`](crate::ScriptedHost). By default there is none, and each call
-/// fails with [`FailureKind::NoProvider`]. A request larger than the model's window is refused as
-/// [`FailureKind::TooLong`], whatever the script says.
+/// The auxiliary model of a [`ScriptedHost`](crate::ScriptedHost). By default there is none, and
+/// each call fails with [`FailureKind::NoProvider`]. If a request and the limit of its answer
+/// together exceed the model's window, it fails with [`FailureKind::TooLong`], whatever the script
+/// says.
 #[derive(Default)]
 pub struct ScriptedModel {
     info: Mutex<Option<ModelInfo>>,
     next: Mutex<VecDeque<Reply>>,
-    script: Mutex<Option<Script>>,
+    script: Mutex<Option<ReplyFn>>,
     requests: Mutex<Vec<ModelRequest>>,
 }
 
 impl ScriptedModel {
-    /// A model with a window of 20,000 tokens that answers each request like this.
+    /// Creates a model with a window of 20,000 tokens that answers every request with `script`.
     pub fn new(
         script: impl Fn(&ModelRequest) -> Result<String, FailureKind> + Send + Sync + 'static,
     ) -> Self {
@@ -36,12 +45,14 @@ impl ScriptedModel {
         model
     }
 
-    /// From now on it has this name and this window.
+    /// Gives the model this name and a window of `context_length` tokens. A host without a model
+    /// has one from now on.
     pub fn becomes(&self, name: &str, context_length: u64) {
         *locked(&self.info) = Some(ModelInfo::new(name.to_owned(), context_length));
     }
 
-    /// From now on it answers like this, once the replies of [`will`](Self::will) are used up.
+    /// Answers with `script` from now on, once the replies of [`will`](Self::will) are used up.
+    /// `script` is locked while it runs, so it must not call this method itself.
     pub fn now_says(
         &self,
         script: impl Fn(&ModelRequest) -> Result<String, FailureKind> + Send + Sync + 'static,
@@ -49,31 +60,34 @@ impl ScriptedModel {
         *locked(&self.script) = Some(Box::new(script));
     }
 
-    /// The next request that has no reply yet is answered, or fails, like this.
+    /// Adds a reply or a failure for one request. Replies are used in the order in which they were
+    /// added.
     pub fn will(&self, reply: Result<&str, FailureKind>) {
         locked(&self.next).push_back(reply.map(str::to_owned));
     }
 
-    /// How often it was called.
+    /// Returns how often the model was called, including calls that failed.
     pub fn calls(&self) -> usize {
         locked(&self.requests).len()
     }
 
-    /// What it was asked, oldest first.
+    /// Returns all requests to the model, oldest first. A request that failed is among them.
     pub fn requests(&self) -> Vec<ModelRequest> {
         locked(&self.requests).clone()
     }
 
-    /// What an engine knows of it.
+    /// Returns what an engine learns of the model, or `None` if there is no model.
     pub fn info(&self) -> Option<ModelInfo> {
         locked(&self.info).clone()
     }
 
-    /// Answers as the host would have it answer.
+    /// Answers a request as the host would have it answered, and remembers the request.
     ///
     /// # Errors
-    /// The failure that was scripted, no model, or a request larger than the window.
+    /// Returns the scripted failure, [`FailureKind::NoProvider`] if there is no model, or
+    /// [`FailureKind::TooLong`] if the request does not fit the window.
     pub fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        // Noted before anything can fail, so that a test sees failed attempts too.
         locked(&self.requests).push(request.clone());
         let fails = |kind| ModelFailure::new(kind, format!("scripted: {kind:?}"));
         let Some(info) = self.info() else {
@@ -91,7 +105,8 @@ impl ScriptedModel {
         reply.map(Self::answer).map_err(fails)
     }
 
-    /// An answer of this text, as [`complete`](Self::complete) gives it.
+    /// Creates an answer with this text, as [`complete`](Self::complete) returns it. Use it to
+    /// answer background calls by hand.
     pub fn answer(text: impl Into<String>) -> ModelAnswer {
         ModelAnswer::new(text, MODEL_NAME.to_owned())
             .input_tokens(0)

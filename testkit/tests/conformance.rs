@@ -105,38 +105,25 @@ impl ContextEngine for Faulty {
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }
 
-    fn observed_through(&self) -> Option<Observed> {
-        // It remembers nothing after a restart, and says that it does.
-        self.has(Row::Resends)
-            .then(|| Observed::through(MessageId(9_999), 1))
-    }
-
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        if let Some(cut) = delivery
-            .cut
-            .filter(|_| !self.has(Row::Edits) && !self.has(Row::Recall))
-        {
+        if let Some(cut) = delivery.cut.filter(|_| !self.has(Row::Edits)) {
             self.seen.retain(|(id, _)| cut.keeps(*id));
         }
-        if !self.has(Row::Recall) {
-            let revised = |id| delivery.revisions.iter().any(|(_, old)| *old == id);
-            self.seen.retain(|(id, _)| !revised(*id));
-        }
+        let revised = |id| delivery.revisions.iter().any(|(_, old)| *old == id);
+        self.seen.retain(|(id, _)| !revised(*id));
         for message in delivery.messages {
+            let is_known = self.seen.iter().any(|(id, _)| *id == message.id());
+            if is_known && self.has(Row::Resends) {
+                return Err(EngineError::Other(format!("{} again", message.id())));
+            }
+            if is_known {
+                continue;
+            }
             self.seen.push((message.id(), message.raw().to_owned()));
             let first: String = message.text().split(' ').take(1).collect();
             SHARED.lock().unwrap().clone_from(&first);
         }
         Ok(())
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        let find = |id: &MessageId| self.seen.iter().find(|(seen, _)| seen == id);
-        let found = ids.iter().map(|id| find(id).map(|(_, raw)| raw.clone()));
-        Ok(found.filter(|_| !self.has(Row::Edits)).collect::<Vec<_>>()).map(|mut found: Vec<_>| {
-            found.resize(ids.len(), None);
-            found
-        })
     }
 
     fn tools(&self) -> Vec<ToolSpec> {

@@ -77,7 +77,7 @@ fn observe(c: &mut Criterion) {
                         MessageView::new(MessageId(at as u64), "user").with_text(text)
                     })
                     .collect();
-                engine.observe(&Delivery::new(&views, 7)).unwrap();
+                engine.observe(&Delivery::new(&views)).unwrap();
             });
         },
     );

@@ -358,9 +358,7 @@ fn ingest(store: &Store, session: SessionId, corpus: &Path) -> (u64, u64, f64) {
             }
             views.push(view);
         }
-        store
-            .deliver(session, &Delivery::new(&views, id), 0)
-            .unwrap();
+        store.deliver(session, &Delivery::new(&views), 0).unwrap();
     }
 }
 

@@ -90,7 +90,7 @@ impl Loop {
             ..Played::default()
         };
         let (mut with, mut without) = (Bill::default(), Bill::default());
-        let mut before: Vec<Item> = Vec::new();
+        let mut before: Vec<CountedMessage> = Vec::new();
         let mut whole = 0;
         let mut counted = Counted::default();
         for turn in 0..self.turns {
@@ -160,7 +160,7 @@ impl Bill {
 }
 
 /// A message's tokens and its identity.
-type Item = (u64, String);
+type CountedMessage = (u64, String);
 
 /// Token counts that were computed before.
 struct Counted {
@@ -179,7 +179,7 @@ impl Default for Counted {
 
 impl Counted {
     /// The messages of a body, with system prompt and tools first.
-    fn items(&mut self, body: &str) -> Vec<Item> {
+    fn items(&mut self, body: &str) -> Vec<CountedMessage> {
         let wire = formats::split(body, None).unwrap();
         let frame = wire.system.iter().chain(&wire.tools);
         let all = frame.chain(&wire.system_messages).chain(&wire.messages);

@@ -19,6 +19,8 @@ use tempfile::TempDir;
 
 pub mod agent_loops;
 pub mod lcm;
+pub mod living;
+pub mod rules;
 pub mod summary_model;
 
 /// The repository.

@@ -168,9 +168,9 @@ fn open(library: &Path) -> Box<dyn ContextEngine> {
 const LATER: [Edit<'static>; 23] = [
     (
         "engine.rs",
-        "    /// The session is closed; nothing is called after this.",
-        "    /// New.\n    fn annotate(&mut self, note: &str) -> String {\n        format!(\"not annotated: {note}\")\n    }\n\n    \
-         /// The session is closed; nothing is called after this.",
+        "    fn end(&mut self) {}",
+        "    fn end(&mut self) {}\n\n    /// New.\n    fn annotate(&mut self, note: &str) -> String {\n        \
+         format!(\"not annotated: {note}\")\n    }",
     ),
     (
         "protocol.rs",
@@ -251,18 +251,18 @@ const LATER: [Edit<'static>; 23] = [
     ),
     (
         "model.rs",
-        "    /// The model declined.",
-        "    /// New.\n    OutOfInk,\n    /// The model declined.",
+        "    Refused,",
+        "    Refused,\n    /// New.\n    OutOfInk,",
     ),
     (
         "error.rs",
-        "    /// The host asked to stop.",
-        "    /// New.\n    #[error(\"out of {0} ink\")]\n    OutOfInk(String),\n    /// The host asked to stop.",
+        "    Cancelled,",
+        "    Cancelled,\n    /// New.\n    #[error(\"out of {0} ink\")]\n    OutOfInk(String),",
     ),
     (
         "store.rs",
-        "    /// Check everything that is kept.",
-        "    /// New.\n    Paint {\n        /// New.\n        colour: String,\n    },\n    /// Check everything that is kept.",
+        "    Verify,",
+        "    Verify,\n    /// New.\n    Paint {\n        /// New.\n        colour: String,\n    },",
     ),
     (
         "abi/tables.rs",

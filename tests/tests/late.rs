@@ -1,5 +1,5 @@
-//! An engine that is slow: what it is shown late is waited for, and what it saw after it was given up is not
-//! shown to it again.
+//! An engine that is slow: what it is shown late is waited for, and what it was shown in a call that was given up
+//! comes again.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use contexture::engines::{Engines, HealthState, register_context_engine};
 use contexture::session::{AgentWindow, Session, SessionOptions};
 use contexture_engine_api::{
-    CompressRequest, ContextEngine, Decision, Delivery, EngineError, MessageView, Observed,
-    OpenRequest, Outcome, StandaloneEngine, WindowState, define_engine,
+    CompressRequest, ContextEngine, Decision, Delivery, EngineError, OpenRequest, Outcome,
+    StandaloneEngine, WindowState, define_engine,
 };
 use contexture_tests::{Home, engines};
 use serde_json::json;
@@ -18,8 +18,6 @@ use serde_json::json;
 /// How an engine behaves, and what it has seen.
 struct Script {
     name: &'static str,
-    /// Whether its objects say how far they have seen the conversation.
-    remembers: bool,
     /// How long the next showing takes, in milliseconds.
     delay_ms: AtomicU64,
     /// Whether showings wait until this is no longer set.
@@ -30,10 +28,9 @@ struct Script {
 }
 
 impl Script {
-    const fn new(name: &'static str, remembers: bool) -> Self {
+    const fn new(name: &'static str) -> Self {
         Self {
             name,
-            remembers,
             delay_ms: AtomicU64::new(0),
             stuck: AtomicBool::new(false),
             opened: AtomicUsize::new(0),
@@ -46,17 +43,15 @@ impl Script {
     }
 }
 
-static SCRIPTS: [Script; 4] = [
-    Script::new("slow-but-in-time", false),
-    Script::new("slow-and-forgetful", false),
-    Script::new("slow-and-mindful", true),
-    Script::new("stuck", true),
+static SCRIPTS: [Script; 3] = [
+    Script::new("slow-but-in-time"),
+    Script::new("slow"),
+    Script::new("stuck"),
 ];
 
 /// The engine that follows one of the scripts.
 struct Slow<const SCRIPT: usize> {
     object: usize,
-    through: Option<Observed>,
 }
 
 impl<const SCRIPT: usize> StandaloneEngine for Slow<SCRIPT> {
@@ -65,7 +60,6 @@ impl<const SCRIPT: usize> StandaloneEngine for Slow<SCRIPT> {
         script.seen.lock().unwrap().push(Vec::new());
         Ok(Self {
             object: script.opened.fetch_add(1, Ordering::SeqCst),
-            through: None,
         })
     }
 }
@@ -79,22 +73,18 @@ impl<const SCRIPT: usize> ContextEngine for Slow<SCRIPT> {
         Ok(Outcome::NothingToDo("never".into()))
     }
 
-    fn observed_through(&self) -> Option<Observed> {
-        self.through.filter(|_| SCRIPTS[SCRIPT].remembers)
-    }
-
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        let (messages, chain) = (delivery.messages, delivery.chain);
         let script = &SCRIPTS[SCRIPT];
         let delay = script.delay_ms.swap(0, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(delay));
         while script.stuck.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let texts = messages.iter().map(|message| message.text().to_owned());
+        let texts = delivery
+            .messages
+            .iter()
+            .map(|message| message.text().to_owned());
         script.seen.lock().unwrap()[self.object].extend(texts);
-        let last = messages.last().map(MessageView::id);
-        self.through = last.map(|last| Observed::through(last, chain));
         Ok(())
     }
 }
@@ -154,35 +144,34 @@ fn a_showing_that_is_late_is_waited_for() {
 }
 
 #[test]
-fn what_an_engine_saw_after_it_was_given_up_is_not_shown_again() {
-    register_context_engine(define_engine!("slow-and-forgetful", Slow<1>)).unwrap();
-    register_context_engine(define_engine!("slow-and-mindful", Slow<2>)).unwrap();
-    for script in [&SCRIPTS[1], &SCRIPTS[2]] {
-        let (_home, engines) = home(script);
-        let mut session = open(&engines);
-        session.turn(&body(3)).unwrap();
-        script.stuck.store(true, Ordering::SeqCst);
-        session.turn(&body(5)).unwrap();
-        let warnings = session.take_warnings().join("\n");
-        let named = format!("engine `{}` did not return from observe", script.name);
-        assert!(warnings.contains(&named), "{warnings}");
-        assert_eq!(script.seen(), [said(3)], "{}", script.name);
+fn what_an_engine_saw_after_it_was_given_up_comes_again() {
+    register_context_engine(define_engine!("slow", Slow<1>)).unwrap();
+    let script = &SCRIPTS[1];
+    let (_home, engines) = home(script);
+    let mut session = open(&engines);
+    session.turn(&body(3)).unwrap();
+    script.stuck.store(true, Ordering::SeqCst);
+    session.turn(&body(5)).unwrap();
+    let warnings = session.take_warnings().join("\n");
+    let named = format!("engine `{}` did not return from observe", script.name);
+    assert!(warnings.contains(&named), "{warnings}");
+    assert_eq!(script.seen(), [said(3)], "{}", script.name);
 
-        script.stuck.store(false, Ordering::SeqCst);
-        wait_until(|| script.seen()[0].len() == 5);
-        // It has seen them, and is about to return.
-        std::thread::sleep(Duration::from_millis(100));
-        session.turn(&body(7)).unwrap();
-        assert_eq!(session.take_warnings(), Vec::<String>::new());
-        assert_eq!(script.seen(), [said(7)], "{}", script.name);
-        wait_until(|| engines.health()[0].abandoned_threads == 0);
-    }
+    script.stuck.store(false, Ordering::SeqCst);
+    wait_until(|| script.seen()[0].len() == 5);
+    // It has seen them, and is about to return.
+    std::thread::sleep(Duration::from_millis(100));
+    session.turn(&body(7)).unwrap();
+    assert_eq!(session.take_warnings(), Vec::<String>::new());
+    let expected = [said(5), said(7)[3..].to_vec()].concat();
+    assert_eq!(script.seen(), [expected], "{}", script.name);
+    wait_until(|| engines.health()[0].abandoned_threads == 0);
 }
 
 #[test]
 fn an_engine_that_is_still_stuck_is_opened_anew_and_shown_everything() {
-    register_context_engine(define_engine!("stuck", Slow<3>)).unwrap();
-    let script = &SCRIPTS[3];
+    register_context_engine(define_engine!("stuck", Slow<2>)).unwrap();
+    let script = &SCRIPTS[2];
     let (_home, engines) = home(script);
     let mut session = open(&engines);
     script.stuck.store(true, Ordering::SeqCst);

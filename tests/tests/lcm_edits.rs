@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use contexture::engines::Engines;
 use contexture::session::{AgentWindow, Compact, Record, Session, SessionOptions};
-use contexture_engine_api::{MessageKind, StoreCommand};
+use contexture_engine_api::MessageKind;
 use contexture_tests::lcm::{expand, frontier, tool};
 use contexture_tests::{Home, compact, conversation, engines};
 use proptest::prelude::*;
@@ -125,15 +125,10 @@ impl Client {
     }
 
     fn exported(&self) -> Vec<Value> {
-        let command = StoreCommand::Export {
-            session: "s".to_owned(),
-            after: None,
-            limit: 1_000,
-        };
-        let page = self.engines.manage(Some("lcm"), &command).unwrap();
-        let lines = page["messages"].as_array().unwrap().iter();
-        lines
-            .map(|line| serde_json::from_str(line["message"].as_str().unwrap()).unwrap())
+        let messages = self.record.conversation("s").unwrap();
+        let messages = messages.iter();
+        messages
+            .map(|message| serde_json::from_str(message).unwrap())
             .collect()
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use contexture::config::Config;
 use contexture::formats::{self, Conversation, Format, Message};
 use contexture::providers::{ModelClient, NoModel, Resolved};
-use contexture::replay::{Recording, Stage, play};
+use contexture::replay::{Recording, TempHome, play};
 use contexture::session::{AgentWindow, Compact, OutcomeKind, Session, TurnOptions};
 use contexture_engine_api::SHORTENED_MARK;
 use contexture_tests::{Home, compact, conversation, engines, session, under};
@@ -251,14 +251,14 @@ fn agent() -> AgentWindow {
     }
 }
 
-fn stage() -> (Home, Stage) {
+fn stage() -> (Home, TempHome) {
     let home = Home::new();
     home.configure(CONFIG);
     let path = home.path().to_owned();
     let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| path.clone().into());
     let nobody = Resolved::NoModel(NoModel::Offline);
     let client = ModelClient::new(nobody, Duration::from_secs(1), |text| text.into());
-    let stage = Stage::new(Config::load(None, &env).unwrap(), client).unwrap();
+    let stage = TempHome::new(Config::load(None, &env).unwrap(), client).unwrap();
     (home, stage)
 }
 
@@ -268,7 +268,7 @@ const CONFIG: &str = "compression: {timing: threshold}\ncontext:\n  on_failure: 
 /// What is wrong with what an engine makes of a conversation.
 fn played(
     engines: &Arc<contexture::engines::Engines>,
-    stage: &Stage,
+    stage: &TempHome,
     engine: &str,
     conversation: &Arc<Conversation>,
 ) -> Result<(), String> {

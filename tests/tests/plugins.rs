@@ -79,7 +79,7 @@ fn a_library_that_hangs_while_it_is_loaded_is_a_clear_error() {
         stderr,
     } = ran(command.env("MISBEHAVING_CONSTRUCTOR", "hang"));
     assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
-    let said = stderr.contains("misbehaving.so did not return from being loaded");
+    let said = stderr.contains("misbehaving.so did not end within");
     assert!(said && !stderr.contains("somebody waited"), "{stderr}");
 }
 
@@ -104,7 +104,7 @@ fn a_constructor_that_ends_or_holds_the_process_is_named() {
                 "{args:?} {how}: {stderr}"
             );
             let (said, expected) = match how {
-                "hang" => ("did not return from being loaded", Some(3)),
+                "hang" => ("did not end within", Some(3)),
                 "exit" => ("a plugin ended the process", Some(3)),
                 "exec" => ("", Some(0)),
                 _ => ("", None),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use contexture::engines::{Engines, Source, register_context_engine};
 use contexture::formats::Conversation;
 use contexture::session::{
-    AgentWindow, BackgroundBy, Compact, CompactionReport, OutcomeKind, Record, Session,
-    SessionError, SessionOptions,
+    AgentWindow, BackgroundBy, Compact, CompactionReport, OutcomeKind, Session, SessionError,
+    SessionOptions,
 };
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
@@ -252,7 +252,6 @@ fn passthrough_and_fail_leave_the_conversation_as_it_was() {
 fn a_panic_in_any_method_closes_the_session_to_the_engine() {
     for method in [
         "open",
-        "observed_through",
         "observe",
         "should_compress",
         "compress",
@@ -358,44 +357,6 @@ fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
     home.misbehave("panic:end", "");
     let (_, session, _) = run_as_configured(&home);
     session.end().unwrap();
-}
-
-/// Another engine takes over, and asks the first one for what the request has not got.
-#[test]
-fn a_panic_in_recall_costs_the_messages_and_no_more() {
-    let home = Home::new();
-    home.misbehave("panic:recall", "");
-    let record = Record::open(home.path()).unwrap();
-    let open = |engines: &Arc<Engines>| {
-        let agent = AgentWindow {
-            model: "gpt-5".to_owned(),
-            context_length: 30_000,
-            max_output_tokens: 1_000,
-        };
-        let options = SessionOptions::default();
-        Session::open(engines, Some(&record), "test", agent, options).unwrap()
-    };
-    let mut session = open(&engines(&home));
-    let body = chat(30, 2_000).to_string();
-    let handed_out = session.turn(&body).unwrap().body.into_owned();
-    session.end().unwrap();
-
-    let settings = "engines: {misbehaving: {fault: 'panic:recall'}}";
-    home.configure(&format!("context:\n  engine: compressor\n  {settings}\n"));
-    let engines = engines(&home);
-    let mut session = open(&engines);
-    let turn = session.turn(&handed_out).unwrap();
-    assert!(turn.missing > 100, "{turn:?}");
-    let health = engines.health();
-    let misbehaving = health.iter().find(|health| health.engine == "misbehaving");
-    assert!(misbehaving.unwrap().failed >= 1);
-    let warnings = session.take_warnings();
-    assert!(
-        warnings
-            .iter()
-            .any(|line| line.contains("neither in the request nor in a store")),
-        "{warnings:?}"
-    );
 }
 
 const SHORT: &str =

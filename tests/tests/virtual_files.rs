@@ -233,7 +233,7 @@ fn what_is_large_becomes_a_file_in_every_format_and_the_model_reads_it_back() {
         assert_eq!(
             read,
             format!(
-                "[{name}: lines 300 to 301 of 400; 99 lines are left: go on with {{\"start_line\":302}}]\n\
+                "[{name}: lines 300 to 301 of 400; 99 lines are left: continue with {{\"start_line\":302}}]\n\
                  line 300 of the log says nothing\nline 301 of the log says nothing\n"
             )
         );
@@ -266,7 +266,7 @@ fn a_whole_file_is_read_in_bounded_parts_none_of_which_becomes_a_file() {
         let (head, part) = answer.split_once("]\n").unwrap();
         assert!(part.len() < 6_000, "{}", part.len());
         back.push_str(part);
-        let Some((_, on)) = head.split_once("go on with ") else {
+        let Some((_, on)) = head.split_once("continue with ") else {
             break;
         };
         let on: Value = serde_json::from_str(on).unwrap();
@@ -305,7 +305,7 @@ fn wrong_arguments_are_told() {
         (
             "file_read",
             json!({"name": name, "lines": 0}),
-            "must be 1 at least",
+            "must be at least 1",
         ),
         (
             "file_read",
@@ -325,12 +325,12 @@ fn wrong_arguments_are_told() {
         (
             "file_regex",
             json!({"pattern": "("}),
-            "no regular expression",
+            "not a valid regular expression",
         ),
         (
             "file_regex",
             json!({"pattern": "(a{1000}){1000}"}),
-            "no regular expression",
+            "not a valid regular expression",
         ),
         ("file_regex", json!({"pattern": ""}), "1 to 1000"),
         (
@@ -351,7 +351,10 @@ fn wrong_arguments_are_told() {
     );
     let answer = answer.unwrap();
     assert!(answer.lines().count() <= 51, "{answer}");
-    assert!(answer.contains("there are more: {\"offset\":"), "{answer}");
+    assert!(
+        answer.contains("more matches: continue with {\"offset\":"),
+        "{answer}"
+    );
     let none = tool(
         &mut session,
         "file_regex",
@@ -442,7 +445,7 @@ fn whole(session: &mut Session, name: &str) -> String {
         let (head, part) = answer.split_once("]\n").unwrap();
         text.push_str(part);
         start += part.chars().count();
-        if !head.contains("go on with") {
+        if !head.contains("continue with") {
             return text;
         }
     }

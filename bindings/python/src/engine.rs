@@ -1,11 +1,21 @@
-//! A Python class as an engine: the owned protocol of the interface, with Python as its carrier. A method that the
-//! class lacks is done without, as one that an older plugin lacks.
+//! Makes a Python class an engine.
+//!
+//! `register_engine` is the function to start with. The host calls an engine through a protocol
+//! of method names and JSON values, which is also what plugins in other processes use. Here
+//! [`Object`] carries the protocol: it calls the method of that name on a Python object. A method
+//! that the class lacks is skipped, like one that an older plugin lacks.
+//!
+//! The other direction is [`Lent`]: it lets a Python engine use what the host offers, such as a
+//! model for summaries or the token counter. The module also exports the conformance tests for
+//! engine classes (`check`) and `safe_cut`, which an engine needs to split a conversation.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use contexture::catalog::{BUILT_IN, NAME_RULE, is_engine_name};
 use contexture::engines::register_context_engine;
-use contexture_engine_api::protocol::{Carrier, Open, RemoteEngine, serve_services, write};
+use contexture_engine_api::protocol::{
+    Carrier, Open, RemoteEngine, serve_services, takes_messages, write,
+};
 use contexture_engine_api::{
     About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
     MessageView, OpenRequest, OwnedMessage, Owner, Services, with_views,
@@ -19,11 +29,16 @@ use crate::errors::{ArgumentError, ContextureError, FormatError};
 use crate::waiting::wait_for;
 use crate::{argument, walk};
 
-/// The classes that are registered. A definition is plain functions, so that each class has a place of its own.
+/// The classes that are registered. An engine's definition consists of plain functions without
+/// data, so each class has a place here and each place a function of its own.
 static CLASSES: Mutex<[Option<Py<PyAny>>; PLACES]> = Mutex::new([const { None }; PLACES]);
 
+/// The most engines that a process can register. Places are types, so their number is fixed at
+/// compile time.
 const PLACES: usize = 16;
 
+/// Makes an engine for each session by calling a Python class with the session's options and the
+/// services of the host.
 struct Factory(Py<PyAny>);
 
 impl Factory {
@@ -41,6 +56,8 @@ impl Factory {
     }
 }
 
+/// The factory for the class in one place of [`CLASSES`]. The number is a part of the type, since a
+/// definition has no data.
 struct At<const PLACE: usize>(Factory);
 
 impl<const PLACE: usize> EngineFactory for At<PLACE> {
@@ -60,6 +77,8 @@ impl<const PLACE: usize> EngineFactory for At<PLACE> {
 
 impl EngineFactory for Factory {
     fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        // A class cannot be passed to this function. The host makes its factories through `At`, and
+        // the check makes one directly.
         Err(EngineError::Unsupported(
             "making a class of nothing".to_owned(),
         ))
@@ -70,22 +89,12 @@ impl EngineFactory for Factory {
     }
 }
 
-/// An engine's object.
+/// An engine that is a Python object. Each call needs the interpreter, so calls of several sessions
+/// wait for each other.
 struct Object(Py<PyAny>);
 
-/// What is told in two values.
+/// The methods that take their argument as two values, which JSON carries as a list.
 const IN_TWO: [&str; 2] = ["discarded", "background_done"];
-
-/// What is about messages, which come first.
-const OF_MESSAGES: [&str; 7] = [
-    "compress",
-    "observe",
-    "has_content_to_compress",
-    "prune_tool_results",
-    "rewrite",
-    "select",
-    "background",
-];
 
 impl Carrier for Object {
     fn call(
@@ -94,7 +103,9 @@ impl Carrier for Object {
         argument: &str,
         messages: &[MessageView<'_>],
     ) -> Result<String, EngineError> {
-        let messages = match OF_MESSAGES.contains(&method) {
+        // The messages are written before the interpreter is taken, so that other sessions need not
+        // wait for it.
+        let messages = match takes_messages(method) {
             true => {
                 let owned: Vec<OwnedMessage> = messages.iter().map(OwnedMessage::from).collect();
                 Some(write(&owned)?)
@@ -103,6 +114,7 @@ impl Carrier for Object {
         };
         with_python(|py| {
             let object = self.0.bind(py);
+            // The host takes an unknown method for one that the engine does not support.
             if !object.hasattr(method)? {
                 return Ok(None);
             }
@@ -124,9 +136,15 @@ impl Carrier for Object {
         })?
         .ok_or_else(|| EngineError::UnknownMethod(method.to_owned()))
     }
+
+    // The calls are made in this process.
+    fn joins_calls(&self) -> bool {
+        false
+    }
 }
 
-/// A decision may be said as `True` or `False`, with a reason or without.
+/// Converts a decision into the form of the protocol. A class may return `True` or `False`, or a
+/// tuple of that and a reason. A dictionary and the answers of other methods are left unchanged.
 fn decided<'py>(method: &str, answer: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let decides = [
         "should_compress",
@@ -145,9 +163,12 @@ fn decided<'py>(method: &str, answer: Bound<'py, PyAny>) -> PyResult<Bound<'py, 
     Ok(decision.into_any())
 }
 
-/// Does something with the interpreter; what is raised is the engine's error.
+/// Runs something with the interpreter and converts an exception into the engine's error. A
+/// `ValueError` or `TypeError` means invalid input. If the interpreter has ended, the engine counts
+/// as gone.
 fn with_python<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, EngineError> {
     let ends = || EngineError::Gone("the interpreter ends".to_owned());
+    // `attach` would panic if the interpreter has ended, and a thread of the host may outlive it.
     Python::try_attach(|py| {
         act(py).map_err(|error| {
             let text = error.to_string();
@@ -162,11 +183,12 @@ fn with_python<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Engi
     .ok_or_else(ends)?
 }
 
-/// What the host lends an engine.
+/// The services that the host lends to an engine. They are passed to the class when a session
+/// opens.
 #[pyclass(frozen, name = "Services", module = "contexture")]
 struct Lent {
     services: Services,
-    /// The process that owns them, see [`crate::host::OpenHost::check_process`].
+    /// The process that owns the services, see [`crate::host::OpenHost::check_process`].
     process: u32,
 }
 
@@ -185,6 +207,8 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
+        // A fork has copied the services without their threads, so a forked child neither uses nor
+        // drops them. The copy that is forgotten keeps their count above zero.
         if self.process != std::process::id() {
             std::mem::forget(self.services.clone());
         }
@@ -193,7 +217,8 @@ impl Drop for Lent {
 
 #[pymethods]
 impl Lent {
-    /// Calls a service by its name (`complete`, `count_tokens`, `log`, `is_cancelled`, …) with its argument.
+    /// Calls a service by its name, such as `complete`, `count_tokens`, `log` or `is_cancelled`,
+    /// with its argument. Raises a `ContextureError` if the host refuses the call or if it fails.
     #[pyo3(signature = (service, argument=None))]
     fn call<'py>(
         &self,
@@ -212,7 +237,7 @@ impl Lent {
         walk::parse(py, &answer)
     }
 
-    /// The tokens of a text, as the agent's model counts them.
+    /// Counts the tokens of a text as the tokenizer of the agent's model does.
     fn count_tokens(&self, py: Python<'_>, text: &Bound<'_, PyAny>) -> PyResult<u64> {
         let text = argument::text(text, "text")?;
         let services = self.services()?;
@@ -220,7 +245,9 @@ impl Lent {
     }
 }
 
-/// Registers a class as the engine `name`: hosts that are opened from now on have it.
+/// Registers a class as the engine `name`. Hosts that are opened afterwards have it. Raises an
+/// `ArgumentError` if the name or the class is unsuitable, and a `ContextureError` if the name is
+/// taken.
 #[pyfunction]
 #[pyo3(signature = (name, engine, version=None, description=None),
        text_signature = "(name, engine, version='0', description='')")]
@@ -233,9 +260,9 @@ fn register_engine(
 ) -> PyResult<()> {
     let name = argument::name(name, "name")?;
     let wrong = match name.as_str() {
-        BUILT_IN => Some("is the built-in's".to_owned()),
+        BUILT_IN => Some("belongs to the built-in engine".to_owned()),
         name if is_engine_name(name) => None,
-        _ => Some(format!("is no engine's: it must be {NAME_RULE}")),
+        _ => Some(format!("is not an engine's name: it must be {NAME_RULE}")),
     };
     if let Some(wrong) = wrong {
         let text = format!("the `name` {name:?} {wrong}");
@@ -250,13 +277,13 @@ fn register_engine(
         let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
         let free = classes.iter().position(Option::is_none).ok_or_else(|| {
             ContextureError::new_err(format!(
-                "a process has {PLACES} engines of Python's at most"
+                "a process can have at most {PLACES} Python engines"
             ))
         })?;
         classes[free] = Some(engine.unbind());
         free
     };
-    // A definition lasts as long as the process.
+    // A definition lasts as long as the process, so its texts are never freed.
     let text = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let owner = Owner {
         name: "Python",
@@ -266,17 +293,19 @@ fn register_engine(
     let definition = definition_at(place, text(&name), owner);
     let registered = py.detach(|| register_context_engine(definition));
     registered.map_err(|error| {
+        // The place becomes free again, otherwise each failed attempt would use up one.
         let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
         classes[place] = None;
         ContextureError::new_err(error.to_string())
     })
 }
 
-/// Checks that an engine can be made by a call and has all required methods.
+/// Checks that `engine` can be called to make an engine and has all required methods. Finding this
+/// out here gives a better error than the first turn would.
 fn check_class(engine: &Bound<'_, PyAny>) -> PyResult<()> {
     let wrong = |what: &str| {
         let text = format!(
-            "`engine` is a class of an engine: {} {what}",
+            "`engine` must be the class of an engine: {} {what}",
             argument::shown(engine)
         );
         Err(ArgumentError::new_err(engine.py(), text))
@@ -292,6 +321,8 @@ fn check_class(engine: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// Returns the definition whose factory reads the class in `place`. Places above the last one
+/// cannot occur.
 fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefinition {
     macro_rules! at {
         ($($place:literal)*) => {
@@ -304,8 +335,9 @@ fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefini
     at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
 }
 
-/// Runs the conformance tests on an engine class: a set of written scenes, and this many generated conversations.
-/// Returns the table of results, and whether every row passed.
+/// Runs the conformance tests on an engine class: a fixed set of scenarios, and this many generated
+/// conversations. Returns whether every row passed, and the table of results. Use it in the tests
+/// of an engine.
 #[pyfunction]
 #[pyo3(name = "check_engine", signature = (name, engine, conversations=None),
        text_signature = "(name, engine, conversations=24)")]
@@ -332,8 +364,9 @@ fn check(
     wait_for(py, || {}, play)
 }
 
-/// The largest index at or below `index` at which these messages, in the form that an engine receives, can be cut
-/// without separating a call from its results. If there is none, the start.
+/// Returns the largest index at or below `index` at which these messages can be cut without
+/// separating a tool call from its results. The messages have the form that an engine receives. If
+/// there is no such index, the result is 0.
 #[pyfunction]
 fn safe_cut(messages: &Bound<'_, PyAny>, index: &Bound<'_, PyAny>) -> PyResult<usize> {
     let text = walk::json(messages)?;

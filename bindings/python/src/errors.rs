@@ -1,4 +1,11 @@
-//! What Python sees of the host's errors.
+//! The exceptions that Python sees, and how the host's errors become exceptions.
+//!
+//! All are subclasses of `ContextureError`, so one `except` catches everything that this package
+//! raises. A subclass exists if a program may want to react in its own way: wait for a session,
+//! tell the model of a failed tool, or send the conversation unchanged.
+//!
+//! The functions `of_session`, `of_tool` and `of_host` choose the class. The message is that of the
+//! host's error.
 
 use contexture::session::AgentWindow;
 use contexture::{HostError, SessionError};
@@ -37,7 +44,7 @@ create_exception!(
     contexture,
     EngineFailed,
     ContextureError,
-    "The engine failed, and nothing was to stand in for it."
+    "The engine failed, and no other engine may replace it."
 );
 create_exception!(
     contexture,
@@ -47,13 +54,14 @@ create_exception!(
 );
 
 const TEXT: &str =
-    "An argument is of another type, out of range, or none of the words that there are.";
+    "An argument has the wrong type, is out of range, or is none of the allowed words.";
 
-/// Raised for an invalid argument. It is also a `ValueError`, which `create_exception!` cannot express.
+/// The exception for an invalid argument. It is also a `ValueError`, which `create_exception!`
+/// cannot express, so the class is made at run time.
 pub(crate) struct ArgumentError;
 
 impl ArgumentError {
-    /// The class.
+    /// Returns the class, and makes it on the first call.
     pub(crate) fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let make = || {
@@ -72,7 +80,8 @@ impl ArgumentError {
         CLASS.get_or_try_init(py, make).map(|class| class.bind(py))
     }
 
-    /// A new instance.
+    /// Returns a new exception with this message. If the class itself cannot be made, the exception
+    /// is that failure.
     pub(crate) fn new_err(py: Python<'_>, text: String) -> PyErr {
         match Self::class(py) {
             Ok(class) => PyErr::from_type(class.clone(), text),
@@ -81,10 +90,13 @@ impl ArgumentError {
     }
 }
 
-/// The error for a session that is open with other options. It holds the ones that the session is open with.
+/// Returns the error for a session that is open with other options. Its attributes are the model
+/// and window that the session is open with, so that a caller can open it with the same.
 pub(crate) fn differs(py: Python<'_>, text: String, open: &AgentWindow) -> PyErr {
     let error = SessionDiffers::new_err(text);
     let value = error.value(py);
+    // These are attributes and not constructor arguments, so that the message stays the only
+    // argument.
     let set = value
         .setattr("model", &open.model)
         .and_then(|()| value.setattr("context_length", open.context_length))
@@ -92,6 +104,7 @@ pub(crate) fn differs(py: Python<'_>, text: String, open: &AgentWindow) -> PyErr
     set.map_or_else(|failed| failed, |()| error)
 }
 
+/// Returns the exception for an error of a session. The host's error decides the class.
 pub(crate) fn of_session(error: SessionError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -102,7 +115,8 @@ pub(crate) fn of_session(error: SessionError) -> PyErr {
     }
 }
 
-/// Of a call of a tool: whatever the engine said is for the model.
+/// Returns the exception for the failed call of a tool. What the engine said is meant for the
+/// model, so it becomes a `ToolError` with only that text.
 pub(crate) fn of_tool(error: SessionError) -> PyErr {
     match error {
         SessionError::Call(call) => ToolError::new_err(call.to_string()),
@@ -110,6 +124,7 @@ pub(crate) fn of_tool(error: SessionError) -> PyErr {
     }
 }
 
+/// Returns the exception for an error of the host. Errors of a session keep their class.
 pub(crate) fn of_host(error: HostError) -> PyErr {
     match error {
         HostError::Session(error) => of_session(error),

@@ -1,4 +1,12 @@
-//! Hosts: one for each home directory in a process, whoever opens it.
+//! Hosts: one for each home directory in a process, shared by everybody who opens it.
+//!
+//! A host is the configuration, the engines and the record of sessions of one home directory. Two
+//! hosts on the same directory would lock each other out, so [`OpenHost::of`] returns the open host
+//! if there is one. Python holds a [`Host`], which is only a reference to it.
+//!
+//! [`OpenHost`] also counts the holders of each open session. The first one opens the session,
+//! further ones share it, and the last one closes it. The calls on a session are in the `session`
+//! module. A process that was forked can use neither, see [`OpenHost::check_process`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,41 +14,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use contexture::catalog::{BUILT_IN, Choice, resolve};
-use contexture::formats::Format;
+use contexture::formats::{self, Format};
 use contexture::providers::LentModel;
 use contexture::session::RecordError;
-use contexture::{HostOptions, PerProcess, SessionError, ToolSpec, Unrelated};
+use contexture::{HostOptions, PerProcess, SessionError, Unrelated};
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use serde_json::{Value, json};
 
 use crate::errors::{ArgumentError, ContextureError, differs, of_host, of_session};
 use crate::session::{Session, Shared, Spec};
 use crate::waiting::wait_for;
 use crate::{argument, walk};
 
-/// A host, and the sessions of it that are open in this process with how many have them open.
+/// A host, with the sessions that are open in this process and the number of holders of each. It
+/// exists as long as a `Host` or a session refers to it.
 pub(crate) struct OpenHost {
     host: contexture::Host,
     config: Option<PathBuf>,
     offline: bool,
     model: Option<Py<PyAny>>,
     sessions: Mutex<HashMap<String, (Arc<Shared>, usize)>>,
-    /// The process that opened it. A child made by `fork` has none of its threads, so it neither uses nor drops it.
+    /// The process that opened it. A child made by `fork` has none of its threads, so the child
+    /// neither uses nor drops the host.
     process: u32,
 }
 
 type Hosts = Mutex<Option<HashMap<PathBuf, Weak<OpenHost>>>>;
 
-/// How long to wait for a session that is open in another process, by default.
+/// How long to wait by default for a session that is open in another process.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// How often a wait checks whether it was given up.
+/// How long one attempt to open a session waits. Between two attempts, the wait checks whether it
+/// was given up.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The longest wait, short enough not to overflow the clock.
+/// The longest wait. It is short enough not to overflow the clock.
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 const FORMATS: [(&str, Format); 3] = [
@@ -49,7 +58,7 @@ const FORMATS: [(&str, Format); 3] = [
     ("anthropic", Format::Anthropic),
 ];
 
-/// Whether summaries get messages of their own.
+/// The values of `summaries`, with whether summaries get messages of their own.
 const SUMMARIES: [(&str, bool); 2] = [("own", true), ("folded", false)];
 
 const UNRELATED: [(&str, Unrelated); 2] = [
@@ -59,12 +68,18 @@ const UNRELATED: [(&str, Unrelated); 2] = [
 
 static HOSTS: PerProcess<Hosts> = PerProcess::new(Mutex::new(None));
 
+/// Locks a mutex, even if a thread panicked while it held the lock. The values behind these locks
+/// are consistent at any time.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl OpenHost {
-    /// The host of this home directory: the one that is open, where one is.
+    /// Returns the host of a home directory: the open one if there is one, otherwise a new one.
+    ///
+    /// # Errors
+    /// Fails if the open host has another `config`, `offline` or `model`, if a new one cannot be
+    /// opened, and if the configuration has unknown keys.
     pub(crate) fn of(
         home: Option<PathBuf>,
         config: Option<PathBuf>,
@@ -97,7 +112,8 @@ impl OpenHost {
             model: lent,
         };
         let host = contexture::Host::open(&options).map_err(of_host)?;
-        // Unknown keys in the configuration are only a warning in a program that many users share.
+        // Other programs only warn of unknown keys, because many users may share their
+        // configuration. A Python program has its own, so a misspelled key is an error.
         let unknown: Vec<_> = host
             .engines()
             .loaded()
@@ -117,7 +133,8 @@ impl OpenHost {
             process: std::process::id(),
         });
         hosts.retain(|_, host| host.strong_count() > 0);
-        // The home is there now, so that a link to it is the same place.
+        // The home directory exists only now. Its path is resolved after that, so that a link to it
+        // counts as the same directory.
         if let Some(place) = place_of(options.home.as_deref()) {
             hosts.insert(place, Arc::downgrade(&host));
         }
@@ -128,13 +145,15 @@ impl OpenHost {
         self.host.engines()
     }
 
-    /// Whether this process opened it.
+    /// Returns whether this process opened the host. If not, it is a fork of the one that did.
     pub(crate) fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
 
+    /// Checks that this process opened the host. `what` is the subject of the message.
+    ///
     /// # Errors
-    /// Another process opened it, and this one is a fork of that process.
+    /// Fails if another process opened it, so that this one is a fork of that process.
     pub(crate) fn check_process(&self, what: &str) -> PyResult<()> {
         match self.is_here() {
             true => Ok(()),
@@ -146,8 +165,14 @@ impl OpenHost {
         }
     }
 
-    /// Opens a session for one more holder, or shares it if it is open. The wait for another process ends early when
-    /// `given_up` is set.
+    /// Opens a session for one more holder, or shares it if it is open in this process.
+    ///
+    /// If the session is open in another process, this waits for up to `spec.wait`. When `given_up`
+    /// is set, the wait ends early.
+    ///
+    /// # Errors
+    /// Fails if the session is open here with other options, if the wait ends without success, or
+    /// if the host cannot open it.
     fn session(
         self: Arc<Self>,
         id: String,
@@ -162,7 +187,8 @@ impl OpenHost {
             *holders += 1;
             Arc::clone(shared)
         };
-        // Dropping it releases the session.
+        // Dropping this holder releases the session, so an early return below undoes the count
+        // above.
         let agent = spec.agent.clone();
         let session = Session::new(Arc::clone(&self), Arc::clone(&shared), format, &spec);
         let mut state = shared.lock();
@@ -172,8 +198,8 @@ impl OpenHost {
                 None => Ok(session),
                 Some(how) => {
                     let text = format!(
-                        "the session `{id}` is open in this process with {how}: open it with the same, or close it where \
-                         it is open; who has it open changes its model with `set_model`"
+                        "the session `{id}` is open in this process with {how}: open it with the same, or close \
+                         it first; an open session changes its model with `set_model`"
                     );
                     Err(Python::try_attach(|py| differs(py, text.clone(), agent))
                         .unwrap_or_else(|| ContextureError::new_err(text)))
@@ -195,6 +221,7 @@ impl OpenHost {
         };
         let ends = Instant::now() + spec.wait.min(LONGEST_WAIT);
         let opened = loop {
+            // The host's own wait cannot be interrupted, so it is split into short ones.
             let left = ends.saturating_duration_since(Instant::now());
             match builder(left.min(LOOK)).open() {
                 Err(SessionError::InUse(RecordError::InUse { session, by, .. })) => {
@@ -218,7 +245,8 @@ impl OpenHost {
         Ok(session)
     }
 
-    /// Lets go of a session; who had it open last closes it.
+    /// Gives up one holder's claim to a session. If it was the last one, the session is closed.
+    /// Errors are those of ending the session.
     pub(crate) fn let_go(&self, shared: &Arc<Shared>) -> PyResult<()> {
         {
             let mut sessions = lock(&self.sessions);
@@ -230,11 +258,13 @@ impl OpenHost {
                 return Ok(());
             }
         }
+        // Closing takes the session's lock, which a call may hold for long. The list of sessions
+        // must not be locked meanwhile, so the number of holders is checked again afterwards.
         let mut state = shared.lock();
         let session = {
             let mut sessions = lock(&self.sessions);
             match sessions.get(&shared.id) {
-                // Somebody opened it meanwhile.
+                // Another holder opened the session while this one waited for the lock.
                 Some((_, holders)) if *holders > 0 => return Ok(()),
                 _ => sessions.remove(&shared.id),
             };
@@ -247,12 +277,15 @@ impl OpenHost {
     }
 }
 
-/// The caller's own model: an object with a `name`, a `context_length` or none, and a method `complete`.
+/// Reads the caller's own model, which the host may use for summaries: an object with a `name`, a
+/// `context_length` or `None`, and a method `complete`. Raises an `ArgumentError` if a member is
+/// missing or has the wrong type.
 fn lent(model: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, LentModel)> {
     let member = |name: &str| {
         model.getattr(name).map_err(|_| {
             let text = format!(
-                "`model` is an object with a `name`, a `context_length` and a method `complete`: {} has no `{name}`",
+                "`model` must be an object with a `name`, a `context_length` and a method `complete`: {} has no \
+                 `{name}`",
                 argument::shown(model)
             );
             ArgumentError::new_err(model.py(), text)
@@ -261,7 +294,7 @@ fn lent(model: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, LentModel)> {
     let object = Arc::new(model.clone().unbind());
     let name = argument::name(&member("name")?, "model.name")?;
     if !member("complete")?.is_callable() {
-        let text = "`model.complete` is a method".to_owned();
+        let text = "`model.complete` must be a method".to_owned();
         return Err(ArgumentError::new_err(model.py(), text));
     }
     let context_length = member("context_length")?;
@@ -295,7 +328,8 @@ fn lent(model: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, LentModel)> {
     Ok((model.clone().unbind(), lent))
 }
 
-/// What an error of a model's says by its `status_code`, as those of `openai` and `anthropic` have one; else it is down.
+/// Returns the kind of failure that an exception of the caller's model stands for. The exceptions
+/// of `openai` and `anthropic` have a `status_code`. Without one the model counts as unavailable.
 fn kind_of(error: &PyErr) -> FailureKind {
     let status = Python::try_attach(|py| {
         let status = error.value(py).getattr("status_code").ok()?;
@@ -311,7 +345,8 @@ fn kind_of(error: &PyErr) -> FailureKind {
     }
 }
 
-/// Where a home directory is, whatever path leads to it.
+/// Returns the absolute path of a home directory, with links resolved if it exists. It is the key
+/// under which an open host is found. `None` if no home directory can be determined.
 fn place_of(home: Option<&Path>) -> Option<PathBuf> {
     let home = home.map(Path::to_owned).or_else(|| {
         let named = std::env::var_os("CONTEXTURE_HOME").filter(|home| !home.is_empty());
@@ -324,7 +359,7 @@ fn place_of(home: Option<&Path>) -> Option<PathBuf> {
         .ok()
 }
 
-/// The arguments that identify a host.
+/// Reads the arguments that identify a host: `home`, `config` and `offline`.
 pub(crate) fn place(
     home: Option<&Bound<'_, PyAny>>,
     config: Option<&Bound<'_, PyAny>>,
@@ -340,7 +375,8 @@ pub(crate) fn place(
     ))
 }
 
-/// The engines of a configuration and the record of their sessions.
+/// The engines of a configuration and the record of their sessions. All hosts of one home directory
+/// in a process are the same one.
 #[pyclass(frozen, module = "contexture")]
 pub(crate) struct Host {
     open: Arc<OpenHost>,
@@ -349,6 +385,7 @@ pub(crate) struct Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if !self.open.is_here() {
+            // A forked child must not drop the host: its threads and files belong to the parent.
             std::mem::forget(Arc::clone(&self.open));
         }
     }
@@ -383,37 +420,19 @@ impl Host {
         Ok(Self { open })
     }
 
-    /// The engines that there are: name, description, and whether the configuration names it.
+    /// Returns the engines that can be used, each as a dictionary with its name, source and
+    /// description, and with whether the configuration chooses it.
     fn engines<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let open = self.open()?;
         let engines = move || {
-            let engines = open.host.engines();
-            let catalog = engines.catalog();
-            let resolution = resolve(catalog, engines.config(), None).ok();
-            let chosen = resolution.map(|resolution| match resolution.engine {
-                Choice::BuiltIn => BUILT_IN.to_owned(),
-                _ => resolution.requested,
-            });
-            let one = |name: &str| {
-                let registered = catalog.registered.iter().find(|engine| engine.name == name);
-                let plugin = catalog.plugins.iter().find(|plugin| plugin.name == name);
-                json!({
-                    "name": name,
-                    "source": match (name, plugin) {
-                        (BUILT_IN, _) => "builtin",
-                        (_, Some(_)) => "plugin",
-                        _ => "registered",
-                    },
-                    "description": registered.map(|engine| engine.description.as_str()),
-                    "chosen": chosen.as_deref() == Some(name),
-                })
-            };
-            Ok(Value::Array(catalog.names().into_iter().map(one).collect()).to_string())
+            serde_json::to_string(&open.host.engines().list())
+                .map_err(|error| ContextureError::new_err(error.to_string()))
         };
         walk::parse(py, &wait_for(py, || {}, engines)?)
     }
 
-    /// The tools that an engine gives to agents, without any session: OpenAI's form of a function.
+    /// Returns the tools that an engine offers to agents, in OpenAI's form of a function. No
+    /// session is opened. Without `engine`, the configured one is asked.
     #[pyo3(signature = (engine=None))]
     fn tools<'py>(
         &self,
@@ -423,11 +442,14 @@ impl Host {
         let engine = engine.map(|engine| argument::text(engine, "engine"));
         let (engine, open) = (engine.transpose()?, self.open()?);
         let tools = move || open.host.tools(engine.as_deref()).map_err(of_host);
-        walk::parse(py, &functions(&wait_for(py, || {}, tools)?).to_string())
+        let tools = wait_for(py, || {}, tools)?;
+        walk::parse(py, &formats::tool_list(&tools, Format::OpenAiChat))
     }
 
-    /// Opens a session, or shares it if it is open. In one process, all holders share a session and use the same model,
-    /// window and options.
+    /// Opens a session, or shares it if it is open in this process. All holders share one
+    /// conversation and use the same model, window and options. Raises `SessionDiffers` if they do
+    /// not match, and `SessionInUse` if another process has the session open for longer than
+    /// `wait_s` seconds.
     #[pyo3(signature = (id, model, context_length, max_output_tokens=None, engine=None, wait_s=None, format=None,
                         summaries=None, note=None, unrelated=None),
            text_signature = "($self, id, model, context_length, max_output_tokens=0, engine=None, wait_s=2.0, format='openai', \
@@ -473,26 +495,12 @@ impl Host {
         })
     }
 
-    /// Nothing is left open by a host; its sessions are closed on their own.
+    /// Enters a `with` block. Leaving it closes nothing: a host stays usable, and its sessions are
+    /// closed on their own.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, _error: &Bound<'_, PyTuple>) {}
-}
-
-/// Tools in OpenAI's form of a function.
-pub(crate) fn functions(tools: &[ToolSpec]) -> Value {
-    let function = |tool: &ToolSpec| {
-        json!({
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-            },
-        })
-    };
-    Value::Array(tools.iter().map(function).collect())
 }

@@ -1,5 +1,13 @@
-//! The native part of the Python package `contexture`: a thin layer over the host, which reads Python's messages and
-//! says what became of them.
+//! The native part of the Python package `contexture`: a thin layer over the host.
+//!
+//! It reads Python's messages, passes them to the host as JSON and reports what happened to each of
+//! them. The Python files of the package only add names, types and the `asyncio` variants. Read
+//! `host` and `session` first, they have the two classes that most callers use. `turn` has the
+//! result of a turn, and `engine` registers engines that are written in Python.
+//!
+//! Three modules serve the others: `walk` converts between Python values and JSON, `argument`
+//! checks arguments, and `waiting` makes calls that Ctrl-C can interrupt. This file has the
+//! functions without an object, such as `replay` and the command line.
 
 mod argument;
 mod engine;
@@ -13,15 +21,17 @@ mod waiting;
 mod walk;
 
 use contexture::formats::{self, FormatError};
-use contexture::replay::{self, ConversationReport, Prices, Recording, Report, Row, Stage};
+use contexture::replay::{Report, TempHome};
 use contexture::session::AgentWindow;
 use contexture::tokens::TokenCounter;
 use pyo3::prelude::*;
 
-/// A shorter text, in bytes, is counted within a millisecond.
+/// The longest text, in bytes, that is counted on the calling thread. It takes less than a
+/// millisecond, so Ctrl-C need not interrupt it.
 const SHORT: usize = 64 << 10;
 
-/// The tokens of a text, as this model counts them.
+/// Counts the tokens of a text as the model's tokenizer does. If the model is unknown, the count is
+/// an estimate.
 #[pyfunction]
 fn count_tokens(
     py: Python<'_>,
@@ -38,8 +48,9 @@ fn count_tokens(
     }
 }
 
-/// Plays recorded conversations through an engine, and answers what they would have cost: a list of messages, a body,
-/// or the text of any document that the host reads. Nothing is kept.
+/// Plays recorded conversations through an engine and returns what they would have cost. The
+/// document is a list of messages, a body, or the text of any document that the host reads. Nothing
+/// is stored. Without `engine`, the configured one is used.
 #[pyfunction]
 #[pyo3(name = "replay", signature = (document, model, context_length, engine=None, home=None, config=None, offline=None),
        text_signature = "(document, model, context_length, engine=None, home=None, config=None, offline=False)")]
@@ -69,60 +80,37 @@ fn play<'py>(
     };
     let report = waiting::wait_for(
         py,
+        // A replay cannot be cancelled. After Ctrl-C it runs to its end in its temporary home, and
+        // the report is dropped.
         || {},
         move || {
             let unreadable = |error: FormatError| errors::FormatError::new_err(error.to_string());
             let recordings = formats::read(text, None).map_err(unreadable)?;
             let host = host::OpenHost::of(home, config, offline, None)?;
             let engines = host.engines();
-            let stage = Stage::new(engines.loaded().clone(), engines.client().clone())
+            let stage = TempHome::new(engines.loaded().clone(), engines.client().clone())
                 .map_err(|error| errors::ContextureError::new_err(error.to_string()))?;
-            let ttl = engines.config().prompt_caching.cache_ttl;
-            let prices = Prices::sonnet(ttl.at_first());
-            let mut conversations = Vec::new();
-            for (at, conversation) in recordings.into_iter().enumerate() {
-                let recording = Recording::new(conversation, agent.clone());
-                let none = replay::without_engine(&recording, ttl.at_first());
-                let mut rows = vec![Row::new("none", None, none, None, &prices)];
-                let played = replay::play(&recording, &stage, engine.as_deref(), &mut || {})
-                    .map_err(errors::of_session)?;
-                let mut row = Row::new(
-                    played.engine,
-                    Some(played.source),
-                    played.prompts,
-                    Some(played.work),
-                    &prices,
-                );
-                row.warnings = played.warnings;
-                rows.push(row);
-                conversations.push(ConversationReport {
-                    input: "document".to_owned(),
-                    number: at + 1,
-                    messages: recording.conversation().messages().len(),
-                    requests: recording.requests().len(),
-                    model: agent.model.clone(),
-                    context_length: agent.context_length,
-                    unseen_tokens: recording.unseen_tokens(),
-                    scale: recording.scale(),
-                    rows,
-                });
-            }
-            serde_json::to_string(&Report::new(prices, ttl, conversations))
+            let report = Report::of_document(recordings, &agent, &stage, engine.as_deref())
+                .map_err(errors::of_session)?;
+            serde_json::to_string(&report)
                 .map_err(|error| errors::ContextureError::new_err(error.to_string()))
         },
     )?;
     walk::parse(py, &report)
 }
 
-/// Names the folder that `contexture-engine-host` is in.
+/// Sets the folder in which `contexture-engine-host` is, the program that runs engines in their own
+/// processes. The package contains it, so it need not be on the PATH.
 #[pyfunction]
 fn look_for_engine_host_in(folder: std::path::PathBuf) {
     contexture::engines::look_for_engine_host_in(folder);
 }
 
-/// The command line, with these arguments after the program's name. Answers its exit code.
+/// Runs the command line with these arguments, which do not include the program's name. Returns the
+/// exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
+    // The command may be a server. Other threads of Python go on meanwhile.
     py.detach(|| {
         let program = std::ffi::OsString::from("contexture");
         contexture_cli::run_with(std::iter::once(program).chain(arguments))

@@ -1,4 +1,13 @@
-//! Sessions: one conversation each, behind one lock, shared by all who open it in this process.
+//! Sessions: one conversation each, shared by everybody in this process who opens it.
+//!
+//! Read [`Session`] first. It is what Python holds. Several `Session` objects may stand for the
+//! same conversation: they share a [`Shared`], which has the host's session behind a lock, so that
+//! one call at a time is made. Each call releases the interpreter, so other Python threads go on.
+//!
+//! A turn goes three ways here: the request is written as JSON by the `walk` module, the host's
+//! session works on the JSON, and the result is mapped back to the caller's own message objects,
+//! see [`Turn`]. Opening and closing is the task of the `host` module, and interrupting a call that
+//! of `waiting`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +26,8 @@ use crate::turn::{Given, Place, Turn};
 use crate::waiting::{at_once, wait_for};
 use crate::{argument, usage, walk};
 
-/// The options with which a session is opened.
+/// The options with which a session is opened. All holders in this process must pass the same ones,
+/// since they share one conversation.
 pub(crate) struct Spec {
     pub(crate) agent: AgentWindow,
     pub(crate) engine: Option<String>,
@@ -28,8 +38,9 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// How these options differ from those of a session that was opened as `first` and now has this agent and engine;
-    /// `None` if they do not.
+    /// Describes how these options differ from those of a session that was opened as `first` and
+    /// now has this agent and engine. Returns `None` if they do not differ. An engine that is not
+    /// named never differs.
     pub(crate) fn differs_from(
         &self,
         first: &Self,
@@ -53,7 +64,7 @@ impl Spec {
     }
 }
 
-/// An agent's model and window, in words.
+/// Returns an agent's model and window in words, for messages.
 fn worded(agent: &AgentWindow) -> String {
     let answer = match agent.max_output_tokens {
         0 => String::new(),
@@ -65,19 +76,22 @@ fn worded(agent: &AgentWindow) -> String {
     )
 }
 
-/// A session that is open in this process, for everybody who opened it.
+/// A session that is open in this process, for everybody who opened it. The state and the canceller
+/// have separate locks, because a call is cancelled while it holds the state.
 pub(crate) struct Shared {
     pub(crate) id: String,
     state: Mutex<State>,
-    /// Stops the call in progress.
+    /// Stops the call in progress, or the last one if none is in progress.
     canceller: Mutex<Option<Canceller>>,
 }
 
+/// What a call works on. The session is `None` before it is opened and after its last holder closed
+/// it.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) session: Option<contexture::Session>,
     pub(crate) agent: Option<AgentWindow>,
-    /// The options it was opened with.
+    /// The options of the first holder, to which those of later ones are compared.
     pub(crate) spec: Option<Spec>,
 }
 
@@ -90,13 +104,15 @@ impl Shared {
         }
     }
 
-    /// The session is between two calls whatever happened in one of them.
+    /// Locks the state. A poisoned lock is taken as it is: the session stays consistent between two
+    /// calls, even if one of them panicked.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A conversation. Its calls may come from any thread, one is made at a time, and none holds the interpreter.
+/// A conversation. Its calls may come from any thread. Only one call is made at a time, and none
+/// holds the interpreter while it waits.
 #[pyclass(frozen, module = "contexture")]
 pub(crate) struct Session {
     host: Arc<OpenHost>,
@@ -104,9 +120,11 @@ pub(crate) struct Session {
     format: Format,
     note: bool,
     closed: AtomicBool,
-    /// The agent as this holder last knew it.
+    /// The agent as this holder last knew it. If another holder changes the model, the difference
+    /// is how this one finds out.
     agent: Mutex<AgentWindow>,
-    /// How long the last request was, in bytes.
+    /// The length of the last request in bytes. It tells how much memory to reserve for the next
+    /// one.
     length: AtomicUsize,
 }
 
@@ -116,12 +134,13 @@ const COMPACT: [(&str, Compact); 3] = [
     ("never", Compact::Never),
 ];
 
-/// Whether to compact, and why.
+/// Whether to compact, and the reason. In a condition it counts as `True` if the conversation is to
+/// be compacted.
 #[pyclass(frozen, module = "contexture", get_all)]
 pub(crate) struct Decision {
     /// Whether to compact.
     compact: bool,
-    /// Why.
+    /// The reason, in words for a log.
     reason: String,
 }
 
@@ -140,13 +159,16 @@ impl Decision {
     }
 }
 
-/// A request, walked.
+/// A request as JSON text, together with what is needed to map the result back to the caller's
+/// objects.
 struct Walked {
     given: Given,
     text: String,
     list_key: &'static str,
     own: Vec<Py<PyAny>>,
-    /// The messages that lead the list: of the system prompt, and what the provider compacted itself.
+    /// The number of messages at the head of the list that belong to the system prompt or were
+    /// compacted by the provider itself. The host's session does not count them, so indexes are
+    /// shifted by it.
     leading: usize,
 }
 
@@ -168,7 +190,9 @@ impl Session {
         }
     }
 
-    /// Runs something quick, directly on this thread if nobody else is using the session.
+    /// Runs something quick. If nobody else is using the session, it runs on this thread, which
+    /// saves the start of a thread. If another call holds the session, it waits like any other
+    /// call.
     fn with_soon<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -185,6 +209,11 @@ impl Session {
         }
     }
 
+    /// Checks that this holder may make a call.
+    ///
+    /// # Errors
+    /// Fails if this process is a fork of the one that opened the session, or if the holder was
+    /// closed.
     fn check_open(&self) -> PyResult<()> {
         let id = &self.shared.id;
         self.host.check_process(&format!("the session `{id}`"))?;
@@ -194,7 +223,8 @@ impl Session {
         }
     }
 
-    /// Runs something on the session with the interpreter released.
+    /// Runs something on the session with the interpreter released. If the wait is interrupted, the
+    /// call is cancelled. A call that still waits for its turn is given up before it begins.
     fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -207,7 +237,8 @@ impl Session {
         let stage = Arc::new(AtomicU8::new(WAITS));
         let (shared, shared_with) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
         let (call, caller) = (Arc::clone(&stage), stage);
-        // Only this call is cancelled, never the other holder's call that it waits for.
+        // Only this call may be cancelled. As long as it waits, the canceller belongs to another
+        // holder's call.
         let cancel = move || {
             if caller.swap(GIVEN_UP, Ordering::AcqRel) == RUNS
                 && let Some(canceller) = &*lock(&shared_with.canceller)
@@ -228,6 +259,12 @@ impl Session {
         })
     }
 
+    /// Writes a request as JSON text and keeps the caller's message objects. A request is a list of
+    /// messages, or a body as a dictionary or JSON text.
+    ///
+    /// # Errors
+    /// Raises a `FormatError` if it has another type, if a body has no list of messages, or if a
+    /// value has no JSON form.
     fn walk(&self, given: &Bound<'_, PyAny>) -> PyResult<Walked> {
         let list_key = if self.format == Format::OpenAiResponses {
             "input"
@@ -247,7 +284,8 @@ impl Session {
         text.push('{');
         let dict = given.cast::<PyDict>().ok();
         if let Some(dict) = dict {
-            // What else stands in it the host does not read.
+            // The host reads only these keys, so nothing else in the body has to be written as
+            // JSON.
             for key in ["model", "system", "instructions", "tools", "tool_choice"] {
                 let Some(value) = dict.get_item(key)?.filter(|value| !value.is_none()) else {
                     continue;
@@ -274,11 +312,12 @@ impl Session {
         } else {
             let kind = given.get_type().name()?;
             return Err(FormatError::new_err(format!(
-                "a request is a list of messages, or a body as a dictionary or JSON text, and no `{kind}`"
+                "a request must be a list of messages, or a body as a dictionary or JSON text, not `{kind}`"
             )));
         };
         text.push('}');
-        // What a provider compacted itself stands behind the system prompt, and is none of the session's.
+        // A provider puts what it compacted itself behind the system prompt. The host's session
+        // does not manage it, so it counts as a part of the head.
         let leading = match self.format {
             Format::Anthropic | Format::OpenAiResponses if text.contains("compaction") => {
                 formats::split(&text, Some(self.format)).map_or(leading, |wire| wire.leading())
@@ -298,6 +337,8 @@ impl Session {
         })
     }
 
+    /// Writes the list of messages and returns the message objects with the number of those that
+    /// lead it, see [`Walked::leading`].
     fn write_messages(
         &self,
         text: &mut String,
@@ -315,7 +356,8 @@ impl Session {
         let head: Vec<_> = messages.iter().take_while(leads).cloned().collect();
         let mut leading = 0;
         if !head.is_empty() {
-            // A summary in the system role is none of the system prompt.
+            // The host may put a summary in the system role. It looks like a system prompt but is a
+            // message of the session, so the host itself has to tell them apart.
             let mut body = "{\"messages\":".to_owned();
             walk::write_list(&mut body, &head)?;
             body.push('}');
@@ -325,7 +367,8 @@ impl Session {
         Ok((messages.into_iter().map(Bound::unbind).collect(), leading))
     }
 
-    /// The warning for this holder if another holder changed the session's agent.
+    /// Returns the warning for this holder if another holder changed the session's model. It is
+    /// given only once, because the new agent is remembered.
     fn told(&self, agent: Option<AgentWindow>) -> Option<String> {
         let mut known = lock(&self.agent);
         let agent = agent.filter(|agent| *agent != *known)?;
@@ -338,7 +381,8 @@ impl Session {
         Some(text)
     }
 
-    /// The JSON of the items of an answer.
+    /// Returns the JSON of the items of an answer: one message, or a list of items as the Responses
+    /// API returns it.
     fn items(&self, message: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let item = |value: &Bound<'_, PyAny>| {
             let mut text = String::new();
@@ -354,11 +398,13 @@ impl Session {
         }
     }
 
-    /// Marks this holder as closed. Returns whether it had the session open until now.
+    /// Marks this holder as closed. Returns whether it had the session open until now. In a forked
+    /// child it never had.
     fn gives_up(&self) -> bool {
         self.host.is_here() && !self.closed.swap(true, Ordering::AcqRel)
     }
 
+    /// Closes the session for this holder. Further calls do nothing.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         if !self.gives_up() {
             return Ok(());
@@ -371,11 +417,12 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.host.is_here() {
-            // A forked child leaves its copy alone. The locks may be held by threads that do not exist in the child,
-            // and the file belongs to the parent.
+            // A forked child leaves its copy alone. The locks may be held by threads that do not
+            // exist in the child, and the file belongs to the parent.
             std::mem::forget((Arc::clone(&self.host), Arc::clone(&self.shared)));
         } else if self.gives_up() {
-            // An engine written in Python needs the interpreter in order to end, so it must not be held here meanwhile.
+            // An engine that is written in Python needs the interpreter in order to end, so it must
+            // not be held here.
             let ended = Python::try_attach(|py| py.detach(|| self.host.let_go(&self.shared)));
             drop(ended);
         }
@@ -384,7 +431,8 @@ impl Drop for Session {
 
 #[pymethods]
 impl Session {
-    /// Takes in a request: a list of messages, or a body. See `Turn`.
+    /// Ingests a request and returns what to send to the model instead. The request is a list of
+    /// messages, or a body as a dictionary or JSON text. See `Turn` for the result.
     #[pyo3(signature = (messages_or_body, *, compact=None, fixed_tokens=None, keep_from=None, focus=None, memory=None),
            text_signature = "($self, messages_or_body, *, compact='auto', fixed_tokens=None, keep_from=None, focus=None, memory=None)")]
     #[allow(clippy::too_many_arguments)] // The names are Python's.
@@ -435,6 +483,8 @@ impl Session {
                 .turn_with(&text, Some(format), &options)
                 .map_err(of_session)?;
             let mut places = Vec::with_capacity(leading + turn.messages.len());
+            // The head of the list is not the session's. It changes only if the host adds its note
+            // to the system prompt.
             let noted = (leading > 0 && note && turn.changed)
                 .then(|| formats::split(&turn.body, Some(format)).ok())
                 .flatten();
@@ -453,20 +503,7 @@ impl Session {
                     _ => Place::Kept(index),
                 });
             }
-            let decision = &turn.decision;
-            let mut report = json!({
-                "changed": turn.changed,
-                "decision": {"compact": decision.is_yes(), "reason": decision.reason()},
-                "compaction": turn.compaction,
-                "rewrite": turn.rewrite,
-                "selected_tokens": turn.selected,
-                "tools_denied": turn.tools_denied,
-                "new": turn.new.len(),
-                "revised": turn.revised.len(),
-                "branched": turn.branched.is_some(),
-                "new_root": turn.new_root,
-                "missing": turn.missing,
-            });
+            let mut report = turn.report();
             places.extend(turn.messages.into_iter().map(|message| match message {
                 BodyMessage::Kept(at) => Place::Kept(at + leading),
                 BodyMessage::Changed(at, json) => Place::Changed(at + leading, json),
@@ -492,7 +529,8 @@ impl Session {
         })
     }
 
-    /// Takes in the complete answer to the last turn, and what the provider reported for it.
+    /// Ingests the complete answer to the last turn, and the usage that the provider reported for
+    /// it. Call it before the next turn if the answer does not come back with the next request.
     #[pyo3(signature = (message, usage=None))]
     fn answer(
         &self,
@@ -511,7 +549,8 @@ impl Session {
         })
     }
 
-    /// Takes in what the provider reported, where the answer itself comes with the next request.
+    /// Tells the session the usage that the provider reported, if the answer itself comes with the
+    /// next request. Pass the provider's usage object, or its figures by name, but not both.
     #[pyo3(signature = (usage=None, **figures))]
     fn usage(
         &self,
@@ -524,8 +563,10 @@ impl Session {
             (None, Some(figures)) => figures.clone().into_any(),
             (given, _) => {
                 let text = match given {
-                    Some(_) => "the usage is given as a whole, or by its figures, not both",
-                    None => "what did the provider report? Neither `usage` nor any figure is given",
+                    Some(_) => "give the usage as a whole or by its figures, not both",
+                    None => {
+                        "neither `usage` nor any figure is given: pass what the provider reported"
+                    }
                 };
                 return Err(ArgumentError::new_err(py, text.to_owned()));
             }
@@ -537,7 +578,8 @@ impl Session {
         })
     }
 
-    /// Whether a prompt of about so many tokens would be compacted. Cheap.
+    /// Returns whether a prompt of about this many tokens would be compacted. It is cheap, because
+    /// it does not look at the messages.
     fn preflight(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Decision> {
         let tokens = argument::whole(tokens, "tokens", 0)?;
         self.with_soon(py, move |state| {
@@ -549,8 +591,8 @@ impl Session {
         })
     }
 
-    /// Tells the session that the agent's model changed. Other holders in this process receive a warning in the report
-    /// of their next turn.
+    /// Tells the session that the agent's model changed. Other holders in this process receive a
+    /// warning in the report of their next turn.
     #[pyo3(signature = (model, context_length, max_output_tokens=None),
            text_signature = "($self, model, context_length, max_output_tokens=0)")]
     fn set_model(
@@ -573,13 +615,16 @@ impl Session {
         Ok(())
     }
 
-    /// The tools that the engine gives to the agent: OpenAI's form of a function.
+    /// Returns the tools that the engine offers to the agent, in OpenAI's form of a function. Add
+    /// them to the tools of each request.
     fn tools<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tools = self.with(py, |state| open(state)?.tools().map_err(of_session))?;
-        walk::parse(py, &crate::host::functions(&tools).to_string())
+        walk::parse(py, &formats::tool_list(&tools, Format::OpenAiChat))
     }
 
-    /// Has the engine answer a call of one of its tools, with arguments as a dictionary or JSON text.
+    /// Lets the engine answer a call of one of its tools, and returns the text for the model. The
+    /// arguments are a dictionary or JSON text. Raises a `ToolError` if the engine refuses them or
+    /// fails.
     fn call_tool(
         &self,
         py: Python<'_>,
@@ -597,7 +642,7 @@ impl Session {
         })
     }
 
-    /// How full the window is, which engine runs, and what that says of itself.
+    /// Returns how full the window is, which engine runs, and what the engine says about itself.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let status = self.with(py, |state| {
             let session = open(state)?;
@@ -614,23 +659,25 @@ impl Session {
         walk::parse(py, &status.to_string())
     }
 
-    /// Forgets the conversation and begins anew under the same id.
+    /// Forgets the conversation and begins a new one under the same id.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |state| open(state)?.reset().map_err(of_session))
     }
 
-    /// Closes the session for its holder; with the last one in this process another may open it.
+    /// Closes the session for this holder. After the last holder in this process closes it, another
+    /// process may open it. Further calls do nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.let_go(py)
     }
 
-    /// The session's id.
+    /// The id of the session, as it was given when it was opened.
     #[getter]
     fn id(&self) -> &str {
         &self.shared.id
     }
 
-    /// The name of the engine that it runs under.
+    /// The name of the engine that the session runs with. It may differ from the configured one if
+    /// another engine stands in.
     #[getter]
     fn engine(&self, py: Python<'_>) -> PyResult<String> {
         self.with_soon(py, |state| Ok(open(state)?.engine().name().to_owned()))
@@ -655,21 +702,30 @@ impl Session {
     }
 }
 
+/// The error for a call on a session that its holder or the last holder closed.
 fn closed(id: &str) -> PyErr {
     ContextureError::new_err(format!("the session `{id}` is closed: open it again"))
 }
 
+/// Returns the open session of a state.
+///
+/// # Errors
+/// Fails if the last holder closed the session while this call waited for it.
 fn open(state: &mut State) -> PyResult<&mut contexture::Session> {
     let closed = || ContextureError::new_err("the session is closed: open it again");
     state.session.as_mut().ok_or_else(closed)
 }
 
+/// Reads what a provider reported, from a dictionary or an object such as `openai` returns it.
+///
+/// # Errors
+/// Raises a `FormatError` if it is not an object with known figures.
 fn reported(usage: &Bound<'_, PyAny>) -> PyResult<contexture::Usage> {
     let wrong = |text: String| FormatError::new_err(text);
     let py = usage.py();
     let text =
         walk::json(usage).map_err(|error| wrong(format!("the usage: {}", error.value(py))))?;
     let value: Value = serde_json::from_str(&text)
-        .map_err(|error| wrong(format!("the usage is no JSON object: {error}")))?;
+        .map_err(|error| wrong(format!("the usage is not a JSON object: {error}")))?;
     usage::of(&value).map_err(wrong)
 }

@@ -1,32 +1,42 @@
-//! The result of a turn: what became of each of the caller's messages.
+//! The result of a turn: what happened to each of the caller's messages.
+//!
+//! [`Turn`] is the type to read first. Most callers use `messages` or `body`, which is what to send
+//! to the model. Callers with message objects of their own use `places` instead: it says for each
+//! message of the result whether it is kept ([`Kept`]), changed ([`Changed`]) or added by the host
+//! ([`Summary`]), so that they can change their own list in the same way.
+//!
+//! The host works on JSON. Messages that it kept are returned as the caller's own objects, and only
+//! the others are parsed. Nothing is parsed until an attribute is read.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::walk;
 
-/// A message of the caller's that stays as it is.
+/// A message of the caller's that is sent unchanged. Its index is counted among all messages of the
+/// request.
 #[pyclass(frozen, module = "contexture", get_all)]
 pub(crate) struct Kept {
-    /// Where it stands among the caller's messages.
+    /// The index among the caller's messages, counted from 0.
     index: usize,
 }
 
-/// Another form of a message of the caller's.
+/// A message of the caller's that is sent in another form, for example with a tool result
+/// shortened.
 #[pyclass(frozen, module = "contexture", get_all)]
 pub(crate) struct Changed {
-    /// Where it stands among the caller's messages.
+    /// The index among the caller's messages, counted from 0.
     index: usize,
-    /// Its content now.
+    /// The new content, or the whole item if it has no content.
     content: Py<PyAny>,
-    /// The whole message now.
+    /// The whole message in its new form.
     message: Py<PyAny>,
 }
 
-/// A message that the host puts in: a summary, or an engine's notice.
+/// A message that the host adds: a summary of messages that were dropped, or a notice of an engine.
 #[pyclass(frozen, module = "contexture", get_all)]
 pub(crate) struct Summary {
-    /// Its text.
+    /// The text of the message. Several text blocks are joined with line breaks.
     text: String,
     /// The whole message.
     message: Py<PyAny>,
@@ -72,42 +82,42 @@ impl Summary {
     }
 }
 
-/// A place of the result, with the index among all of the caller's messages, the system prompt's included.
+/// One message of the result. Indexes count all of the caller's messages, those of the system
+/// prompt included.
 pub(crate) enum Place {
     Kept(usize),
     Changed(usize, String),
     Added(String),
 }
 
-/// What the caller gave.
+/// The request as the caller gave it. The result is returned in the same form.
 pub(crate) enum Given {
-    /// A list of messages.
     List(Py<PyAny>),
-    /// A body as a dictionary.
     Dict(Py<PyDict>),
-    /// A body as text.
     Text(Py<PyAny>),
 }
 
-/// The result of a turn.
+/// The result of a turn. Send its `messages` or its `body` to the model in place of the request.
 #[pyclass(frozen, module = "contexture")]
 pub(crate) struct Turn {
     pub(crate) given: Given,
-    /// The name of the list of messages in a body.
+    /// The name of the list of messages in a body, which depends on the format: `messages` or
+    /// `input`.
     pub(crate) list_key: &'static str,
-    /// The caller's own messages; empty for a body as text.
+    /// The caller's own messages. Empty if the body was given as text.
     pub(crate) own: Vec<Py<PyAny>>,
     pub(crate) places: Vec<Place>,
-    /// Whether anything but what came is to be sent.
+    /// Whether the result differs from the request.
     pub(crate) changed: bool,
-    /// The body to send, where it is another.
+    /// The body to send. `None` if it is the one that was given.
     pub(crate) body: Option<String>,
     pub(crate) report: String,
 }
 
 #[pymethods]
 impl Turn {
-    /// What the model is to see, in order: `Kept`, `Changed` or `Summary` for each message.
+    /// The messages that the model is to see, in order. Each is a `Kept`, a `Changed` or a
+    /// `Summary`.
     #[getter]
     fn places<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -138,7 +148,8 @@ impl Turn {
         Ok(list)
     }
 
-    /// The messages to send: the caller's own objects for what is kept. Of a body that was given as text, new ones.
+    /// The messages to send. A kept message is the caller's own object. If the body was given as
+    /// text, all messages are new.
     #[getter]
     fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         if let Given::Text(text) = &self.given {
@@ -157,6 +168,8 @@ impl Turn {
         let mut messages = Vec::with_capacity(self.places.len());
         for place in &self.places {
             messages.push(match place {
+                // Kept messages are the caller's own objects, so that an agent can recognise them
+                // by identity.
                 Place::Kept(index) => match self.own.get(*index) {
                     Some(own) => own.bind(py).clone(),
                     None => continue,
@@ -167,7 +180,8 @@ impl Turn {
         PyList::new(py, messages)
     }
 
-    /// What to send, in the form that was given: the very object where nothing changed.
+    /// What to send, in the form that was given. If nothing changed, this is the very object that
+    /// was given.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match (&self.given, &self.body) {
@@ -175,6 +189,8 @@ impl Turn {
             (Given::List(_), _) => Ok(self.messages(py)?.into_any()),
             (Given::Dict(given), None) => Ok(given.bind(py).clone().into_any()),
             (Given::Dict(given), Some(body)) => {
+                // A copy keeps the caller's keys that the host did not read, and leaves the
+                // caller's dictionary alone.
                 let whole = given.bind(py).copy()?;
                 whole.update(walk::parse(py, body)?.cast_into::<PyDict>()?.as_mapping())?;
                 Ok(whole.into_any())
@@ -184,13 +200,14 @@ impl Turn {
         }
     }
 
-    /// Whether anything but what came is to be sent.
+    /// Whether the result differs from the request. If not, the request can be sent as it is.
     #[getter]
     fn changed(&self) -> bool {
         self.changed
     }
 
-    /// What happened: the decision, the compaction with its figures, what was new, and warnings.
+    /// What happened in the turn, as a dictionary: the decision with its reason, the compaction
+    /// with its figures, the number of new messages, and warnings.
     #[getter]
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         walk::parse(py, &self.report)
@@ -206,7 +223,8 @@ impl Turn {
     }
 }
 
-/// The content of a message, or the message where it has none (an item of Responses).
+/// Returns the content of a message, or the whole message if it has none. An item of the Responses
+/// API, such as a function call, has none.
 fn content_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match message
         .cast::<PyDict>()
@@ -218,7 +236,8 @@ fn content_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// The text of a content: a string, or a list of blocks.
+/// Returns the text of a content, which is a string or a list of blocks. Blocks without text are
+/// skipped.
 fn text_of(content: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = content.extract::<String>() {
         return Ok(text);

@@ -1,11 +1,19 @@
-//! What a provider reported, in any provider's spelling.
+//! Reads the usage that a provider reported, in any provider's spelling.
+//!
+//! [`of`] is the only function that other modules use. It looks for each figure under the names of
+//! OpenAI (chat and Responses), of Anthropic and of the host, and adds up what Anthropic reports
+//! separately. A provider that is compatible with one of these needs nothing of its own.
+//!
+//! Wrong figures would mislead the host's decisions about the prompt cache. Therefore a usage
+//! without any known figure is an error and not a usage of zero.
 
 use contexture_engine_api::Usage;
 use serde_json::{Map, Value};
 
 use crate::argument::LARGEST;
 
-/// Where each figure is found, by provider: OpenAI's (chat and Responses), Anthropic's, and the host's own names.
+/// The names of each figure, in the order of precedence. `a/b` is the member `b` of the object `a`.
+/// The first name that has a value counts.
 const CACHE_READ: &[&str] = &[
     "cache_read_tokens",
     "cache_read_input_tokens",
@@ -21,18 +29,21 @@ const REASONING: &[&str] = &[
     "output_tokens_details/reasoning_tokens",
 ];
 
-/// Parses the usage of an answer.
+/// Parses the usage of an answer. An empty object is a usage of zero.
 ///
 /// # Errors
-/// It is not an object, a figure is not a number of tokens, or it has no known figure.
+/// Fails if it is not an object, if a figure is not a number of tokens, or if it has no known
+/// figure.
 pub(crate) fn of(value: &Value) -> Result<Usage, String> {
     let object = value
         .as_object()
-        .ok_or("the usage is a dictionary, or an object with a `model_dump`")?;
+        .ok_or("the usage must be a dictionary, or an object with a `model_dump`")?;
     let mut known = false;
     let mut first = |paths: &[&str]| -> Result<u64, String> {
         let mut found = None;
         for path in paths {
+            // All names are read, even after one is found, so that a wrong figure is always
+            // reported.
             let figure = figure_at(object, path)?;
             known |= figure.is_some();
             found = found.or(figure);
@@ -47,11 +58,11 @@ pub(crate) fn of(value: &Value) -> Result<Usage, String> {
     usage.reasoning_tokens = first(REASONING)?;
     if !known && !object.is_empty() {
         return Err(format!(
-            "the usage has no figure that is known, such as `{}` and `{}`, or `{}` and `{}`",
+            "the usage has no known figure, such as `{}` and `{}`, or `{}` and `{}`",
             INPUT[0], OUTPUT[0], INPUT[1], OUTPUT[1]
         ));
     }
-    // Anthropic alone counts what the cache has beside the rest.
+    // Only Anthropic does not include the cached tokens in the input tokens.
     let is_figure = |name: &str| object.get(name).is_some_and(Value::is_number);
     if is_figure("cache_read_input_tokens") || is_figure("cache_creation_input_tokens") {
         usage.input_tokens += usage.cache_read_tokens + usage.cache_write_tokens;
@@ -59,7 +70,8 @@ pub(crate) fn of(value: &Value) -> Result<Usage, String> {
     Ok(usage)
 }
 
-/// The figure at `NAME`, or at `NAME/MEMBER`; `None` if it is `null` or missing.
+/// Returns the figure at `NAME` or `NAME/MEMBER`. `None` if it is null or missing. Fails if it is
+/// not a whole number from 0 to 2^53.
 fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, String> {
     let (name, member) = match path.split_once('/') {
         Some((name, member)) => (name, Some(member)),
@@ -72,10 +84,10 @@ fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, Str
             None | Some(Value::Null) => return Ok(None),
             Some(value) => value,
         },
-        (Some(_), Some(_)) => return Err(format!("the usage: `{name}` is a dictionary")),
+        (Some(_), Some(_)) => return Err(format!("the usage: `{name}` must be a dictionary")),
     };
     let number = value.as_u64().or_else(|| {
-        // Some providers report 12.0.
+        // Some providers report whole numbers as floats, such as 12.0.
         let number = value.as_f64()?;
         (number >= 0.0 && number.fract() == 0.0 && number <= LARGEST as f64)
             .then_some(number as u64)
@@ -86,6 +98,6 @@ fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, Str
         .ok_or_else(|| {
             let text: String = value.to_string().chars().take(40).collect();
             let path = path.replace('/', ".");
-            format!("the usage: `{path}` is a number of tokens from 0 to 2**53, not {text}")
+            format!("the usage: `{path}` must be a number of tokens from 0 to 2**53, not {text}")
         })
 }

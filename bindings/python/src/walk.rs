@@ -1,21 +1,31 @@
-//! Python values as JSON text, in one walk: what the host reads of a conversation. Nothing is remembered of an object
-//! from one walk to the next, so that a dictionary that was changed in place is seen.
+//! Converts Python values to JSON text and back.
+//!
+//! The host reads JSON, and Python's callers have dictionaries and objects. [`write()`] walks
+//! through a value once and writes it directly as text, without building a tree or calling Python's
+//! `json` module. [`write_list`] does this for a list of messages.
+//!
+//! Nothing is remembered of an object between two walks. A dictionary that was changed in place is
+//! therefore noticed, at the price of a full walk for every request. Objects are accepted if they
+//! can be read as a dictionary: the models of pydantic, which `openai` and `anthropic` return, and
+//! any mapping.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 
 use crate::errors::FormatError;
 
-/// How deep values may lie in each other.
+/// How deeply values may be nested. The walk is recursive, so the limit keeps a hostile value from
+/// overflowing the stack.
 const DEEPEST: usize = 120;
 
-/// After so many bytes other threads have their turn: a walk holds the interpreter.
+/// The number of bytes after which other threads may run. A walk holds the interpreter, and a long
+/// conversation would block them.
 const BREATH: usize = 512 << 10;
 
-/// Writes the messages as the members of a JSON list, with the list's brackets.
+/// Writes the messages as a JSON list, brackets included.
 ///
 /// # Errors
-/// Something in them is no JSON; the error names the message and the member.
+/// Fails if something in them has no JSON form. The error names the message and the member.
 pub(crate) fn write_list(out: &mut String, messages: &[Bound<'_, PyAny>]) -> PyResult<()> {
     out.push('[');
     let mut breath = out.len() + BREATH;
@@ -34,10 +44,11 @@ pub(crate) fn write_list(out: &mut String, messages: &[Bound<'_, PyAny>]) -> PyR
     Ok(())
 }
 
-/// Writes a message, which is a dictionary or an object that can be read as one.
+/// Writes a message, which is a dictionary or an object that can be read as one. Members whose name
+/// begins with `_` are left out.
 ///
 /// # Errors
-/// It is any other value, or a value in it has no JSON form.
+/// Fails if it is any other value, or if a value in it has no JSON form.
 pub(crate) fn write_message(out: &mut String, message: &Bound<'_, PyAny>) -> PyResult<()> {
     let is_plain = message.is_none()
         || message.is_instance_of::<PyString>()
@@ -47,41 +58,43 @@ pub(crate) fn write_message(out: &mut String, message: &Bound<'_, PyAny>) -> PyR
         || message.is_instance_of::<PyTuple>();
     if is_plain {
         let kind = message.get_type().name()?;
-        let text = format!("a message is a dictionary, not a value of the type `{kind}`");
+        let text = format!("a message must be a dictionary, not a value of the type `{kind}`");
         return Err(FormatError::new_err(text));
     }
     write(out, message, 0)
 }
 
-/// The JSON of one value with all of its contents.
+/// Returns the JSON of one value with everything in it.
 ///
 /// # Errors
-/// It has no JSON form.
+/// Fails if something in it has no JSON form.
 pub(crate) fn json(value: &Bound<'_, PyAny>) -> PyResult<String> {
     let mut text = String::new();
     write(&mut text, value, 1)?;
     Ok(text)
 }
 
-/// Writes one value.
+/// Writes one value. `depth` is how deeply it is nested, and 0 stands for a message itself.
 ///
 /// # Errors
-/// It is no JSON.
+/// Fails if it has no JSON form: a number that is not finite, a key that is not a text, an object
+/// of an unknown type, or values nested too deeply.
 pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
     if depth > DEEPEST {
-        return Err(FormatError::new_err("values lie too deep in each other"));
+        return Err(FormatError::new_err("values are nested too deeply"));
     }
     if let Ok(text) = value.cast::<PyString>() {
         quote(
             out,
             text.to_str().map_err(|_| {
                 FormatError::new_err(
-                    "a text holds a lone surrogate, which is not valid Unicode: replace it first",
+                    "a string holds a lone surrogate, which is not valid Unicode: replace it first",
                 )
             })?,
         );
     } else if let Ok(dict) = value.cast::<PyDict>() {
-        // Collected first, because a value's own code may run below and change the dictionary.
+        // The members are collected first, because code of a value may run below and change the
+        // dictionary.
         write_members(out, dict.iter().collect(), depth)?;
     } else if value.is_none() {
         out.push_str("null");
@@ -92,7 +105,8 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
     } else if value.is_instance_of::<PyInt>() {
         match value.extract::<i64>() {
             Ok(number) => out.push_str(&number.to_string()),
-            // A subclass may have its own `str`.
+            // A larger number keeps all its digits. The method of `int` itself is called, because a
+            // subclass may have its own `str`.
             Err(_) => {
                 let int = value.py().get_type::<PyInt>();
                 let digits = int.call_method1("__repr__", (value,));
@@ -105,12 +119,13 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
         if !number.value().is_finite() {
             return Err(FormatError::new_err("a number is not finite"));
         }
+        // A subclass of float may have its own `repr`, so a plain float is made.
         let plain = PyFloat::new(value.py(), number.value());
         out.push_str(plain.repr()?.to_str()?);
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
         write_items(out, tuple.iter(), depth)?;
     } else if let Ok(dump) = value.getattr("model_dump") {
-        // The messages of `openai` and `anthropic` are models of pydantic's.
+        // The messages of `openai` and `anthropic` are pydantic models.
         let options = PyDict::new(value.py());
         options.set_item("exclude_none", true)?;
         options.set_item("by_alias", true)?;
@@ -121,7 +136,7 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
         match dumped.cast::<PyDict>() {
             Ok(dict) => write_members(out, dict.iter().collect(), depth)?,
             Err(_) => {
-                let text = format!("the `model_dump` of `{kind}` answers no dictionary");
+                let text = format!("the `model_dump` of `{kind}` does not return a dictionary");
                 return Err(FormatError::new_err(text));
             }
         }
@@ -139,7 +154,7 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
     } else {
         let kind = value.get_type().name()?;
         return Err(FormatError::new_err(format!(
-            "a value of the type `{kind}` is no JSON"
+            "a value of the type `{kind}` cannot be written as JSON"
         )));
     }
     Ok(())
@@ -155,11 +170,11 @@ fn write_members(
     for (key, value) in &members {
         let key = key
             .cast::<PyString>()
-            .map_err(|_| FormatError::new_err("a key is no text"))?;
+            .map_err(|_| FormatError::new_err("a key is not a string"))?;
         let key = key
             .to_str()
-            .map_err(|_| FormatError::new_err("a key is no Unicode"))?;
-        // A member for the agent's own use, which no provider accepts.
+            .map_err(|_| FormatError::new_err("a key is not valid Unicode"))?;
+        // An agent keeps such members for its own use, and providers refuse unknown members.
         if depth == 0 && key.starts_with('_') {
             continue;
         }
@@ -191,7 +206,8 @@ fn write_items<'py>(
     Ok(())
 }
 
-/// A text as JSON: what needs no escape is copied in whole runs.
+/// Writes a text as a JSON string. Everything that needs no escape is copied in whole runs, which
+/// is most of a text.
 fn quote(out: &mut String, text: &str) {
     out.push('"');
     let mut from = 0;
@@ -199,7 +215,7 @@ fn quote(out: &mut String, text: &str) {
         if !ESCAPED[usize::from(byte)] {
             continue;
         }
-        // Escaped bytes are ASCII, so that both ends are on a character.
+        // Escaped bytes are ASCII, so both ends of a run are at the border of a character.
         out.push_str(text.get(from..at).unwrap_or_default());
         match byte {
             b'"' => out.push_str("\\\""),
@@ -215,6 +231,8 @@ fn quote(out: &mut String, text: &str) {
     out.push('"');
 }
 
+/// The bytes that JSON requires to be escaped, as a table, so that the loop over a text needs one
+/// look-up for each byte.
 const ESCAPED: [bool; 256] = {
     let mut escaped = [false; 256];
     let mut at = 0;
@@ -227,7 +245,8 @@ const ESCAPED: [bool; 256] = {
     escaped
 };
 
-/// The error with the place that it happened in.
+/// Adds the place to an error, such as the number of a message. Other exceptions, such as a
+/// `KeyboardInterrupt`, are left unchanged.
 fn named(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
     match error.is_instance_of::<FormatError>(py) {
         true => FormatError::new_err(format!("{place}: {}", error.value(py))),
@@ -235,25 +254,27 @@ fn named(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
     }
 }
 
-/// The bytes or text of a document that was given as text.
+/// Returns the text of a document that was given as text or as bytes. `None` if the value is
+/// neither. Fails if it is not valid Unicode.
 pub(crate) fn document(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if let Ok(text) = value.cast::<PyString>() {
         let text = text.to_str().map_err(|_| {
-            FormatError::new_err("the text holds a lone surrogate, which is not valid Unicode")
+            FormatError::new_err("the string holds a lone surrogate, which is not valid Unicode")
         })?;
         return Ok(Some(text.to_owned()));
     }
     if let Ok(bytes) = value.cast::<PyBytes>() {
         let text = std::str::from_utf8(bytes.as_bytes());
         return Ok(Some(
-            text.map_err(|_| FormatError::new_err("the body is no UTF-8"))?
+            text.map_err(|_| FormatError::new_err("the body is not UTF-8"))?
                 .to_owned(),
         ));
     }
     Ok(None)
 }
 
-/// JSON text as Python values.
+/// Parses JSON text with Python's own `json` module, so that callers get plain dictionaries and
+/// lists.
 pub(crate) fn parse<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("json")?.call_method1("loads", (json,))
 }

@@ -1,4 +1,13 @@
-//! `contexture plugins install`, `allow` and `remove`: what a plugin is and asks for, shown before it is trusted.
+//! `contexture plugins install`, `allow` and `remove`: decide which plugins are trusted.
+//!
+//! A plugin runs with all rights of the user. So [`Shown`] collects what can be known about it
+//! without running its code: its manifest, its library and the hash of that library. The user sees
+//! this and agrees, or passes `--yes`.
+//!
+//! [`install`] copies the plugin into the plugin folder and [`allow`] leaves it where it is. Both
+//! write the hash into the manifest, which pins the plugin: another library is then never loaded.
+//! [`remove`] deletes the plugin's folder but not what its engine stored. Whether a pin holds is
+//! checked by `contexture::catalog` when the plugin is loaded.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -9,19 +18,20 @@ use inquire::{Confirm, InquireError};
 
 use super::{folder_of, manifest};
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::{Global, OK, engines, output, setup, terminal};
+use crate::{Global, OK, engines, output, start, terminal};
 use contexture::catalog::{MANIFEST_FILE, Manifest, Plugin, PluginState};
 use contexture::config::Loaded;
 
-/// A plugin with its library, as it is shown.
-struct Shown {
+/// A plugin as it is shown before it is trusted, with its library and the SHA-256 of that library. If
+/// the engine is a program, the SHA-256 is that of all its files.
+pub(super) struct Shown {
     manifest: Manifest,
     library: PathBuf,
     digest: String,
 }
 
 impl Shown {
-    fn of(plugin: &Plugin) -> Result<Self, CliError> {
+    pub(super) fn of(plugin: &Plugin) -> Result<Self, CliError> {
         let manifest = manifest(plugin)?;
         let PluginState::Ready { library, .. } = &plugin.state else {
             let folder = plugin.folder.display();
@@ -43,7 +53,8 @@ impl Shown {
         })
     }
 
-    /// What there is to know of it. None of its code was run.
+    /// Returns the description that the user agrees to. Everything in it was read from files, since
+    /// none of the plugin's code may run yet.
     fn text(&self) -> String {
         let Self {
             manifest,
@@ -57,14 +68,17 @@ impl Shown {
         row("name", &manifest.name);
         row("version", &manifest.version);
         row("description", &manifest.description);
-        row("library", &library.display().to_string());
+        match &manifest.command {
+            None => row("library", &library.display().to_string()),
+            Some(command) => row("runs", &command.join(" ")),
+        }
         row("sha256", digest);
         match &manifest.asks {
             None => row(
                 "asks for",
-                "its manifest does not say: it may do all that an engine may",
+                "its manifest does not say, so it may do all that an engine may",
             ),
-            Some(asks) if asks.is_empty() => row("asks for", "nothing but to compact"),
+            Some(asks) if asks.is_empty() => row("asks for", "only to compact"),
             Some(asks) => {
                 for (at, flag) in asks.iter().enumerate() {
                     let label = if at == 0 { "asks for" } else { "" };
@@ -77,39 +91,43 @@ impl Shown {
     }
 }
 
-/// What a flag of an engine's is, in words.
+/// Returns what a flag in the manifest allows an engine to do, in words. A flag of a later version
+/// is unknown, which the text says.
 fn asked(flag: &str) -> &'static str {
     match flag {
-        "keeps_sessions" => "it keeps whole conversations in its data directory",
-        "reads_transcript" => "it reads the whole conversation, which is stored for it",
-        "selects" => "it may show a request another window than the one that stays",
+        "reads_transcript" => "it reads the whole conversation, which the host stores for it",
+        "selects" => "it may send a request a different window than the stored one",
         "rewrites" => "it changes the window before every request",
         "keeps_user_messages" => {
-            "it may put a preview in place of your last message, where it keeps that"
+            "it may replace your last message by a preview, if it stores the message"
         }
         "offers_tools" => "its tools are put into every request",
         "limits_tool_calls" => "it may forbid the model to call tools",
-        _ => "this version does not know what that is",
+        _ => "this version does not know this permission",
     }
 }
 
-/// Asks the person at the terminal; elsewhere `--yes` says it.
+/// Asks the user at the terminal and returns the answer, which is no if the user cancels. With
+/// `yes` nobody is asked. Fails if there is no terminal, because nobody could agree.
 fn agreed(question: &str, yes: bool) -> Result<bool, CliError> {
     if yes {
         return Ok(true);
     }
-    let unasked = |why: String| CliError::usage(why, "look at what is shown above, and add --yes");
+    let unasked = |why: String| CliError::usage(why, "check what is shown above, and add --yes");
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(unasked("nobody is there to be asked".to_owned()));
+        return Err(unasked(
+            "there is no terminal to ask for confirmation".to_owned(),
+        ));
     }
     match Confirm::new(question).with_default(false).prompt() {
         Ok(agreed) => Ok(agreed),
         Err(InquireError::OperationCanceled | InquireError::OperationInterrupted) => Ok(false),
-        Err(error) => Err(unasked(format!("it could not be asked: {error}"))),
+        Err(error) => Err(unasked(format!("asking for confirmation failed: {error}"))),
     }
 }
 
-/// Writes the manifest of a plugin with its library pinned.
+/// Writes the manifest of a plugin to `to`, with the hash of its library as the pin. Fails if the
+/// manifest is written in a form that cannot be changed at this one place.
 fn pin(shown: &Shown, to: &Path) -> Result<(), CliError> {
     let from = &shown.manifest.path;
     let text = std::fs::read_to_string(from).map_err(|source| CliError::Read {
@@ -121,15 +139,17 @@ fn pin(shown: &Shown, to: &Path) -> Result<(), CliError> {
         .with_pin(&text, &shown.digest)
         .ok_or_else(|| {
             CliError::usage(
-                format!("{} cannot be given a pin as it is written", from.display()),
-                format!("write it yourself: sha256: {}", shown.digest),
+                format!("the form of {} does not allow adding a pin", from.display()),
+                format!("add it yourself: sha256: {}", shown.digest),
             )
         })?;
     output::write_file(to, &pinned)
 }
 
+/// Shows a plugin, asks the user, and copies it into the first plugin folder with its library
+/// pinned. An earlier version is replaced. Fails if the library does not match an existing pin.
 pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let loaded = start::load_config(global)?;
     let shown = Shown::of(&folder_of(path)?)?;
     let name = &shown.manifest.name;
     shown
@@ -139,16 +159,11 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
             library: shown.library.clone(),
             because: Lines(problem.to_string()),
         })?;
-    let Some(dir) = loaded.plugin_dirs.first() else {
-        return Err(CliError::usage(
-            "there is no plugin folder: `plugins.dirs` is empty",
-            "name one there, or take the key out to have plugins/context_engine beside the config file",
-        ));
-    };
+    let dir = first_folder(&loaded)?;
     let folder = dir.join(name);
     if shown.library.parent() == std::fs::canonicalize(&folder).ok().as_deref() {
         return Err(CliError::usage(
-            format!("{name} lies in the plugin folder already"),
+            format!("{name} is already in the plugin folder"),
             format!("pin it where it is: contexture plugins allow {name}"),
         ));
     }
@@ -159,50 +174,18 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
             |_| "what is there".to_owned(),
             |before| format!("version {}", before.version),
         );
-        terminal::say(&format!(
-            "It takes the place of {before} in {}.\n",
-            folder.display()
-        ));
+        terminal::say(&format!("It replaces {before} in {}.\n", folder.display()));
         if folder.join("Cargo.toml").exists() {
             return Err(CliError::usage(
-                format!("{} holds a plugin's source", folder.display()),
-                "move it away first: what is installed would stand among it",
+                format!("{} holds the source of a plugin", folder.display()),
+                "move it away first: the installed files would mix with it",
             ));
         }
     }
     if !agreed(&format!("Install {name}?"), yes)? {
         return Ok(OK);
     }
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| CliError::Write { path, source }
-    };
-    // Both files are written whole elsewhere first: half a plugin would be found, and what ran before would not.
-    make_private_folder(dir).map_err(failed(dir))?;
-    let staged = tempfile::Builder::new()
-        .prefix(".contexture-")
-        .tempdir_in(dir);
-    let staged = staged.map_err(failed(&folder))?;
-    let new_library = staged.path().join("library");
-    // Without a `plugin.yaml` it is nobody's plugin.
-    let new_manifest = staged.path().join("manifest");
-    let (library, manifest) = (
-        folder.join(&shown.manifest.library),
-        folder.join(MANIFEST_FILE),
-    );
-    output::replace_file(&new_library, None, |file| {
-        std::io::copy(&mut std::fs::File::open(&shown.library)?, file)
-    })
-    .map_err(failed(&library))?;
-    // The pin is of what was shown: where it was replaced meanwhile, it is never loaded.
-    pin(&shown, &new_manifest).map_err(|error| match error {
-        CliError::Write { source, .. } => failed(&manifest)(source),
-        error => error,
-    })?;
-    make_private_folder(&folder).map_err(failed(&folder))?;
-    for (new, path) in [(&new_library, &library), (&new_manifest, &manifest)] {
-        std::fs::rename(new, path).map_err(failed(path))?;
-    }
+    put(dir, &shown)?;
     output::print(&format!(
         "installed {name} {} in {}, pinned\n{}",
         shown.manifest.version,
@@ -212,23 +195,119 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
     Ok(OK)
 }
 
+/// Returns the plugin folder that plugins are installed in: the first of `plugins.dirs`.
+pub(super) fn first_folder(loaded: &Loaded) -> Result<&Path, CliError> {
+    let first = loaded.plugin_dirs.first().map(PathBuf::as_path);
+    first.ok_or_else(|| {
+        CliError::usage(
+            "there is no plugin folder: `plugins.dirs` is empty",
+            "name one there, or remove the key to use plugins/context_engine beside the config file",
+        )
+    })
+}
+
+/// Puts the library and the manifest of a plugin, pinned to that library, or all files of a program, into its folder in the
+/// plugin folder `dir`. What was there is replaced, and stays whole if anything fails.
+pub(super) fn put(dir: &Path, shown: &Shown) -> Result<(), CliError> {
+    let folder = dir.join(&shown.manifest.name);
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| CliError::Write { path, source }
+    };
+    if shown.manifest.command.is_some() {
+        return put_program(dir, shown);
+    }
+    // Both files are first written completely under other names. Otherwise an interruption would
+    // leave half a plugin that is found, while the one before is gone.
+    make_private_folder(dir).map_err(failed(dir))?;
+    let staged = tempfile::Builder::new()
+        .prefix(".contexture-")
+        .tempdir_in(dir);
+    let staged = staged.map_err(failed(&folder))?;
+    let new_library = staged.path().join("library");
+    // A folder without `plugin.yaml` is not found as a plugin.
+    let new_manifest = staged.path().join("manifest");
+    let (library, manifest) = (
+        folder.join(&shown.manifest.library),
+        folder.join(MANIFEST_FILE),
+    );
+    output::replace_file(&new_library, None, |file| {
+        std::io::copy(&mut std::fs::File::open(&shown.library)?, file)
+    })
+    .map_err(failed(&library))?;
+    // The pin is the hash that was shown. If the library was replaced in the meantime, the copy
+    // does not match and is never loaded.
+    pin(shown, &new_manifest).map_err(|error| match error {
+        CliError::Write { source, .. } => failed(&manifest)(source),
+        error => error,
+    })?;
+    make_private_folder(&folder).map_err(failed(&folder))?;
+    for (new, path) in [(&new_library, &library), (&new_manifest, &manifest)] {
+        std::fs::rename(new, path).map_err(failed(path))?;
+    }
+    Ok(())
+}
+
+/// Puts all files of a plugin that is a program into its folder in the plugin folder `dir`, with the
+/// manifest pinned to them. The folder is replaced as a whole, since a file of an earlier version
+/// would not match the pin.
+fn put_program(dir: &Path, shown: &Shown) -> Result<(), CliError> {
+    let folder = dir.join(&shown.manifest.name);
+    let failed = |source| CliError::Write {
+        path: folder.clone(),
+        source,
+    };
+    let files = shown
+        .manifest
+        .files()
+        .map_err(|problem| CliError::Unusable {
+            library: shown.library.clone(),
+            because: Lines(problem.to_string()),
+        })?;
+    make_private_folder(dir).map_err(failed)?;
+    let staged = tempfile::Builder::new()
+        .prefix(".contexture-")
+        .tempdir_in(dir)
+        .map_err(failed)?;
+    let new = staged.path().join("new");
+    make_private_folder(&new).map_err(failed)?;
+    let from = shown.manifest.path.parent().unwrap_or(Path::new(""));
+    for file in files {
+        let to = new.join(&file);
+        let within = to.parent().unwrap_or(&new);
+        make_private_folder(within)
+            .and_then(|()| std::fs::copy(from.join(&file), &to))
+            .map_err(failed)?;
+    }
+    pin(shown, &new.join(MANIFEST_FILE))?;
+    if folder.exists() {
+        // The old files go with the temporary folder.
+        std::fs::rename(&folder, staged.path().join("old")).map_err(failed)?;
+    }
+    std::fs::rename(&new, &folder).map_err(failed)
+}
+
+/// Returns what the user has to do so that the engine runs, which is nothing if the configuration
+/// names it already.
 fn way_to_use(loaded: &Loaded, name: &str) -> String {
     match loaded.config.context.engine == *name {
         true => format!(
-            "`context.engine` names it already: {name} runs in sessions that are opened from now on, also of a gateway that \
-             runs\n"
+            "`context.engine` already names it: sessions opened from now on use {name}, also in a running gateway\n"
         ),
-        false => "it runs once `context.engine` names it: `contexture plugins` at a terminal chooses, or write it into config.yaml\n".to_owned(),
+        false => "it runs once `context.engine` names it: choose it with `contexture plugins` at a terminal, or \
+                  write it into config.yaml\n".to_owned(),
     }
 }
 
+/// Shows a plugin that is in a plugin folder, asks the user, and pins its current library. Nothing
+/// is asked if this very library is pinned already.
 pub(crate) fn allow(global: &Global, name: &str, yes: bool) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let loaded = start::load_config(global)?;
     let shown = Shown::of(&named(&loaded, name)?)?;
     terminal::say(&shown.text());
     match shown.manifest.pinned() {
         Some(pinned) if pinned == shown.digest => {
-            output::print(&format!("{name} is pinned to this library already\n"))?;
+            output::print(&format!("{name} is already pinned to this library\n"))?;
             return Ok(OK);
         }
         Some(pinned) => terminal::say(&format!("It was pinned to another library, {pinned}.\n")),
@@ -246,19 +325,21 @@ pub(crate) fn allow(global: &Global, name: &str, yes: bool) -> Result<u8, CliErr
     Ok(OK)
 }
 
+/// Removes a plugin's folder after asking. A folder with the plugin's source is refused, since
+/// deleting it might lose work. What the engine stored stays.
 pub(crate) fn remove(global: &Global, name: &str, yes: bool) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let loaded = start::load_config(global)?;
     let folder = named(&loaded, name)?.folder;
     if folder.join("Cargo.toml").exists() {
         return Err(CliError::usage(
             format!("{} holds the plugin's source", folder.display()),
-            "remove it yourself, if nothing in it is needed any more",
+            "delete it yourself, if nothing in it is needed any more",
         ));
     }
     if !agreed(&format!("Remove {name}, {}?", folder.display()), yes)? {
         return Ok(OK);
     }
-    // A link is taken away, and not what it leads to.
+    // A link is removed itself, and not the folder that it points to.
     let removed = match folder.is_symlink() {
         true => std::fs::remove_file(&folder),
         false => std::fs::remove_dir_all(&folder),
@@ -270,7 +351,7 @@ pub(crate) fn remove(global: &Global, name: &str, yes: bool) -> Result<u8, CliEr
     let mut text = format!("removed {}\n", folder.display());
     let kept = loaded.home.join("engines").join(name);
     if kept.exists() {
-        let _ = writeln!(text, "what it kept stays in {}", kept.display());
+        let _ = writeln!(text, "its data stays in {}", kept.display());
     }
     if loaded.config.context.engine == name {
         let _ = writeln!(
@@ -282,7 +363,7 @@ pub(crate) fn remove(global: &Global, name: &str, yes: bool) -> Result<u8, CliEr
     Ok(OK)
 }
 
-/// The plugin of this name in the plugin folders.
+/// Returns the plugin of this name in the plugin folders. Fails with a suggestion if there is none.
 fn named(loaded: &Loaded, name: &str) -> Result<Plugin, CliError> {
     let catalog = engines::scan(loaded)?;
     let names: Vec<_> = catalog
@@ -299,7 +380,7 @@ fn named(loaded: &Loaded, name: &str) -> Result<Plugin, CliError> {
         CliError::usage(
             format!("there is no plugin `{name}`"),
             format!(
-                "{hint}`contexture plugins list` names them all, and the folders that were searched"
+                "{hint}`contexture plugins list` lists all plugins and the folders that were searched"
             ),
         )
     })

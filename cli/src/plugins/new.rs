@@ -1,4 +1,14 @@
-//! `contexture plugins new`: a crate to begin an engine with, that builds wherever it lies.
+//! `contexture plugins new`: writes a crate to begin an engine with.
+//!
+//! [`run`] collects the files of the crate and writes them as one folder. There are two templates:
+//! [`small`] is the example engine `keep-tail` under another name, and [`lossless`] is a copy of
+//! the lossless engine's sources. Both build unchanged, pass the conformance tests and can be
+//! loaded.
+//!
+//! A crate needs the interface and the test kit as dependencies. [`ApiSource`] decides where these
+//! come from: a checkout of the repository, copies inside the crate, or the registry. The copies
+//! are packed into this program by the build script, so that a crate can be created without a
+//! network.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +20,17 @@ use super::spelled_out::spelled_out;
 use crate::error::CliError;
 use crate::{OK, output};
 
-/// What an engine is written and tested with: each file's path and text.
+/// The sources that an engine is written and tested with, as pairs of path and text. The build
+/// script packs them.
 static CARRIED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/carried.rs"));
 
-/// Names that no crate can have that depends on the interface and its test kit: Rust's keywords and reserved words
-/// (<https://doc.rust-lang.org/reference/keywords.html>), the crates that ship with Rust, the folders that cargo makes
-/// (<https://doc.rust-lang.org/cargo/reference/manifest.html#the-name-field>), the names of Windows' devices, and the
-/// new crate's own dependencies.
+/// Names that a crate which depends on the interface and its test kit cannot have.
+///
+/// These are Rust's keywords and reserved words
+/// (<https://doc.rust-lang.org/reference/keywords.html>), the crates that ship with Rust, the
+/// folders that cargo makes
+/// (<https://doc.rust-lang.org/cargo/reference/manifest.html#the-name-field>), the device names of
+/// Windows, and the new crate's own dependencies.
 #[rustfmt::skip]
 const NO_CRATE_NAMES: &[&str] = &[
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
@@ -30,36 +44,35 @@ const NO_CRATE_NAMES: &[&str] = &[
     "contexture-contract", "contexture-engine-api", "contexture-testkit", "serde", "serde_json",
 ];
 
-/// Where a crate has the copies of them.
+/// The folder of the new crate that has the copies of the interface and the test kit.
 const COPIES: &str = "contexture";
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
 const KEEP_TAIL: &str = include_str!("../../../plugins/context_engine/keep-tail/src/lib.rs");
 
-/// What to begin with.
+/// The engine to begin with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum From {
-    /// A small engine in one file: head and tail stay, an outline stands for the middle
+    /// A small engine in one file: keeps the head and the tail, and puts an outline in place of the
+    /// middle
     #[default]
     KeepTail,
-    /// The lossless engine, to change: a store, summaries over it, search
+    /// The lossless engine, to be changed: a store, summaries over it, search
     Lcm,
 }
 
-/// Where the interface and the test kit come from.
-enum Api {
-    /// A checkout of the repository.
+/// Where the new crate takes the interface and the test kit from.
+enum ApiSource {
     Sources(PathBuf),
-    /// Copies in the crate.
     Copies,
-    /// The registry.
     Version(String),
 }
 
-impl Api {
+impl ApiSource {
     fn chosen(asked: Option<&str>) -> Result<Self, CliError> {
         let Some(asked) = asked else {
+            // The sources that this program was built from are the best match, if they still exist.
             let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
             return Ok(match built_from.filter(|folder| lacks(folder).is_none()) {
                 Some(folder) => Self::Sources(folder.to_owned()),
@@ -69,6 +82,7 @@ impl Api {
         let is_version = asked.starts_with(|first: char| first.is_ascii_digit())
             && asked.chars().all(|one| one.is_ascii_digit() || one == '.');
         if is_version && !Path::new(asked).exists() {
+            // A version that this program carries needs no registry.
             let carried = format!("{API_VERSION}.").starts_with(&format!("{asked}."));
             return Ok(match carried {
                 true => Self::Copies,
@@ -87,13 +101,14 @@ impl Api {
             .map_err(|error| wrong(format!("there are no sources in {asked}: {error}")))?;
         match lacks(&folder) {
             Some(file) => Err(wrong(format!(
-                "{asked} is no checkout of Contexture: it has no {file}"
+                "{asked} is not a checkout of Contexture: it has no {file}"
             ))),
             None => Ok(Self::Sources(folder)),
         }
     }
 
-    /// What a manifest says of the package in this folder of the repository.
+    /// Returns the value of a dependency in a manifest, for the package in this folder of the
+    /// repository.
     fn dependency(&self, folder: &str, version: &str) -> String {
         match self {
             Self::Sources(sources) => format!("{{ path = {:?} }}", sources.join(folder)),
@@ -102,7 +117,7 @@ impl Api {
         }
     }
 
-    /// The dependencies of an engine.
+    /// Returns the dependency sections of an engine's manifest.
     fn dependencies(&self) -> String {
         let version = match self {
             Self::Version(version) => version,
@@ -116,16 +131,19 @@ impl Api {
         )
     }
 
-    /// What the README says of it.
+    /// Returns the paragraph of the README that says where the interface comes from and what that
+    /// means for others who build the crate.
     fn words(&self) -> String {
         match self {
             Self::Sources(sources) => format!(
-                "`Cargo.toml`\nnames the sources of Contexture in `{}`; before others build the crate, name a version, or begin \
-                 it with\n`contexture plugins new --api {API_VERSION}`, which takes copies along.",
+                "`Cargo.toml`\n\
+                 names the sources of Contexture in `{}`; before others build the crate, name a version, or \
+                 create it with\n\
+                 `contexture plugins new --api {API_VERSION}`, which includes copies.",
                 sources.display()
             ),
             Self::Copies => format!(
-                "`{COPIES}/` holds\ncopies of the interface ({API_VERSION}) and of the test kit, as they are."
+                "`{COPIES}/` holds\nunchanged copies of the interface ({API_VERSION}) and of the test kit."
             ),
             Self::Version(version) => {
                 format!("It is written\nfor version {version} of the interface.")
@@ -133,7 +151,8 @@ impl Api {
         }
     }
 
-    /// The step of a CI run that has the sources where the manifest expects them.
+    /// Returns the step of a CI run that puts the sources where the manifest expects them. Empty if
+    /// the crate does not need any.
     fn ci_step(&self) -> String {
         match self {
             Self::Sources(sources) => {
@@ -148,29 +167,32 @@ impl Api {
     }
 }
 
-/// The first file that a checkout of the repository has and this folder has not.
+/// Returns the first file that a checkout of the repository has and this folder does not. None if
+/// the folder is a checkout.
 fn lacks(folder: &Path) -> Option<&'static str> {
     let files = ["engine-api/Cargo.toml", "testkit/Cargo.toml", "Cargo.toml"];
     files.into_iter().find(|file| !folder.join(file).is_file())
 }
 
-/// Writes `./NAME`, whole or not at all.
+/// Writes the crate `./NAME`, as a whole or not at all, and prints the next steps. Fails if the
+/// name cannot be that of an engine and a crate, or if the folder exists.
 pub(crate) fn run(name: &str, from: From, api: Option<&str>) -> Result<u8, CliError> {
     if !is_engine_name(name) || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
         return Err(CliError::usage(
             format!("`{name}` cannot be the name of an engine and its crate"),
-            format!("give it {NAME_RULE}; a crate's begins with a letter"),
+            format!("choose {NAME_RULE}; a crate's name begins with a letter"),
         ));
     }
     if name == BUILT_IN || NO_CRATE_NAMES.contains(&name) {
         return Err(CliError::usage(
             format!(
-                "`{name}` is taken: it is the built-in engine's name, a word of Rust's own, or a name that the crate needs"
+                "`{name}` is taken: it is the name of the built-in engine, a Rust keyword, or a name that the \
+                 crate needs"
             ),
             format!("choose another name, such as my-{name}"),
         ));
     }
-    let api = Api::chosen(api)?;
+    let api = ApiSource::chosen(api)?;
     let mut files = match from {
         From::KeepTail => small(name, &api)?,
         From::Lcm => lossless(name, &api)?,
@@ -194,18 +216,20 @@ pub(crate) fn run(name: &str, from: From, api: Option<&str>) -> Result<u8, CliEr
         ),
         (".gitignore".to_owned(), ignored.to_owned()),
     ]);
-    if let Api::Copies = api {
+    if let ApiSource::Copies = api {
         let copies = CARRIED.iter();
         files.extend(copies.map(|(path, text)| (format!("{COPIES}/{path}"), (*text).to_owned())));
     }
     write(Path::new(name), &files)?;
     output::print(&format!(
-        "wrote {name}: an engine that builds as it is\n\n  cd {name}\n  cargo test\n  contexture plugins build .\n  \
-         contexture plugins check .\n  contexture plugins install .\n"
+        "wrote {name}: an engine that builds without changes\n\n  cd {name}\n  cargo test\n  contexture plugins \
+         build .\n  contexture plugins check .\n  contexture plugins install .\n"
     ))?;
     Ok(OK)
 }
 
+/// Writes the files into a temporary folder and renames it, so that no incomplete crate is left
+/// behind if something fails.
 fn write(folder: &Path, files: &[(String, String)]) -> Result<(), CliError> {
     let failed = |source| CliError::Write {
         path: folder.to_owned(),
@@ -213,8 +237,8 @@ fn write(folder: &Path, files: &[(String, String)]) -> Result<(), CliError> {
     };
     if folder.exists() {
         return Err(CliError::usage(
-            format!("{} is there already", folder.display()),
-            "choose another name, or go to another folder: nothing was changed",
+            format!("{} already exists", folder.display()),
+            "choose another name, or go to another folder; nothing was changed",
         ));
     }
     let beside = tempfile::Builder::new()
@@ -235,15 +259,21 @@ fn manifest(name: &str, description: &str, dependencies: &str) -> String {
         "[package]\nname = {name:?}\nversion = \"0.1.0\"\nedition = \"2024\"\nrust-version = \"{}\"\n\
          # Shown where engines are listed.\ndescription = {description:?}\npublish = false\n\n\
          # A workspace of its own, wherever it lies.\n[workspace]\nexclude = [\"{COPIES}\"]\n\n\
-         [lib]\ncrate-type = [\"cdylib\"]\n\n{dependencies}",
+         [lib]\ncrate-type = [\"cdylib\", \"lib\"]\n\n\
+         # Off in a program that links the engine in: a program has room for one plugin's entry points.\n\
+         [features]\ndefault = [\"plugin\"]\nplugin = []\n\n{dependencies}",
         env!("CARGO_PKG_RUST_VERSION")
     )
 }
 
 type Files = Vec<(String, String)>;
 
-/// `keep-tail` under another name, with an outline in place of the digest of the repository's own.
-fn small(name: &str, api: &Api) -> Result<Files, CliError> {
+/// Returns the files of the engine `keep-tail` under another name. The digest, which is a crate of
+/// the repository, is replaced by an outline that needs no dependency.
+///
+/// The replacements are made on the source text, so they must match the sources of `keep-tail`
+/// exactly.
+fn small(name: &str, api: &ApiSource) -> Result<Files, CliError> {
     let engine: String = name
         .split(['-', '_'])
         .map(|word| word[..word.len().min(1)].to_uppercase() + &word[word.len().min(1)..])
@@ -260,11 +290,13 @@ fn small(name: &str, api: &Api) -> Result<Files, CliError> {
         )
         .replace("KeepTail", &engine)
         .replace("keep-tail", name);
-    let (text, export) = text
-        .split_once("export_engine!(\"")
-        .map_or((text.as_str(), ""), |parts| parts);
     let outline = include_str!("template/outline.rs").trim_start();
-    let library = format!("{text}{outline}\nexport_engine!(\"{export}");
+    // The outline goes in front of the macros that register and export the engine, which end the
+    // template.
+    let ends = text
+        .find("// For a program that links")
+        .unwrap_or(text.len());
+    let library = format!("{}{outline}\n{}", &text[..ends], &text[ends..]);
     let description = "Keeps the head and the tail, and puts an outline in place of the middle";
     Ok(vec![
         (
@@ -275,11 +307,13 @@ fn small(name: &str, api: &Api) -> Result<Files, CliError> {
     ])
 }
 
-/// The lossless engine's own sources.
-fn lossless(name: &str, api: &Api) -> Result<Files, CliError> {
-    let Api::Sources(sources) = api else {
+/// Returns the files of the lossless engine under another name. Fails if there is no checkout,
+/// because this program does not carry its sources.
+fn lossless(name: &str, api: &ApiSource) -> Result<Files, CliError> {
+    let ApiSource::Sources(sources) = api else {
         return Err(CliError::usage(
-            "the sources of `lcm` are not here: this program carries those of the interface and the test kit alone",
+            "the sources of `lcm` are not available: this program carries only those of the interface and the \
+             test kit",
             format!("get a checkout of {REPOSITORY}, and name its folder: --from lcm --api PATH"),
         ));
     };
@@ -293,6 +327,7 @@ fn lossless(name: &str, api: &Api) -> Result<Files, CliError> {
     let place = |folder: &str| sources.join(folder).display().to_string();
     let whole = read(&package.join("Cargo.toml"))?;
     let whole = spelled_out(&whole, &read(&sources.join("Cargo.toml"))?, &place);
+    // The package section is written anew for the new name. Only the dependencies are taken over.
     let dependencies = whole.find("[dependencies]").map_or("", |at| &whole[at..]);
     let description = "The lossless engine, changed";
     let mut files = vec![(
@@ -320,8 +355,9 @@ fn lossless(name: &str, api: &Api) -> Result<Files, CliError> {
             if inside == "src/lib.rs" {
                 text = text.replace("NAME: &str = \"lcm\"", &format!("NAME: &str = {name:?}"));
                 text.push_str(&format!(
-                    "\ncontexture_engine_api::export_engine!({name:?}, factory Lcm);\n\n\
-                     #[cfg(test)]\ncontexture_testkit::conforms!(CONTEXTURE_ENGINE);\n"
+                    "\ncontexture_engine_api::register_engine!({name:?}, factory Lcm);\n\
+                     #[cfg(feature = \"plugin\")]\ncontexture_engine_api::export_engine!({name:?}, factory Lcm);\n\n\
+                     #[cfg(all(test, feature = \"plugin\"))]\ncontexture_testkit::conforms!(CONTEXTURE_ENGINE);\n"
                 ));
             }
             files.push((inside, text));

@@ -1,7 +1,15 @@
-//! A package's manifest without what it takes from its workspace. The build script uses it, too.
+//! Spells out what a package's manifest takes from its workspace.
+//!
+//! A package that is copied out of the repository cannot refer to the workspace's manifest any
+//! more. `spelled_out` replaces each `workspace = true` by the value that it stands for. The build
+//! script uses this file, too, so it depends on nothing but the standard library.
+//!
+//! It reads manifests line by line and understands only the forms that this repository uses. A key
+//! that it does not find becomes the version `*`.
 
-/// A manifest of the workspace whose own manifest is `root`, with everything spelled out that it takes from there,
-/// and without lints and a build script. `place` says where a package of the workspace is, by its folder there.
+/// Returns `manifest` with everything spelled out that it takes from its workspace. `root` is the
+/// manifest of the workspace. Lints and a build script are left out. `place` returns the path of a
+/// package of the workspace from its folder.
 pub(crate) fn spelled_out(manifest: &str, root: &str, place: &dyn Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut section = "";
@@ -37,7 +45,7 @@ pub(crate) fn spelled_out(manifest: &str, root: &str, place: &dyn Fn(&str) -> St
     format!("{}\n", text.trim_end())
 }
 
-/// What a table of a manifest gives for a key.
+/// Returns the value of a key in a table of a manifest, or any version (`"*"`) if there is none.
 fn given<'a>(manifest: &'a str, table: &str, key: &str) -> &'a str {
     let mut lines = manifest.lines().skip_while(|line| *line != table).skip(1);
     let mut lines = lines.by_ref().take_while(|line| !line.starts_with('['));
@@ -45,7 +53,8 @@ fn given<'a>(manifest: &'a str, table: &str, key: &str) -> &'a str {
     value.unwrap_or("\"*\"")
 }
 
-/// A dependency of the workspace's, with what a package says of it beside.
+/// Returns a dependency as an inline table. `value` is what the workspace says, and `own` is what
+/// the package adds to it, such as features. A path replaces the version.
 fn dependency(value: &str, own: &str, place: &dyn Fn(&str) -> String) -> String {
     let mut whole = match value.starts_with('{') {
         true => inside(value).to_owned(),

@@ -1,15 +1,24 @@
-//! `contexture replay --advise`: the settings that would have been cheapest.
+//! `contexture replay --advise`: finds the settings that would have been cheapest.
+//!
+//! [`run`] plays the recordings through each engine with every timing and every lifetime of the
+//! prompt cache, and [`advice`] sorts the results by their cost. The output ends with the lines for
+//! `config.yaml`.
+//!
+//! The costs are those of the prompts at the given prices. What an engine's own model calls cost is
+//! not included. Combinations in which an engine failed come last, since their figures are not
+//! those of the engine.
 
 use contexture::config::{Loaded, Timing};
 use contexture::prompt_cache::{CacheTtl, Ttl};
 use contexture::replay::{play, without_engine};
 
-use super::{Input, ReplayArgs, engines, failed, prices, stage};
+use super::{NamedRecording, ReplayArgs, engines, failed, prices, stage};
 use crate::error::CliError;
 use crate::replay_table::{dollars, table};
 use crate::terminal::Progress;
 use crate::{Global, OK, output};
 
+/// The values of `compression.timing` with their names. All are tried.
 const TIMINGS: [(Timing, &str); 3] = [
     (Timing::Safe, "safe"),
     (Timing::Threshold, "threshold"),
@@ -17,7 +26,7 @@ const TIMINGS: [(Timing, &str); 3] = [
 ];
 const TTLS: [CacheTtl; 3] = [CacheTtl::FiveMinutes, CacheTtl::OneHour, CacheTtl::Auto];
 
-/// Settings, and what the prompts would have cost with them, in US dollars.
+/// A combination of settings, and what the prompts would have cost with it in US dollars.
 struct Tried {
     engine: String,
     timing: &'static str,
@@ -27,11 +36,13 @@ struct Tried {
     is_configured: bool,
 }
 
+/// Tries all combinations of settings and prints the advice. If no engine is named, the built-in
+/// one and `lcm` are tried. The time is that of a replay for each combination.
 pub(super) fn run(
     args: &ReplayArgs,
     global: &Global,
     loaded: &Loaded,
-    inputs: &[Input],
+    inputs: &[NamedRecording],
 ) -> Result<u8, CliError> {
     let named: Vec<Option<&str>> = match args.engines.is_empty() {
         true => vec![Some("compressor"), Some("lcm")],
@@ -59,6 +70,8 @@ pub(super) fn run(
             with.config.compression.timing = timing;
             with.config.prompt_caching.cache_ttl = ttl;
             for engine in &named {
+                // Each combination has its own stage, so that an engine does not learn from the
+                // runs before.
                 let stage = stage(args, global, with.clone())?;
                 let (mut cost_usd, mut failures) = (0.0, 0);
                 let mut name = String::new();
@@ -83,14 +96,16 @@ pub(super) fn run(
     }
     drop(progress);
     let short = prices(args, CacheTtl::FiveMinutes)?;
-    let none = |input: &Input| short.cost(&without_engine(&input.recording, Ttl::FiveMinutes));
+    let none =
+        |input: &NamedRecording| short.cost(&without_engine(&input.recording, Ttl::FiveMinutes));
     output::print(&advice(tried, inputs.iter().map(none).sum()))?;
     Ok(OK)
 }
 
-/// The settings as a table, the cheapest first, and those as they stand in a configuration.
+/// Renders the combinations as a table, the cheapest first, with the share of the cost without an
+/// engine. Below it stand the settings to change, or a note if the current ones are the cheapest.
 fn advice(mut tried: Vec<Tried>, without: f64) -> String {
-    // An engine that failed did not do what is measured.
+    // The figures of an engine that failed are not its own, so they come last.
     tried.sort_by(|one, other| {
         let by_failure = (one.failures > 0).cmp(&(other.failures > 0));
         by_failure.then(one.cost_usd.total_cmp(&other.cost_usd))
@@ -137,13 +152,14 @@ fn advice(mut tried: Vec<Tried>, without: f64) -> String {
     let Some(best) = tried.first().filter(|best| best.failures == 0) else {
         return text;
     };
+    // If the configured settings were not tried, the saving is measured against no engine.
     let at_stake = tried
         .iter()
         .find(|one| one.is_configured)
         .map_or(without, |one| one.cost_usd);
     let saved = at_stake - best.cost_usd;
     if saved <= 0.0 {
-        text.push_str("\nThe settings as they are would have been the cheapest.\n");
+        text.push_str("\nThe current settings would have been the cheapest.\n");
         return text;
     }
     text.push_str(&format!(

@@ -1,4 +1,16 @@
-//! How programs are given the address of a model's API, and how the gateway's address replaces it.
+//! How an agent learns the address of the gateway, and where its requests went before.
+//!
+//! Programs take the address of a model's API from an environment variable, from the command line
+//! or from a file of their own. [`Addresses`] collects the addresses that the command had been
+//! given, which become the gateway's upstreams. [`Agent`] then builds the command with the
+//! gateway's address in place of them, see [`Agent::told`].
+//!
+//! Two rules keep this safe. A variable that names another address than the upstream is left alone,
+//! because its key must not reach a server that it was not meant for. The gateway's token stands in
+//! for a key only if every address of that API was replaced.
+//!
+//! The table [`VARIABLES`] and the methods of [`Agent`] are the only places that know particular
+//! programs. A new agent is added there.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,28 +22,29 @@ use contexture_gateway::{BaseUrls, Gateway, Pass};
 
 use crate::error::CliError;
 
-/// The API behind an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Api {
     OpenAi,
     Anthropic,
 }
 
-/// What a program appends to an address.
+/// What a program appends to an address. It decides whether the gateway's address is given with or
+/// without `/v1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A version and the endpoint: `/v1/messages`.
+    /// The version and the endpoint, as in `/v1/messages`.
     Root,
-    /// The endpoint alone: `/chat/completions`.
+    /// Only the endpoint, as in `/chat/completions`.
     Versioned,
 }
 
-/// An environment variable with the address of an API.
+/// An environment variable that some programs read the address of an API from.
 struct Variable {
     name: &'static str,
     api: Api,
     form: Form,
-    /// Whether it is set for every command, and not only if it was set before.
+    /// Whether it is set for every command. Otherwise it is set only if it was set before, since a
+    /// program may change its behaviour when it finds the variable.
     always: bool,
 }
 
@@ -44,11 +57,12 @@ const fn variable(name: &'static str, api: Api, form: Form, always: bool) -> Var
     }
 }
 
-/// The known variables. If several are set for one API, the first one counts.
+/// The known variables. If several of one API are set, the first one in this list names the
+/// upstream.
 const VARIABLES: &[Variable] = &[
-    // Anthropic's SDKs, and so Claude Code.
+    // Anthropic's SDKs and therefore Claude Code.
     variable("ANTHROPIC_BASE_URL", Api::Anthropic, Form::Root, true),
-    // LiteLLM, and so aider.
+    // LiteLLM and therefore aider.
     variable("ANTHROPIC_API_BASE", Api::Anthropic, Form::Root, true),
     // Zed and others.
     variable("ANTHROPIC_API_URL", Api::Anthropic, Form::Root, false),
@@ -67,19 +81,21 @@ const VARIABLES: &[Variable] = &[
     variable("LLM_BASE_URL", Api::OpenAi, Form::Versioned, false),
 ];
 
-/// The variables that hold the key of an API for its SDKs and for most agents.
+/// The variables that hold the key of an API, for its SDKs and for most agents.
 const KEYS: [(&str, Api); 2] = [
     ("OPENAI_API_KEY", Api::OpenAi),
     ("ANTHROPIC_API_KEY", Api::Anthropic),
 ];
-/// Headers for each request of Claude Code and of Anthropic's SDKs, a line each.
+/// The variable for headers that Claude Code and Anthropic's SDKs add to each request, one per
+/// line.
 const ANTHROPIC_HEADERS: &str = "ANTHROPIC_CUSTOM_HEADERS";
-/// The header with the gateway's token.
+/// The header in which a client sends the gateway's token.
 const TOKEN: &str = "x-contexture-token";
-/// The token, for programs that know of it.
+/// The variable that holds the gateway's token, for programs that know of the gateway.
 pub(super) const TOKEN_VARIABLE: &str = "CONTEXTURE_GATEWAY_TOKEN";
 
-/// Whether a gateway has a key for an API.
+/// Returns whether the gateway has a key of its own for an API, so that clients need only its
+/// token.
 fn has_key(pass: &Pass, api: Api) -> bool {
     match api {
         Api::OpenAi => pass.openai,
@@ -87,44 +103,50 @@ fn has_key(pass: &Pass, api: Api) -> bool {
     }
 }
 
-/// An address that the command had been given.
+/// An address that the command had been given before `run` replaced it.
 #[derive(Debug)]
 struct Given {
-    /// The variable, or the key of the agent's own configuration that `run` overrides.
+    /// The name of the variable, or of the setting in the agent's own configuration that `run`
+    /// overrides.
     name: String,
     api: Api,
     form: Form,
     url: String,
 }
 
-/// The upstreams: those that the configuration names, or else those of the environment.
+/// The addresses that requests are forwarded to. An address in Contexture's configuration counts
+/// before one of the environment.
 #[derive(Debug)]
 pub(super) struct Addresses {
     given: Vec<Given>,
-    /// The address that the configuration names.
+    /// The address in Contexture's configuration.
     openai: Option<String>,
     anthropic: Option<String>,
     codex: Codex,
 }
 
-/// How Codex finds its model, if it is the program.
+/// How Codex reaches its model. If the program is another one, this is [`Codex::Key`] and has no
+/// effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Codex {
-    /// Through its built-in provider, with an API key.
+    /// Through its built-in provider, with an API key. It accepts another base URL.
     Key,
-    /// Through its built-in provider, with a ChatGPT login. From version 0.169 on it then uses the address that the
-    /// account names, whatever base URL is set. Only a provider of another name uses its own base URL.
+    /// Through its built-in provider, with a ChatGPT login. From version 0.169 on, it then uses the
+    /// address that the account names, whatever base URL is set. Only a provider of another name
+    /// uses its own base URL.
     Login,
-    /// Through another provider, which has its own address.
+    /// Through another provider with its own address, which `run` does not change.
     Other(String),
 }
 
 impl Codex {
-    /// The provider that it is given for a login. docs/gateway.md recommends the same name for `contexture serve`.
+    /// The name of the provider that Codex is given for a login. docs/gateway.md recommends the
+    /// same name for `contexture serve`.
     const PROVIDER: &str = "contexture";
 
-    /// As its command line or else its configuration says. `read` returns a file of its home folder, and an empty text if
-    /// there is none.
+    /// Finds out how Codex reaches its model, from its command line or else its configuration.
+    /// `read` returns a file of its home folder, or an empty text if there is none. `has_key` says
+    /// whether the environment has a key, which counts before a login.
     fn of(arguments: &[String], read: &dyn Fn(&str) -> String, has_key: bool) -> Self {
         if arguments.iter().any(|argument| argument == "--oss") {
             return Self::Other("--oss".to_owned());
@@ -152,7 +174,8 @@ impl Codex {
         }
     }
 
-    /// The settings that make it use the gateway at `base`.
+    /// Returns the settings that make Codex use the gateway at `base`, each as the value of a `-c`
+    /// option. Empty if it uses a provider of its own.
     fn settings(&self, base: &str) -> Vec<String> {
         match self {
             Self::Key => vec![format!("openai_base_url=\"{base}/v1\"")],
@@ -171,7 +194,8 @@ impl Codex {
     }
 }
 
-/// The values of an option, in any of the forms `-c x`, `-cx`, `--config x` and `--config=x`.
+/// Returns the values of an option in any of the forms `-c x`, `-cx`, `--config x` and
+/// `--config=x`. Later arguments come last, so the last value counts.
 fn options<'a>(arguments: &'a [String], short: &str, long: &str) -> Vec<&'a str> {
     let values = arguments.iter().enumerate().filter_map(|(at, argument)| {
         if argument == short || argument == long {
@@ -185,8 +209,9 @@ fn options<'a>(arguments: &'a [String], short: &str, long: &str) -> Vec<&'a str>
     values.collect()
 }
 
-/// Whether an `auth.json` of Codex is that of a ChatGPT login.
-fn is_login(auth: &str) -> bool {
+/// Returns whether an `auth.json` of Codex is that of a ChatGPT login. Older versions have no
+/// `auth_mode`, so the tokens decide. A text that is not JSON is not a login.
+pub(crate) fn is_login(auth: &str) -> bool {
     let auth: serde_json::Value = serde_json::from_str(auth).unwrap_or_default();
     match auth["auth_mode"].as_str() {
         Some(mode) => mode.eq_ignore_ascii_case("chatgpt"),
@@ -194,20 +219,25 @@ fn is_login(auth: &str) -> bool {
     }
 }
 
-/// An address without insignificant parts.
+/// Returns an address without white space around it and without slashes at its end, so that two
+/// spellings compare as equal.
 fn plain(url: &str) -> &str {
     url.trim().trim_end_matches('/')
 }
 
 impl Addresses {
+    /// Collects the addresses that the command was given.
+    ///
     /// # Errors
-    /// A variable does not hold an address.
+    /// Fails if a variable does not hold an http address. To ignore it would send requests to
+    /// another place than the user wants.
     pub(super) fn of(
         config: &Upstream,
         agent: &Agent,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, CliError> {
-        // An agent's own configuration has precedence over its environment.
+        // An agent's own configuration comes first, because the agent prefers it to its
+        // environment.
         let own = agent.configured(env).into_iter();
         let own = own.map(|(name, api, url)| (name, api, Form::Versioned, url));
         let variables = VARIABLES.iter().filter_map(|variable| {
@@ -225,8 +255,8 @@ impl Addresses {
                 .any(|scheme| url.starts_with(scheme));
             if !is_url {
                 return Err(CliError::usage(
-                    format!("{name}={url} is no http address"),
-                    "set it to the base URL of the API that requests are to go on to, or unset it",
+                    format!("{name}={url} is not an http address"),
+                    "set it to the base URL of the API that receives the requests, or unset it",
                 ));
             }
             given.push(Given {
@@ -251,19 +281,21 @@ impl Addresses {
         }
     }
 
-    /// The setting that names the upstream of an API.
+    /// Returns the address that is the upstream of an API if the configuration names none.
     fn first(&self, api: Api) -> Option<&Given> {
         self.given.iter().find(|given| given.api == api)
     }
 
-    /// The base URLs of the environment, in the form that the gateway takes.
+    /// Returns the addresses of the environment as the gateway takes them. An API is None if
+    /// nothing names an address for it.
     pub(super) fn urls(&self) -> BaseUrls {
         let url = |api| {
             let Given { form, url, .. } = self.first(api)?;
             let has_path = url
                 .split_once("://")
                 .is_some_and(|(_, rest)| rest.contains('/'));
-            // For a variable of this form, `/v1` is inserted before the endpoint even if the address has a path.
+            // A program with a variable of this form inserts `/v1` before the endpoint even if the
+            // address has a path.
             Some(match (api, form) {
                 (Api::OpenAi, Form::Root) if has_path && !url.ends_with("/v1") => {
                     format!("{url}/v1")
@@ -277,7 +309,8 @@ impl Addresses {
         }
     }
 
-    /// What the user should know about the upstreams.
+    /// Returns what the user should know about the upstreams: where requests go, which addresses
+    /// were left alone, and whether Codex bypasses the gateway.
     pub(super) fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         for (api, key) in [(Api::OpenAi, "openai"), (Api::Anthropic, "anthropic")] {
@@ -285,37 +318,38 @@ impl Addresses {
                 continue;
             };
             told.push(match self.named(api) {
-                None => format!("requests go on to {url} ({name})"),
+                None => format!("requests are forwarded to {url} ({name})"),
                 Some(named) if plain(named) == url => continue,
                 Some(named) => format!(
-                    "requests go on to {named} (`upstream.{key}.base_url`), not to the {url} of {name}"
+                    "requests are forwarded to {named} (`upstream.{key}.base_url`), not to the {url} of {name}"
                 ),
             });
         }
         let left = self.given.iter().filter(|given| !self.is_replaced(given));
         told.extend(left.map(|given| {
             format!(
-                "{} stays {}, which is another address: what goes there is not managed",
+                "{} stays {}, which is another address: requests to it are not managed",
                 given.name, given.url
             )
         }));
         if let Codex::Other(provider) = &self.codex {
             told.push(format!(
-                "Codex uses its provider `{provider}`, which has its own address: what goes there is not managed"
+                "Codex uses its provider `{provider}`, which has its own address: requests to it are not managed"
             ));
         }
         told
     }
 
-    /// Whether every address of an API is redirected to the gateway. Only then may the gateway's token stand in place of
-    /// the API's key.
+    /// Returns whether every address of an API leads to the gateway now. Only then may the
+    /// gateway's token stand in place of the API's key, since it is useless at any other server.
     fn all_are_replaced(&self, api: Api) -> bool {
         let mut given = self.given.iter().filter(|given| given.api == api);
         given.all(|given| self.is_replaced(given))
     }
 
-    /// Whether a variable that was set is redirected to the gateway. It is if it names the address that the gateway
-    /// sends requests to. A key is never sent to an address that it was not meant for.
+    /// Returns whether a variable that was set is replaced by the gateway's address. It is if it
+    /// names the address that the gateway forwards to, so that no key is sent to an address that it
+    /// was not meant for.
     fn is_replaced(&self, given: &Given) -> bool {
         let version = |url: &str| plain(url).trim_end_matches("/v1").to_owned();
         let first = self.first(given.api);
@@ -323,13 +357,18 @@ impl Addresses {
     }
 }
 
-/// Where Codex has its configuration and its login.
+/// Returns the folder that has the configuration and the login of Codex. None if neither
+/// `CODEX_HOME` nor `HOME` is set.
 fn codex_folder(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let folder = env("CODEX_HOME").map(PathBuf::from);
     folder.or_else(|| Some(PathBuf::from(env("HOME")?).join(".codex")))
 }
 
-/// The text under a key of a table in a TOML document, or of none if `table` is empty.
+/// Returns the text under a key of a table in a TOML document. An empty `table` means the keys
+/// before the first table.
+///
+/// This reads only single-line values, which is enough for the settings that matter here. If a key
+/// occurs several times, the last one counts, as with `-c` options.
 fn toml_text(toml: &str, table: &str, key: &str) -> Option<String> {
     let mut current = String::new();
     let values = toml.lines().map(str::trim).filter_map(|line| {
@@ -347,7 +386,7 @@ fn toml_text(toml: &str, table: &str, key: &str) -> Option<String> {
         }
         let value = value.trim();
         let quoted = |quote| value.strip_prefix(quote)?.split_once(quote);
-        // Codex takes a text without quotes on its command line.
+        // On its command line, Codex accepts a text without quotes.
         let text = quoted('"')
             .or_else(|| quoted('\''))
             .or_else(|| value.split_once('#'));
@@ -357,7 +396,8 @@ fn toml_text(toml: &str, table: &str, key: &str) -> Option<String> {
     values.last()
 }
 
-/// The addresses for OpenAI's and Anthropic's APIs in a configuration of OpenCode.
+/// Returns the addresses for the APIs of OpenAI and Anthropic in a configuration of OpenCode, each
+/// with the name of the setting. A document that is not JSON has none.
 fn opencode_base_urls(json: &str) -> Vec<(String, Api, String)> {
     let config: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
     let one = |(provider, api): (&str, Api)| {
@@ -374,13 +414,14 @@ fn opencode_base_urls(json: &str) -> Vec<(String, Api, String)> {
         .collect()
 }
 
-/// A file of Codex's; empty if there is none.
+/// Reads a file in the home folder of Codex. Returns an empty text if there is none.
 fn read_of_codex(env: &dyn Fn(&str) -> Option<String>, name: &str) -> String {
     let text = codex_folder(env).map(|folder| std::fs::read_to_string(folder.join(name)));
     text.and_then(Result::ok).unwrap_or_default()
 }
 
-/// The program that a command runs.
+/// The program that a command runs. Its name without folder and extension decides how it is told
+/// about the gateway.
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) name: String,
@@ -399,7 +440,7 @@ impl Agent {
         }
     }
 
-    /// The command with the settings that make it use the gateway at `base`.
+    /// Returns the command with the arguments and variables that make it use the gateway at `base`.
     pub(super) fn told(
         &self,
         command: &[OsString],
@@ -419,6 +460,7 @@ impl Agent {
             }
         }
         let pass = gateway.pass();
+        // A configuration that the user passes in this variable must not be overwritten.
         if self.name == "opencode" && std::env::var_os("OPENCODE_CONFIG_CONTENT").is_none() {
             let options = |api| {
                 let mut options = serde_json::json!({"baseURL": versioned});
@@ -455,7 +497,8 @@ impl Agent {
                 );
             }
         }
-        // At any other address, Claude Code assumes that models have no window of a million tokens.
+        // At any address but its own, Claude Code assumes that models have no window of a million
+        // tokens.
         const FIRST_PARTY: &str = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL";
         match provider_at(&gateway.upstream_of_anthropic()) {
             Some(CacheProvider::Anthropic) => told.env(FIRST_PARTY, "1"),
@@ -464,8 +507,11 @@ impl Agent {
         told
     }
 
-    /// Has the agent send the gateway's token if it needs it: as a header if the agent can add one, and else in place of a
-    /// key that the gateway has itself. It never stands among the arguments, which other users of the machine can see.
+    /// Makes the agent send the gateway's token if the gateway requires it or has keys of its own.
+    ///
+    /// If the agent can add a header, the token is a header. Otherwise it takes the place of the
+    /// API key, if the gateway has a key itself. It never stands among the arguments, which other
+    /// users of the machine can see.
     fn give_token(&self, told: &mut Command, pass: &Pass, addresses: &Addresses) {
         let is_needed = pass.is_needed || pass.openai || pass.anthropic;
         let Some(token) = pass.token.as_deref().filter(|_| is_needed) else {
@@ -482,13 +528,14 @@ impl Agent {
             told.env(ANTHROPIC_HEADERS, headers);
         }
         for (name, api) in KEYS {
-            // Claude Code sends the header, and asks its user about each key that is new to it.
+            // Claude Code sends the header. A key that is new to it would make it ask the user for
+            // consent.
             let is_header = self.name == "claude" && api == Api::Anthropic;
             if has_key(pass, api) && addresses.all_are_replaced(api) && !is_header {
                 told.env(name, token);
             }
         }
-        // A login has precedence, and goes to another address.
+        // If Codex has a login, it prefers that and sends it to another address.
         if self.name == "codex" && pass.openai && !self.codex_has_login() {
             told.env("CODEX_API_KEY", token);
         }
@@ -499,7 +546,8 @@ impl Agent {
         codex_folder(&env).is_some_and(|folder| folder.join("auth.json").exists())
     }
 
-    /// What the user should know if the agent's requests will be refused because it cannot send a token.
+    /// Returns a note for the user if the agent cannot send the required token, so that its
+    /// requests will be refused.
     pub(super) fn told_of_token(&self, pass: &Pass) -> Option<String> {
         let sends =
             matches!(self.name.as_str(), "claude" | "opencode") || (pass.openai && pass.anthropic);
@@ -511,7 +559,7 @@ impl Agent {
         })
     }
 
-    /// How Codex finds its model.
+    /// Finds out how Codex reaches its model. Any other agent counts as one with an API key.
     fn codex(&self, env: &dyn Fn(&str) -> Option<String>) -> Codex {
         if self.name != "codex" {
             return Codex::Key;
@@ -520,7 +568,8 @@ impl Agent {
         Codex::of(&self.arguments, &|name| read_of_codex(env, name), has_key)
     }
 
-    /// The addresses in the agent's own configuration that [`told`](Self::told) overrides, with their keys.
+    /// Returns the addresses in the agent's own configuration that [`told`](Self::told) overrides,
+    /// each with the name of its setting.
     fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Api, String)> {
         let home = || env("HOME").map(PathBuf::from);
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
@@ -543,38 +592,38 @@ impl Agent {
         }
     }
 
-    /// What to do if the agent did not use the address. `listen` is the address that `contexture serve` listens on.
-    pub(super) fn hint(&self, listen: &str) -> String {
-        let base = format!("http://{listen}");
+    /// Returns what to do if the agent did not use the gateway's address. `base` is the URL of
+    /// `contexture serve`, since a fixed address is what most agents need.
+    pub(super) fn hint(&self, base: &str) -> String {
         match self.name.as_str() {
-            "claude" => "an ANTHROPIC_BASE_URL under `env` in Claude Code's settings.json wins, and so do Bedrock and \
-                         Vertex: take it out there, and name it as `upstream.anthropic.base_url`"
+            "claude" => "an ANTHROPIC_BASE_URL under `env` in Claude Code's settings.json wins, and so do \
+                         Bedrock and Vertex: remove it there, and set it as `upstream.anthropic.base_url`"
                 .to_owned(),
             "codex" => format!(
-                "a `model_provider` of Codex's own has its own address: run `contexture serve`, set its base_url to \
-                 {base}/v1, and name the old one as `upstream.openai.base_url`"
+                "a custom `model_provider` of Codex has its own address: run `contexture serve`, set its \
+                 base_url to {base}/v1, and set the old one as `upstream.openai.base_url`"
             ),
             "opencode" => format!(
                 "a custom provider in opencode.json has its own address: run `contexture serve`, and set its \
                  options.baseURL to {base}/v1"
             ),
             "hermes" => format!(
-                "Hermes asks the provider of its config.yaml: run `contexture serve`, and there set `model: {{provider: \
-                 custom, base_url: {base}/v1}}`, or start it with --provider custom"
+                "Hermes uses the provider of its config.yaml: run `contexture serve`, and set there `model: \
+                 {{provider: custom, base_url: {base}/v1}}`, or start it with --provider custom"
             ),
             "pi" => format!(
                 "pi reads addresses only from ~/.pi/agent/models.json: run `contexture serve`, and put there {{\"providers\": \
                  {{\"anthropic\": {{\"baseUrl\": \"{base}\"}}, \"openai\": {{\"baseUrl\": \"{base}/v1\"}}}}}}"
             ),
             "qwen" => format!(
-                "Qwen Code with a login asks its own service: choose the authentication `openai`; or run `contexture \
-                 serve`, and set the baseUrl of its settings.json to {base}/v1"
+                "Qwen Code uses its own service if you are logged in: choose the authentication `openai`; or run \
+                 `contexture serve`, and set the baseUrl of its settings.json to {base}/v1"
             ),
             "cline" => format!(
                 "Cline keeps its address with the key: run `contexture serve`, and `cline auth` with the provider \
                  OpenAI Compatible and the base URL {base}/v1"
             ),
-            "gemini" => "Gemini's own API is not one that the gateway manages".to_owned(),
+            "gemini" => "the gateway does not manage Gemini's own API".to_owned(),
             _ => format!(
                 "run `contexture serve`, and set the address of the model's API in its own settings: {base} for \
                  Anthropic's, {base}/v1 for OpenAI's"
@@ -625,7 +674,7 @@ mod tests {
         }
     }
 
-    /// `run` overrides these addresses, so they become the upstreams.
+    /// `run` overrides these addresses, so requests must go on to them.
     #[test]
     fn an_address_in_an_agents_own_configuration_is_the_upstream() {
         let home = tempfile::tempdir().unwrap();
@@ -761,7 +810,7 @@ mod tests {
             Some("https://c.example"),
         );
         assert!(
-            all.told()[0].contains("go on to https://c.example"),
+            all.told()[0].contains("forwarded to https://c.example"),
             "{:?}",
             all.told()
         );

@@ -114,6 +114,11 @@ impl Home {
             "ANTHROPIC_API_BASE",
             "OPENAI_BASE_URL",
             "OPENAI_API_BASE",
+            // Where agents keep their logs, if it is not the home directory.
+            "CLAUDE_CONFIG_DIR",
+            "CODEX_HOME",
+            "XDG_CONFIG_HOME",
+            "XDG_DATA_HOME",
             "RUST_LOG",
             "NO_COLOR",
         ] {

@@ -1,7 +1,14 @@
-//! A plugin that ends the process (`exit(0)` deep in a library, say) is noticed and named.
+//! Noticing a plugin that ends the process.
 //!
-//! The C library runs handlers when a process exits, whoever asked for it. A process of its own for each
-//! engine would notice more, and would cost a copy of every conversation.
+//! A plugin runs inside the host's process. If a library in it calls `exit(0)`, the host ends with
+//! success although its work is not done. A program calls [`watch_exit`] at its start to detect
+//! this: a handler that the C library runs on exit prints which plugin was loaded and ends the
+//! process with a failure code. Before the program ends by itself, it calls [`unwatch_exit`] or
+//! [`leave`].
+//!
+//! A plugin can also hang while it is loaded. [`end_watched`] and [`end_watched_after`] end a
+//! watched process in that case. Running each engine in its own process would detect more, but
+//! every conversation would have to be copied.
 
 use std::ffi::c_int;
 use std::io::Write;
@@ -11,21 +18,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-// SAFETY: both have these types in every C library, and both may be called at any time.
+// SAFETY: both functions have these types in every C library, and both may be called at any time.
 unsafe extern "C" {
     safe fn atexit(handler: extern "C" fn()) -> c_int;
     safe fn _exit(code: c_int) -> !;
 }
 
-/// The names, as messages print them, of the libraries that were loaded or are being loaded.
+/// The libraries that were loaded or are being loaded, under the names that messages use for them.
 static LOADED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The code that the process ends with where it is not its own program that ends it; 0 for not watched.
+/// The exit code that the process gets if something other than its own program ends it. 0 means
+/// that the process is not watched.
 static CODE: AtomicI32 = AtomicI32::new(0);
 
-/// Notes that this library is about to be loaded. A [watched](watch_exit) process prints the name on stderr. If the
-/// library's constructors end the process without running exit handlers (`_exit`, `exec`, a fault), this line is the
-/// only trace of which plugin it was.
+/// Notes that this library is about to be loaded. A [watched](watch_exit) process also prints the
+/// name on stderr. If the library's constructors end the process without running exit handlers
+/// (`_exit`, `exec` or a fault), this line is the only trace of which plugin it was.
 pub(super) fn note_loading(library: &Path) {
     let library = library.display().to_string();
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,21 +47,22 @@ pub(super) fn note_loading(library: &Path) {
     loaded.push(library);
 }
 
-/// From now on, a process that has loaded a plugin and exits before [`unwatch_exit`] or [`leave`] says so on
-/// stderr, names the plugin, and ends with `code`. For programs that end nowhere else.
+/// Starts to watch for plugins that end the process. If a plugin was loaded and the process exits
+/// before [`unwatch_exit`] or [`leave`] is called, it names the plugin on stderr and ends with
+/// `code`. Use this only in programs that call one of the two before they end.
 pub fn watch_exit(code: u8) {
     if CODE.swap(code.into(), Ordering::SeqCst) == 0 {
         atexit(at_exit);
     }
 }
 
-/// The program is about to end by itself.
+/// Stops watching, because the program is about to end by itself.
 pub fn unwatch_exit() {
     CODE.store(0, Ordering::SeqCst);
 }
 
-/// The program is about to end with `code`. Where a plugin was loaded, whose threads and destructors may
-/// hang, the process ends after `patience` all the same.
+/// Stops watching, because the program is about to end with `code`. If a plugin was loaded, its
+/// threads and destructors may hang. The process therefore ends after `patience` even if they do.
 pub fn leave(code: u8, patience: Duration) {
     unwatch_exit();
     let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,14 +73,15 @@ pub fn leave(code: u8, patience: Duration) {
         std::thread::sleep(patience);
         _exit(code.into());
     });
-    // Without a thread there is nobody to wait.
+    // If no thread can be started, nothing would end the process later, so it ends now.
     if watchdog.is_err() {
         _exit(code.into());
     }
 }
 
-/// Ends a [watched](watch_exit) process at once, with this on stderr; any other goes on. For what leaves hardly any
-/// thread able to go on, such as a library that does not return from being loaded and holds the system's lock.
+/// Prints the message on stderr and ends the process at once, if it is [watched](watch_exit).
+/// Otherwise does nothing. Use it if hardly any thread can go on, for example because a library
+/// hangs while it is loaded and holds the linker's lock.
 pub fn end_watched(message: &str) {
     let code = CODE.load(Ordering::SeqCst);
     if code != 0 {
@@ -80,12 +90,14 @@ pub fn end_watched(message: &str) {
     }
 }
 
-/// Ends a [watched](watch_exit) process as [`end_watched`] does, unless what is returned is dropped within `patience`.
+/// Ends a [watched](watch_exit) process as [`end_watched`] does, unless the returned value is
+/// dropped within `patience`.
 ///
-/// A library that hangs while it is loaded holds the dynamic linker's lock. Any thread that registers a destructor of a
-/// thread-local then waits for that lock, and waiting on a channel or writing a log line may do so for the first time. So
-/// nobody who waits for the load can be relied on to end the process. This thread is running before the load begins,
-/// only waits, and ends with the load.
+/// A library that hangs while it is loaded holds the lock of the dynamic linker. Any thread that
+/// registers the destructor of a thread-local then waits for that lock, and waiting on a channel or
+/// writing a log line may do so for the first time. The thread that waits for the load can
+/// therefore not be relied on to end the process. The thread that is started here is already
+/// running before the load begins, and only waits.
 pub fn end_watched_after(patience: Duration, message: String) -> impl Drop {
     struct Loaded {
         is_loaded: Arc<AtomicBool>,
@@ -117,12 +129,13 @@ pub fn end_watched_after(patience: Duration, message: String) -> impl Drop {
             }
         };
         let thread = std::thread::Builder::new().name("watch a load".to_owned());
-        // Without a thread the one that waits for the load is all there is.
+        // If no thread can be started, the one that waits for the load is all there is.
         watch = thread
             .spawn(wait)
             .ok()
             .map(|thread| thread.thread().clone());
-        // The beginning of a thread needs the lock, too.
+        // Starting a thread needs the linker's lock too, so wait until the thread runs before the
+        // load begins.
         while watch.is_some() && !runs.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
@@ -132,7 +145,8 @@ pub fn end_watched_after(patience: Duration, message: String) -> impl Drop {
 
 extern "C" fn at_exit() {
     let code = CODE.load(Ordering::SeqCst);
-    // Whoever holds the lock may be a thread that is stopped by now.
+    // The thread that holds the lock may have been stopped by now, so waiting for it could take
+    // forever.
     let Ok(loaded) = LOADED.try_lock() else {
         return;
     };

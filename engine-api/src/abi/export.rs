@@ -1,4 +1,13 @@
-//! The plugin's side: an engine behind a table of guarded functions.
+//! The plugin's side of the ABI.
+//!
+//! The macro [`export_engine!`](crate::export_engine) exports a module with two functions,
+//! `describe` and `create`. The factory that `create` returns opens engines. Both are objects with
+//! a table of functions, and the functions in those tables are here. Read [`create`] first, then
+//! `open` and `call`, in the order in which a host calls them.
+//!
+//! Every function runs the engine's code inside `guarded`, so a panic becomes an error and does not
+//! unwind into the host. The services that the host lends are called through its own table, as a
+//! [`Carrier`].
 
 use std::sync::Arc;
 
@@ -19,7 +28,8 @@ use crate::error::EngineError;
 use crate::protocol::{Carrier, Create, LentServices, Open, read, serve, write, write_error};
 use crate::services::Services;
 
-/// Exports the module of the engine that the static `$definition` describes. Said by `export_engine!`.
+/// Exports the module of the engine that the static `$definition` describes. Only `export_engine!`
+/// calls this.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export_module {
@@ -53,29 +63,31 @@ macro_rules! __export_module {
                 api::__call_root_module_loader(module)
             }
 
-            // The name under which `abi_stable` looks for the header of a library.
+            // `abi_stable` looks for the header of a library under this name.
             #[unsafe(export_name = "_1as_0lib_1header_0root_bmodule_bloader")]
             static HEADER: api::LibHeader = api::lib_header(root_module);
         };
     };
 }
 
-/// The header of a library whose `root_module` loads a [`PluginModuleRef`].
+/// Returns the header of a library whose `root_module` loads a [`PluginModuleRef`]. The host checks
+/// the layout of all types in it when it loads the library.
 pub const fn lib_header(root_module: extern "C" fn() -> RootModuleResult) -> LibHeader {
-    // SAFETY: `__export_module!` is the only caller, and its `root_module` answers a `PluginModuleRef`.
+    // SAFETY: `__export_module!` is the only caller, and its `root_module` returns a
+    // `PluginModuleRef`.
     unsafe { LibHeader::from_constructor::<PluginModuleRef>(root_module, CheckTypeLayout::Yes) }
 }
 
-/// What the plugin says of itself to a host that is this, both as JSON.
+/// Describes the engine to a host. Both the host's information and the result are JSON text.
 pub fn describe(definition: &EngineDefinition, host: RStr<'_>) -> RString {
-    // A library has a standard library of its own, and so a panic hook.
+    // A cdylib has its own copy of the standard library, and therefore its own panic hook.
     super::show_panics_plainly();
     let described = guarded(|| write(&definition.describe(&read::<HostInfo>(host.as_str())?)));
-    // What is no description is shown as what it is.
+    // If the description fails, the host cannot read this text as one and shows it in its error.
     described.unwrap_or_else(|error| error.to_string()).into()
 }
 
-/// Makes the engine's factory, from a request as JSON.
+/// Makes the factory of the engine from a request in JSON text.
 pub fn create(definition: &EngineDefinition, request: RStr<'_>) -> RResult<FactoryObject, RString> {
     object(guarded(|| {
         let message: Create = read(request.as_str())?;
@@ -87,7 +99,8 @@ pub fn create(definition: &EngineDefinition, request: RStr<'_>) -> RResult<Facto
     })
 }
 
-/// An object as it is handed out.
+/// Boxes an object and returns a pointer to it, or the error as JSON text. The receiver drops it
+/// through its table.
 fn object<T>(made: Result<T, EngineError>) -> RResult<*mut (), RString> {
     match made {
         Ok(object) => RResult::ROk(Box::into_raw(Box::new(object)).cast()),
@@ -109,20 +122,24 @@ const ENGINE_TABLE: &WithMetadata<EngineTable> = &WithMetadata::new(EngineTable 
     call,
 });
 
+/// Drops an object that this side made.
+///
 /// # Safety
-/// `data` came from `Box::into_raw(Box<T>)` and is not used again.
+/// `data` must come from `Box::into_raw(Box<T>)` and must not be used again.
 unsafe extern "C" fn drop_object<T>(data: *mut ()) {
     let dropped = guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { Box::from_raw(data.cast::<T>()) });
         Ok(())
     });
-    // A destructor that panics has nobody to tell.
+    // If a destructor panics, there is nobody to tell.
     drop(dropped);
 }
 
+/// Opens the engine of a session from a request in JSON text.
+///
 /// # Safety
-/// `data` came from `create` and is still alive.
+/// `data` must come from `create` and must still be alive.
 unsafe extern "C" fn open(
     data: *mut (),
     request: RStr<'_>,
@@ -130,7 +147,7 @@ unsafe extern "C" fn open(
 ) -> RResult<EngineObject, RString> {
     let services = Services::new(Arc::new(LentServices(services)));
     object(guarded(|| {
-        // SAFETY: the caller's promise; factories are only ever used through a shared reference.
+        // SAFETY: guaranteed by the caller. A factory is only used through a shared reference.
         let factory = unsafe { &*data.cast::<Factory>() };
         let message: Open = read(request.as_str())?;
         factory.open(&message.request(services))
@@ -141,18 +158,23 @@ unsafe extern "C" fn open(
     })
 }
 
+/// Answers a store command. Both the command and the answer are JSON text.
+///
 /// # Safety
-/// As [`open`].
+/// `data` must come from `create` and must still be alive.
 unsafe extern "C" fn manage(data: *mut (), command: RStr<'_>) -> Answer {
     to_answer(guarded(|| {
-        // SAFETY: the caller's promise; factories are only ever used through a shared reference.
+        // SAFETY: guaranteed by the caller. A factory is only used through a shared reference.
         let factory = unsafe { &*data.cast::<Factory>() };
         write(&factory.manage(&read(command.as_str())?)?)
     }))
 }
 
+/// Calls a method of an engine by its name.
+///
 /// # Safety
-/// `data` came from `open`, is still alive, and no other call on it is under way.
+/// `data` must come from `open` and must still be alive, and no other call on it may be in
+/// progress.
 unsafe extern "C" fn call(
     data: *mut (),
     method: RStr<'_>,
@@ -160,7 +182,7 @@ unsafe extern "C" fn call(
     messages: RSlice<'_, MessageView<'_>>,
 ) -> Answer {
     to_answer(guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let engine = unsafe { &mut *data.cast::<Engine>() };
         serve(
             engine.as_mut(),
@@ -178,7 +200,7 @@ impl Carrier for ServicesObject {
         argument: &str,
         _messages: &[MessageView<'_>],
     ) -> Result<String, EngineError> {
-        // SAFETY: the object lives as long as `self`; so below.
+        // SAFETY: the object lives as long as `self`. The same holds for the calls below.
         from_answer(unsafe { self.table.call()(self.data, rstr(method), rstr(argument)) })
             .map(RString::into_string)
     }

@@ -1,4 +1,13 @@
-//! The host's side: a library opened, checked and turned into an [`EngineFactory`].
+//! The host's side of the ABI.
+//!
+//! [`Plugin::load`] opens a library and checks it in three steps: whether the file is complete,
+//! whether it has the same ABI version, and whether its types have the expected layout. Only then
+//! does it ask the engine to describe itself. Each step has its own [`LoadError`], so that a
+//! message can say exactly why a plugin does not fit.
+//!
+//! [`Plugin::create`] makes the engine's factory. From then on the plugin is used through
+//! [`EngineFactory`] and [`ContextEngine`](crate::ContextEngine) like a linked engine. A library is
+//! never unloaded, because code or data of it may still be in use in any thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,76 +34,78 @@ use crate::protocol::{Carrier, Create, Open, RemoteEngine, read, serve_services,
 use crate::services::{HostServices, OpenRequest};
 use crate::store::StoreCommand;
 
-/// Why a library is not a plugin that this host can use.
+/// Why a library is not a plugin that this host can use. Each message begins with the path of the
+/// library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The file cannot be opened as a library.
+    /// The file cannot be opened as a library, for example because it does not exist or is built
+    /// for another system.
     #[error("{path}: cannot be opened as a library: {cause}")]
     Open {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
-        /// What the system said.
+        /// The reason that the system gave.
         cause: String,
     },
-    /// The file ends before what its header promises.
+    /// The file is shorter than its header says. A copy or a build was probably interrupted.
     #[error(
         "{path}: is cut short (its header promises {promised} bytes, it has {found}); build or copy it again"
     )]
     CutShort {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
-        /// What its header promises, in bytes.
+        /// The length that the header promises, in bytes.
         promised: u64,
-        /// What it has, in bytes.
+        /// The length of the file, in bytes.
         found: u64,
     },
-    /// The library is no plugin.
+    /// The library is not a Contexture plugin.
     #[error(
-        "{path}: exports no `{symbol}`, so it is no Contexture plugin; a plugin crate is a cdylib that \
-         says `export_engine!`"
+        "{path}: exports no `{symbol}`, so it is not a Contexture plugin; a plugin crate is a cdylib that calls \
+         `export_engine!`"
     )]
     NotAPlugin {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
-        /// What was looked for.
+        /// The symbol that the library does not export.
         symbol: &'static str,
     },
-    /// Another major version of the ABI.
+    /// The plugin was built for another major version of the ABI.
     #[error(
-        "{path}: was built for version {found} of the plugin ABI and this host speaks version \
-         {ABI_VERSION}; rebuild it with contexture-engine-api {ABI_VERSION}.x"
+        "{path}: was built for version {found} of the plugin ABI, but this host speaks version {ABI_VERSION}; \
+         rebuild it with contexture-engine-api {ABI_VERSION}.x"
     )]
     AbiVersion {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
-        /// The version that it answered.
+        /// The version that the library reported.
         found: u32,
     },
-    /// The same version, but another layout.
+    /// The ABI version is the same, but the types have another layout.
     #[error(
         "{path}: its types do not have the layout that this host expects: {difference}; rebuild \
              it with the host's version of contexture-engine-api"
     )]
     Layout {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
-        /// The first difference, in a line or a few.
+        /// The first difference, in a few lines at most.
         difference: String,
-        /// Everything the layout check said, for a log: it can be 40 KB.
+        /// Everything that the layout check reported, for a log. It can be 40 KB long.
         report: String,
     },
-    /// The library failed while its module was made.
+    /// The library failed while its module was initialised, or its description could not be read.
     #[error("{path}: failed while loading: {cause}")]
     Init {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
-        /// What happened.
+        /// The reason of the failure.
         cause: String,
     },
 }
 
-/// A plugin whose library is loaded and fits. It is never unloaded.
+/// A plugin whose library was loaded and fits this host. Dropping it does not unload the library.
 pub struct Plugin {
     description: EngineDescription,
     module: PluginModuleRef,
@@ -109,19 +120,20 @@ impl std::fmt::Debug for Plugin {
 }
 
 impl Plugin {
-    /// Opens a library, checks its ABI version and then its layout, tells it what the host is, and reads what it
-    /// says of itself. Opening runs the library's constructors: check a pinned hash before.
+    /// Opens a library, checks its ABI version and its layout, and asks it for its description.
+    /// Opening a library runs its constructors, so if a hash is pinned, check it before.
     ///
     /// # Errors
-    /// [`LoadError`], for each way in which it does not fit.
+    /// Returns a [`LoadError`] that says why the library does not fit.
     pub fn load(path: &Path, host: &HostInfo) -> Result<Self, LoadError> {
         Self::load_copy(path, path, host)
     }
 
-    /// As [`load`](Self::load), from a copy of the library at `path`, which is what messages call it.
+    /// Loads a plugin as [`load`](Self::load) does, but from the file `copy`. Messages still name
+    /// the library `path`, because that is what the user knows.
     ///
     /// # Errors
-    /// As there.
+    /// Returns an error as [`load`](Self::load) does.
     pub fn load_copy(path: &Path, copy: &Path, host: &HostInfo) -> Result<Self, LoadError> {
         note_loading(path);
         check_complete(path, copy)?;
@@ -151,15 +163,16 @@ impl Plugin {
         })
     }
 
-    /// What the plugin says of itself.
+    /// Returns what the plugin said about itself when it was loaded.
     pub fn description(&self) -> &EngineDescription {
         &self.description
     }
 
-    /// Makes the engine's factory.
+    /// Makes the factory of the engine.
     ///
     /// # Errors
-    /// As [`EngineFactory::create`], and [`EngineError::Panicked`].
+    /// Returns an error as [`EngineFactory::create`] does, and [`EngineError::Panicked`] if the
+    /// plugin panicked.
     pub fn create(
         &self,
         request: &FactoryRequest<'_>,
@@ -170,8 +183,9 @@ impl Plugin {
     }
 }
 
-/// Refuses an ELF file that ends before its section headers, which linkers put last. Opening one that
-/// was cut (by a full disk, say) ends the process with a bus error instead of an error.
+/// Refuses an ELF file that ends before its section headers, which linkers write last. If a
+/// truncated file is opened, for example after a full disk, the process ends with a bus error
+/// instead of an error that can be reported.
 fn check_complete(path: &Path, copy: &Path) -> Result<(), LoadError> {
     let cannot_open = |error: std::io::Error| LoadError::Open {
         path: path.to_owned(),
@@ -181,14 +195,15 @@ fn check_complete(path: &Path, copy: &Path) -> Result<(), LoadError> {
     let found = file.metadata().map_err(cannot_open)?.len();
     let mut header = [0; 64];
     if std::io::Read::read_exact(&mut file, &mut header).is_err() {
-        // Too short to be a library: the system's loader says so without harm.
+        // The file is too short to be a library. The system's loader reports that without harm.
         return Ok(());
     }
     const ELF_64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
     if !header.starts_with(ELF_64_LITTLE_ENDIAN) {
         return Ok(());
     }
-    // `e_shoff`, and `e_shentsize` times `e_shnum`, of the ELF specification's file header.
+    // These are `e_shoff`, and `e_shentsize` times `e_shnum`, in the file header of the ELF
+    // specification.
     let number = |bytes: &[u8]| {
         bytes
             .iter()
@@ -209,12 +224,12 @@ fn check_complete(path: &Path, copy: &Path) -> Result<(), LoadError> {
 
 fn check_abi_version(path: &Path, copy: &Path) -> Result<(), LoadError> {
     const SYMBOL: &str = "contexture_abi_version";
-    // SAFETY: opening a library runs its constructors. In-process plugins are trusted code, and only
-    // one that the configuration names is ever opened.
+    // SAFETY: opening a library runs its constructors. In-process plugins are trusted code, and a
+    // library is opened only if the configuration names it.
     let library = unsafe { Library::new(copy) }.map_err(|error| {
         let cause = std::error::Error::source(&error)
             .map_or_else(|| error.to_string(), ToString::to_string);
-        // The loader names what it was given, which nobody else knows.
+        // The loader names the copy that it was given, but the user only knows the original path.
         let given = format!("{}: ", copy.display());
         LoadError::Open {
             path: path.to_owned(),
@@ -228,7 +243,8 @@ fn check_abi_version(path: &Path, copy: &Path) -> Result<(), LoadError> {
             path: path.to_owned(),
             symbol: SYMBOL,
         })?;
-    // Never unloaded: what it handed out may live in any thread, and not every platform survives it.
+    // A library is never unloaded. Data of it may be in use in any thread, and not every platform
+    // supports unloading.
     std::mem::forget(library);
     if version == ABI_VERSION {
         Ok(())
@@ -240,8 +256,9 @@ fn check_abi_version(path: &Path, copy: &Path) -> Result<(), LoadError> {
     }
 }
 
-/// Accepts a layout that is compatible in either direction: a newer host has functions that an older
-/// plugin lacks, and does without them; a newer plugin has some that an older host never calls.
+/// Accepts a layout that is compatible in one of two directions. A newer host has functions that an
+/// older plugin lacks, and does without them. A newer plugin has functions that an older host never
+/// calls.
 fn check_layout(path: &Path, header: &'static LibHeader) -> Result<(), LoadError> {
     let Some(theirs) = header.layout() else {
         return Err(LoadError::Layout {
@@ -251,12 +268,13 @@ fn check_layout(path: &Path, header: &'static LibHeader) -> Result<(), LoadError
         });
     };
     let ours = <PluginModuleRef as StableAbi>::LAYOUT;
-    // Globals of its own for each check: the shared ones also hold plugins to each other, and an older
-    // and a newer plugin in one process need not know each other's functions.
+    // Each check gets its own globals. Shared ones would also compare plugins with each other, and
+    // two plugins of different versions in one process do not have to know each other's functions.
     let check = |interface, implementation| {
         check_layout_compatibility_with_globals(interface, implementation, &CheckingGlobals::new())
     };
     check(ours, theirs)
+        // The error of our own direction is reported, because it names what this host expects.
         .or_else(|first| check(theirs, ours).map_err(|_| first))
         .map_err(|errors| {
             let report = errors.to_string();
@@ -268,8 +286,8 @@ fn check_layout(path: &Path, header: &'static LibHeader) -> Result<(), LoadError
         })
 }
 
-/// The block of a layout report that says what differs: the type that the report was inside of, and
-/// its first `Error:`.
+/// Returns the part of a layout report that says what differs: the type that the report was about,
+/// and its first `Error:`.
 fn first_difference(report: &str) -> String {
     let Some(at) = report.find("Error:") else {
         return "the report names no difference".to_owned();
@@ -307,14 +325,14 @@ impl EngineFactory for PluginFactory {
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
         let message = write(&Open::of(request))?;
         let services = lend(Arc::clone(request.services.host()));
-        // SAFETY: the object is alive for as long as `self`.
+        // SAFETY: the object is alive as long as `self`.
         let opened = unsafe { self.0.table.open()(self.0.data, rstr(&message), services) };
         Ok(Box::new(RemoteEngine(from_answer(opened)?)))
     }
 
     fn manage(&self, command: &StoreCommand) -> Result<serde_json::Value, EngineError> {
         let command = write(command)?;
-        // SAFETY: the object is alive for as long as `self`.
+        // SAFETY: the object is alive as long as `self`.
         let answer = unsafe { self.0.table.manage()(self.0.data, rstr(&command)) };
         read(from_answer(answer)?.as_str())
     }
@@ -328,7 +346,7 @@ impl Carrier for EngineObject {
         messages: &[MessageView<'_>],
     ) -> Result<String, EngineError> {
         let messages = RSlice::from_slice(messages);
-        // SAFETY: the object is alive for as long as `self`, and the host makes one call at a time.
+        // SAFETY: the object is alive as long as `self`, and the host makes one call at a time.
         let answer =
             unsafe { self.table.call()(self.data, rstr(method), rstr(argument), messages) };
         from_answer(answer).map(RString::into_string)
@@ -351,49 +369,54 @@ const SERVICES_TABLE: &WithMetadata<ServicesTable> = &WithMetadata::new(Services
     is_cancelled,
 });
 
+/// Drops the services that were lent.
+///
 /// # Safety
-/// `data` came from `lend` and is not used again.
+/// `data` must come from `lend` and must not be used again.
 unsafe extern "C" fn drop_services(data: *mut ()) {
     let dropped = guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { Box::from_raw(data.cast::<Lent>()) });
         Ok(())
     });
-    // Services whose destructor panics have nobody to tell.
+    // If the destructor of the services panics, there is nobody to tell.
     drop(dropped);
 }
 
 /// Runs a service so that a panic in the host does not unwind into the plugin.
 ///
 /// # Safety
-/// `data` came from `lend` and is still alive.
+/// `data` must come from `lend` and must still be alive.
 unsafe fn serve<T>(
     data: *const (),
     run: impl FnOnce(&dyn HostServices) -> Result<T, EngineError>,
 ) -> Result<T, EngineError> {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let services = unsafe { &*data.cast::<Lent>() };
         run(services.as_ref())
     })
 }
 
+/// Calls a service by its name. The two functions below it do the same for one service each,
+/// without JSON.
+///
 /// # Safety
-/// As [`serve`]; so for the functions below.
+/// `data` must come from `lend` and must still be alive. The same holds for the functions below.
 unsafe extern "C" fn call(data: *const (), method: RStr<'_>, argument: RStr<'_>) -> Answer {
     let answer =
         |services: &dyn HostServices| serve_services(services, method.as_str(), argument.as_str());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     to_answer(unsafe { serve(data, answer) })
 }
 
 unsafe extern "C" fn count_tokens(data: *const (), text: RStr<'_>) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { serve(data, |services| Ok(services.count_tokens(text.as_str()))) }
         .unwrap_or(text.len() as u64 / 4)
 }
 
 unsafe extern "C" fn is_cancelled(data: *const ()) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { serve(data, |services| Ok(services.is_cancelled())) }.unwrap_or(true)
 }

@@ -1,10 +1,17 @@
-//! The stable ABI: the only place that names `abi_stable`.
+//! The stable ABI between a host and an engine in a cdylib.
 //!
-//! It carries the [`protocol`](crate::protocol) between a host and a cdylib. What crosses for every message is a
-//! frozen struct, [`view::MessageView`], lent as a slice; all else crosses as JSON text.
+//! The ABI carries the [`protocol`](crate::protocol) through tables of functions. Messages cross as
+//! a frozen struct, [`view::MessageView`], in a borrowed slice. Everything else crosses as JSON
+//! text. This is the only module that uses the crate `abi_stable`, so nothing of it appears in the
+//! interface.
 //!
-//! Who owns what: a slice or a text that goes *in* is borrowed for the length of the call; what comes
-//! *out* is owned by the receiver; an object is dropped by the side that made it, through its table.
+//! The ownership rules are simple. Text or a slice that is passed in is borrowed until the call
+//! returns. What is returned belongs to the receiver. An object is dropped by the side that made
+//! it, through its table.
+//!
+//! The submodule `tables` defines what both sides agree on, `export` is the plugin's side and
+//! `load` the host's. A panic never crosses the boundary: [`guarded`] turns it into an error on the
+//! side on which it happened.
 
 #![allow(unsafe_code)]
 
@@ -21,10 +28,11 @@ use abi_stable::std_types::{RResult, RStr, RString};
 use crate::error::EngineError;
 use crate::protocol::{read_error, write_error};
 
-/// The major version of the ABI, as the plain C symbol `contexture_abi_version` answers it.
+/// The major version of the ABI. Every plugin exports a C function `contexture_abi_version` that
+/// returns this number, and a host loads the plugin only if the number equals its own.
 pub const ABI_VERSION: u32 = 1;
 
-/// A value as JSON text, or an [`EngineError`] as JSON text.
+/// The result of a call: a value as JSON text, or an [`EngineError`] as JSON text.
 pub(crate) type Answer = RResult<RString, RString>;
 
 pub(crate) fn to_answer(result: Result<String, EngineError>) -> Answer {
@@ -40,35 +48,41 @@ pub(crate) fn from_answer<T>(answer: RResult<T, RString>) -> Result<T, EngineErr
         .map_err(|text| read_error(text.as_str()))
 }
 
-/// Runs what crosses the boundary so that a panic comes out as an error instead of ending the process.
+/// Runs code at the boundary and turns a panic into an error, so that the panic neither unwinds
+/// into the other side nor ends the process.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
         .unwrap_or_else(|panic| Err(EngineError::Panicked(panic_text(panic))))
 }
 
-/// The most characters of a panic's message that are shown.
+/// The largest number of characters of a panic message that are shown.
 const PANIC_TEXT: usize = 1_000;
 
-/// What a panic said, as it may be shown. What it carried is dropped here, guarded: its destructor may panic.
+/// Returns the message of a panic in a form that is safe to print. The value that the panic carried
+/// is dropped here, and if its destructor panics too, that is caught.
 pub fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
     let text = panic
         .downcast_ref::<EngineError>()
+        // A `RemoteEngine` panics with an error as the value, so that the reason is not lost.
         .map(EngineError::to_string)
         .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without a message".to_owned());
+    // The value may come from the plugin, and its destructor with it.
     let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic)));
     if let Err(another) = dropped {
+        // Dropping a second panic could panic again without end, so it is leaked.
         std::mem::forget(another);
     }
     crate::printable(&text, PANIC_TEXT).into_owned()
 }
 
-/// How many characters of a panic's backtrace are shown at most.
+/// The largest number of characters of a panic's backtrace that are shown.
 const BACKTRACE_TEXT: usize = 100_000;
 
-/// Has panics of this program, or of the library that says it, shown on stderr as they always are, but with
-/// control characters made visible. If `RUST_BACKTRACE` asks for one, a backtrace follows.
+/// Makes panics of this program or library print on stderr with control characters made visible. If
+/// `RUST_BACKTRACE` asks for a backtrace, it follows the message. Calling this more than once has
+/// no effect.
 pub fn show_panics_plainly() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -87,8 +101,9 @@ pub fn show_panics_plainly() {
     });
 }
 
-/// The name of this thread. A library has a standard library of its own, which does not know the threads of the program
-/// that loaded it; the system does.
+/// Returns the name of the current thread. A plugin has its own copy of the standard library, which
+/// does not know the threads of the program that loaded it, so the system is asked if there is no
+/// name.
 fn thread_name() -> String {
     let current = std::thread::current();
     let by_system = || std::fs::read_to_string("/proc/thread-self/comm").ok();

@@ -1,6 +1,12 @@
-//! A message as an engine sees it. It lives here because it crosses the boundary as it is: a slice of
-//! views is lent to a plugin without copying or converting one of them. The two structs are frozen; what later
-//! versions tell of a message goes into `more`, as a JSON object.
+//! The view through which an engine reads a message.
+//!
+//! A [`MessageView`] and the [`ToolCallView`] values in it borrow everything from the host. They
+//! are part of the ABI, because a slice of views is lent to a plugin as it is, without copying or
+//! converting a single message. The layout of both structs is therefore frozen. If a later version
+//! has more to tell about a message, it goes into the field `more`, as a JSON object.
+//!
+//! This file contains what an engine reads. The constructors, which hosts and tests need, are in
+//! the submodule `making`.
 
 mod making;
 
@@ -10,7 +16,8 @@ use abi_stable::std_types::{RSlice, RStr};
 use crate::message::{MessageId, MessageKind};
 pub use making::TokenSource;
 
-/// One call of a tool inside an assistant message.
+/// One tool call in an assistant message. It borrows from the host for the length of one call of
+/// the engine.
 #[repr(C)]
 #[derive(StableAbi, Debug, Clone, Copy)]
 pub struct ToolCallView<'a> {
@@ -21,7 +28,7 @@ pub struct ToolCallView<'a> {
 }
 
 impl<'a> ToolCallView<'a> {
-    /// A call of the tool `name`; `arguments` is JSON text as it stands on the wire.
+    /// Creates a call of the tool `name`. The `arguments` are JSON text as on the wire.
     pub const fn new(id: &'a str, name: &'a str, arguments: &'a str) -> Self {
         Self {
             id: RStr::from_str(id),
@@ -31,17 +38,19 @@ impl<'a> ToolCallView<'a> {
         }
     }
 
-    /// The call's id, which its result names. Models do reuse ids: pair by position within a conversation.
+    /// Returns the id of the call, which its result names. Models sometimes use an id again within
+    /// a conversation, so pair calls and results by position as well.
     pub fn id(&self) -> &'a str {
         self.id.as_str()
     }
 
-    /// The tool's name.
+    /// Returns the name of the tool.
     pub fn name(&self) -> &'a str {
         self.name.as_str()
     }
 
-    /// The arguments: JSON text, not parsed and not checked.
+    /// Returns the arguments as JSON text. They are neither parsed nor checked, so they may be
+    /// invalid.
     pub fn arguments(&self) -> &'a str {
         self.arguments.as_str()
     }
@@ -54,11 +63,11 @@ const HAS_THINKING: u32 = 1;
 const HAS_MEDIA: u32 = 1 << 1;
 const IS_ERROR: u32 = 1 << 2;
 
-/// A message, borrowed from the host for the length of one call.
+/// A message, borrowed from the host for the length of one call of the engine.
 ///
-/// The same conversation yields the same views in every wire format: each tool result is a view of its
-/// own, and an assistant's text, thinking and calls are one view together. The system prompt and the
-/// tool definitions stand outside the history and are not messages.
+/// The same conversation gives the same views in every wire format. Each tool result is a view of
+/// its own, and an assistant's text, thinking and tool calls are one view together. The system
+/// prompt and the tool definitions are not messages.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct MessageView<'a> {
@@ -80,94 +89,104 @@ pub struct MessageView<'a> {
     more: RStr<'a>,
 }
 
-// SAFETY: every field borrows immutable data for 'a; `token_source` points at a `T: TokenSource`, which
-// is `Sync`, and is only ever used through a shared reference.
+// SAFETY: every field borrows immutable data for `'a`. `token_source` points to a `T: TokenSource`,
+// which is `Sync`, and is only used through a shared reference.
 unsafe impl Send for MessageView<'_> {}
-// SAFETY: as for `Send`.
+// SAFETY: see `Send`.
 unsafe impl Sync for MessageView<'_> {}
 
 impl<'a> MessageView<'a> {
-    /// The host's id for this message: stable over turns, restarts and resends.
+    /// Returns the host's id of the message. It stays the same across turns, restarts and resends.
     pub fn id(&self) -> MessageId {
         MessageId(self.id)
     }
 
-    /// `user`, `assistant`, `tool`, or any other role on the wire.
+    /// Returns the role: `user`, `assistant`, `tool`, or any other role that is on the wire.
     pub fn role(&self) -> &'a str {
         self.role.as_str()
     }
 
-    /// Who says it, where the wire tells (`name` beside the role): one of several people who are all
-    /// `user`, say. Never a tool's name; see [`tool_name`](Self::tool_name).
+    /// Returns the name of the person who said the message, if the wire message gives one. Several
+    /// people can share the role `user`. The name of a tool is not returned here but by
+    /// [`tool_name`](Self::tool_name).
     pub fn name(&self) -> Option<&'a str> {
+        // In a tool result, `name` is the tool's name and not a person's.
         Some(self.name.as_str()).filter(|name| !name.is_empty() && self.role() != "tool")
     }
 
-    /// All the text of the message, its parts joined by newlines; thinking is not part of it.
+    /// Returns all text of the message, with its parts joined by newlines. Thinking is not
+    /// included.
     pub fn text(&self) -> &'a str {
         self.text.as_str()
     }
 
-    /// The tools that an assistant message calls, in order.
+    /// Returns the tool calls of an assistant message, in order. The slice is empty for other
+    /// messages.
     pub fn tool_calls(&self) -> &'a [ToolCallView<'a>] {
         self.tool_calls.as_slice()
     }
 
-    /// For a tool result: the id of the call it answers.
+    /// Returns the id of the call that a tool result answers, or `None` if the message is not a
+    /// tool result.
     pub fn tool_call_id(&self) -> Option<&'a str> {
         (self.role() == "tool").then(|| self.tool_call_id.as_str())
     }
 
-    /// For a tool result: the tool's name, where the host could find it.
+    /// Returns the name of the tool that a tool result comes from, or `None` if the host could not
+    /// find it.
     pub fn tool_name(&self) -> Option<&'a str> {
         Some(self.tool_name.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// The JSON that this message was on the wire. Where a wire message holds several views, each of
-    /// them has the whole.
+    /// Returns the JSON of the wire message. If a wire message contains several views, each of them
+    /// returns the whole JSON.
     pub fn raw(&self) -> &'a str {
         self.raw.as_str()
     }
 
-    /// What an engine keeps with it, see [`Replacement::state`](crate::Replacement::state): a JSON object as text.
+    /// Returns the state that an engine keeps with the message, as the text of a JSON object, or
+    /// `None` if there is none. See [`Replacement::state`](crate::Replacement::state).
     pub fn state(&self) -> Option<&'a str> {
         Some(self.state.as_str()).filter(|state| !state.is_empty())
     }
 
-    /// When it was said, in milliseconds since the Unix epoch, where the transcript tells.
+    /// Returns when the message was said, in milliseconds since the Unix epoch, or `None` if the
+    /// transcript does not say.
     pub fn time(&self) -> Option<i64> {
         Some(self.at).filter(|at| *at != NO_TIME)
     }
 
-    /// Whether it is an original or was inserted by a compaction.
+    /// Returns whether somebody said the message or a compaction inserted it.
     pub fn kind(&self) -> MessageKind {
         MessageKind::from_code(self.kind)
     }
 
-    /// Whether it holds thinking or redacted thinking.
+    /// Returns true if the message holds thinking or redacted thinking.
     pub fn has_thinking(&self) -> bool {
         self.flags & HAS_THINKING != 0
     }
 
-    /// Whether it holds an image or a document.
+    /// Returns true if the message holds an image or a document.
     pub fn has_media(&self) -> bool {
         self.flags & HAS_MEDIA != 0
     }
 
-    /// Whether it is a tool result that reports an error.
+    /// Returns true if the message is a tool result that reports an error.
     pub fn is_error(&self) -> bool {
         self.flags & IS_ERROR != 0
     }
 
-    /// Whether these are a user's own words (or picture), or a shorter form of them: not a summary, not blank.
+    /// Returns true if the message contains a user's own words or picture, or a shorter form of
+    /// them. Returns false for summaries and notices, and for a message that is blank.
     pub fn is_real_user(&self) -> bool {
         self.role() == "user"
             && matches!(self.kind(), MessageKind::Original | MessageKind::Replaced)
             && (self.has_media() || !self.text().trim().is_empty())
     }
 
-    /// Its tokens, framing included. Counted by the host on first use and remembered there; a view
-    /// without a count or a source estimates four bytes a token.
+    /// Returns the tokens of the message, including its framing. The host counts them on first use
+    /// and remembers the result. If the view has neither a count nor a source, the result is an
+    /// estimate of four bytes a token.
     pub fn tokens(&self) -> u64 {
         if self.tokens != UNKNOWN_TOKENS {
             return self.tokens;

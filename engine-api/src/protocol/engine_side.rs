@@ -1,4 +1,12 @@
-//! The engine's side: calls that arrive are made, and the host's services are called.
+//! The engine's side of the protocol.
+//!
+//! A carrier on this side has two jobs. When a call arrives, it passes it to [`serve`], which reads
+//! the argument, calls the engine and writes the answer. When the engine calls a service,
+//! [`LentServices`] sends the call to the host.
+//!
+//! Services that cannot return an error need a value even if the host cannot be reached. The
+//! defaults are chosen to be safe: no model, four bytes a token, and "cancelled", so that an engine
+//! stops working for a host that is gone.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,10 +21,12 @@ use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelReque
 use crate::services::{HostServices, LogLevel};
 use crate::transcript::{TranscriptPage, TranscriptRange};
 
-/// Makes a call of an engine; its answer as JSON text.
+/// Makes a call of an engine and returns its answer as JSON text. The `messages` are those of the
+/// call and are ignored by methods that take none.
 ///
 /// # Errors
-/// The engine's own; a method that this version does not have; an argument that cannot be read.
+/// Returns the engine's own error, [`EngineError::UnknownMethod`] if this version does not have the
+/// method, or [`EngineError::Protocol`] if the argument cannot be read.
 pub fn serve(
     engine: &mut dyn ContextEngine,
     method: &str,
@@ -28,7 +38,6 @@ pub fn serve(
     match method {
         Method::ShouldCompress => write(&engine.should_compress(&read(argument)?)),
         Method::Compress => write(&engine.compress(&CompressRequest::new(messages, &order()?))?),
-        Method::ObservedThrough => write(&engine.observed_through()),
         Method::Observe => {
             let told: Delivered = read(argument)?;
             write(&engine.observe(&told.over(messages))?)
@@ -55,7 +64,6 @@ pub fn serve(
             let (compaction, reason): (u64, String) = read(argument)?;
             write(&engine.discarded(compaction, &reason))
         }
-        Method::Recall => write(&engine.recall(&read::<Vec<_>>(argument)?)?),
         Method::MayCallTools => write(&engine.may_call_tools(&read(argument)?)),
         Method::Tools => write(&engine.tools()),
         Method::CallTool => write(&engine.call_tool(&read(argument)?)?),
@@ -73,7 +81,8 @@ pub fn serve(
     }
 }
 
-/// The services of a host, over a carrier.
+/// The services of a host, called over a carrier. An engine in a plugin gets its
+/// [`Services`](crate::Services) from this.
 #[derive(Debug)]
 pub struct LentServices<C>(pub C);
 
@@ -109,6 +118,8 @@ impl<C: Carrier + Send + Sync> HostServices for LentServices<C> {
 
     fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
         let answers: Result<Vec<AnswerToCall>, _> = self.ask(ServiceMethod::CompleteMany, requests);
+        // The engine matches answers to requests by position, so a wrong number of answers is as
+        // bad as none.
         let refused = match answers {
             Ok(answers) if answers.len() == requests.len() => return answers,
             Ok(_) => EngineError::Protocol("the host answered another number of calls".to_owned()),
@@ -127,12 +138,13 @@ impl<C: Carrier + Send + Sync> HostServices for LentServices<C> {
     }
 
     fn log(&self, level: LogLevel, message: &str) {
-        // A log line that is lost has nobody to tell.
+        // If a log line cannot be delivered, there is nobody to tell.
         let _: Result<(), _> = self.ask(ServiceMethod::Log, &(level, message));
     }
 
     fn is_cancelled(&self) -> bool {
         let asked = || self.ask(ServiceMethod::IsCancelled, &());
+        // If the host cannot be reached, nobody waits for the engine any more, so it should stop.
         self.0.is_cancelled().map_or_else(asked, Ok).unwrap_or(true)
     }
 
@@ -157,7 +169,7 @@ impl<C: Carrier + Send + Sync> HostServices for LentServices<C> {
     }
 
     fn may_read_session(&self, session: &str) -> bool {
-        // A host that has no such service keeps the sessions of one person.
+        // If the host does not have this service, all its sessions belong to one person.
         match self.supports("may_read_session") {
             true => self
                 .ask(ServiceMethod::MayReadSession, session)

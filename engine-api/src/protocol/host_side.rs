@@ -1,26 +1,37 @@
-//! The host's side: an engine that is called over a carrier, and the services that it calls.
+//! The host's side of the protocol.
+//!
+//! A [`RemoteEngine`] makes an engine on the other side of a carrier look like a linked one: it
+//! implements [`ContextEngine`] by sending each method as a call. [`serve_services`] is the
+//! opposite direction and answers the calls that the engine makes to the host's services.
+//!
+//! An older engine may not have all methods. Such a method is answered by the default body of the
+//! trait, so the rest of the host does not have to know which version it talks to. Methods that
+//! cannot return an error panic if the answer is broken, and the supervision of the host catches
+//! that.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::follow::{Follow, Followed, Following, one_by_one};
+use super::follow::{Follow, Following, one_by_one};
 use super::{Carrier, Delivered, EngineMethod as Method, ServiceMethod, read, write};
 use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
 use crate::delivery::Delivery;
 use crate::engine::ContextEngine;
 use crate::error::EngineError;
-use crate::message::{MessageId, MessageView, Observed};
+use crate::message::{MessageId, MessageView};
 use crate::model::{ModelAnswer, ModelFailure};
 use crate::services::{HostServices, LogLevel};
 use crate::tool::{ToolCall, ToolSpec};
 use crate::window::{Decision, Usage, WindowState};
 
-/// A session's engine on the other side of a carrier.
+/// The engine of a session on the other side of a carrier. It can be used like an engine that is
+/// linked into the program.
 #[derive(Debug)]
 pub struct RemoteEngine<C>(pub C);
 
-/// An engine that has only what it must: what one lacks on the other side is answered as the default bodies do.
+/// An engine with only the default bodies. If the engine on the other side does not have a method,
+/// this one answers.
 struct Plain;
 
 impl ContextEngine for Plain {
@@ -28,6 +39,7 @@ impl ContextEngine for Plain {
         Decision::No(String::new())
     }
 
+    // There is no default for this method, so the error stays what it was.
     fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         Err(EngineError::UnknownMethod(
             Method::Compress.name().to_owned(),
@@ -36,7 +48,7 @@ impl ContextEngine for Plain {
 }
 
 impl<C: Carrier> RemoteEngine<C> {
-    /// Makes a call. Where the other side has no such method, the answer is `default`.
+    /// Makes a call. If the other side does not have the method, the result is that of `default`.
     fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -50,8 +62,9 @@ impl<C: Carrier> RemoteEngine<C> {
         }
     }
 
-    /// For methods that cannot answer with an error: a broken answer becomes a panic, which the host's
-    /// supervision catches as it catches one in an engine that is linked in.
+    /// Makes a call of a method that cannot return an error. If the answer is broken, this panics
+    /// with the error. The host's supervision catches the panic, as it catches one in a linked
+    /// engine.
     fn must<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -60,12 +73,13 @@ impl<C: Carrier> RemoteEngine<C> {
         default: impl FnOnce() -> T,
     ) -> T {
         self.ask(method, argument, messages, || Ok(default()))
-            // Not a panic of this program's own, which would be shown twice.
+            // `resume_unwind` does not run the panic hook, so the failure is not also printed as a
+            // panic of the host.
             .unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
     }
 }
 
-// A method of the trait that is forgotten here would never reach an engine.
+// If a method of the trait is forgotten here, it never reaches the engine. This lint finds it.
 #[warn(clippy::missing_trait_methods)]
 impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
     fn should_compress(&self, window: &WindowState) -> Decision {
@@ -78,17 +92,17 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
         self.ask(Method::Compress, request.order, request.messages, default)
     }
 
-    fn observed_through(&self) -> Option<Observed> {
-        self.must(Method::ObservedThrough, &(), &[], || None)
-    }
-
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         let told = Delivered::of(delivery);
         let default = || Plain.observe(delivery);
         self.ask(Method::Observe, &told, delivery.messages, default)
     }
 
-    fn follow(&mut self, step: &Follow<'_>) -> Result<Followed, EngineError> {
+    // An older engine has no `follow`, so the default makes the calls one by one.
+    fn follow(&mut self, step: &Follow<'_>) -> Result<Option<Decision>, EngineError> {
+        if !self.0.joins_calls() {
+            return one_by_one(self, step);
+        }
         let told = write(&Following::of(step))?;
         let messages = step.delivery.map_or(&[][..], |delivery| delivery.messages);
         match self.0.call(Method::Follow.name(), &told, messages) {
@@ -145,10 +159,6 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
         self.must(Method::Discarded, &(compaction, reason), &[], || ());
     }
 
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        self.ask(Method::Recall, ids, &[], || Plain.recall(ids))
-    }
-
     fn may_call_tools(&self, window: &WindowState) -> Decision {
         let default = || Plain.may_call_tools(window);
         self.must(Method::MayCallTools, window, &[], default)
@@ -196,10 +206,11 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
     }
 }
 
-/// Answers a call of a host's services, as JSON text.
+/// Answers a call of one of the host's services with JSON text.
 ///
 /// # Errors
-/// The service's own; one that this version does not have; an argument that cannot be read.
+/// Returns the service's own error, [`EngineError::UnknownMethod`] if this version does not have
+/// the service, or [`EngineError::Protocol`] if the argument cannot be read.
 pub fn serve_services(
     services: &dyn HostServices,
     method: &str,

@@ -1,5 +1,12 @@
-//! Carries the protocol over a stream of bytes: each frame is its length in bytes, as eight bytes with the lowest
-//! first, and JSON text.
+//! The protocol on a stream of bytes.
+//!
+//! A host that runs an engine in another process sends calls over a socket. Each [`Frame`] on it is
+//! a length in bytes, written as eight bytes in little-endian order, followed by that many bytes of
+//! JSON text. [`Frame::send`] writes one and [`Frame::receive`] waits for one.
+//!
+//! The stream has no numbers for calls. The side that made a call reads until it finds the answer,
+//! and it may have to answer calls of the other side in between. If the stream ends, both functions
+//! return [`EngineError::Gone`], which is how a host notices that an engine's process died.
 
 use std::io::{Read, Write};
 
@@ -8,28 +15,29 @@ use serde::{Deserialize, Serialize};
 use super::{Call, read, write};
 use crate::error::EngineError;
 
-/// What stands on the stream. A call is answered by the next frame of the other side, which may make calls itself
-/// before that.
+/// One frame on the stream. The answer to a call is the next answer frame from the other side.
+/// Before it answers, the other side may make calls of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Frame {
-    /// A call.
+    /// A call of a method or a service.
     Call(Call),
-    /// A call of a session's services outside of a call of its engine, by the session's number.
+    /// A call of a service that an engine makes outside of any call to it, for example from its own
+    /// thread. The number identifies the session.
     Beside(u64, Call),
-    /// The answer to a call.
+    /// The answer to a call, as JSON text or an error.
     Answer(Result<String, EngineError>),
 }
 
-/// No frame is longer than this, in bytes: what says so is no length.
+/// The largest length of a frame, in bytes. If a length is larger, the stream is broken.
 const MAX_FRAME: u64 = 1 << 34;
 
 impl Frame {
-    /// Writes it.
+    /// Writes the frame from one buffer, length first.
     ///
     /// # Errors
-    /// [`EngineError::Gone`] where the stream has ended.
+    /// Returns [`EngineError::Gone`] if the stream has ended.
     pub fn send(&self, to: &mut impl Write) -> Result<(), EngineError> {
         let text = write(self)?;
         let mut bytes = Vec::with_capacity(8 + text.len());
@@ -38,10 +46,11 @@ impl Frame {
         to.write_all(&bytes).map_err(gone)
     }
 
-    /// Waits for the next one.
+    /// Waits for the next frame.
     ///
     /// # Errors
-    /// [`EngineError::Gone`] where the stream has ended; [`EngineError::Protocol`] for what is no frame.
+    /// Returns [`EngineError::Gone`] if the stream has ended, and [`EngineError::Protocol`] if the
+    /// bytes are not a frame.
     pub fn receive(from: &mut impl Read) -> Result<Self, EngineError> {
         let mut length = [0; 8];
         from.read_exact(&mut length).map_err(gone)?;
@@ -49,7 +58,8 @@ impl Frame {
         if length > MAX_FRAME {
             return Err(EngineError::Protocol(format!("a frame of {length} bytes")));
         }
-        // Room for it at once, within reason: one read then takes all of it.
+        // Reserve the space in advance, so that one read fills it. The length comes from the other
+        // side, so at most 1 MiB is reserved before any of it has arrived.
         let mut text = String::with_capacity(length.min(1 << 20) as usize);
         let read_bytes = from.take(length).read_to_string(&mut text).map_err(gone)?;
         if (read_bytes as u64) < length {

@@ -1,4 +1,13 @@
-//! Where a conversation is cut into head, middle and tail. No cut parts a tool call from its results.
+//! Cuts a conversation into head, middle and tail without separating a tool call from its results.
+//!
+//! [`Outline`] reads the messages once and records what every cut depends on: token counts, which
+//! result answers which call, calls without a result, and the last message of each role.
+//! [`Outline::split`] then cuts for a given [`Protection`] and returns a [`Split`]. Both cuts move
+//! backward to the start of a tool group. The user's last message and the last answer are kept even
+//! if they fall into the middle.
+//!
+//! The summary is placed so that messages of the same role do not stand next to each other. How
+//! much is protected is decided in `plan`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,55 +17,57 @@ use contexture_summaries::Groups;
 
 use crate::settings::PROTECT_FIRST_N;
 
-/// Messages at the end that are protected whatever they cost.
+/// The number of messages at the end that are protected however many tokens they have.
 pub(crate) const MIN_TAIL: usize = 3;
 
-/// What the boundaries depend on, read once from the messages.
+/// What the boundaries depend on, read once from the messages. All positions are indices into
+/// `messages`.
 pub(crate) struct Outline<'m, 'a> {
     pub(crate) messages: &'m [MessageView<'a>],
-    /// The tokens of each message.
     pub(crate) tokens: Vec<u64>,
-    /// For each message that is a tool result: the message that holds its call.
+    /// For each message, the index of the message with its call if it is a tool result and the call
+    /// is known.
     pub(crate) call_of: Vec<Option<usize>>,
-    /// Calls without a result that are not in flight: message, and which of its calls.
+    /// Calls without a result that are not in flight: the index of the message, and the index of
+    /// the call in it. Sorted.
     pub(crate) unanswered: Vec<(usize, usize)>,
-    /// The last assistant message with unanswered calls, and everything after it.
+    /// The last assistant message and everything after it, if one of its calls has no result yet.
     pub(crate) in_flight: Option<Range<usize>>,
-    /// The last message written by the user.
     pub(crate) last_user: Option<usize>,
-    /// The last assistant message with text.
+    /// The last assistant message with text that is not a summary.
     pub(crate) last_answer: Option<usize>,
-    /// The last assistant message, and with it everything that the model has not reacted to yet.
+    /// The start of the last assistant message, moved back to the start of its tool group. The
+    /// model has not reacted to anything after it yet. Equal to the number of messages if no
+    /// assistant message exists.
     pub(crate) last_turn: usize,
     groups: Groups,
 }
 
-/// Which messages a compaction leaves alone. Everything else is its middle.
+/// Which messages a compaction keeps: the head `0..head`, the anchors and the tail `tail..`.
+/// Everything else is its middle, and the summary of the middle stands before the message at
+/// `summary_before`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Split {
-    /// The head is `0..head`.
     pub(crate) head: usize,
-    /// Kept though they stand before the tail: the user's last message and the last answer, each with
-    /// its tool group.
+    /// Ranges that are kept although they stand before the tail: the user's last message and the
+    /// last answer, each with its tool group.
     pub(crate) anchors: Vec<Range<usize>>,
-    /// The tail is `tail..`.
     pub(crate) tail: usize,
-    /// The summary stands before this message.
     pub(crate) summary_before: usize,
 }
 
-/// How much of the conversation is protected.
+/// How much of the conversation is protected: the number of messages at its start, and at its end
+/// at least `last` messages and as many as fit into `tail_tokens`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Protection {
-    /// Messages at the start.
     pub(crate) first: usize,
-    /// Messages at the end, at least.
     pub(crate) last: usize,
-    /// Tokens at the end, at least as long as they last.
     pub(crate) tail_tokens: u64,
 }
 
 impl<'m, 'a> Outline<'m, 'a> {
+    /// Reads the messages in one pass. If a call id occurs twice, a result belongs to the latest
+    /// message that uses it.
     pub(crate) fn of(messages: &'m [MessageView<'a>]) -> Self {
         let mut call_of = vec![None; messages.len()];
         let mut open: HashMap<&str, OpenCalls> = HashMap::new();
@@ -65,7 +76,8 @@ impl<'m, 'a> Outline<'m, 'a> {
             for (index, call) in message.tool_calls().iter().enumerate() {
                 let calls = open.entry(call.id()).or_insert_with(|| OpenCalls::at(at));
                 if calls.message != at {
-                    // The id is used again: whatever the earlier calls lack will not come any more.
+                    // The id is used again. A result that arrives from here on answers the newer
+                    // calls, so the earlier ones stay unanswered.
                     unanswered.extend(calls.waiting.drain(..).map(|index| (calls.message, index)));
                     calls.message = at;
                 }
@@ -73,6 +85,8 @@ impl<'m, 'a> Outline<'m, 'a> {
             }
             if let Some(calls) = message.tool_call_id().and_then(|id| open.get_mut(id)) {
                 call_of[at] = Some(calls.message);
+                // Several calls of one message may share an id. Their results arrive in the same
+                // order.
                 if !calls.waiting.is_empty() {
                     calls.waiting.remove(0);
                 }
@@ -86,6 +100,7 @@ impl<'m, 'a> Outline<'m, 'a> {
         let in_flight = last_assistant
             .filter(|at| unanswered.iter().any(|(message, _)| message == at))
             .map(|at| at..messages.len());
+        // A call in flight still gets its result, so it must not get a stub.
         unanswered.retain(|(message, _)| Some(*message) != in_flight.as_ref().map(|r| r.start));
         unanswered.sort_unstable();
 
@@ -110,26 +125,26 @@ impl<'m, 'a> Outline<'m, 'a> {
         outline
     }
 
-    /// The message that holds the call of a tool result, where it is known.
+    /// The message with the call of the tool result at `at`, or `None` if the call is unknown or
+    /// the message is no result.
     pub(crate) fn caller(&self, at: usize) -> Option<&'m MessageView<'a>> {
         self.call_of[at].map(|call| &self.messages[call])
     }
 
-    /// Whether this is a tool result whose call is nowhere before it.
+    /// Whether the message is a tool result whose call does not stand anywhere before it.
     pub(crate) fn is_orphan(&self, at: usize) -> bool {
         self.messages[at].role() == "tool" && self.call_of[at].is_none()
     }
 
-    /// Whether an earlier compaction left its summary here.
     pub(crate) fn was_compacted(&self) -> bool {
         self.messages
             .iter()
             .any(|message| message.kind() == MessageKind::Summary)
     }
 
-    /// How many messages of the history stand protected at its start. The system prompt is outside the
-    /// history and counts as the first. After a compaction none: the summary says what still matters,
-    /// and the first messages of a long session are stale.
+    /// The number of messages protected at the start of the history. The system prompt stands
+    /// outside the history and counts as the first. After a compaction the number is 0: the summary
+    /// says what still matters, and the first messages of a long session are stale.
     pub(crate) fn protected_first(&self, has_system_prompt: bool) -> usize {
         if self.was_compacted() {
             0
@@ -138,8 +153,8 @@ impl<'m, 'a> Outline<'m, 'a> {
         }
     }
 
-    /// Cuts the conversation. Both boundaries are moved backward to the start of a tool group that
-    /// they would part, so the head gets shorter and the tail longer.
+    /// Cuts the conversation. If a boundary falls into a tool group, it moves backward to the start
+    /// of that group, so that the head gets shorter and the tail longer.
     pub(crate) fn split(&self, protection: Protection) -> Split {
         let len = self.messages.len();
         let mut by_tokens = len;
@@ -154,6 +169,8 @@ impl<'m, 'a> Outline<'m, 'a> {
         let mut tail = self
             .groups
             .cut_before(by_tokens.min(len.saturating_sub(protection.last)));
+        // A call that still waits for its result must stay in the window, or its result would have
+        // no call.
         if let Some(in_flight) = &self.in_flight {
             tail = tail.min(self.groups.cut_before(in_flight.start));
         }
@@ -179,11 +196,13 @@ impl<'m, 'a> Outline<'m, 'a> {
         }
     }
 
-    /// What is kept may come to stand beside a message of its own role. One such gap is where the summary
-    /// goes, the last; each other is closed from behind, up to a message of another role. Answers the
-    /// place of the summary: where no roles collide, right after the head.
+    /// Chooses where the summary stands, so that no two kept messages of the same role follow each
+    /// other. Of the gaps with the same role on both sides, the last one gets the summary. The
+    /// others are closed by moving the start of the range behind them back, until a message of
+    /// another role precedes it. If no roles collide, the summary stands right after the head.
     fn part_roles(&self, head: usize, anchors: &mut [Range<usize>], tail: &mut usize) -> usize {
-        // A window begins with words of the user's, or with the summary.
+        // A window has to begin with the user or with the summary. If there is no head and an
+        // assistant message would come first, the summary goes before it.
         let first = anchors.first().map_or(*tail, |anchor| anchor.start);
         let first = self.messages.get(first).map(MessageView::role);
         let mut summary_before = (head == 0 && first == Some("assistant")).then_some(head);
@@ -195,6 +214,7 @@ impl<'m, 'a> Outline<'m, 'a> {
                     summary_before = Some(before);
                     break;
                 }
+                // Move by whole tool groups, so that the extended range does not begin inside one.
                 after = self.groups.whole(after - 1).start.max(before);
                 match anchors.get_mut(at) {
                     Some(anchor) => anchor.start = after,
@@ -208,14 +228,16 @@ impl<'m, 'a> Outline<'m, 'a> {
         summary_before.unwrap_or(head)
     }
 
-    /// Whether results without a call stand before the assistant's first words in a head. Without them the window would
-    /// begin with the assistant.
+    /// Whether a head begins with results without a call, followed by the assistant. Such results
+    /// are dropped later, and then the window would begin with the assistant.
     fn is_led_by_orphans(&self, head: usize) -> bool {
         let first = (0..head).find(|at| !self.is_orphan(*at));
         first.is_some_and(|first| first > 0 && self.messages[first].role() == "assistant")
     }
 
-    /// Whether the last message before one index and the first from another on are of one role.
+    /// Whether the last message before `before` and the first message from `after` on have the same
+    /// role. Results without a call are skipped on both sides, since they are dropped from the
+    /// window.
     fn same_role(&self, before: usize, after: usize) -> bool {
         let role = |at: &usize| self.messages[*at].role();
         let last = (0..before).rfind(|at| !self.is_orphan(*at));
@@ -225,13 +247,13 @@ impl<'m, 'a> Outline<'m, 'a> {
 }
 
 impl Split {
-    /// Whether the message at this index stays.
     pub(crate) fn keeps(&self, at: usize) -> bool {
         at < self.head || at >= self.tail || self.anchors.iter().any(|range| range.contains(&at))
     }
 
-    /// Whether the middle holds what no compaction has summarised yet. The head of the first compaction
-    /// stands before its summary; that it is protected no longer is nothing new.
+    /// Whether the middle holds messages that no compaction has summarised yet. Messages before the
+    /// latest summary do not count: they were the protected head of the first compaction, and that
+    /// they are no longer protected is not new content.
     pub(crate) fn something_new(&self, outline: &Outline<'_, '_>) -> bool {
         let is_summary = |at: &usize| outline.messages[*at].kind() == MessageKind::Summary;
         match self.middle().filter(is_summary).last() {
@@ -240,13 +262,13 @@ impl Split {
         }
     }
 
-    /// The indices of the middle, in order.
     pub(crate) fn middle(&self) -> impl Iterator<Item = usize> + '_ {
         (self.head..self.tail).filter(|at| !self.keeps(*at))
     }
 }
 
-/// The calls of one id that wait for a result.
+/// The calls with one id that wait for a result: the latest message that uses the id, and the
+/// indices of its waiting calls.
 struct OpenCalls {
     message: usize,
     waiting: Vec<usize>,

@@ -1,4 +1,11 @@
-//! What a summary is made from: the messages that leave, and the earlier summaries among them.
+//! Collects what a summary is made from: the messages that leave the window, and the earlier
+//! summaries among them.
+//!
+//! [`Covered::of`] gathers the middle of a split together with results that are shortened in place,
+//! because both lose their text. Earlier summaries are separated from ordinary messages: they are
+//! the text that the new summary updates. If the model has meanwhile rewritten one that was
+//! extracted without it, the rewritten text is used. [`Covered::notes`] then turns this into a task
+//! for the [`SummaryCycle`].
 
 use std::borrow::Cow;
 
@@ -9,18 +16,17 @@ use contexture_summaries::{Notes, SummaryCycle, body_of, marked};
 use crate::boundaries::{Outline, Split};
 use crate::headings::HEADINGS;
 
-/// What a summary is made from.
+/// The content of a summary: the messages that leave or are cleared, the text of the earlier
+/// summaries among them, and the user's first message in the protected head, which states the goal.
 pub(crate) struct Covered<'m, 'a> {
-    /// The messages that leave or are cleared, earlier summaries not among them.
     pub(crate) messages: Cow<'m, [MessageView<'a>]>,
-    /// The earlier summaries that leave.
     previous: Option<String>,
-    /// What a user asked for before them.
     goal: Option<&'a str>,
 }
 
 impl<'m, 'a> Covered<'m, 'a> {
-    /// What leaves with this split, and what is `replaced` in what stays.
+    /// Collects what leaves with this split. `replaced` lists the kept messages that are shortened,
+    /// with their new texts. `cycle` may know a better text for an earlier summary.
     pub(crate) fn of(
         outline: &Outline<'m, 'a>,
         split: &Split,
@@ -28,7 +34,8 @@ impl<'m, 'a> Covered<'m, 'a> {
         cycle: &SummaryCycle,
     ) -> Self {
         let mut taken: Vec<usize> = split.middle().collect();
-        // A cleared result loses its text as much as one that leaves; its call says what it was.
+        // A cleared result loses its text just as one that leaves. Its call is included, since it
+        // says what the result was.
         for (at, _) in replaced {
             taken.push(*at);
             taken.extend(outline.call_of[*at]);
@@ -40,10 +47,11 @@ impl<'m, 'a> Covered<'m, 'a> {
             .partition(|at| outline.messages[*at].kind() == MessageKind::Summary);
         let bodies = summaries.into_iter().map(|at| {
             let body = body_of(outline.messages[at].text());
-            cycle.better(&body).map_or(body, str::to_owned)
+            cycle.better(&body).unwrap_or(body)
         });
         let bodies: Vec<String> = bodies.filter(|body| !body.is_empty()).collect();
         Self {
+            // The usual case is one contiguous middle, which needs no copy of the views.
             messages: match (taken.first(), taken.last()) {
                 (Some(first), Some(last)) if last - first + 1 == taken.len() => {
                     Cow::Borrowed(&outline.messages[*first..=*last])
@@ -58,7 +66,8 @@ impl<'m, 'a> Covered<'m, 'a> {
         }
     }
 
-    /// The summary to write, which may have so many tokens with its mark.
+    /// The task for a summary of at most `tokens` tokens, including the mark that the host adds.
+    /// `readings` saves scanning messages that were read when they arrived.
     pub(crate) fn notes<'t>(
         &'t self,
         readings: Option<&'t Readings>,

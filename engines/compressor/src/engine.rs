@@ -1,4 +1,10 @@
-//! The engine: when to compact, what to propose, what to remember of it.
+//! [`Compressor`], the engine itself: when to compact, what to propose and what to remember of it.
+//!
+//! This file implements the [`ContextEngine`] calls. Read `compress` first: it checks whether a
+//! compaction may be tried, makes a [`Plan`], lets [`SummaryCycle`] write the summary and hands the
+//! result to the host as a proposal. `limits` computes thresholds and floors, and `proposing` turns
+//! a plan into entries and adopts it when the host commits. How the messages are cut lives in
+//! `boundaries` and `plan`, and how a summary is written lives in the `contexture_summaries` crate.
 
 mod limits;
 mod proposing;
@@ -19,21 +25,29 @@ use crate::plan::Plan;
 use crate::settings::{Budgets, CompressionSettings, ECONOMY_FROM, room_for_prompt, share};
 use proposing::{Draft, Proposal};
 
-/// The share of the threshold from which the next summary is prepared in the background.
+/// The share of the threshold from which the next summary is prepared in the background, so that it
+/// is ready when the compaction is due.
 const PREPARE_FROM: f64 = 0.80;
 
-/// The built-in lossy engine: it clears old tool results, keeps head and tail, and puts a structured
-/// summary in place of what is between them.
+/// The built-in lossy engine. It clears old tool results, keeps the head and the tail of the
+/// conversation, and replaces the messages between them with a structured summary.
+///
+/// Each instance serves one session. The host opens it through [`StandaloneEngine::open`], which
+/// fails with [`EngineError::Settings`] if the `compression` section has a value out of range.
 pub struct Compressor {
     settings: CompressionSettings,
     services: Services,
     cycle: SummaryCycle,
     headroom: Headroom,
-    /// The window as last told.
+    /// The window as the host last reported it. A request whose window has no known context length
+    /// is served with this one.
     window: WindowState,
-    /// The prompt as the provider last reported it, its answer added; none since the last compaction.
+    /// The size of the next prompt in tokens, as the provider last reported it: its input and the
+    /// answer without reasoning. `None` until the provider reports usage, and again after a
+    /// compaction.
     reported_tokens: Option<u64>,
-    /// What the next digest need not look for again.
+    /// What the digest already found in the messages as they were delivered, so that a compaction
+    /// need not scan them again.
     readings: Readings,
     proposal: Option<Proposal>,
     compactions: u64,
@@ -62,6 +76,8 @@ impl StandaloneEngine for Compressor {
     }
 }
 
+// The proposal in `self.proposal` lives from `compress` until the host calls `committed` or
+// `discarded`. Any other attempt in between replaces it.
 impl ContextEngine for Compressor {
     fn should_compress(&self, window: &WindowState) -> Decision {
         self.due(window)
@@ -79,10 +95,10 @@ impl ContextEngine for Compressor {
 
         let (limits, floor) = self.limits(&window, &outline, before);
         let threshold = limits.budgets.threshold_tokens;
-        // A last message that the window cannot hold at all is kept as a preview; the rest of the floor
-        // cannot shrink.
+        // A last message that does not fit the window at all is kept as a preview. Nothing else in
+        // the floor can shrink.
         let only_a_preview_fits = floor > limits.room_for_prompt && limits.fixed < limits.trigger;
-        // A threshold of 0 is no size to get below: a compaction is always due.
+        // A threshold of 0 means that a compaction is always due, so there is no size to get below.
         if !order.force
             && threshold > 0
             && floor >= threshold
@@ -119,8 +135,8 @@ impl ContextEngine for Compressor {
             after: plan.total,
             trigger: match threshold {
                 0 => 0,
-                // A compaction that is timed by price comes before the threshold, and has to make room below the
-                // threshold.
+                // A compaction that is timed by price is due at half of the threshold. It has to
+                // make room below the threshold itself, so the share is undone here.
                 _ if window.timed_by_price && limits.trigger == threshold => {
                     share(threshold, 1.0 / ECONOMY_FROM)
                 }
@@ -130,6 +146,8 @@ impl ContextEngine for Compressor {
         if let Some(reason) = self.headroom.refuses(order, sizes) {
             return Ok(Outcome::Deferred(reason));
         }
+        // `readings` covers the messages as they were delivered, before anything in them was
+        // cleared.
         let covered = Covered::of(&outline, &plan.split, &plan.replaced, &self.cycle);
         let written = match plan.summary_tokens {
             0 => None,
@@ -149,6 +167,7 @@ impl ContextEngine for Compressor {
     }
 
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        // The delivered messages follow the cut, so the cut must not drop their readings.
         if let Some(cut) = delivery.cut {
             self.cut(cut);
         }
@@ -160,13 +179,15 @@ impl ContextEngine for Compressor {
     }
 
     fn update_usage(&mut self, usage: &Usage) {
-        // Reasoning is not part of the next prompt.
+        // Reasoning tokens are not part of the next prompt.
         let answer = usage.output_tokens.saturating_sub(usage.reasoning_tokens);
         self.reported_tokens = Some(usage.input_tokens.saturating_add(answer));
     }
 
     fn defers_preflight_to_reported_usage(&self, window: &WindowState) -> bool {
-        // Right after a compaction a rough estimate is no ground for the next one.
+        // Right after a compaction, a rough estimate is not enough evidence to start the next one.
+        // Wait until the provider reports the real size, unless the estimate says that the prompt
+        // no longer fits.
         window.estimated
             && window.reported_tokens.is_none()
             && self.compactions > 0
@@ -181,6 +202,8 @@ impl ContextEngine for Compressor {
             || outline.tokens.iter().sum::<u64>() + self.window.fixed_tokens
                 >= Budgets::for_window(&self.settings, &self.window)
                     .threshold_tokens
+                    // A threshold of 0 (unknown window) must not make an empty conversation look
+                    // compressible.
                     .max(1)
                 && messages.len() > MIN_TAIL
     }
@@ -206,6 +229,8 @@ impl ContextEngine for Compressor {
 
     fn committed(&mut self, committed: &Committed) {
         for entry in &committed.entries {
+            // Only messages that changed or left are forgotten. Readings of kept messages serve the
+            // next digest.
             if !matches!(entry, Entry::Keep(_)) {
                 self.readings.forget(entry.ids());
             }
@@ -231,6 +256,8 @@ impl ContextEngine for Compressor {
                 budgets.likely_after(&window),
                 PREPARE_FROM,
             );
+        // `is_idle` also covers a summary that is ready: preparing a second one would waste a model
+        // call.
         if is_near && self.cycle.is_idle() {
             let outline = Outline::of(request.messages);
             let split = outline.split(self.protection(&outline, &window));
@@ -275,7 +302,8 @@ impl ContextEngine for Compressor {
 }
 
 impl Compressor {
-    /// Forgets what was said behind a cut.
+    /// Forgets what depends on the messages after `cut`: their readings, the open proposal, the
+    /// reported size and the reason to wait.
     fn cut(&mut self, cut: Cut) {
         self.readings.cut(cut);
         self.proposal = None;
@@ -286,7 +314,7 @@ impl Compressor {
 
 fn nothing_to_do(outline: &Outline<'_, '_>, settings: &CompressionSettings) -> String {
     if outline.was_compacted() {
-        return "nothing new stands between the summary and the protected messages".into();
+        return "there is nothing new between the summary and the protected messages".into();
     }
     format!(
         "all {} messages are protected (`compression.protect_last_n` is {})",

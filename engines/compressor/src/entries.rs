@@ -1,4 +1,10 @@
-//! Decisions put into the entries of a compaction: every message of the request occurs once.
+//! Turns the decisions of a plan into the entries of a compaction.
+//!
+//! Every message of the request must occur in exactly one entry, or the host rejects the
+//! compaction. `entries` serves a full compaction: it keeps, replaces or drops each message outside
+//! the summary and adds a stub for every call whose result is missing. `pruned` serves the cheaper
+//! `prune_tool_results`, which shortens old tool calls and results and writes no summary. Which
+//! messages are kept is decided in `boundaries` and `plan`.
 
 use std::collections::HashMap;
 
@@ -12,7 +18,8 @@ use crate::boundaries::{Outline, Split};
 use crate::clearing::is_clearable;
 use crate::plan::Plan;
 
-/// The new window: what is kept, and the summary in its place.
+/// The entries of the new window, in order. The summary, if there is one, stands at the plan's
+/// `summary_before` and covers the whole middle.
 pub(crate) fn entries(
     outline: &Outline<'_, '_>,
     plan: &Plan,
@@ -56,6 +63,8 @@ pub(crate) fn entries(
             )),
             None => entries.push(Entry::Keep(message.id())),
         }
+        // `unanswered` is sorted by message, so the stubs for this message's calls are next to each
+        // other.
         let from = outline.unanswered.partition_point(|(call, _)| *call < at);
         for (_, index) in outline.unanswered[from..]
             .iter()
@@ -67,8 +76,8 @@ pub(crate) fn entries(
     entries
 }
 
-/// Whether the results without a call can leave: something else is still said, and the window still begins with the user
-/// if it did before.
+/// Whether tool results without a call can be dropped. They can if something else remains in the
+/// window, and if the window still begins with the user if it did before.
 fn orphans_leave(outline: &Outline<'_, '_>, plan: &Plan, summarised: bool) -> bool {
     let is_assistant = |at: usize| outline.messages[at].role() == "assistant";
     let first = (0..outline.messages.len()).find(|at| {
@@ -83,8 +92,8 @@ fn orphans_leave(outline: &Outline<'_, '_>, plan: &Plan, summarised: bool) -> bo
     })
 }
 
-/// Every message where it is, those outside the protected ones in their shorter form, and how many
-/// have one.
+/// Keeps every message in place and shortens those outside the protected ones if possible. Returns
+/// the entries and the number of messages that were shortened.
 pub(crate) fn pruned(outline: &Outline<'_, '_>, split: &Split) -> (Vec<Entry>, usize) {
     let mut pruned = 0;
     let entries = outline
@@ -103,10 +112,12 @@ pub(crate) fn pruned(outline: &Outline<'_, '_>, split: &Split) -> (Vec<Entry>, u
     (entries, pruned)
 }
 
-/// The shorter form of a message outside the protected ones, where it has one.
+/// The shorter form of a message outside the protected ones, or `None` if it has none. Long tool
+/// results are cleared and long arguments of tool calls shortened.
 fn pruned_form(message: &MessageView<'_>, caller: Option<&MessageView<'_>>) -> Option<Replacement> {
     let text = is_clearable(message, caller).then(|| CLEARED_TOOL_OUTPUT.to_owned());
-    // A message with thinking is kept whole or leaves whole.
+    // A provider may want a message with thinking back unchanged, so such a message stays whole or
+    // leaves whole.
     let arguments: Vec<ShortArguments> = message
         .tool_calls()
         .iter()

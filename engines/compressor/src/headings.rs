@@ -1,8 +1,9 @@
-//! What the notes of a summary stand under.
+//! The headings that this engine's summaries are written under.
 
 use contexture_summaries::Headings;
 
-/// The document's headings. The brackets say what belongs under each.
+/// The headings for [`Notes`](contexture_summaries::Notes). The text in brackets tells the model
+/// what belongs under each heading.
 pub(crate) static HEADINGS: Headings = Headings {
     template: "\
 ## Goal

@@ -1,19 +1,21 @@
 //! Decides what a compaction keeps, clears and summarizes, so that the result fits.
 //!
-//! The boundaries of the document come first. A compaction has to leave a quarter of its trigger free, so that the next
-//! one is not due at once. Sometimes the protected messages are too large for that, as with twenty giant messages.
-//! Protection is then relaxed step by step, as far as needed:
+//! [`Plan::of`] starts with the protection that the settings ask for. A compaction has to leave a
+//! quarter of its trigger free, so that the next one is not due at once. If the protected messages
+//! are too large for that, as with twenty giant messages, protection is relaxed step by step:
 //!
-//! 1. Old tool results inside the tail become previews, repeated ones first, then from the oldest on. Results that the
-//!    model has not seen are left alone. Every message stays, and `protect_last_n` holds.
+//! 1. Old tool results inside the tail become previews: repeated ones first, then from the oldest
+//!    on. Results that the model has not seen are left alone. Every message stays, and
+//!    `protect_last_n` holds.
 //! 2. The tail shrinks to its token budget.
-//! 3. Head and tail shrink to the minimum: the last turn, the user's last message and the last answer.
-//! 4. Results that the model has not seen yet become previews, but only if the window itself, not just the trigger, is
-//!    exceeded. Then other messages do, the user's last one at the end.
+//! 3. Head and tail shrink to the minimum: the last turn, the user's last message and the last
+//!    answer.
+//! 4. If the window itself and not just the trigger is exceeded, results that the model has not
+//!    seen yet become previews. Then other messages do, and the user's last one comes at the end.
 //!
 //! The first step that makes enough room is the last one taken. If none does, the engine waits
-//! ([`Headroom`](contexture_summaries::Headroom)) until the window requires a compaction, and then uses the step that
-//! leaves the fewest tokens.
+//! ([`Headroom`](contexture_summaries::Headroom)) until the window requires a compaction, and then
+//! uses the step that leaves the fewest tokens.
 
 use std::collections::HashSet;
 
@@ -23,49 +25,50 @@ use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
 use crate::clearing::{is_clearable, preview};
 use crate::settings::Budgets;
 
-/// The share of the window at which a conversation whose floor is above the threshold is compacted.
+/// The share of the room for the prompt at which a conversation is compacted if its floor is above
+/// the threshold.
 pub(crate) const LAST_CALL: f64 = 0.85;
-/// The least characters of a preview.
+/// The fewest characters of a preview. If less than this would be left per result, a preview is too
+/// short to be useful.
 const MIN_PREVIEW_CHARS: u64 = 200;
-/// How many characters the preview of an old tool result in the protected part has.
+/// The number of characters in the preview of an old tool result that stands among the protected
+/// messages.
 const OLD_PREVIEW_CHARS: u64 = 400;
 
-/// The limits of one compaction, in tokens as the views count them.
+/// The limits of one compaction, in tokens as the message views count them. `fixed` is the system
+/// prompt with the tools, `trigger` the size at which a compaction is due, `room_for_prompt` the
+/// window less the reserved answer, and `cleared_tokens` the size of a cleared tool result with its
+/// framing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// System prompt and tools.
     pub(crate) fixed: u64,
-    /// Messages of the history that are protected at its start.
     pub(crate) first: usize,
-    /// Where compactions are due.
     pub(crate) trigger: u64,
-    /// The window less the reserved answer.
     pub(crate) room_for_prompt: u64,
     pub(crate) budgets: Budgets,
     pub(crate) protect_last_n: usize,
-    /// A cleared tool result, framing included.
     pub(crate) cleared_tokens: u64,
 }
 
-/// What to do with each message.
+/// What to do with each message, and the sizes that result from it in tokens.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) split: Split,
-    /// Kept tool results with their new text, in order of position.
+    /// Kept messages with their shortened text, sorted by position.
     pub(crate) replaced: Vec<(usize, String)>,
-    /// Tokens of what is summarised or cleared.
     pub(crate) content_tokens: u64,
-    /// What the summary may take; 0 where nothing is summarised.
+    /// What the summary may take. It is 0 if nothing is summarised.
     pub(crate) summary_tokens: u64,
-    /// The prompt after it, with a summary that takes all it may.
+    /// The prompt after the compaction, if the summary takes all that it may.
     pub(crate) total: u64,
-    /// The kept messages and `fixed`, cleared results counted as such.
+    /// The part of the prompt that stays: `fixed` and the kept messages, with shortened ones at
+    /// their new size.
     pub(crate) kept_tokens: u64,
 }
 
 impl Plan {
-    /// The plan that the settings ask for, if it leaves enough room. Otherwise the first relaxed plan that does, or
-    /// else the one that leaves the fewest tokens.
+    /// Returns the plan that the settings ask for if it leaves enough room. Otherwise returns the
+    /// first relaxed plan that does, or the one that leaves the fewest tokens if none does.
     pub(crate) fn of(outline: &Outline<'_, '_>, limits: &Limits) -> Self {
         let goal = roomy(limits.trigger);
         let first = limits.first;
@@ -86,7 +89,8 @@ impl Plan {
                 tail_tokens,
             };
             let mut plan = Self::unforced(outline, outline.split(protection), limits);
-            // Without a middle there is no summary to hold the facts of what is cleared.
+            // If no middle is summarised, nothing would hold the facts of a cleared result. Only
+            // the last rung may clear without a summary.
             if plan.total > goal && (plan.summary_tokens > 0 || rung == 2) {
                 plan.shorten_old(outline, limits, goal);
             }
@@ -98,6 +102,7 @@ impl Plan {
                 break;
             }
         }
+        // `rungs` is never empty, so this branch only satisfies the type.
         let mut plan = best.unwrap_or_else(|| {
             let everything = Split {
                 head: 0,
@@ -116,7 +121,8 @@ impl Plan {
         plan
     }
 
-    /// What the boundaries give, nothing cleared.
+    /// The plan that the boundaries alone give, before anything is shortened. If the middle holds
+    /// nothing new, nothing is summarised and `total` stays the whole prompt.
     fn unforced(outline: &Outline<'_, '_>, split: Split, limits: &Limits) -> Self {
         let all: u64 = outline.tokens.iter().sum();
         let content: u64 = split.middle().map(|at| outline.tokens[at]).sum();
@@ -140,19 +146,20 @@ impl Plan {
         }
     }
 
-    /// Whether it changes anything.
     pub(crate) fn does_something(&self) -> bool {
         self.summary_tokens > 0 || !self.replaced.is_empty()
     }
 
-    /// Whether the plan removes messages before the first summary of the window, which the first compaction had kept.
+    /// Whether the plan removes messages that stand before the first summary. The first compaction
+    /// kept those as its head, so the user is told when they go.
     pub(crate) fn takes_the_first_exchange(&self, outline: &Outline<'_, '_>) -> bool {
         let is_summary = |at: &usize| outline.messages[*at].kind() == MessageKind::Summary;
         let summary = (0..outline.messages.len()).find(is_summary);
         summary.is_some_and(|summary| self.split.middle().any(|at| at < summary))
     }
 
-    /// Replaces kept old results by previews until the plan ends at `goal`.
+    /// Shortens kept tool results that the model has already seen, until the plan ends at `goal`
+    /// tokens or no candidate is left.
     fn shorten_old(&mut self, outline: &Outline<'_, '_>, limits: &Limits, goal: u64) {
         let seen_end = outline.last_turn.min(outline.messages.len());
         let candidates: Vec<usize> = (0..seen_end)
@@ -162,7 +169,7 @@ impl Plan {
                     && outline.tokens[*at] > limits.cleared_tokens
             })
             .collect();
-        // A repeated output costs nothing to clear: the latest copy stays.
+        // Clearing a repeated output loses nothing, because its latest copy stays.
         let mut later: HashSet<&str> = (seen_end..outline.messages.len())
             .map(|at| outline.messages[at].text())
             .collect();
@@ -182,6 +189,8 @@ impl Plan {
             if self.total <= goal {
                 break;
             }
+            // Media cannot be excerpted, and a repeated text survives in its later copy. Neither
+            // needs a preview.
             if outline.messages[at].has_media() || repeated.binary_search(&at).is_ok() {
                 let text = CLEARED_TOOL_OUTPUT.to_owned();
                 self.replace(at, text, limits.cleared_tokens, outline);
@@ -192,8 +201,9 @@ impl Plan {
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
     }
 
-    /// The last batch of results, answered in full and too large for the window: the model cannot be
-    /// asked at all unless they shrink.
+    /// Shortens the last batch of results if they are too large for the window. The model has not
+    /// seen them, but it cannot be asked at all unless they shrink. Does nothing while calls are in
+    /// flight, or if the room per result is too small for a preview.
     fn shorten_unseen(&mut self, outline: &Outline<'_, '_>, limits: &Limits) {
         if outline.in_flight.is_some() {
             return;
@@ -208,7 +218,7 @@ impl Plan {
         let room = limits
             .room_for_prompt
             .saturating_sub(self.total - unseen_tokens);
-        // Two characters a token is on the safe side for all but dense scripts.
+        // Two characters a token is a safe estimate for all but dense scripts.
         let chars = room / (unseen.len() as u64).max(1);
         if chars < MIN_PREVIEW_CHARS {
             return;
@@ -218,8 +228,9 @@ impl Plan {
         }
     }
 
-    /// Kept words that the window cannot hold: a preview stands in their place, of the largest first and
-    /// of the user's last message only where it does not fit even alone.
+    /// Shortens kept messages of the user and the assistant that the window cannot hold, the
+    /// largest first. The user's last message is shortened only if it does not fit even alone, and
+    /// then as the last one.
     fn shorten_kept(&mut self, outline: &Outline<'_, '_>, limits: &Limits) {
         let fits_alone = |at: usize| limits.fixed + outline.tokens[at] <= limits.room_for_prompt;
         let last_user = outline.last_user;
@@ -246,15 +257,17 @@ impl Plan {
             }
             let others = self.total - outline.tokens[at];
             let room = limits.room_for_prompt.saturating_sub(others);
-            // Two characters a token, as for results; half of the room is left for the conversation.
+            // Two characters a token, as for results. Half of the room is left for the conversation
+            // that follows.
             let chars = (room / 2).max(MIN_PREVIEW_CHARS);
             self.shorten(at, chars, limits, outline);
         }
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
     }
 
-    /// A preview of so many characters, where it is shorter: of a dense text it may not be, though it should
-    /// have fewer tokens.
+    /// Replaces a message with a preview of about `chars` characters, if that saves tokens and
+    /// bytes. A preview of a dense text can be longer in bytes although the estimate says that it
+    /// has fewer tokens.
     fn shorten(&mut self, at: usize, chars: u64, limits: &Limits, outline: &Outline<'_, '_>) {
         let tokens = chars / 2 + limits.cleared_tokens;
         if tokens >= outline.tokens[at] {
@@ -267,6 +280,8 @@ impl Plan {
         }
     }
 
+    /// Records a shorter text of `tokens` tokens for a kept message. What it saves counts as
+    /// content of the summary, since the facts in it have to be kept there.
     fn replace(&mut self, at: usize, text: String, tokens: u64, outline: &Outline<'_, '_>) {
         let saved = outline.tokens[at].saturating_sub(tokens);
         self.total -= saved;

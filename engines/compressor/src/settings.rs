@@ -1,38 +1,48 @@
 //! The `compression` section of the configuration, and the token budgets that follow from it.
+//!
+//! [`CompressionSettings`] is the section itself. Its values are checked when it is read, and an
+//! error names the key, the value and what is allowed. [`Budgets::for_window`] turns the ratios
+//! into tokens for a concrete window: the threshold at which a compaction is due, the room for the
+//! protected tail, and the size of a summary. `room_for_prompt` and `share` are the arithmetic that
+//! the rest of the crate uses.
 
 use contexture_engine_api::WindowState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Messages protected at the start, the system prompt counted as the first of them.
+/// The number of messages protected at the start of the conversation. The system prompt counts as
+/// the first of them, so that two messages of the history are protected if there is one.
 pub const PROTECT_FIRST_N: usize = 3;
 
-/// The share of the compacted content that its summary may take.
+/// The share of the compacted content that its summary may take, within the limits below.
 const SUMMARY_RATIO: f64 = 0.20;
-/// The share of the threshold from which a compaction may be due where compactions are timed by price.
+/// The share of the threshold from which a compaction may be due if compactions are timed by price.
 pub(crate) const ECONOMY_FROM: f64 = 0.5;
-/// The least budget of a summary, in tokens, where the window allows it.
+/// The smallest budget of a summary, in tokens, if the window allows that much.
 const MIN_SUMMARY_TOKENS: u64 = 2_000;
-/// The share of the window that a summary may take at most.
+/// The largest share of the window that a summary may take.
 const MAX_SUMMARY_SHARE: f64 = 0.05;
-/// The most tokens of a summary, however large the window.
+/// The largest budget of a summary in tokens, however large the window is.
 const MAX_SUMMARY_TOKENS: u64 = 12_000;
 
-/// The settings under `compression`: keys, defaults and ranges are those of the document on context
-/// compression. Keys that it does not know are ignored here; the host's configuration reports them.
+/// The settings under `compression`. A missing or `null` key gets its default, and unknown keys are
+/// ignored here, because the host's configuration reports them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct CompressionSettings {
-    /// Whether to compact without being told to, as every engine. Default: true.
+    /// Whether to compact automatically. Default: true. If it is false, only a forced compaction
+    /// runs.
     pub enabled: bool,
     /// The share of the model's window, 0.0 to 1.0, at which a compaction is due. Default: 0.50.
     pub threshold: f64,
     /// The share of the threshold, 0.10 to 0.80, that the protected tail may take. Default: 0.20.
     pub target_ratio: f64,
-    /// The least number of messages protected at the end, 1 or more. Default: 20.
+    /// The smallest number of messages protected at the end, 1 or more. Default: 20. If they leave
+    /// too little room, a compaction protects fewer.
     pub protect_last_n: usize,
-    /// An absolute cap on the threshold, in tokens: it may make a compaction due before `threshold`
-    /// does. Default: none. A value that is no positive whole number is no cap; [`warnings`] says so.
+    /// An absolute cap on the threshold, in tokens. It can make a compaction due before `threshold`
+    /// does. Default: none. If the value is not a positive whole number, there is no cap and
+    /// [`warnings`] says so.
     ///
     /// [`warnings`]: Self::warnings
     pub max_threshold_tokens: Option<u64>,
@@ -40,25 +50,27 @@ pub struct CompressionSettings {
     warnings: Vec<String>,
 }
 
-/// A setting with a value that it cannot have.
+/// A setting with a value that it cannot have. Its text names the key and says what is allowed, so
+/// it can be shown to the user as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// One key of the section.
+    /// A key of the section has a value of the wrong type or out of its range.
     #[error("`compression.{key}` is {value}; it must be {allowed}")]
     OutOfRange {
-        /// The key, without its section.
+        /// The name of the key, without the name of the section.
         key: &'static str,
-        /// The value as JSON.
+        /// The rejected value as JSON text, as it stands in the configuration.
         value: String,
-        /// What it may be.
+        /// The allowed values in words, such as "a number from 0.0 to 1.0".
         allowed: &'static str,
     },
-    /// The section itself.
+    /// The section is not a mapping. The text is the error of the JSON parser.
     #[error("`compression` cannot be read: {0}; it must be a mapping such as `threshold: 0.5`")]
     NotASection(String),
 }
 
-/// The section as written. Values are checked one by one, so that an error can name the key.
+/// The section as the user wrote it. The values are checked one by one, so that an error can name
+/// the key.
 #[derive(Deserialize)]
 struct Unchecked {
     enabled: Option<Value>,
@@ -82,17 +94,19 @@ impl Default for CompressionSettings {
 }
 
 impl CompressionSettings {
-    /// Reads the section from JSON text; `{}` gives the defaults.
+    /// Reads the section from JSON text. The text `{}` gives the defaults.
     ///
     /// # Errors
-    /// [`SettingsError`] that names the key, its value and what is allowed.
+    /// [`SettingsError`] if the text is not a JSON object or if a value is out of range. It names
+    /// the key, its value and what is allowed.
     pub fn from_json(text: &str) -> Result<Self, SettingsError> {
         serde_json::from_str::<Unchecked>(text)
             .map_err(|error| SettingsError::NotASection(error.to_string()))?
             .try_into()
     }
 
-    /// What was wrong with a setting that is ignored rather than refused.
+    /// Warnings about settings that are ignored rather than refused, as full sentences. Empty if
+    /// everything is in order.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -136,13 +150,14 @@ impl TryFrom<Unchecked> for CompressionSettings {
                     .and_then(|count| usize::try_from(count).ok())
             },
         )?;
-        // A cap guards the purse, not the window: a wrong one must not stop the agent.
+        // The cap only limits costs. A wrong value must not stop the agent, so it is ignored with a
+        // warning.
         if let Some(value) = written.max_threshold_tokens.filter(|v| !v.is_null()) {
             settings.max_threshold_tokens = value.as_u64().filter(|tokens| *tokens > 0);
             if settings.max_threshold_tokens.is_none() {
                 settings.warnings.push(format!(
-                    "`compression.max_threshold_tokens` is {value}, which is no positive whole number \
-                     of tokens; the threshold has no absolute cap"
+                    "`compression.max_threshold_tokens` is {value}, which is not a positive whole number of \
+                     tokens; the threshold has no absolute cap"
                 ));
             }
         }
@@ -150,6 +165,8 @@ impl TryFrom<Unchecked> for CompressionSettings {
     }
 }
 
+/// Sets `target` from a key of the section. A missing or `null` value leaves the default, and a
+/// value that `read` does not accept is an error.
 fn set<T>(
     target: &mut T,
     key: &'static str,
@@ -167,20 +184,22 @@ fn set<T>(
     Ok(())
 }
 
-/// The budgets of one window, in tokens.
+/// The token budgets for one window. All of them are 0 if the context length is unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budgets {
-    /// A compaction is due when the prompt has this many tokens. Never more than the window less what
-    /// is reserved for the answer; 0 while the window is not known.
+    /// The size of the prompt at which a compaction is due. It is never more than the window less
+    /// what is reserved for the answer, and half as large if compactions are timed by price.
     pub threshold_tokens: u64,
-    /// What the protected tail may take: `threshold_tokens × target_ratio`.
+    /// What the protected tail may take: the threshold times `target_ratio`, before any halving for
+    /// the price.
     pub tail_token_budget: u64,
     /// What a summary may take at most: `min(window × 0.05, 12,000)`.
     pub max_summary_tokens: u64,
 }
 
 impl Budgets {
-    /// The budgets for this window.
+    /// Computes the budgets of a window from its context length, its reserved answer and the
+    /// settings.
     ///
     /// ```
     /// use contexture_compressor::{Budgets, CompressionSettings};
@@ -207,16 +226,17 @@ impl Budgets {
         }
     }
 
-    /// An estimate of the tokens that a compaction of this window leaves.
+    /// An estimate of the prompt after a compaction of this window: the fixed part, a full tail and
+    /// a summary of the rest.
     pub(crate) fn likely_after(&self, window: &WindowState) -> u64 {
         let kept = window.fixed_tokens + self.tail_token_budget;
         let content = window.best_prompt_tokens().saturating_sub(kept);
         kept + self.summary_tokens(content)
     }
 
-    /// The budget of a summary of this much content, both in tokens: a fifth of the content, 2,000 at
-    /// least, `max_summary_tokens` at most. It is never more than half of the content, since a summary
-    /// that is no shorter than what it stands for is worth nothing.
+    /// The budget of a summary for content of so many tokens. It is a fifth of the content, but at
+    /// least 2,000 and at most `max_summary_tokens`. It is never more than half of the content,
+    /// because a summary that is not much shorter than what it replaces is useless.
     pub fn summary_tokens(&self, content_tokens: u64) -> u64 {
         share(content_tokens, SUMMARY_RATIO)
             .max(MIN_SUMMARY_TOKENS)
@@ -225,8 +245,8 @@ impl Budgets {
     }
 }
 
-/// The window less what is reserved for the answer, in tokens. A reservation that leaves nothing is a
-/// mistake in the configuration, and not counted.
+/// The window less what is reserved for the answer, in tokens. If the reservation leaves nothing,
+/// it is a mistake in the configuration and is ignored.
 pub(crate) fn room_for_prompt(window: &WindowState) -> u64 {
     match window.usable_tokens() {
         0 => window.context_length,
@@ -336,6 +356,7 @@ mod tests {
     fn the_trigger_leaves_room_for_the_answer() {
         let all = CompressionSettings {
             threshold: 1.0,
+            // 56,000 is the whole window of 64,000 less the 8,000 reserved for the answer.
             ..CompressionSettings::default()
         };
         assert_eq!(
@@ -351,7 +372,8 @@ mod tests {
             Budgets::for_window(&half, &window(64_000, 40_000)).threshold_tokens,
             24_000
         );
-        // A reservation as large as the window is a mistake, not a window of nothing.
+        // A reservation as large as the window is a mistake in the configuration and must not leave
+        // a budget of 0.
         assert_eq!(
             Budgets::for_window(&half, &window(64_000, 64_000)).threshold_tokens,
             32_000
@@ -364,6 +386,8 @@ mod tests {
         assert_eq!(budgets.summary_tokens(30_000), 6_000);
         assert_eq!(budgets.summary_tokens(5_000), 2_000);
         assert_eq!(budgets.summary_tokens(500_000), 10_000);
+        // A fifth would be less than the minimum, and the minimum would be more than half of the
+        // content.
         assert_eq!(budgets.summary_tokens(1_000), 500);
         let large = Budgets::for_window(&CompressionSettings::default(), &window(1_000_000, 0));
         assert_eq!(large.max_summary_tokens, 12_000);

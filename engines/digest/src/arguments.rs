@@ -1,20 +1,23 @@
-//! Reads the values out of a tool call's arguments: unchecked JSON text.
+//! Reads the values in a tool call's arguments, which are unchecked JSON text.
 //!
-//! It scans from string to string instead of parsing: so it also reads truncated or invalid JSON, and
-//! borrows every value without an escape.
+//! [`arguments`] scans from string to string instead of parsing, for two reasons. It also reads
+//! JSON that is truncated or invalid, as it occurs when a model's answer was cut off. And every
+//! value without an escape is borrowed from the text. The nesting of objects and arrays is ignored,
+//! so a value is known by its nearest key alone.
 
 use std::borrow::Cow;
 
 use contexture_secrets::unicode_escape;
 
-/// One value with the key it stands under; an array's values share their key.
+/// A value with the key that it stands under. The values of an array share the key of the array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Argument<'a> {
     pub(crate) key: &'a str,
     pub(crate) value: Cow<'a, str>,
 }
 
-/// The strings and numbers of `json`, in order. Text that is not JSON is one value without a key.
+/// Returns the strings and numbers in `json`, in order. Text that is not JSON is one value without
+/// a key, and empty text has no values.
 pub(crate) fn arguments(json: &str) -> Vec<Argument<'_>> {
     let trimmed = json.trim();
     if !trimmed.starts_with(['{', '[', '"']) {
@@ -37,6 +40,7 @@ pub(crate) fn arguments(json: &str) -> Vec<Argument<'_>> {
                 let raw = &json[at + 1..end];
                 at = (end + 1).min(bytes.len());
                 let next = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace());
+                // Only a key is followed by a colon.
                 if next == Some(&b':') {
                     key = raw;
                 } else {
@@ -65,7 +69,8 @@ pub(crate) fn arguments(json: &str) -> Vec<Argument<'_>> {
     values
 }
 
-/// The index of the quote that closes the string whose content begins at `from`, or the end.
+/// Returns the index of the quote that closes the string whose content begins at `from`. If it is
+/// not closed, returns the end of the text.
 fn string_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(step) = memchr::memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
@@ -73,12 +78,14 @@ fn string_end(bytes: &[u8], from: usize) -> usize {
         if bytes[at] == b'"' {
             return at;
         }
+        // The byte after a backslash belongs to the escape, even if it is a quote.
         at += 2;
     }
     bytes.len()
 }
 
-/// A JSON string's content without its escapes.
+/// Returns the content of a JSON string with its escapes resolved. Unknown escapes stand for the
+/// character after the backslash.
 pub(crate) fn unescape(raw: &str) -> Cow<'_, str> {
     let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else {
         return Cow::Borrowed(raw);

@@ -1,4 +1,9 @@
-//! The files of a span and what was done to each.
+//! The files of a span, and what was done to each.
+//!
+//! Tools name files in many ways, so a call counts as one on a file if its arguments have a path
+//! and its action reads, writes or edits. [`files`] collects one [`FileUse`] per path, which
+//! becomes a line of the summary such as `written, edited 3×, read (lines 95-124)`. [`changed`]
+//! lists only files that were changed, and also finds those that a patch names in its text.
 
 use hashbrown::HashMap;
 
@@ -6,26 +11,27 @@ use crate::language::Language;
 use crate::span::Span;
 use crate::tool::Action;
 
-/// A file that tools read, wrote or edited.
+/// A file that tools read, wrote or edited, and how often. Failed attempts are counted apart,
+/// whatever they tried.
 #[derive(Debug, Default)]
 pub(crate) struct FileUse {
     pub(crate) path: String,
-    /// The last message that touched it.
     pub(crate) last: usize,
     written: usize,
     edited: usize,
     failed: usize,
-    /// The parts that were read, as `95-124`; empty for the whole.
+    /// The ranges of lines that were read, such as `95-124`. An empty string stands for the whole
+    /// file.
     read: Vec<String>,
 }
 
 impl FileUse {
-    /// Whether it was changed.
     pub(crate) fn is_changed(&self) -> bool {
         self.written + self.edited > 0
     }
 
-    /// What was done to it: `written, edited 3×, read (lines 95-124)`.
+    /// Describes what was done to the file: `written, edited 3×, read (lines 95-124)`. If more than
+    /// four ranges were read, they are not listed.
     pub(crate) fn note(&self, language: Language) -> String {
         let times = |what: &str, count: usize| match count {
             0 => None,
@@ -57,7 +63,7 @@ impl FileUse {
     }
 }
 
-/// The files of a span in order of first use, and the file of each call.
+/// Returns the files of a span in order of first use, and for each call the index of its file.
 pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
     let mut files: Vec<FileUse> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
@@ -77,6 +83,7 @@ pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
         let file = &mut files[index];
         file.last = call.message;
         match call.action {
+            // A failed call did not change the file, whatever its action was.
             _ if call.failed => file.failed += 1,
             Action::Write => file.written += 1,
             Action::Edit => file.edited += 1,
@@ -104,7 +111,8 @@ pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
     (files, of_call)
 }
 
-/// The files that were changed by file tools or by a patch, in order of first use.
+/// Returns the files that were changed by file tools or by a patch, in order of first use. Failed
+/// calls do not count.
 pub(crate) fn changed(span: &Span<'_>) -> Vec<String> {
     const PATCHES: [&str; 3] = ["*** Update File: ", "*** Add File: ", "*** Move to: "];
     let (files, _) = files(span);

@@ -1,24 +1,29 @@
 //! Finds the heading above a line of a source.
+//!
+//! A name is easier to understand together with the heading that it stands under, such as the
+//! function or the section of a file. [`Headings`] serves one source and is queried with ascending
+//! positions, so that it reads each line only once. A heading is a Markdown heading, a short line
+//! that ends with a colon, or a line in bold. Definitions of functions and classes count, but other
+//! statements of a programming language do not.
 
 use crate::text::{clean_line, clip};
 
-/// How many lines above a position are searched.
+/// The number of lines above a position that are searched for a heading.
 const LOOK_BACK: usize = 40;
-/// A heading is clipped to this many characters.
 const NAME_CHARS: usize = 40;
 
-/// A heading, and the byte at which it begins.
+/// A heading, shortened to 40 characters, and the byte at which its line begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Heading {
     pub(crate) name: String,
     pub(crate) start: usize,
 }
 
-/// Finds the headings above positions of one source. Queried in ascending order, it looks at each line
-/// once.
+/// Finds the headings above positions of one source. If the positions ascend, each line is read
+/// only once.
 pub(crate) struct Headings<'t> {
     text: &'t str,
-    /// The last queried position, its heading, and how many lines above it the heading is.
+    /// The last queried position, with its heading and the number of lines between them.
     place: usize,
     found: Option<(Heading, usize)>,
 }
@@ -32,12 +37,13 @@ impl<'t> Headings<'t> {
         }
     }
 
-    /// The heading over the line that begins at byte `place`: a line that begins with `#`, or a short one
-    /// that ends with a colon.
+    /// Returns the heading above the line that begins at byte `place`, or `None` if the 40 lines
+    /// above it have none.
     pub(crate) fn over(&mut self, place: usize) -> Option<&Heading> {
         let mut end = place;
         let mut found = None;
         for above in 0..LOOK_BACK {
+            // All lines above the last position were searched for that query.
             if end == self.place {
                 let known = self.found.take();
                 found = known
@@ -62,13 +68,14 @@ impl<'t> Headings<'t> {
     }
 }
 
-/// The name in a line, if it is a heading.
+/// Returns the name in a line if the line is a heading. Names of two bytes or fewer do not count.
 fn heading_name(line: &str) -> Option<String> {
     const DEFINITIONS: [&str; 4] = ["def ", "class ", "async def ", "### "];
     const STATEMENTS: [&str; 14] = [
         "if", "elif", "else", "for", "while", "with", "try", "except", "finally", "return", "case",
         "match", "default", "-",
     ];
+    // A longer line is prose or code, even if it ends with a colon.
     if line.len() > 100 || !may_be_heading(line.as_bytes()) {
         return None;
     }
@@ -96,13 +103,14 @@ fn heading_name(line: &str) -> Option<String> {
     (name.len() > 2).then(|| clip(name, NAME_CHARS).into_owned())
 }
 
-/// Whether a line begins or ends like a heading; a cheap test that most lines fail.
+/// Whether a line begins or ends like a heading. This is a cheap test that most lines fail.
 fn may_be_heading(line: &[u8]) -> bool {
     let is_margin = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_digit();
     let mut bare = line.iter().filter(|byte| !is_margin(byte));
     let first = bare.next();
     let last = bare.next_back().or(first);
-    // Beside white space and digits, `→` and the spaces of other scripts count as margin.
+    // Besides white space and digits, `→` and the spaces of other scripts count as margin, so any
+    // byte of them passes.
     let may = |byte: Option<&u8>, mark: u8| byte.is_some_and(|b| *b == mark || !b.is_ascii());
     may(last, b':') || may(first, b'#') || may(first, b'*')
 }

@@ -1,4 +1,9 @@
-//! The language of a digest's own words: its headings and the words that introduce a quote.
+//! The language of a digest's own words: its headings, and the words that introduce a quote.
+//!
+//! [`Language`] chooses between the variants, and every fixed phrase of a digest is a method of it.
+//! Phrases that a later digest has to recognise in an earlier summary have a counterpart, such as
+//! [`is_said`] and [`last_said`], which accept every language. To add a language, add a variant and
+//! a word to each pair of this file.
 
 use contexture_engine_api::{MessageKind, MessageView};
 
@@ -6,18 +11,17 @@ use crate::sections::Section;
 
 /// The language in which a digest writes everything but quotes.
 ///
-/// Quotes stay in the language of their source. English is the default. An engine whose summaries should match the
-/// conversation passes [`Language::of`] it.
+/// Quotes stay in the language of their source. English is the default. If an engine's summaries
+/// should match the conversation, it passes the result of [`Language::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Language {
     /// English, which is also used for every language without a variant of its own.
     #[default]
     English,
-    /// Chinese.
+    /// Chinese, which is chosen if a text has more Chinese characters than words of other scripts.
     Chinese,
 }
 
-/// The heading above the progress sections.
 const PROGRESS: [&str; 2] = ["## Progress", "## 进展"];
 const SAID: [&str; 2] = ["The user said: ", "用户说："];
 const LAST_SAID: [&str; 2] = [
@@ -27,7 +31,8 @@ const LAST_SAID: [&str; 2] = [
 const LEFT: [&str; 2] = ["Left on the to-do list: ", "待办清单上还有："];
 
 impl Language {
-    /// The language of the user's words, or of all messages if the user said nothing.
+    /// Returns the language of the user's words, or of all messages if the user said nothing.
+    /// Notices of the host do not count.
     pub fn of(messages: &[MessageView<'_>]) -> Self {
         let said = || {
             let is_said = |message: &&MessageView<'_>| message.kind() != MessageKind::Notice;
@@ -39,14 +44,14 @@ impl Language {
             .unwrap_or_default()
     }
 
-    /// The language of a summary's headings; `None` if it has no known heading.
+    /// Returns the language of a summary's headings, or `None` if it has no words in a heading.
     pub(crate) fn of_headings(summary: &str) -> Option<Self> {
         let headings = summary.lines().filter(|line| line.starts_with('#'));
         Self::most(headings)
     }
 
-    /// The language of most words; `None` if there are none. A Chinese character counts as one word, and so does a path
-    /// or an identifier.
+    /// Returns the language of most words, or `None` if there are none. A Chinese character counts
+    /// as one word, and so does a path or an identifier.
     fn most<'t>(texts: impl Iterator<Item = &'t str>) -> Option<Self> {
         let (mut words, mut han, mut other) = (0_usize, 0_usize, 0_usize);
         for text in texts {
@@ -54,7 +59,8 @@ impl Language {
             for character in text.chars() {
                 match character {
                     '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' => han += 1,
-                    // Japanese and Korean texts also contain Chinese characters.
+                    // Japanese and Korean texts also contain Chinese characters, so their own
+                    // scripts are counted against Chinese.
                     '\u{3040}'..='\u{30ff}' | '\u{ac00}'..='\u{d7af}' => other += 1,
                     _ if character.is_alphabetic() => {
                         words += usize::from(!in_word);
@@ -80,7 +86,6 @@ impl Language {
         }
     }
 
-    /// The heading above the progress sections.
     pub(crate) fn progress(self) -> &'static str {
         self.pick(PROGRESS)
     }
@@ -103,7 +108,7 @@ impl Language {
         format!("{}\"{words}\"", self.pick(SAID))
     }
 
-    /// The line for the user's last request among the work in progress.
+    /// The line for the user's last request, which stands among the work in progress.
     pub(crate) fn last_said(self, words: &str) -> String {
         format!("{}\"{words}\"", self.pick(LAST_SAID))
     }
@@ -131,7 +136,7 @@ impl Language {
         self.pick([" → failed", " → 失败"])
     }
 
-    /// Introduces facts about a file from an earlier summary.
+    /// The words that introduce facts about a file from an earlier summary.
     pub(crate) fn earlier(self) -> &'static str {
         self.pick(["; earlier: ", "；此前："])
     }
@@ -148,7 +153,7 @@ impl Language {
         self.pick(["an attempt failed", "有一次失败"])
     }
 
-    /// Says that these lines of a file, or all of it, were read.
+    /// Says that these lines of a file were read, or all of it if `lines` is `None`.
     pub(crate) fn read(self, lines: Option<&str>) -> String {
         match (self, lines) {
             (Self::English, Some(lines)) => format!("read (lines {lines})"),
@@ -158,12 +163,20 @@ impl Language {
     }
 }
 
-/// Whether a line quotes a user in the form that a digest uses.
+/// Returns the words of a user if a line quotes them in the form that a digest uses, in any
+/// language.
+pub(crate) fn said_words(line: &str) -> Option<&str> {
+    let quoted = SAID.iter().find_map(|prefix| line.strip_prefix(prefix))?;
+    Some(quoted.trim().trim_matches('"'))
+}
+
+/// Whether a line quotes a user in the form that a digest uses, in any language.
 pub(crate) fn is_said(line: &str) -> bool {
     SAID.iter().any(|prefix| line.starts_with(prefix))
 }
 
-/// The quoted words of the user's last request, if the line is about that.
+/// Returns the quoted words of the user's last request if the line is about that. The quotation
+/// marks are removed.
 pub(crate) fn last_said(line: &str) -> Option<&str> {
     let words = LAST_SAID
         .iter()
@@ -171,7 +184,7 @@ pub(crate) fn last_said(line: &str) -> Option<&str> {
     Some(words.trim().trim_matches('"'))
 }
 
-/// Whether a line lists the open items of a plan in the form that a digest uses.
+/// Whether a line lists the open items of a plan in the form that a digest uses, in any language.
 pub(crate) fn is_left(line: &str) -> bool {
     LEFT.iter().any(|prefix| line.starts_with(prefix))
 }

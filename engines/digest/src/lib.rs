@@ -1,23 +1,26 @@
-//! Digests a span of messages without a model: a structured summary of facts, quoted from their source.
+//! Digests a span of messages without a model: a structured summary of facts, quoted from their
+//! source.
 //!
-//! A summary that a model writes reads well and forgets most names. This crate does the opposite, in
-//! milliseconds: it takes every path, hash, URL, name, command and result out of a span, ranks them, and
-//! writes as many as a budget allows, each in a line with what it belongs to. An engine uses it instead of
-//! a model, or to add what the model's text lacks ([`Digest::missing_from`]).
+//! A summary that a model writes reads well but drops most names. This crate does the opposite, in
+//! milliseconds: it extracts every path, hash, URL, name, command and result from a span, ranks
+//! them, and writes as many as a budget allows, each in a line with what it belongs to. An engine
+//! uses it instead of a model, or to add facts that the model's text lacks
+//! ([`Digest::missing_from`]). Start with [`Digest::of`] and [`Digest::render`].
 //!
 //! # How facts are ranked
-//! 1. What users said, rules first, quoted; what they answered to a question.
-//! 2. What is under way or blocked at the end of the span; the last to-do list.
-//! 3. Facts by their value per character: what users named, what was written over what was read, recent over
-//!    old; names of directories alone last. What is said in one message alone counts more where there is
-//!    room for all of it; the less of it fits, the more weighs what is used again and again. What a fact
-//!    belongs to (a file, a command, a report) is written once for all of its facts, so the facts of a rich
-//!    source cost less.
-//! 4. With the rest of the budget, bare names become quotes of the line they are in.
+//! 1. The [rules](Rules) that users stated, word for word, in a tenth of the budget.
+//! 2. What users said, quoted, and what they answered to questions.
+//! 3. Work that is in progress or blocked at the end of the span, and the last to-do list.
+//! 4. Facts by their value per character. Names that users mentioned come before written ones,
+//!    written ones before read ones, and recent ones before old ones. Names of directories alone
+//!    come last. If there is room for everything that occurs in only one message, such facts count
+//!    more. The less of it fits, the more weight facts get that are used repeatedly. What a fact
+//!    belongs to, such as a file, a command or a report, is written once for all of its facts, so
+//!    the facts of a rich source cost less.
+//! 5. With the rest of the budget, bare names become quotes of the line they are in.
 //!
 //! Each fact is written once. Encoded bytes are never taken for facts, and secrets are masked
-//! ([`mask_secrets`]) in everything that is written.
-//!
+//! ([`mask_secrets`](contexture_secrets::mask_secrets)) in everything that is written.
 //! ```
 //! use contexture_digest::{Budget, Digest};
 //! use contexture_engine_api::{MessageId, MessageView, ToolCallView};
@@ -31,7 +34,7 @@
 //!         .with_text("test reconcile_epoch ... FAILED\n8 passed; 1 failed"),
 //! ];
 //! let summary = Digest::of(&messages, None).render(Budget::chars(2_000));
-//! assert!(summary.contains("The user said: \"Never touch the schema.\""));
+//! assert!(summary.starts_with("## Rules the user stated. They still hold:\n- Never touch the schema.\n"));
 //! assert!(summary.contains("`cargo test -p ledger` → 8 passed; 1 failed"));
 //! assert!(summary.contains("reconcile_epoch"));
 //! ```
@@ -45,6 +48,7 @@ mod outline;
 mod rank;
 mod readings;
 mod render;
+mod rules;
 mod scan;
 mod sections;
 mod shorten;
@@ -60,6 +64,7 @@ mod words;
 pub use language::Language;
 pub use merge::merge;
 pub use readings::Readings;
+pub use rules::{RULES_HEADING, RuleSection, Rules, keep_rules, without_rules};
 pub use sections::{Section, sections};
 pub use shorten::{cut_arguments, shorten_arguments};
 
@@ -71,7 +76,8 @@ use render::Page;
 use span::Span;
 use surroundings::Surroundings;
 
-/// How long a text may be.
+/// The largest size of a text. It limits characters, and optionally tokens too. The text has to
+/// keep both limits.
 #[derive(Clone, Copy)]
 pub struct Budget<'c> {
     max_chars: usize,
@@ -81,7 +87,8 @@ pub struct Budget<'c> {
 type CountTokens<'c> = &'c dyn Fn(&str) -> u64;
 
 impl<'c> Budget<'c> {
-    /// The maximum number of characters (Unicode scalar values, not bytes).
+    /// Limits the number of characters. These are Unicode scalar values, not bytes. Use this alone
+    /// if no tokenizer is at hand.
     pub const fn chars(max_chars: usize) -> Self {
         Self {
             max_chars,
@@ -89,7 +96,8 @@ impl<'c> Budget<'c> {
         }
     }
 
-    /// The maximum number of tokens, as counted by `count`.
+    /// Limits the number of tokens too, as counted by `count`. Counting may be expensive, so it is
+    /// called as rarely as possible.
     #[must_use]
     pub const fn and_tokens(self, max_tokens: u64, count: &'c dyn Fn(&str) -> u64) -> Self {
         Self {
@@ -98,7 +106,41 @@ impl<'c> Budget<'c> {
         }
     }
 
-    /// The longest text of `make(characters)` within the budget; empty if there is none.
+    /// Divides this budget: `part(10)` is a tenth of its characters and tokens, rounded down.
+    #[must_use]
+    pub const fn part(self, of: usize) -> Self {
+        Self {
+            max_chars: self.max_chars / of,
+            tokens: match self.tokens {
+                Some((tokens, count)) => Some((tokens / of as u64, count)),
+                None => None,
+            },
+        }
+    }
+
+    /// What this text leaves of the budget, with the blank line after it.
+    fn without(self, text: &str) -> Self {
+        match text.is_empty() {
+            true => self,
+            false => Self {
+                max_chars: self.max_chars.saturating_sub(text::chars(text) + 2),
+                tokens: self
+                    .tokens
+                    .map(|(tokens, count)| (tokens.saturating_sub(count(text) + 1), count)),
+            },
+        }
+    }
+
+    /// Whether a text is within the budget.
+    pub(crate) fn allows(&self, text: &str) -> bool {
+        text.chars().count() <= self.max_chars
+            && self
+                .tokens
+                .is_none_or(|(tokens, count)| count(text) <= tokens)
+    }
+
+    /// Calls `make` with a number of characters until its text is within the budget, and returns
+    /// that text. It is empty if no shorter text fits.
     fn fit(&self, mut make: impl FnMut(usize) -> String) -> String {
         let mut max_chars = self.max_chars;
         loop {
@@ -110,7 +152,7 @@ impl<'c> Budget<'c> {
             if tokens <= max_tokens || text.is_empty() {
                 return text;
             }
-            // A little less than proportional, so that a second attempt usually suffices.
+            // Take a little less than the proportion, so that a second attempt usually suffices.
             let share = max_tokens as f64 / tokens as f64 * 0.97;
             max_chars = (text::chars(&text).min(max_chars) as f64 * share) as usize;
         }
@@ -126,24 +168,32 @@ impl std::fmt::Debug for Budget<'_> {
     }
 }
 
-/// The facts of a span of messages.
+/// The facts of a span of messages. Creating one reads all messages. It can then be rendered
+/// several times, with different budgets.
 #[derive(Debug)]
 pub struct Digest<'a> {
     span: Span<'a>,
     facts: Facts,
     lines: Vec<Line>,
     language: Language,
+    rules: Rules,
 }
 
+/// The rules of users take at most a tenth of the budget of a summary. This is the divisor, for
+/// [`Budget::part`].
+pub const RULES_PART: usize = 10;
+
 impl<'a> Digest<'a> {
-    /// Digests `messages`. `previous` is the text of the summary before them, by any author; summaries
-    /// among the messages are treated alike. Their content is carried over: updated, never repeated.
+    /// Digests `messages`. `previous` is the text of the summary before them, whoever wrote it, and
+    /// summaries among the messages are treated the same way. Their content is carried over: it is
+    /// updated and never repeated.
     pub fn of(messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
         Self::with(&Readings::default(), messages, previous, None)
     }
 
-    /// The same, without looking again at messages that were read when they came. `task` is what a user asked for
-    /// before these messages, where they do not begin the conversation: the goal, unless `previous` has one.
+    /// Digests messages without scanning those again that `readings` has seen. `task` is what the
+    /// user asked for before these messages, if they do not begin the conversation. It becomes the
+    /// goal unless `previous` has one.
     pub fn with(
         readings: &Readings,
         messages: &[MessageView<'a>],
@@ -153,8 +203,8 @@ impl<'a> Digest<'a> {
         Self::written_in(Language::English, readings, messages, previous, task)
     }
 
-    /// Writes the digest in another language. If an earlier summary has headings in a known language, that one is used
-    /// instead.
+    /// Digests messages and writes in another language. If an earlier summary has headings in a
+    /// known language, that language is used instead.
     pub fn written_in(
         language: Language,
         readings: &Readings,
@@ -169,12 +219,15 @@ impl<'a> Digest<'a> {
         let mut span = Span::of(messages, &known);
         let facts = Facts::of(&mut span, &known);
         let mut earlier = previous.unwrap_or_default().to_owned();
+        // The previous summary may itself be one of the messages.
         for summary in &span.summaries {
             if previous != Some(*summary) {
                 earlier.push('\n');
                 earlier.push_str(summary);
             }
         }
+        let rules = Rules::of(messages, previous);
+        let earlier = without_rules(&earlier);
         let language = Language::of_headings(&earlier).unwrap_or(language);
         let lines = outline(&span, &facts.all, &earlier, task, language);
         Self {
@@ -182,23 +235,37 @@ impl<'a> Digest<'a> {
             facts,
             lines,
             language,
+            rules,
         }
     }
 
-    /// The files that tools changed in the messages, in order of first use.
+    /// Returns the paths of the files that tools changed in these messages, in order of first use.
+    /// Patches count as changes too.
     pub fn changed_files(&self) -> Vec<String> {
         files::changed(&self.span)
     }
 
-    /// The whole summary under its headings (`## Goal`, `## Constraints & Preferences`, `## Progress`, …),
-    /// empty sections left out, without the mark of a compaction.
+    /// Writes the whole summary: the [rules](Rules) of users in a tenth of the budget, and the rest
+    /// under its headings (`## Goal`, `## Constraints & Preferences`, `## Progress`, …). Empty
+    /// sections are left out, and the mark of a compaction is not added.
     pub fn render(&self, budget: Budget<'_>) -> String {
-        let mut surroundings = Surroundings::of(&self.span);
-        budget.fit(|max_chars| self.page(&mut surroundings, max_chars).summary())
+        let section = self.rules.section(budget.part(RULES_PART));
+        section.before(&self.render_beside(&section, budget.without(&section.text)))
     }
 
-    /// The highest ranked facts that are missing from `summary`, which a model wrote. They are lines under headings, to
-    /// be [merged](merge) into the summary. Empty if nothing is missing.
+    /// Writes the summary without the rules of users, for an engine that puts this section of them
+    /// before it. What the section says is not repeated.
+    pub fn render_beside(&self, section: &RuleSection, budget: Budget<'_>) -> String {
+        let mut surroundings = Surroundings::of(&self.span);
+        budget.fit(|max_chars| {
+            self.page(&mut surroundings, max_chars)
+                .summary(&section.text)
+        })
+    }
+
+    /// Writes the highest ranked facts that are missing from `summary`, which a model wrote. They
+    /// are lines under headings, to be [merged](merge) into the summary. The result is empty if
+    /// nothing is missing.
     pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
         budget.fit(|max_chars| self.page(&mut surroundings, max_chars).missing(summary))
@@ -219,3 +286,8 @@ impl<'a> Digest<'a> {
         )
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

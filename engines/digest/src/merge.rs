@@ -1,13 +1,18 @@
 //! Merges notes so that each heading occurs only once.
+//!
+//! A model writes its own headings, a digest writes others, and facts from the second have to go
+//! into the first. [`merge`] splits both texts into blocks at their headings and matches blocks by
+//! the section that a heading means, whatever its words and its language. Lines that are present
+//! already are not added again. A section that the notes lack is inserted where the structure of a
+//! summary has it, in the language of the notes.
 
 use crate::language::Language;
 use crate::sections::{Head, Section, heading};
 
-/// A heading and the lines below it, up to the next heading.
+/// A heading and the lines below it, up to the next heading. `title` is the heading as written. It
+/// is empty for the lines above the first heading.
 struct Block<'t> {
-    /// The heading as written; empty for lines above the first heading.
     title: &'t str,
-    /// Its words in lower case.
     name: String,
     head: Option<Head>,
     lines: Vec<&'t str>,
@@ -32,6 +37,7 @@ impl<'t> Block<'t> {
         }];
         let mut in_code = false;
         for line in text.lines() {
+            // A line that begins with `#` is a comment and no heading if it stands in a code block.
             in_code ^= line.trim_start().starts_with("```");
             match heading(line.trim()).filter(|_| !in_code) {
                 Some(name) => blocks.push(Self {
@@ -50,8 +56,8 @@ impl<'t> Block<'t> {
         blocks
     }
 
-    /// Whether both headings are the same. Different words for the same section do not count: a model may have written
-    /// both "Done today" and "Done before" on purpose.
+    /// Whether both headings are the same, ignoring case. Different words for the same section do
+    /// not count: a model may have written both "Done today" and "Done before" on purpose.
     fn is_again(&self, other: &Self) -> bool {
         !self.title.is_empty() && self.name == other.name
     }
@@ -63,12 +69,13 @@ impl<'t> Block<'t> {
         }
     }
 
-    /// Whether it is one of the progress sections.
+    /// Whether the block is the progress heading or one of its sections.
     fn is_progress(&self) -> bool {
         self.head == Some(Head::Progress) || self.section().is_some_and(Section::is_progress)
     }
 
-    /// Adds lines that the block does not contain yet, before the blank lines at its end.
+    /// Adds lines that the block does not contain yet, before the blank lines at its end. Blank
+    /// lines are not added.
     fn add(&mut self, lines: &[&'t str]) {
         let end = self
             .lines
@@ -83,9 +90,10 @@ impl<'t> Block<'t> {
     }
 }
 
-/// Merges `more`, with headings as a [`Digest`](crate::Digest) writes them, into `notes` by any author. Each line goes
-/// below the heading with the same meaning, in whatever words `notes` have for it. A heading that `notes` lack is
-/// inserted at its place in the structure. A heading that `notes` repeat occurs once afterwards, with all of its lines.
+/// Merges `more`, with headings as a [`Digest`](crate::Digest) writes them, into `notes` by any
+/// author. Each line goes below the heading with the same meaning, whatever words `notes` use for
+/// it. A heading that `notes` lack is inserted at its place in the structure. If `notes` repeat a
+/// heading, it occurs once afterwards, with all of its lines.
 ///
 /// If there is nothing to add, notes without a repeated heading are returned byte for byte.
 ///
@@ -111,12 +119,14 @@ pub fn merge(notes: &str, more: &str) -> String {
     }
     let language = Language::of_headings(notes).unwrap_or_default();
     for block in Block::of(more) {
+        // A heading without lines would add nothing but itself.
         if block.lines.iter().all(|line| line.trim().is_empty()) {
             continue;
         }
         is_changed = true;
         let is_same = |known: &&mut Block<'_>| match block.section() {
             Some(section) => known.section() == Some(section),
+            // If the meaning of a heading is unknown, only its words can be compared.
             None => known.name == block.name,
         };
         match blocks.iter_mut().find(is_same) {
@@ -130,7 +140,8 @@ pub fn merge(notes: &str, more: &str) -> String {
     }
 }
 
-/// Inserts a block without a counterpart at its place.
+/// Inserts a block without a counterpart at its place in the structure. A block without a known
+/// section goes to the end.
 fn insert<'t>(blocks: &mut Vec<Block<'t>>, block: Block<'t>, language: Language) {
     let Some(section) = block.section() else {
         blocks.push(block);
@@ -147,7 +158,7 @@ fn insert<'t>(blocks: &mut Vec<Block<'t>>, block: Block<'t>, language: Language)
             .iter()
             .position(|known| known.head == Some(Head::Progress));
         match group {
-            // Among the existing progress sections.
+            // Put it among the existing progress sections, in their order.
             Some(group) => {
                 let parts = blocks[group + 1..]
                     .iter()
@@ -173,7 +184,7 @@ fn written(blocks: &[Block<'_>]) -> String {
     let mut text = String::new();
     for block in blocks {
         if !block.title.is_empty() {
-            // The first progress section follows its heading without a blank line.
+            // The first progress section follows the progress heading without a blank line.
             let is_first_part = text.lines().last().is_some_and(|line| {
                 heading(line).is_some_and(|name| Head::of(name) == Some(Head::Progress))
             });

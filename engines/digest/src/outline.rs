@@ -1,4 +1,11 @@
-//! The candidate lines of a summary, before any budget: each with its section, position, value and facts.
+//! The candidate lines of a summary, before any budget: each with its section, position, value and
+//! facts.
+//!
+//! [`outline`] builds them from three sources: what users said, what tools and the assistant did,
+//! and the lines of an earlier summary. Every fact belongs to exactly one line, usually that of its
+//! file or its call. Lines of the earlier summary stay in their section unless [`Evidence`] in the
+//! new messages shows that an item was done. Which lines and facts are written is decided in
+//! `render`. The values are on one scale, on which the goal has 10 and a detail about a file 2.
 
 use std::sync::LazyLock;
 
@@ -16,29 +23,28 @@ use crate::tool::{Action, answers, last_plan};
 use crate::user::{quote, quotes};
 use crate::words::Words;
 
-/// A candidate line of a summary.
+/// A candidate line of a summary. `order` is the position within its section, and `head_chars` the
+/// length of `head` in characters.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) section: Section,
-    /// The position within its section.
     pub(crate) order: usize,
     /// What the line is about, in the words of its source.
     pub(crate) head: String,
     pub(crate) head_chars: usize,
-    /// Its value without facts; 0 for a line that only its facts justify.
+    /// The value of the line without its facts. It is 0 if only its facts justify the line.
     pub(crate) value: f32,
-    /// Its facts, in order of position.
+    /// The indices of its facts, in order of position. They are written after the head.
     pub(crate) facts: Vec<usize>,
-    /// It is from the previous summary.
+    /// Whether the line comes from the earlier summary.
     pub(crate) is_carried: bool,
 }
 
-/// A carried line is clipped to this many characters.
 const CARRIED_CHARS: usize = 700;
-/// The order of carried lines: before everything new.
+/// The order of the first new line. Carried lines have smaller orders, so they come before
+/// everything new.
 const FIRST_NEW: usize = 1 << 20;
 
-/// Words of a sentence about a decision or its reason.
 static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
         "decided",
@@ -56,7 +62,7 @@ static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
     ])
 });
 
-/// Words by which an assistant says that it did not succeed.
+/// Words with which an assistant says that it did not succeed.
 static GAVE_UP_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
         "could not",
@@ -81,7 +87,8 @@ static GAVE_UP_WORDS: LazyLock<Words> = LazyLock::new(|| {
     ])
 });
 
-/// The lines of the span and of the summary before it.
+/// Returns the lines of the span and of the summary before it. `task` is what the user asked for
+/// before the span, and becomes the goal unless the summary has one.
 pub(crate) fn outline(
     span: &Span<'_>,
     facts: &[Fact],
@@ -105,7 +112,7 @@ pub(crate) fn outline(
     outline.add_plan();
     outline.add_reports();
     let of_call = outline.add_calls_and_files();
-    // The facts are in the order of their sources, of which few have any.
+    // The facts are in the order of their sources, so consecutive facts usually share a line.
     let mut last = None;
     for (at, fact) in facts.iter().enumerate() {
         let line = match last {
@@ -142,7 +149,6 @@ impl Outline<'_, '_> {
         self.lines.len() - 1
     }
 
-    /// How recent a message is, from 0 to 1.
     fn recency(&self, message: usize) -> f32 {
         message as f32 / self.span.messages.max(1) as f32
     }
@@ -161,6 +167,7 @@ impl Outline<'_, '_> {
             request += 1;
             if request == 1 && !has_goal {
                 self.add(Section::Goal, quote.message, 10.0, said);
+            // If only one request exists and it is the goal, this branch does not repeat it.
             } else if request == requests {
                 let head = self.language.last_said(&quote.text);
                 self.add(Section::InProgress, quote.message, 9.5, head);
@@ -184,6 +191,7 @@ impl Outline<'_, '_> {
         let mut left = Vec::new();
         for todo in todos {
             match todo.status.as_str() {
+                // A cancelled item is neither done nor left, so it is not mentioned.
                 "cancelled" | "canceled" => continue,
                 "in_progress" => self.add(Section::InProgress, message, 8.0, todo.text),
                 "completed" | "done" => self.add(Section::Done, message, 3.0, todo.text),
@@ -199,13 +207,16 @@ impl Outline<'_, '_> {
         }
     }
 
-    /// What the assistant concluded: decisions, and the first sentence of the last text of each turn.
+    /// Adds what the assistant concluded: decisions, and the first sentences of the last text of
+    /// each turn.
     fn add_reports(&mut self) {
         let span = self.span;
         let mut sources = span.sources.iter().peekable();
         let mut seen = HashSet::new();
         while let Some(source) = sources.next() {
             if source.origin != Origin::Assistant {
+                // The last text before the user speaks again is the answer. Earlier ones announce
+                // steps.
                 continue;
             }
             let ends_turn = sources
@@ -232,6 +243,7 @@ impl Outline<'_, '_> {
             if !DECISION_WORDS.are_in(&source.text) {
                 continue;
             }
+            // If a text is very long, its decisions usually stand in its first sentences.
             for sentence in sentences(&source.text).take(60) {
                 if sentence.len() < 400 && DECISION_WORDS.are_in(sentence) {
                     let text = clean_line(sentence);
@@ -249,7 +261,8 @@ impl Outline<'_, '_> {
         }
     }
 
-    /// A line for every file and every other call, and which line is each call's.
+    /// Adds a line for every file and for every other call. Returns the index of the line for each
+    /// call.
     fn add_calls_and_files(&mut self) -> Vec<usize> {
         let span = self.span;
         let (files, file_of_call) = files(span);
@@ -264,6 +277,7 @@ impl Outline<'_, '_> {
             .user_sources()
             .next_back()
             .map_or(0, |(_, said)| said.message);
+        // A result is recent if it is among the last messages and the user has said nothing since.
         let recent = span.messages.saturating_sub(12).max(last_request);
         for (index, call) in span.calls.iter().enumerate() {
             let outcome = call.outcome(span).filter(|outcome| !outcome.is_empty());
@@ -284,6 +298,7 @@ impl Outline<'_, '_> {
             } else if call.failed {
                 head.push_str(self.language.failed());
             }
+            // If the same command runs again later, only its last result says how things are.
             let is_last_of_its_kind = || {
                 let begins = call.head(span);
                 !span.calls[index + 1..]
@@ -323,7 +338,7 @@ impl Outline<'_, '_> {
             .collect()
     }
 
-    /// The line of a source's facts: its call's, or one of its own.
+    /// Returns the line for the facts of a source: that of its call, or a new one.
     fn line_of(&mut self, source: usize, of_call: &[usize]) -> usize {
         let source = &self.span.sources[source];
         let head = match source.origin {
@@ -334,9 +349,9 @@ impl Outline<'_, '_> {
         self.add(Section::Critical, source.message, 0.0, head)
     }
 
-    /// Adds the lines of the previous summary. An item moves to another section only if the span shows that it was
-    /// done. Items that the span repeats are taken from the span. Known facts about a file are appended to its new
-    /// line.
+    /// Adds the lines of the earlier summary. An item moves to another section only if the span
+    /// shows that it was done. If the span repeats an item, it is taken from the span. What the
+    /// summary knows about a file is appended to the new line of that file.
     fn carry(&mut self, carried: Vec<(Section, String)>) {
         let span = self.span;
         let plan = last_plan(span).map(|(_, todos)| todos);
@@ -368,6 +383,7 @@ impl Outline<'_, '_> {
                     text = self.language.last_said(&words);
                 }
             } else if section == Section::NextSteps && is_left(&text) {
+                // The new to-do list replaces the one in the summary.
                 if is_planned {
                     continue;
                 }
@@ -375,6 +391,7 @@ impl Outline<'_, '_> {
                 section,
                 Section::InProgress | Section::Blocked | Section::NextSteps
             ) {
+                // Evidence is expensive to collect, and many summaries have no open item.
                 let evidence = evidence
                     .get_or_insert_with(|| Evidence::of(span, plan.take().unwrap_or_default()));
                 match evidence.of_item(section, &text) {
@@ -397,6 +414,7 @@ impl Outline<'_, '_> {
                 Section::Files => 4.5,
                 Section::Done | Section::Critical => 4.0,
             };
+            // If the span has the same line already, carrying it would repeat it.
             if !said.insert(text.clone()) {
                 continue;
             }
@@ -407,6 +425,8 @@ impl Outline<'_, '_> {
                 Some(line) if section == Section::Files => {
                     let earlier = self.language.earlier();
                     let known = text.split_once(": ").map_or("", |(_, known)| known);
+                    // The phrase may be in the text already if this file was carried before, and
+                    // must not pile up.
                     let known = known.replace(earlier, "; ");
                     if !known.is_empty() {
                         line.head.push_str(earlier);
@@ -414,7 +434,7 @@ impl Outline<'_, '_> {
                     }
                     line.value = line.value.max(value);
                 }
-                // The newer result of the same command is the one that counts.
+                // The newer result of the same command replaces the older one.
                 Some(line) if !section_is_quotes(section) => line.value = line.value.max(value),
                 _ => self.lines.push(Line {
                     section,
@@ -429,13 +449,15 @@ impl Outline<'_, '_> {
         }
     }
 
-    /// Whether the span contains a request of a user.
+    /// Whether a user said something in the span, so that the earlier request is no longer the
+    /// latest.
     fn went_on(&self) -> bool {
         self.span.user_sources().next().is_some()
     }
 
-    /// Whether the work in progress before the span was finished when the user went on: the last command of that turn
-    /// did not fail, and the assistant did not say that it could not do it.
+    /// Whether the work before the span was finished when the user went on. It was if the last
+    /// command of that turn did not fail, and if the assistant did not say that it could not do the
+    /// work. An interrupted turn was not finished.
     fn is_answered(&self) -> bool {
         let next = self.span.user_sources().next();
         let Some((end, next)) = next else {
@@ -453,7 +475,7 @@ impl Outline<'_, '_> {
     }
 }
 
-/// Whether a digest's line records a command that did not fail: `` `make` → ok ``.
+/// Whether a line of a digest records a command that did not fail: `` `make` → ok ``.
 fn is_record(line: &str) -> bool {
     let outcome = line
         .strip_prefix('`')
@@ -467,7 +489,8 @@ fn is_record(line: &str) -> bool {
     })
 }
 
-/// The first words of a text that say more than "Good!".
+/// Returns the first sentence of a text that says more than "Good!", or its first line if there is
+/// none.
 fn title(text: &str) -> String {
     let first = sentences(text)
         .take(8)
@@ -477,6 +500,8 @@ fn title(text: &str) -> String {
     clip(&first, 60).trim_end_matches([':', '.']).to_owned()
 }
 
+/// Whether equal subjects in this section may still be different statements, because its lines are
+/// quotes.
 fn section_is_quotes(section: Section) -> bool {
     matches!(
         section,
@@ -484,7 +509,8 @@ fn section_is_quotes(section: Section) -> bool {
     )
 }
 
-/// The subject of a line: its command, or the path it begins with.
+/// Returns what a line is about: its command, or the path that it begins with. Empty for other
+/// lines.
 fn subject(line: &str) -> &str {
     if let Some(rest) = line.strip_prefix('`') {
         return rest.split('`').next().unwrap_or_default();

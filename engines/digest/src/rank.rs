@@ -1,4 +1,9 @@
 //! The facts of a span, without duplicates, and the value of each.
+//!
+//! [`Facts::of`] scans every source of a span, or takes what was found in it earlier, and counts in
+//! how many messages each fact occurs. `worth` turns these counts into a value. Which facts are
+//! written is decided in `render`, which divides this value by the characters that a fact takes. A
+//! fact is identified by its exact text.
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
@@ -9,21 +14,20 @@ use crate::span::{Origin, Span};
 use crate::text::chars;
 use crate::tool::Action;
 
-/// A fact, at its first occurrence.
+/// A fact, at the position of its first occurrence in the span. `cost` is the number of characters
+/// it takes to write, with the comma after it.
 #[derive(Debug, Clone)]
 pub(crate) struct Fact {
     pub(crate) kind: Kind,
-    /// The source, and the bytes in its text.
+    /// The index of the source. The bytes of the fact in its text are `start..end`.
     pub(crate) source: usize,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// The number of messages that contain it.
     pub(crate) messages: u32,
     last_message: usize,
-    /// The messages in which the assistant or a user says it.
+    /// The number of messages in which the assistant or a user says it. Tool results do not count.
     used: u32,
     last_used: usize,
-    /// The characters it takes to write, with the comma after it.
     pub(crate) cost: usize,
     pub(crate) worth: f32,
 }
@@ -34,17 +38,18 @@ impl Fact {
     }
 }
 
-/// The facts of every source, in order of first occurrence.
+/// The facts of every source, in order of first occurrence, and an index of them by text.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) all: Vec<Fact>,
-    /// The hash of a fact's text, and its index. Two facts of one hash would count as one, which harms nothing.
+    /// The hash of a fact's text, and its index. If two facts had the same hash, they would count
+    /// as one, which does little harm.
     by_text: HashTable<(u64, usize)>,
 }
 
 impl Facts {
-    /// Collects the facts of every source, and notes in each source where it reports an outcome. What was read of
-    /// a message before is not looked for again.
+    /// Collects the facts of every source, and records in each source the positions that report an
+    /// error or an outcome. A message with a reading in `known` is not scanned again.
     pub(crate) fn of(span: &mut Span<'_>, known: &[Option<&Reading>]) -> Self {
         let mut facts = Self::default();
         let mut first_of_message = 0;
@@ -57,6 +62,7 @@ impl Facts {
             let mut outcome = None;
             let take = |found| match found {
                 Find::Signal(Signal::Error, place) => error = error.or(Some(place)),
+                // The first error usually names the cause, and the last outcome is the total.
                 Find::Signal(Signal::Outcome, place) => outcome = Some(place),
                 Find::Fact(kind, range) => facts.add(span, at, kind, range),
             };
@@ -76,6 +82,7 @@ impl Facts {
 
     fn add(&mut self, span: &Span<'_>, source: usize, kind: Kind, place: std::ops::Range<usize>) {
         let message = span.sources[source].message;
+        // If a tool merely showed a name, nobody has used it yet.
         let is_use = !matches!(span.sources[source].origin, Origin::Result(_));
         let text = &span.sources[source].text[place.clone()];
         let hash = xxh3_64(text.as_bytes());
@@ -98,6 +105,7 @@ impl Facts {
             });
         } else {
             let fact = &mut self.all[index];
+            // Count a message once, even if it contains the fact many times.
             if fact.last_message != message {
                 fact.messages += 1;
                 fact.last_message = message;
@@ -109,7 +117,7 @@ impl Facts {
         }
     }
 
-    /// The fact with this text.
+    /// Returns the index of the fact with exactly this text.
     pub(crate) fn find(&self, text: &str) -> Option<usize> {
         let hash = xxh3_64(text.as_bytes());
         let found = self.by_text.find(hash, |(known, _)| *known == hash);
@@ -117,9 +125,10 @@ impl Facts {
     }
 }
 
-/// The value of a fact. What users said comes first, then what was written over what was read. What stands in one
-/// message counts little less for being old; what is said again counts by how often somebody used it, rather than
-/// being shown it, and by how lately. A directory's name alone is for where there is room.
+/// Computes the value of a fact. What users said comes first, then what was written, then what was
+/// read. The value of a fact in only one message decreases slightly with age. A fact in several
+/// messages counts by how often a user or the assistant used it, and by how recently it occurred.
+/// The name of a directory alone has no value, so it is written only if there is room left.
 fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
     if fact.kind == Kind::Path && is_bare_directory(fact.text(span)) {
         return 0.0;
@@ -142,7 +151,7 @@ fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
     origin * said
 }
 
-/// Whether a path is the name of a directory and nothing more, as `src/` is.
+/// Whether a path is nothing but the name of a directory, like `src/`.
 fn is_bare_directory(path: &str) -> bool {
     path.strip_suffix('/')
         .is_some_and(|name| !name.contains(['/', '.', '_']))

@@ -1,4 +1,10 @@
-//! What was found in messages when they came: a digest of them need not look again.
+//! What was found in messages when they arrived, so that a digest need not scan them again.
+//!
+//! Scanning for facts and secrets is most of the work of a digest, and a compaction has to wait for
+//! it. [`Readings`] moves this work to the time at which a message arrives. A reading holds only
+//! positions, not text, and a hash of the message, so a message that changed since is simply
+//! scanned again. Messages with secrets have no reading, because their texts change when they are
+//! masked.
 
 use std::ops::Range;
 
@@ -9,29 +15,31 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::scan::{Find, Kind, Signal, scan};
 use crate::span::Span;
 
-/// What was found in messages that wait to be digested: about a tenth of their size.
+/// What was found in messages that wait to be digested. It takes about a tenth of their size.
 ///
-/// Looking for facts and secrets is most of the work of a digest. An engine that is shown each message as it comes
-/// has it done then, and its compaction waits for that much less.
+/// An engine that sees each message as it arrives calls [`read`](Self::read) then, and passes the
+/// readings to [`Digest::with`](crate::Digest::with) at a compaction, which is faster by that much.
 #[derive(Debug, Default)]
 pub struct Readings {
     by_id: HashMap<MessageId, Reading>,
 }
 
 impl Readings {
-    /// Reads a message. One in which something is secret is read again by each digest, as is what no digest quotes.
+    /// Reads a message and keeps what it finds. A message with a secret is not kept, so each digest
+    /// scans it again, and neither is a summary.
     pub fn read(&mut self, message: &MessageView<'_>) {
         if message.kind() == MessageKind::Summary {
             return;
         }
         let span = Span::of(std::slice::from_ref(message), &[]);
+        // If something was masked, the positions would be those of the masked text.
         if span.is_masked {
             return;
         }
         let mut found = Vec::new();
         let mut ends = Vec::new();
         for source in &span.sources {
-            // Longer than anybody writes; the places would not fit.
+            // Positions are stored in 32 bits, and no real text is longer.
             if u32::try_from(source.text.len()).is_err() {
                 return;
             }
@@ -46,36 +54,38 @@ impl Readings {
         self.by_id.insert(message.id(), reading);
     }
 
-    /// Forgets these messages.
+    /// Forgets these messages, for instance because they left the window. Unknown ids are ignored.
     pub fn forget(&mut self, ids: &[MessageId]) {
         for id in ids {
             self.by_id.remove(id);
         }
     }
 
-    /// Forgets what was said behind a cut.
+    /// Forgets the messages behind a cut of the conversation, which are no longer part of it.
     pub fn cut(&mut self, cut: Cut) {
         self.by_id.retain(|id, _| cut.keeps(*id));
     }
 
-    /// What was found in a message, where it still reads as it did.
+    /// Returns what was found in a message, or `None` if it was not read or its text has changed
+    /// since.
     pub(crate) fn of(&self, message: &MessageView<'_>) -> Option<&Reading> {
         let reading = self.by_id.get(&message.id())?;
         (reading.print == print_of(message)).then_some(reading)
     }
 }
 
-/// What was found in one message, none of which is secret.
+/// What was found in one message that has no secrets. `ends` holds, for each of its texts, the end
+/// of its finds.
 #[derive(Debug)]
 pub(crate) struct Reading {
     print: u64,
     found: Box<[Found]>,
-    /// Where what was found in each of its texts ends.
     ends: Box<[u32]>,
 }
 
 impl Reading {
-    /// What was found in one of its texts, by the text's place among them.
+    /// Returns what was found in one of its texts, by the index of the text among those of the
+    /// message.
     pub(crate) fn finds(&self, text: usize) -> impl Iterator<Item = Find> {
         let end = |text: usize| self.ends.get(text).map_or(0, |end| *end as usize);
         let start = text.checked_sub(1).map_or(0, end);
@@ -85,7 +95,7 @@ impl Reading {
     }
 }
 
-/// A find in half the bytes.
+/// A find with 32-bit positions, which takes half the memory of a [`Find`].
 #[derive(Debug)]
 struct Found {
     what: What,
@@ -120,7 +130,7 @@ impl Found {
     }
 }
 
-/// A hash of everything in a message that a digest reads.
+/// Returns a hash of everything in a message that a digest reads. Its ids are not included.
 fn print_of(message: &MessageView<'_>) -> u64 {
     let calls = message.tool_calls().iter();
     let of_calls = calls.flat_map(|call| [call.name(), call.arguments()]);

@@ -1,8 +1,11 @@
 //! Fits the outline into a budget and writes the summary.
 //!
-//! Lines without facts come first, up to a share of the budget; then facts by value per character, as bare
-//! names after what they belong to. With the rest of the budget, headings are added and names are replaced by
-//! quotes, cheapest first; then further lines.
+//! [`Page::summary`] works in rounds. First it chooses lines that are worth writing without facts,
+//! up to a share of the budget. Then it chooses facts by value per character, as bare names after
+//! what they belong to. With the rest of the budget it adds headings and replaces names by quotes,
+//! the cheapest first, and finally adds further lines. [`Page::missing`] does the same for the
+//! facts that another summary lacks. A name is never written twice: `say` marks everything that a
+//! chosen text mentions, including the parts of a path. All sizes are characters.
 
 use std::ops::Range;
 
@@ -16,27 +19,29 @@ use crate::span::Span;
 use crate::surroundings::Surroundings;
 use crate::text::{chars, contains, line_around};
 
-/// The share of the budget for new lines without facts: at least the first, and up to the second where
-/// the facts leave as much.
+/// The share of the budget for new lines without facts: at least the first number, and up to the
+/// second if the facts leave that much.
 const NEW_SHARE: (f32, f32) = (0.12, 0.35);
-/// The share of the budget for what an earlier summary said.
+/// The share of the budget for lines of an earlier summary.
 const CARRIED_SHARE: f32 = 0.45;
-/// What a fact that is said again is worth beside one that is said once: little where there is room for all of those,
-/// and this much more where they would take twice the room. The less of it all fits, the more counts what is in use.
+/// How much a fact in several messages counts relative to one in a single message: the second
+/// number for each further budget that the facts of single messages would need, at least the first
+/// number and at most 1. If all of them fit, repetition hardly counts. The less of them fits, the
+/// more it matters what is used repeatedly.
 const AGAIN: (f32, f32) = (0.05, 0.6);
-/// No fact costs less than this many characters.
+/// No fact costs fewer characters than this, which bounds how many can fit.
 const LEAST_COST: usize = 3 + ", ".len();
 
-/// Where a fact is mentioned in the summary.
+/// Where a fact is mentioned in the summary, if it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mention {
     Nowhere,
-    /// In the head of a line.
     InHead,
-    /// In this fact: the fact itself, or one that contains it.
+    /// In this fact: the fact itself, or a longer one that contains it.
     In(usize),
 }
 
+/// A summary that is being fitted into its budget. `room` is the number of characters left.
 pub(crate) struct Page<'d, 'l> {
     span: &'d Span<'d>,
     facts: &'d Facts,
@@ -44,18 +49,18 @@ pub(crate) struct Page<'d, 'l> {
     language: Language,
     surroundings: &'l mut Surroundings<'d>,
     room: usize,
-    /// What a fact that is said again is worth beside one that is said once.
+    /// The weight of a fact in several messages. See [`AGAIN`].
     again: f32,
     chosen_lines: Vec<bool>,
     chosen_facts: Vec<bool>,
     open_sections: Vec<Section>,
-    /// The excerpts are laid out: the choice is final.
+    /// Whether the excerpts are laid out, so that the choice of facts is final.
     is_laid_out: bool,
-    /// For each fact.
+    /// For each fact, whether and in what the summary mentions it.
     said: Vec<Mention>,
 }
 
-/// The chosen facts of one source line, as they will be written.
+/// The chosen facts of one line of a source, as they will be written: as names or as one quote.
 struct Excerpt {
     line: usize,
     source: usize,
@@ -63,11 +68,11 @@ struct Excerpt {
     facts: Vec<usize>,
     text: String,
     is_quote: bool,
-    /// The heading of the facts in the source, if it is written.
+    /// The heading above these facts in the source, if it is written.
     heading: Option<String>,
 }
 
-/// A candidate fact. The smallest is the best: by rank, then by position.
+/// A candidate fact. The smallest is the best: by rank first, then by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
@@ -108,8 +113,10 @@ impl<'d, 'l> Page<'d, 'l> {
         self.facts.all[at].text(self.span)
     }
 
-    /// The whole summary.
-    pub(crate) fn summary(mut self) -> String {
+    /// Chooses and writes the whole summary. What `beside` mentions, which stands next to it, is
+    /// not mentioned again.
+    pub(crate) fn summary(mut self, beside: &str) -> String {
+        self.say(beside, Mention::InHead);
         let budget = self.room as f32;
         let mut plain: Vec<usize> = (0..self.lines.len())
             .filter(|at| self.lines[*at].value > 0.0)
@@ -132,12 +139,15 @@ impl<'d, 'l> Page<'d, 'l> {
                 *share -= (before - self.room).min(*share);
             }
         }
+        // The value of several mentions depends on how much does not fit, so it is computed only
+        // now.
         let pressure = self.demand() as f32 / self.room.max(1) as f32;
         self.again = (AGAIN.1 * (pressure - 1.0)).clamp(AGAIN.0, 1.0);
         self.choose_facts();
         let mut excerpts = self.excerpts();
         self.name_places(&mut excerpts);
         self.quote(&mut excerpts);
+        // What the facts and quotes left over goes to lines that were too expensive before.
         for at in plain {
             if !self.chosen_lines[at] {
                 self.choose_line(at);
@@ -146,10 +156,11 @@ impl<'d, 'l> Page<'d, 'l> {
         self.write(&excerpts)
     }
 
-    /// The facts that `summary` lacks, as lines.
+    /// Chooses and writes the facts that `summary` lacks, as lines under headings.
     pub(crate) fn missing(mut self, summary: &str) -> String {
         self.say(summary, Mention::InHead);
         self.choose_facts();
+        // A name may be part of a longer word in the summary, which `say` does not see.
         for at in 0..self.facts.all.len() {
             if self.chosen_facts[at] && contains(summary, self.fact_text(at)) {
                 self.chosen_facts[at] = false;
@@ -162,7 +173,8 @@ impl<'d, 'l> Page<'d, 'l> {
         self.write(&excerpts)
     }
 
-    /// The cost of a line without facts, in characters, with its section's heading if it is the first.
+    /// Returns the cost of a line without facts. It includes the heading of its section if this is
+    /// the first line there.
     fn line_cost(&self, line: usize) -> usize {
         let Line {
             section,
@@ -179,7 +191,8 @@ impl<'d, 'l> Page<'d, 'l> {
         cost
     }
 
-    /// The cost of all facts that occur in one message only, with what they belong to.
+    /// Returns the cost of all facts that occur in one message only, together with what they belong
+    /// to.
     fn demand(&self) -> usize {
         let cost_of = |line: &Line| {
             let facts = line.facts.iter().map(|fact| self.fact(*fact));
@@ -192,6 +205,7 @@ impl<'d, 'l> Page<'d, 'l> {
         self.lines.iter().map(cost_of).sum()
     }
 
+    /// Chooses a line if there is room for it, and marks everything in its head as mentioned.
     fn choose_line(&mut self, line: usize) -> bool {
         let cost = self.line_cost(line);
         if cost > self.room {
@@ -207,7 +221,8 @@ impl<'d, 'l> Page<'d, 'l> {
         true
     }
 
-    /// Marks every word and path component in `text` as mentioned, so that nothing is repeated.
+    /// Marks every word in `text`, and every part of a path, as mentioned, so that nothing is
+    /// repeated.
     fn say(&mut self, text: &str, said: Mention) {
         for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
             self.say_word(word, said);
@@ -223,6 +238,7 @@ impl<'d, 'l> Page<'d, 'l> {
                         self.say_word(&fact[..at], said);
                         self.say_word(&fact[..=at], said);
                     }
+                    // If a path is written, nobody needs its parts as separate facts.
                     for segment in fact.split('/') {
                         self.say_word(segment, said);
                     }
@@ -232,14 +248,15 @@ impl<'d, 'l> Page<'d, 'l> {
     }
 
     fn say_word(&mut self, word: &str, said: Mention) {
-        // Only facts could be repeated.
+        // Only facts could be written twice, so other words need no mark.
         let Some(fact) = self.facts.find(word) else {
             return;
         };
         let before = std::mem::replace(&mut self.said[fact], said);
         let was_alone = before == Mention::In(fact) && before != said && self.chosen_facts[fact];
         if was_alone && !self.is_laid_out {
-            // A name chosen earlier is now part of something longer.
+            // A name that was chosen earlier is now part of something longer, so its own mention is
+            // dropped.
             self.chosen_facts[fact] = false;
             self.room += self.fact(fact).cost;
         }
@@ -247,14 +264,16 @@ impl<'d, 'l> Page<'d, 'l> {
 
     /// Chooses facts by value per character, as many as there is room for.
     fn choose_facts(&mut self) {
-        // An upper bound of how many fit; some of the best contain each other.
+        // This is an upper bound of how many fit. It is generous, because some of the best contain
+        // each other.
         let most = 4 * (self.room / LEAST_COST + 1);
         let mut ranked = self.ranked();
         if ranked.len() > most {
             ranked.select_nth_unstable(most);
             ranked.truncate(most);
         }
-        // Sort only as many as there is room for.
+        // Sorting all candidates is expensive, so only as many as may fit are sorted, in growing
+        // batches.
         let mut next = 64 + self.room / 16;
         while !ranked.is_empty() {
             let next_best = next.min(ranked.len());
@@ -272,7 +291,8 @@ impl<'d, 'l> Page<'d, 'l> {
         }
     }
 
-    /// The facts that are not mentioned yet, to be sorted by value.
+    /// Returns the facts that are not mentioned yet. Each rank includes a share of the cost of its
+    /// line.
     fn ranked(&self) -> Vec<Candidate> {
         let mut ranked = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
@@ -296,13 +316,16 @@ impl<'d, 'l> Page<'d, 'l> {
                 let fact = self.fact(candidate.fact);
                 let again = if fact.messages > 1 { self.again } else { 1.0 };
                 let worth = fact.worth * again / (fact.cost as f32 + share);
-                // The bit patterns of positive floats sort like the floats.
+                // The bit patterns of positive floats sort like the floats, and inverting them puts
+                // the largest first.
                 candidate.rank = !worth.to_bits();
             }
         }
         ranked
     }
 
+    /// Chooses a fact, and its line if that is not chosen yet, provided that there is room for
+    /// both.
     fn choose_fact(&mut self, Candidate { line, fact, .. }: Candidate) {
         let is_said = |page: &Self| page.said[fact] != Mention::Nowhere;
         let cost = self.fact(fact).cost;
@@ -317,6 +340,7 @@ impl<'d, 'l> Page<'d, 'l> {
         if opening + cost > self.room {
             return;
         }
+        // The head of the line may mention the fact itself, so it is checked again.
         if opening > 0 && self.choose_line(line) && is_said(self) {
             return;
         }
@@ -325,7 +349,7 @@ impl<'d, 'l> Page<'d, 'l> {
         self.say(self.fact_text(fact), Mention::In(fact));
     }
 
-    /// The chosen facts of every line, grouped by source line.
+    /// Groups the chosen facts of every line by the line of the source that they are in.
     fn excerpts(&mut self) -> Vec<Excerpt> {
         self.is_laid_out = true;
         let mut excerpts: Vec<Excerpt> = Vec::new();
@@ -362,8 +386,8 @@ impl<'d, 'l> Page<'d, 'l> {
         excerpts
     }
 
-    /// Adds the source's heading before its names while there is room, the headings with the most names
-    /// first.
+    /// Writes the heading from the source before names, if there is room. Headings that cost the
+    /// least per name come first.
     fn name_places(&mut self, excerpts: &mut [Excerpt]) {
         struct Group {
             heading: Heading,
@@ -409,6 +433,7 @@ impl<'d, 'l> Page<'d, 'l> {
         {
             let cost = chars(&heading.name) + "(); ".len();
             let line = &self.lines[excerpts[of_group.start].line];
+            // If the head has the same words, the heading adds nothing.
             if cost <= self.room && !contains(&line.head, &heading.name) {
                 self.room -= cost;
                 for excerpt in &mut excerpts[of_group] {
@@ -433,7 +458,7 @@ impl<'d, 'l> Page<'d, 'l> {
         }
         longer.sort_unstable_by_key(|(more, at, _)| (*more, *at));
         for (more, at, place) in longer {
-            // Without its marks a quote may be a little shorter than in the source.
+            // A quote can be a little shorter than in the source, because its marks are removed.
             if more > self.room {
                 break;
             }
@@ -447,6 +472,7 @@ impl<'d, 'l> Page<'d, 'l> {
                 .facts
                 .iter()
                 .all(|fact| contains(&quote, self.facts.all[*fact].text(self.span)));
+            // A quote has to contain every name that it replaces.
             if holds_all && quote != excerpt.text && !is_code(&quote) {
                 self.room -= chars(&quote).saturating_sub(known);
                 excerpt.text = quote;
@@ -455,7 +481,8 @@ impl<'d, 'l> Page<'d, 'l> {
         }
     }
 
-    /// Whether a line is worth writing without facts: its facts may all be part of something longer.
+    /// Whether a line is worth writing without facts. Its own facts may all have become part of
+    /// something longer.
     fn says_something(&self, line: &Line) -> bool {
         let in_head = |fact: &usize| contains(&line.head, self.fact_text(*fact));
         line.value > 0.0 || line.facts.iter().any(in_head)
@@ -497,7 +524,7 @@ impl<'d, 'l> Page<'d, 'l> {
     }
 }
 
-/// Whether a line is a piece of source code or of data, of which its names say as much.
+/// Whether a line is source code or data. A quote of it would say no more than its names.
 fn is_code(line: &str) -> bool {
     let holds = |marks: &[&str]| marks.iter().any(|mark| line.contains(mark));
     line.contains(['{', '}', ';', '=', '<', '['])

@@ -1,46 +1,48 @@
-//! Finds facts in text: one pass over the bytes, table-driven, without allocating.
+//! Finds facts in text: in one pass over the bytes, driven by a table and without allocating.
 //!
-//! Most words are plain and cost one table look-up per byte; only those with a slash, a dot, an underscore,
-//! a digit beside letters or a capital after a small letter are looked at again.
+//! [`scan`] splits a text into tokens at every byte that cannot be part of a name or a path. Most
+//! tokens are plain words and cost one table look-up per byte. Only those with a slash, a dot, an
+//! underscore, a digit beside letters, or a capital after a small letter are examined again, by
+//! [`word`] and [`token`]. The time is linear in the text, however repetitive it is. Facts are
+//! recognised by their form alone, so ordinary words are never facts, and encoded data is rejected
+//! by [`looks_encoded`].
 
 use std::ops::Range;
 
 use crate::steps;
 
-/// What a fact is.
+/// The kind of a fact, which its form determines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A path, or a file name with a known extension.
     Path,
-    /// A hexadecimal hash of at least seven digits.
+    /// A hexadecimal hash or number of 7 to 64 digits, with at least one letter and one decimal
+    /// digit.
     Hash,
-    /// A UUID.
     Uuid,
-    /// A camelCase, PascalCase or snake_case name.
+    /// A name in camelCase, PascalCase or snake_case, such as that of a function.
     Name,
-    /// The name of a test.
+    /// The name of a test, which begins with `test_` or ends with `_test`.
     Test,
-    /// A URL.
     Url,
-    /// Capitals and digits together (`HAT083`): a booking, a flight, a ticket.
+    /// A word of capitals and digits, such as `HAT083`: a booking, a flight or a ticket.
     Code,
 }
 
-/// A word that reports an outcome.
+/// A word that reports an outcome. Such words are not facts, but they locate the line that says how
+/// a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// `error`, `failed`, `panicked`, …
     Error,
-    /// `passed`, `failures`, …: the result line of a test run.
+    /// A word of the result line of a test run, such as `passed` or `failures`.
     Outcome,
 }
 
 /// A match, by its bytes in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Find {
-    /// A fact.
     Fact(Kind, Range<usize>),
-    /// A word that reports an outcome, at this byte.
+    /// A word that reports an outcome, at the byte at which it begins.
     Signal(Signal, usize),
 }
 
@@ -52,15 +54,14 @@ const DASH: u16 = 1 << 4;
 const DOT: u16 = 1 << 5;
 const SLASH: u16 = 1 << 6;
 const OTHER: u16 = 1 << 7;
-/// An upper-case letter right after a lower-case one; never in the table.
+/// A capital right after a small letter. The table never contains it, since it depends on two
+/// bytes.
 const HUMP: u16 = 1 << 8;
 
-/// Begins a terminal's escape sequence.
 const ESCAPE: u8 = 0x1b;
 
-/// The longest run without a separator that is not taken for encoded data, in bytes.
+/// A token with more bytes than this is taken for encoded data.
 const MAX_TOKEN: usize = 240;
-/// The longest name, in bytes.
 const MAX_NAME: usize = 80;
 
 static CLASS: [u16; 256] = classes();
@@ -85,7 +86,7 @@ const fn classes() -> [u16; 256] {
     table
 }
 
-/// Calls `found` for every fact and signal of `text`, in order.
+/// Calls `found` for every fact and signal in `text`, in order. Ranges do not overlap.
 pub(crate) fn scan(text: &str, mut found: impl FnMut(Find)) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -106,6 +107,7 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Find)) {
         {
             found(Find::Fact(kind, start..end));
             at = end;
+        // Plain words are by far the most frequent, and can only be signals.
         } else if flags & !(LOWER | UPPER) == 0 {
             if let Some(signal) = signal(&bytes[start..at]) {
                 found(Find::Signal(signal, start));
@@ -120,7 +122,7 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Find)) {
     }
 }
 
-/// The length of the token at the front, in bytes, and the classes of its bytes.
+/// Returns the length of the token at the front, in bytes, and the classes of its bytes.
 fn run(bytes: &[u8]) -> (usize, u16) {
     let mut flags = 0;
     let mut previous = 0;
@@ -135,13 +137,14 @@ fn run(bytes: &[u8]) -> (usize, u16) {
     (bytes.len(), flags)
 }
 
-/// [`HUMP`] where a capital follows a small letter, by their classes.
+/// Returns [`HUMP`] if a capital follows a small letter, given the classes of both. It has no
+/// branch, because it runs for every byte.
 const fn hump(previous: u16, class: u16) -> u16 {
     (previous << 8) & (class << 7) & HUMP
 }
 
-/// How many bytes to skip at a byte outside tokens: an escape (`\n`, `\u00e9`, a terminal colour) is
-/// skipped as a whole, so that its letter is not read as part of the next word.
+/// Returns how many bytes to skip at a byte outside tokens. An escape (`\n`, `\u00e9`, a terminal
+/// colour) is skipped as a whole, so that its letter is not read as part of the next word.
 fn separator_len(bytes: &[u8]) -> usize {
     match bytes {
         [b'\\', b'n' | b'r' | b't' | b'b' | b'f' | b'"' | b'\\', ..] => 2,
@@ -151,6 +154,7 @@ fn separator_len(bytes: &[u8]) -> usize {
             6
         }
         [ESCAPE, b'[', rest @ ..] => {
+            // If a sequence has no end within 16 bytes, it is not a colour or a cursor movement.
             let letter = rest.iter().take(16).position(u8::is_ascii_alphabetic);
             2 + letter.map_or(0, |letter| letter + 1)
         }
@@ -158,9 +162,11 @@ fn separator_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// The end of the URL or Windows path with the scheme or drive `start..colon`, if it is one.
+/// Returns the kind and the end of the URL or Windows path whose scheme or drive is `start..colon`,
+/// if there is one.
 fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize)> {
-    // Anything longer is encoded data, and every byte of it might begin another scheme.
+    // Anything longer is encoded data. Without a limit, every byte of it could begin another scan
+    // to its end.
     let rest = &bytes[colon..bytes.len().min(colon + MAX_TOKEN + 2)];
     let kind = if rest.starts_with(b"://") && bytes[start].is_ascii_alphabetic() {
         Kind::Url
@@ -179,13 +185,15 @@ fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize
     };
     let mut len = rest.iter().position(ends).unwrap_or(rest.len());
     steps::add(len);
+    // Punctuation at the end belongs to the sentence, not to the URL.
     while len > 3 && b".,;:!?".contains(&rest[len - 1]) {
         len -= 1;
     }
     (len > 4 && len <= MAX_TOKEN).then_some((kind, colon + len))
 }
 
-/// Whether a plain word reports an outcome.
+/// Returns the outcome that a plain word reports, if any. The first checks reject most words
+/// quickly.
 fn signal(word: &[u8]) -> Option<Signal> {
     if !(5..=9).contains(&word.len()) || !b"eEfFpPTdcC".contains(&word[0]) {
         return None;
@@ -199,9 +207,10 @@ fn signal(word: &[u8]) -> Option<Signal> {
     }
 }
 
-/// Classifies a token that is more than a plain word.
+/// Classifies a token that is more than a plain word, after removing punctuation around it. A token
+/// that is no fact as a whole may contain names.
 fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(Find)) {
-    // `-p/--print` keeps its dash.
+    // An option such as `-p/--print` keeps its dash.
     let is_slashed = memchr::memchr(b'/', &bytes[start..end]).is_some();
     while start < end
         && (matches!(bytes[start], b'+' | b'@') || bytes[start] == b'-' && !is_slashed)
@@ -242,8 +251,8 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     }
 }
 
-/// The kind of a token with a slash; dates, fractions and two words that stand for either (`import/export`) are not
-/// facts.
+/// Returns the kind of a token with a slash. Dates, fractions and alternatives such as
+/// `import/export` are not facts.
 fn slashed(token: &[u8]) -> Option<Kind> {
     let segments = || {
         token
@@ -258,6 +267,8 @@ fn slashed(token: &[u8]) -> Option<Kind> {
             .iter()
             .all(|byte| byte.is_ascii_alphabetic() || *byte == b'-')
     };
+    // A root, a third segment or a final slash makes it a path, even if all segments are plain
+    // words.
     let rooted = matches!(token[0], b'/' | b'~' | b'.');
     if !rooted && segments().count() <= 2 && token.last() != Some(&b'/') && segments().all(plain) {
         return None;
@@ -265,11 +276,13 @@ fn slashed(token: &[u8]) -> Option<Kind> {
     Some(Kind::Path)
 }
 
-/// The kind of a word of letters, digits and underscores; `flags` are its classes.
+/// Returns the kind of a word of letters, digits and underscores. `flags` are the classes of its
+/// bytes.
 fn word(word: &[u8], flags: u16) -> Option<Kind> {
     if word.len() < 3 || word.len() > MAX_NAME || flags & (LOWER | UPPER) == 0 {
         return None;
     }
+    // An underscore counts only if it joins two parts, unlike those in `__init` or `a__b`.
     let joins = |three: &[u8]| three[1] == b'_' && three[0] != b'_' && three[2] != b'_';
     if flags & UNDERSCORE != 0 && word.windows(3).any(joins) {
         return Some(if word.starts_with(b"test_") || word.ends_with(b"_test") {
@@ -306,7 +319,7 @@ fn is_uuid(token: &[u8]) -> bool {
         })
 }
 
-/// Objects of common languages whose members look like file names (`console.log`).
+/// Objects of common languages whose members look like file names, as in `console.log`.
 const NOT_STEMS: [&[u8]; 10] = [
     b"console", b"self", b"this", b"logger", b"math", b"Math", b"np", b"process", b"window", b"e.g",
 ];
@@ -322,7 +335,7 @@ fn is_file_name(token: &[u8]) -> bool {
         && EXTENSIONS.contains(&extension)
 }
 
-/// Extensions that make a word without a slash a file name.
+/// The extensions that make a word without a slash a file name.
 static EXTENSIONS: [&[u8]; 84] = [
     b"py", b"pyi", b"rs", b"js", b"mjs", b"cjs", b"ts", b"tsx", b"jsx", b"vue", b"svelte", b"go",
     b"c", b"h", b"cc", b"cpp", b"hpp", b"cs", b"java", b"kt", b"swift", b"rb", b"php", b"pl",
@@ -334,7 +347,8 @@ static EXTENSIONS: [&[u8]; 84] = [
     b"dll", b"exe", b"diff", b"patch",
 ];
 
-/// Whether a token looks like encoded bytes: long, with lower case, upper case and digits mixed at random.
+/// Whether a token looks like encoded bytes: long, and with small letters, capitals and digits
+/// mixed at random.
 pub(crate) fn looks_encoded(token: &[u8]) -> bool {
     if token.len() < 40 {
         return false;
@@ -352,7 +366,8 @@ pub(crate) fn looks_encoded(token: &[u8]) -> bool {
         .filter(|pair| class(&pair[0]) != class(&pair[1]))
         .count();
     let separators = token.iter().filter(|byte| class(byte) == OTHER).count();
-    // Encoded bytes have few separators. Each accounts for two changes; the rest is disorder.
+    // Encoded bytes have few separators. Each separator accounts for two changes of class, and the
+    // rest measures disorder.
     separators * 10 <= token.len() && changes.saturating_sub(2 * separators) * 4 > token.len()
 }
 

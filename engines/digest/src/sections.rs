@@ -1,53 +1,61 @@
-//! The headings of a summary, and parsing any summary back into sections.
+//! The sections of a summary, and a parser for the summaries of any author.
+//!
+//! [`sections`] splits a summary into lines with their [`Section`]. It has to read what a digest
+//! wrote as well as what a model wrote, so `Head::of` accepts many words for the same heading, in
+//! English and Chinese. Check boxes and the wording of a line can move it to another section. In
+//! doubt a line stays in the section of its heading, and text under an unknown heading becomes
+//! critical context, so nothing is lost.
 
 use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK};
 
-/// A section of a summary, in the order of the summary.
+/// A section of a summary. The order of the variants is the order in the summary, and more sections
+/// may be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Section {
-    /// The user's goal.
+    /// What the user wants to reach, in the user's own words.
     Goal,
-    /// Requirements on how something is done.
+    /// Requirements on how something is done, such as rules and preferences.
     Constraints,
-    /// Finished work.
+    /// Finished work, including commands that succeeded and requests that were answered.
     Done,
-    /// Work in progress.
+    /// Work in progress, including the user's latest request.
     InProgress,
-    /// Obstacles.
+    /// Obstacles, such as a command that fails at the end of the messages.
     Blocked,
-    /// Decisions and answers.
+    /// Decisions with their reasons, and the user's answers to questions.
     Decisions,
-    /// Files that were read or changed.
+    /// Files that were read or changed, with facts about them.
     Files,
-    /// Remaining work.
+    /// Remaining work, such as the open items of a to-do list.
     NextSteps,
-    /// Everything else.
+    /// Everything else that may matter later, mostly facts without a better place.
     Critical,
 }
 
-/// What a heading introduces.
+/// What a heading introduces. The heading above the progress sections has no lines of its own
+/// section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// One section.
     Of(Section),
-    /// The progress sections.
+    /// The progress sections together. The heading of each follows.
     Progress,
 }
 
 impl Section {
-    /// Whether it is a subsection of `## Progress`.
     pub(crate) fn is_progress(self) -> bool {
         matches!(self, Self::Done | Self::InProgress | Self::Blocked)
     }
 }
 
 impl Head {
-    /// The meaning of a heading, in the various words that models use. `None` if it means none of the sections.
+    /// Returns the meaning of a heading, in the various words that models use. Returns `None` if it
+    /// means none of the sections.
     pub(crate) fn of(heading: &str) -> Option<Self> {
         let heading = heading.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
-        // Check this first, because headings for unfinished work contain the words for finished work, too.
+        // Check this first, because headings for unfinished work often contain the words for
+        // finished work too.
         if has(&[
             "in progress",
             "in-progress",
@@ -107,9 +115,10 @@ impl Head {
     }
 }
 
-/// The lines of a summary with their sections, whether a digest wrote it or a model that varies the headings, in
-/// English or Chinese. The summary mark, headings and list marks are removed, continuation lines are joined, and text
-/// under an unknown heading becomes critical context.
+/// Returns the lines of a summary with their sections, whether a digest wrote it or a model that
+/// varies the headings, in English or Chinese. The marks of the summary, the headings and list
+/// marks are removed, and indented continuation lines are joined to the line before. Text under an
+/// unknown heading becomes critical context, and placeholders such as "none" are dropped.
 pub fn sections(summary: &str) -> Vec<(Section, String)> {
     let mut lines: Vec<(Section, String)> = Vec::new();
     let mut head = Some(Head::Of(Section::Critical));
@@ -128,7 +137,7 @@ pub fn sections(summary: &str) -> Vec<(Section, String)> {
             headed = true;
             continue;
         }
-        // The sentence of the mark comes before the first heading.
+        // The mark and its sentence come before the first heading.
         if !headed && text.starts_with(SUMMARY_MARK) {
             continue;
         }
@@ -137,6 +146,7 @@ pub fn sections(summary: &str) -> Vec<(Section, String)> {
             .and_then(|rest| rest.strip_prefix(' '));
         let (section, text) = section_of(head, bullet.unwrap_or(text).trim());
         match (bullet, lines.last_mut()) {
+            // Without the limit on bytes, a long indented block would become one endless line.
             (None, Some((last, before)))
                 if *last == section && line.starts_with("  ") && before.len() < 2000 =>
             {
@@ -146,6 +156,7 @@ pub fn sections(summary: &str) -> Vec<(Section, String)> {
             _ => lines.push((section, text.to_owned())),
         }
     }
+    // If a model has nothing to say under a heading, it often writes such a placeholder.
     lines.retain(|(_, text)| {
         !matches!(
             text.to_lowercase()
@@ -156,7 +167,8 @@ pub fn sections(summary: &str) -> Vec<(Section, String)> {
     lines
 }
 
-/// The section of a line under a heading, and the line without its check box.
+/// Returns the section of a line under a heading, and the line without its check box. A checked
+/// item is done, and an open one is not, whatever the heading says.
 fn section_of(head: Option<Head>, line: &str) -> (Section, &str) {
     let checked = ["[x] ", "[X] "]
         .iter()
@@ -167,7 +179,7 @@ fn section_of(head: Option<Head>, line: &str) -> (Section, &str) {
         None => Section::Critical,
         Some(Head::Progress | Head::Of(Section::NextSteps)) if checked.is_some() => Section::Done,
         Some(Head::Progress | Head::Of(Section::Done)) if open.is_some() => Section::InProgress,
-        // Directly under the progress heading, a line that says that work goes on is not done.
+        // Directly under the progress heading, a line about ongoing work is not done.
         Some(Head::Progress) if goes_on(text) => Section::InProgress,
         Some(Head::Progress) => Section::Done,
         Some(Head::Of(section)) => section,
@@ -175,7 +187,8 @@ fn section_of(head: Option<Head>, line: &str) -> (Section, &str) {
     (section, text)
 }
 
-/// Whether a line about progress says that the work goes on.
+/// Whether a line about progress says that the work goes on, such as one that begins with a word in
+/// "-ing".
 fn goes_on(line: &str) -> bool {
     let lower = line.to_lowercase();
     let first = lower
@@ -189,7 +202,8 @@ fn goes_on(line: &str) -> bool {
             .any(|word| lower.contains(word))
 }
 
-/// The words of a heading: `## Goal`, `**Goal**`, `**Goal:**`.
+/// Returns the words of a heading: `## Goal`, `**Goal**` or `**Goal:**`. A bold line counts only if
+/// its words name a section.
 pub(crate) fn heading(line: &str) -> Option<&str> {
     if line.starts_with('#') {
         return Some(line.trim_start_matches('#').trim());
@@ -199,6 +213,7 @@ pub(crate) fn heading(line: &str) -> Option<&str> {
         .trim_end_matches([':', '：'])
         .strip_suffix("**")?;
     let bold = bold.trim_end_matches([':', '：']);
+    // Unlike a line with `#`, a bold line is often just emphasis.
     Head::of(bold).is_some().then_some(bold)
 }
 

@@ -1,19 +1,26 @@
-//! Shortens the arguments of tool calls.
+//! Shortens the arguments of tool calls without breaking their JSON.
+//!
+//! There are two ways. [`shorten_arguments`] cuts every long string and leaves the rest byte for
+//! byte as the model wrote it. The result has no fixed size. [`cut_arguments`] guarantees a size,
+//! and for that it may also drop members, so it writes the JSON anew. Both return `None` if nothing
+//! would get shorter, so that a caller can keep the original.
 
 use serde_json::{Map, Value};
 
-/// Strings with more bytes than this are shortened,
+/// Strings with more bytes than this are shortened to about `SHORT_STRING_BYTES` and the mark. The
+/// gap makes sure that each cut saves something.
 const LONG_STRING_BYTES: usize = 400;
-/// to about this many bytes and the mark.
 const SHORT_STRING_BYTES: usize = 160;
 
-/// The arguments of a call with its long strings cut, still valid JSON: keys, numbers, booleans, nulls and
-/// short strings stay as they were written. `mark` ends each string that was cut; nothing in it may need
-/// escaping in JSON. None if nothing is long, or it is not JSON.
+/// Returns the arguments of a call with their long strings cut. The result is still valid JSON:
+/// keys, numbers, booleans, nulls and short strings stay as they were written. `mark` ends each
+/// string that was cut and must not contain anything that needs escaping in JSON. Returns `None` if
+/// no string is long or if the text is not JSON.
 pub fn shorten_arguments(arguments: &str, mark: &str) -> Option<String> {
     if arguments.len() <= LONG_STRING_BYTES {
         return None;
     }
+    // The scan below relies on valid JSON. A raw value checks it without building anything.
     serde_json::from_str::<&serde_json::value::RawValue>(arguments).ok()?;
     let bytes = arguments.as_bytes();
     let mut short = String::new();
@@ -24,6 +31,7 @@ pub fn shorten_arguments(arguments: &str, mark: &str) -> Option<String> {
             continue;
         }
         let string = string_at(arguments, at);
+        // A key has to stay whole, or the arguments would have another meaning.
         let is_key = arguments[string.end..].trim_start().starts_with(':');
         if !is_key && string.end - at > LONG_STRING_BYTES {
             short.push_str(&arguments[copied..string.cut]);
@@ -39,13 +47,15 @@ pub fn shorten_arguments(arguments: &str, mark: &str) -> Option<String> {
     Some(short)
 }
 
-/// The arguments of a call in at most `max_chars` characters, still valid JSON and an object where they were one:
-/// long strings are cut first, each with `mark` at its end, then the members or elements that do not fit are left
-/// out. None if they are no longer than that, are not JSON, or would not get shorter.
+/// Returns the arguments of a call in at most `max_chars` characters. The result is still valid
+/// JSON, and an object if they were one. Long strings are cut first, each with `mark` at its end,
+/// and then the members or elements that do not fit are left out. Returns `None` if the arguments
+/// are no longer than that, are not JSON, or would not get shorter.
 pub fn cut_arguments(arguments: &str, max_chars: usize, mark: &str) -> Option<String> {
     arguments.chars().nth(max_chars)?;
     let value: Value = serde_json::from_str(arguments).ok()?;
     let mut limit = max_chars;
+    // Halve the limit, so that many strings of different lengths need only a few rounds.
     let mut short = value.clone();
     while limit > 8 && written(&short).chars().count() > max_chars {
         limit /= 2;
@@ -62,7 +72,7 @@ fn written(value: &Value) -> String {
     value.to_string()
 }
 
-/// The value with its strings cut to so many characters.
+/// Returns the value with every string in it cut to at most `limit` characters and the mark.
 fn with_short_strings(value: &Value, limit: usize, mark: &str) -> Value {
     match value {
         Value::String(text) => match text.char_indices().nth(limit) {
@@ -87,7 +97,8 @@ fn with_short_strings(value: &Value, limit: usize, mark: &str) -> Value {
     }
 }
 
-/// As many of the first members or elements as fit, and the mark.
+/// Returns the first members or elements that fit, and the mark as the last one. Other values are
+/// returned unchanged.
 fn first_of(value: Value, max_chars: usize, mark: &str) -> Value {
     let mut used = mark.chars().count() + 8;
     let mut fits = |text: usize| {
@@ -114,19 +125,20 @@ fn first_of(value: Value, max_chars: usize, mark: &str) -> Value {
     }
 }
 
-/// Where a JSON string can be cut and where it ends, its closing quote included.
+/// The byte at which a JSON string can be cut, and the byte after its closing quote.
 struct JsonString {
     cut: usize,
     end: usize,
 }
 
-/// Reads the string whose opening quote is at `start`. The text is valid JSON.
+/// Reads the string whose opening quote is at `start`. The text must be valid JSON.
 fn string_at(json: &str, start: usize) -> JsonString {
     let bytes = json.as_bytes();
     let mut at = start + 1;
     let mut cut = at;
     while at < bytes.len() && bytes[at] != b'"' {
-        // A surrogate pair is two escapes and no character in its middle.
+        // A surrogate pair consists of two escapes, so a cut between them would leave half a
+        // character.
         let low_surrogate = json[at..].starts_with("\\u")
             && matches!(bytes.get(at + 2), Some(b'd' | b'D'))
             && matches!(bytes.get(at + 3), Some(b'c'..=b'f' | b'C'..=b'F'));
@@ -217,7 +229,8 @@ mod tests {
         })
     }
 
-    /// Equal except for strings: the shortened one is a prefix with the mark.
+    /// Compares two values that must be equal except for strings, of which the shortened one is a
+    /// prefix with the mark.
     fn same_shape(long: &Value, short: &Value) -> bool {
         match (long, short) {
             (Value::String(long), Value::String(short)) => {

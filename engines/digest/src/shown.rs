@@ -1,9 +1,14 @@
 //! Decides whether new messages show that an item of an earlier summary was done.
 //!
-//! Calling an open item done costs more than calling a finished item open, so in doubt the item stays where it is. It
-//! counts as done if a user or the assistant says so in a sentence about it, or if the last to-do list marks it as
-//! completed. If the item is about tests or a build, it also counts as done if a test run passed that names everything
-//! the item names. A later failure reverses that.
+//! Calling an open item done is worse than calling a finished item open, so in doubt the item stays
+//! in its section. It counts as done if a user or the assistant says so in a sentence about it, or
+//! if the last to-do list marks it as completed. If the item is about tests or a build, it also
+//! counts as done if a test run passed that names everything the item names. A later failure
+//! reverses that.
+//!
+//! [`Evidence::of`] collects what the messages say, once for all items, and [`Evidence::of_item`]
+//! judges one item. All of this is comparison of words, so a claim in unusual words is not
+//! recognised, and the item stays open.
 
 use hashbrown::HashSet;
 
@@ -13,23 +18,22 @@ use crate::span::{Origin, Span};
 use crate::text::sentences;
 use crate::tool::{Action, Todo};
 
-/// What the new messages show about an item.
+/// What the new messages show about an item. The default in doubt is `Nothing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Nothing about it.
     Nothing,
-    /// It was done.
     Done,
-    /// It is no longer wanted, or a newer to-do list contains it.
+    /// It is no longer wanted, or a newer to-do list contains it, so its line can be dropped.
     Superseded,
 }
 
-/// For an item without names: the share of its words that a sentence about it has to contain.
+/// The share of an item's words that a sentence about it has to contain, if the item has no names.
 const MOST_WORDS: f32 = 0.75;
-/// The same for pairs of Chinese characters, whose neighbours vary more.
+/// The same share for pairs of Chinese characters, which vary more because each character is in two
+/// pairs.
 const MOST_PAIRS: f32 = 0.6;
 
-/// Words that say that something is done.
+/// Words that say that something is done. They must be whole words of a sentence.
 const DONE: [&str; 11] = [
     "done",
     "finished",
@@ -59,7 +63,6 @@ const CHINESE_DONE: [&str; 13] = [
     "通过了",
     "全部通过",
 ];
-/// Irregular past forms with their stems.
 const PASTS: [(&str, &str); 8] = [
     ("written", "writ"),
     ("wrote", "writ"),
@@ -70,7 +73,8 @@ const PASTS: [(&str, &str); 8] = [
     ("found", "find"),
     ("rewritten", "rewrit"),
 ];
-/// A sentence with one of these words does not say that anything is done, unless the item has the word itself.
+/// A sentence with one of these words does not say that anything is done, unless the item has the
+/// word itself.
 const DOUBT: [&str; 55] = [
     "not",
     "never",
@@ -168,12 +172,13 @@ const CHINESE_DOUBT: [&str; 38] = [
     "能否",
     "可以",
 ];
-/// Only a sentence with one of these words can deny a claim.
+/// Only a sentence with one of these words can deny a claim. It is a quick test before the full
+/// one.
 const DENIALS: [&str; 16] = [
     "still", "fail", "broke", "not ", "n't", "n’t", "again", "wrong", "仍", "还", "没", "未",
     "失败", "不", "又", "错",
 ];
-/// How sentences begin with which a user cancels something.
+/// The beginnings of sentences with which a user cancels something.
 const CANCELLED: [&str; 10] = [
     "never mind",
     "nevermind",
@@ -196,11 +201,11 @@ const TESTED: [&str; 15] = [
 #[derive(Debug)]
 pub(crate) struct Evidence<'s> {
     span: &'s Span<'s>,
-    /// The sentences of users and the assistant.
     claims: Vec<Claim<'s>>,
-    /// Sentences that may deny a claim, with their messages.
+    /// Sentences that may deny a claim, each with the index of its message.
     denials: Vec<(usize, &'s str)>,
-    /// The runs with a known result: the message, whether the run passed, and the call.
+    /// The runs with a known result, each with the index of its message, whether it passed, and the
+    /// index of the call.
     runs: Vec<(usize, bool, usize)>,
     todos: Vec<(Todo, Terms)>,
 }
@@ -214,7 +219,8 @@ struct Claim<'s> {
     terms: Terms,
 }
 
-/// The names in a text, and its other words.
+/// The names in a text, its other words without their endings, and its pairs of characters in
+/// scripts without spaces.
 #[derive(Debug, Default)]
 struct Terms {
     names: Vec<String>,
@@ -232,7 +238,7 @@ impl<'s> Evidence<'s> {
                 Origin::Argument(_) | Origin::Result(_) => continue,
             };
             for text in sentences(&source.text) {
-                // A longer sentence was pasted.
+                // A longer sentence was pasted rather than said.
                 if text.len() > 1_000 {
                     continue;
                 }
@@ -240,6 +246,7 @@ impl<'s> Evidence<'s> {
                 if DENIALS.iter().any(|word| lower.contains(word)) {
                     denials.push((source.message, text));
                 }
+                // Only a user can cancel something.
                 let mut cancels = CANCELLED.iter().filter(|_| is_user);
                 let cancelled = cancels.find(|word| lower.starts_with(**word));
                 if cancelled.is_some() || may_claim(&lower) {
@@ -275,7 +282,8 @@ impl<'s> Evidence<'s> {
         }
     }
 
-    /// The state of an item in this section.
+    /// Judges an item that the earlier summary has in this section. The to-do list decides first,
+    /// then a cancellation, then what was said and tested.
     pub(crate) fn of_item(&self, section: Section, item: &str) -> Shown {
         let terms = Terms::of(item);
         let lower = item.to_lowercase();
@@ -283,11 +291,12 @@ impl<'s> Evidence<'s> {
             todo.text.to_lowercase() == lower
                 || terms.are_named_by(of_todo) && of_todo.are_named_by(&terms)
         };
+        // If the to-do list has the item, it is a better witness than any sentence.
         if let Some((todo, _)) = self.todos.iter().find(same) {
             match todo.status.as_str() {
                 "completed" | "done" => return Shown::Done,
                 "cancelled" | "canceled" => return Shown::Superseded,
-                // It is listed as work in progress now.
+                // The list has it as work in progress, so the line of the list replaces this one.
                 "in_progress" if section == Section::NextSteps => return Shown::Superseded,
                 _ => return Shown::Nothing,
             }
@@ -316,7 +325,7 @@ impl<'s> Evidence<'s> {
         }
     }
 
-    /// Whether a later message says that the item is not done: "test_a still fails".
+    /// Whether a message after this one says that the item is not done, as in "test_a still fails".
     fn denied_after(&self, message: usize, terms: &Terms, item: &str) -> bool {
         let later = self.denials.iter().filter(|(at, _)| *at > message);
         later.into_iter().any(|(_, text)| {
@@ -327,7 +336,8 @@ impl<'s> Evidence<'s> {
         })
     }
 
-    /// Whether a run after this message failed that may be about an item with these terms.
+    /// Whether a run after this message failed that may be about the item. If the item has no
+    /// names, any test run may be.
     fn failed_after(&self, message: usize, terms: &Terms) -> bool {
         let is_test = |call: usize| {
             let result = self.span.calls[call].result;
@@ -342,8 +352,9 @@ impl<'s> Evidence<'s> {
         })
     }
 
-    /// The message of the last run that tested the item. Each of its names needs a run that mentions it, and the last
-    /// of these has to have passed.
+    /// Returns the message of the last run that tested the item. For each of its names, the last
+    /// run that mentions it has to have passed. Returns `None` if one of them did not, or if the
+    /// item is not about tests.
     fn tested_at(&self, terms: &Terms, item: &str) -> Option<usize> {
         if !TESTED.iter().any(|word| item.contains(word)) {
             return None;
@@ -357,7 +368,6 @@ impl<'s> Evidence<'s> {
         runs?.into_iter().max()
     }
 
-    /// Whether a call or its result mentions this name.
     fn tells_of(&self, call: usize, name: &str) -> bool {
         let call = &self.span.calls[call];
         let sources = call.arguments.clone().chain(call.result);
@@ -375,6 +385,7 @@ impl Terms {
             if let Find::Fact(_, range) = find {
                 let name = &text[range];
                 terms.names.push(name.to_owned());
+                // A name must not count as a word too, or it would match twice.
                 plain = plain.replace(name, " ");
             }
         });
@@ -395,13 +406,15 @@ impl Terms {
         terms
     }
 
-    /// Whether there are names and a sentence with the terms `sentence` has all of them.
+    /// Whether a sentence with the terms `sentence` contains all names of this item. False if the
+    /// item has no names.
     fn have_names_in(&self, sentence: &Self) -> bool {
         let has = |name: &String| sentence.names.contains(name);
         !self.names.is_empty() && self.names.iter().all(has)
     }
 
-    /// Whether a sentence with these terms has the same subject, by its words. A sentence with other names does not.
+    /// Whether a sentence with these terms has the same subject, judged by its words. A sentence
+    /// with other names does not.
     fn are_named_by(&self, sentence: &Self) -> bool {
         if self.names != sentence.names && !sentence.names.is_empty() && !self.names.is_empty() {
             return false;
@@ -412,6 +425,7 @@ impl Terms {
         };
         let (words, of_words) = share(&self.words, &sentence.words);
         let (pairs, of_pairs) = share(&self.pairs, &sentence.pairs);
+        // If only one word is shared, the match may be a coincidence.
         words + pairs > 1
             && (words == 0 || of_words >= MOST_WORDS)
             && (pairs == 0 || of_pairs >= MOST_PAIRS)
@@ -419,7 +433,8 @@ impl Terms {
 }
 
 impl Claim<'_> {
-    /// Whether the sentence says that the item with these terms is done.
+    /// Whether the sentence says that the item with these terms is done. Words that the item has
+    /// itself prove nothing.
     fn says_done(&self, terms: &Terms, item: &str) -> bool {
         let is_new = |word: &&&str| !item.contains(**word);
         let mut words = self.lower.split(|c: char| !c.is_ascii_alphabetic());
@@ -431,7 +446,8 @@ impl Claim<'_> {
         let does = self.does(terms, item);
         match terms.are_named_by(&self.terms) {
             true => is_done || does,
-            // The names match but the words do not: something else may have been done to the same files.
+            // The names match but the words do not, so something else may have been done to the
+            // same files.
             false => {
                 terms.have_names_in(&self.terms)
                     && (does || is_done && terms.words.is_empty() && terms.pairs.is_empty())
@@ -439,7 +455,8 @@ impl Claim<'_> {
         }
     }
 
-    /// Whether the sentence has the item's verb in the past tense: "Added" for "Add", 已添加 for 添加.
+    /// Whether the sentence has the item's verb in the past tense: "Added" for "Add", or 已添加 for
+    /// 添加.
     fn does(&self, terms: &Terms, item: &str) -> bool {
         let mut words = self.lower.split(|c: char| !c.is_ascii_alphabetic());
         let past = words.any(|word| {
@@ -449,6 +466,7 @@ impl Claim<'_> {
         if past || self.lower.is_ascii() {
             return past;
         }
+        // Chinese marks a finished action with 已 before the verb, or with 了 after it.
         let letters: Vec<char> = self.lower.chars().collect();
         let known = |pair: Option<&[char]>| {
             let pair = pair.map(|pair| pair.iter().collect::<String>());
@@ -467,7 +485,7 @@ impl Claim<'_> {
     }
 }
 
-/// Whether a sentence may claim that something is done. This cheap test rules out most sentences.
+/// Whether a sentence may claim that something is done. This quick test rules out most sentences.
 fn may_claim(lower: &str) -> bool {
     let holds = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     holds(&["ed", "pass", "done", "now works", "works now", "[x]"])
@@ -478,7 +496,8 @@ fn may_claim(lower: &str) -> bool {
             ])
 }
 
-/// Whether a sentence says that something is not done, or only will be, in words that the item itself does not have.
+/// Whether a sentence says that something is not done, or only will be. Words that the item has
+/// itself do not count.
 fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
     let is_in_item = |word: &str| {
         let mut words = item.split(|c: char| !c.is_ascii_alphabetic());
@@ -498,7 +517,7 @@ fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
                 .any(|word| lower.contains(word) && !item.contains(word))
 }
 
-/// Whether a text contains this name, and not just a longer one.
+/// Whether a text contains this name as a whole, and not only as part of a longer one.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     text.match_indices(name).any(|(at, _)| {
@@ -511,7 +530,8 @@ const STOP_WORDS: [&str; 23] = [
     "has", "have", "all", "now", "our", "your", "some", "any", "then", "also", "please",
 ];
 
-/// A word without its ending, so that "fixing" and "fixed" are equal.
+/// Returns a word without its ending, so that "fixing" and "fixed" are equal. The result need not
+/// be a word.
 fn stem(word: &str) -> String {
     if let Some((_, stem)) = PASTS.iter().find(|(past, _)| *past == word) {
         return (*stem).to_owned();
@@ -521,7 +541,7 @@ fn stem(word: &str) -> String {
         .find_map(|ending| word.strip_suffix(ending).filter(|stem| stem.len() > 2))
         .unwrap_or(word);
     let stem = stem.strip_suffix('e').unwrap_or(stem);
-    // "planned", "running"
+    // Doubled letters, as in "planned" and "running".
     let mut letters = stem.chars().rev();
     match (letters.next(), letters.next()) {
         (Some(last), Some(before)) if last == before && stem.len() > 3 => {

@@ -1,4 +1,10 @@
 //! The span as the digest sees it: every text with its origin, and every tool call with its result.
+//!
+//! [`Span::of`] flattens messages into [`Source`]s, one for each text and each argument of a call,
+//! and masks secrets on the way. Everything after it works on sources, so no later step can write a
+//! secret. Summaries among the messages are set aside, because they are carried over rather than
+//! scanned for facts. All positions are indices into `sources`, `calls` or the messages of the
+//! span.
 
 use std::borrow::Cow;
 
@@ -10,51 +16,44 @@ use crate::arguments::arguments;
 use crate::readings::Reading;
 use crate::tool::{Action, Call};
 
-/// Where a text comes from.
+/// The origin of a text. It decides how much a fact in it is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A user's own words.
     User,
-    /// Text by the assistant, or by anyone but a user or a tool.
+    /// Text of the assistant, or of anyone except a user and a tool.
     Assistant,
-    /// An argument of this call.
     Argument(usize),
-    /// The result of this call.
     Result(usize),
 }
 
-/// One text of the span, with its secrets masked.
+/// One text of the span, with its secrets masked. `error` is the byte of the first word that
+/// reports an error, and `outcome` that of the last word that reports the result of a test run.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
-    /// The index of its message, from 0.
     pub(crate) message: usize,
     pub(crate) origin: Origin,
-    /// For an argument: its key.
     pub(crate) key: Cow<'a, str>,
     pub(crate) text: Cow<'a, str>,
-    /// The byte of the first word that reports an error.
     pub(crate) error: Option<usize>,
-    /// The byte of the last word that reports the outcome of a test run.
     pub(crate) outcome: Option<usize>,
 }
 
-/// The texts and calls of a span of messages.
+/// The texts and calls of a span of messages. Texts of nothing but white space are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Span<'a> {
     pub(crate) sources: Vec<Source<'a>>,
     pub(crate) calls: Vec<Call<'a>>,
-    /// The number of messages.
     pub(crate) messages: usize,
-    /// The summaries among the messages, in order.
     pub(crate) summaries: Vec<&'a str>,
-    /// Whether anything was masked.
     pub(crate) is_masked: bool,
-    /// The message that is being added was read before, and holds no secret.
+    /// Whether the message that is being added was read before and holds no secret, so that masking
+    /// can be skipped.
     holds_no_secret: bool,
 }
 
 impl<'a> Span<'a> {
-    /// What was read of each message, where it was, says that nothing in it is secret.
+    /// Reads the messages. If `known` has a reading for a message, nothing in that message is
+    /// secret.
     pub(crate) fn of(messages: &[MessageView<'a>], known: &[Option<&Reading>]) -> Self {
         let mut span = Self {
             messages: messages.len(),
@@ -74,6 +73,7 @@ impl<'a> Span<'a> {
                 None => span.add(at, Origin::Assistant, text),
             }
             for view in message.tool_calls() {
+                // If an id is used again, its results belong to the later call from here on.
                 open.insert(view.id(), span.calls.len());
                 span.add_call(at, view.name(), view.arguments());
             }
@@ -112,7 +112,7 @@ impl<'a> Span<'a> {
     fn add_call(&mut self, message: usize, name: &'a str, json: &'a str) {
         let call = self.calls.len();
         let first = self.sources.len();
-        // Masked as a whole: a value may be secret by its key.
+        // Mask the arguments as a whole, because a value may be secret only because of its key.
         match self.mask(json) {
             Cow::Borrowed(json) => {
                 for argument in arguments(json) {
@@ -140,7 +140,7 @@ impl<'a> Span<'a> {
     }
 
     fn add_result(&mut self, at: usize, message: &MessageView<'a>, call: Option<usize>) {
-        // A result whose call is before the span, or a second result of a call, is a source of its own.
+        // A result is a source of its own if its call is before the span or already has a result.
         let call = call
             .filter(|call| self.calls[*call].result.is_none())
             .unwrap_or_else(|| {
@@ -154,7 +154,7 @@ impl<'a> Span<'a> {
         answer.failed = message.is_error();
     }
 
-    /// The sources that hold a user's own words, with their index.
+    /// Returns the sources with a user's own words, each with its index.
     pub(crate) fn user_sources(&self) -> impl DoubleEndedIterator<Item = (usize, &Source<'a>)> {
         let of_user = |(_, source): &(usize, &Source<'_>)| source.origin == Origin::User;
         self.sources.iter().enumerate().filter(of_user)

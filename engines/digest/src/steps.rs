@@ -1,12 +1,12 @@
-//! Counts the bytes that are read, in tests. The number of steps has to be proportional to the length of a text,
-//! however repetitive it is. Measuring time instead would fail on a busy machine.
+//! Counts the bytes that are read, in tests. The number of steps has to be proportional to the
+//! length of a text, however repetitive it is. A test that measured time instead would fail on a
+//! busy machine.
 
 #[cfg(test)]
 thread_local! {
     static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Adds to the steps of this thread. Does nothing outside of tests.
 #[inline(always)]
 pub(crate) fn add(bytes: usize) {
     #[cfg(test)]
@@ -15,7 +15,6 @@ pub(crate) fn add(bytes: usize) {
     let _ = bytes;
 }
 
-/// Returns the steps since the last call on this thread.
 #[cfg(test)]
 pub(crate) fn take() -> usize {
     STEPS.take()

@@ -1,14 +1,20 @@
 //! Quotes the words around facts.
+//!
+//! A bare name tells a reader little, so with the rest of a budget names are replaced by the words
+//! around them. [`Surroundings::words`] returns these words as they stand in the source, which
+//! shows how much room a quote needs. [`Surroundings::quote`] returns them cleaned, if they fit.
+//! Quotes never leave the line of their facts, and are cut only between words.
 
 use std::ops::Range;
 
 use crate::span::Span;
 use crate::text::{chars, clean_line};
 
-/// A quote has at most this many characters, and reaches this many bytes to either side of its facts.
+/// A quote has at most `QUOTE_CHARS` characters, and reaches at most `QUOTE_SIDE` bytes beyond its
+/// facts on either side.
 const QUOTE_CHARS: usize = 130;
 const QUOTE_SIDE: usize = 48;
-/// The lines around facts.
+/// The lines around the facts of a span, from which quotes are taken if there is room for them.
 pub(crate) struct Surroundings<'d> {
     span: &'d Span<'d>,
 }
@@ -18,7 +24,8 @@ impl<'d> Surroundings<'d> {
         Self { span }
     }
 
-    /// The words around bytes of a source, unchanged; none if they are too many.
+    /// Returns the words around these bytes of a source, unchanged. Returns `None` if the bytes
+    /// themselves are too many for a quote.
     pub(crate) fn words(&self, source: usize, place: Range<usize>) -> Option<&'d str> {
         if place.len() > 2 * QUOTE_CHARS {
             return None;
@@ -27,13 +34,14 @@ impl<'d> Surroundings<'d> {
         Some(trim_to_words(&self.span.sources[source].text, window))
     }
 
-    /// The words around bytes of a source as a quote of at most `most` characters.
+    /// Returns the words around these bytes of a source as a quote of at most `most` characters, or
+    /// `None` if it would be longer.
     pub(crate) fn quote(&self, source: usize, place: Range<usize>, most: usize) -> Option<String> {
         let quote = clean_line(self.words(source, place)?);
         (chars(&quote) <= most.min(QUOTE_CHARS)).then_some(quote)
     }
 
-    /// These bytes of a source and up to `side` more on either side, within the line.
+    /// Returns these bytes of a source and up to `side` more on either side, limited to the line.
     fn window(&self, source: usize, place: Range<usize>, side: usize) -> Range<usize> {
         let text: &str = &self.span.sources[source].text;
         let start = text.floor_char_boundary(place.start.saturating_sub(side));
@@ -47,7 +55,7 @@ impl<'d> Surroundings<'d> {
     }
 }
 
-/// The words of a window into a text that were not cut in two at its ends.
+/// Returns the words of a window into a text, without those that its ends cut in two.
 fn trim_to_words(text: &str, window: Range<usize>) -> &str {
     let is_cut = |beside: Option<char>| beside.is_some_and(|c| !c.is_whitespace());
     let mut trimmed = &text[window.clone()];

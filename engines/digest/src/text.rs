@@ -1,25 +1,30 @@
-//! Cutting and cleaning text: lines, sentences, clips.
+//! Cuts and cleans text: lines, sentences, excerpts.
+//!
+//! [`clip`] and [`shorten_middle`] shorten a text to a number of characters, without splitting an
+//! emoji or an accented letter. [`clean_line`] turns a line of output or Markdown into one that can
+//! be quoted, and [`one_line`] joins several. [`sentences`] splits prose. All lengths are Unicode
+//! scalar values unless a name says bytes.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::scan::looks_encoded;
 
-/// Marks the omitted middle of a quote.
+/// The mark for the omitted middle of a quote.
 pub(crate) const LEFT_OUT: &str = " […] ";
 
-/// The number of characters, not bytes.
 pub(crate) fn chars(text: &str) -> usize {
     text.chars().count()
 }
 
-/// The first `max` characters at most, ending in `…` where something was cut off.
+/// Returns at most the first `max` characters. If something was cut off, the result ends with `…`.
 pub(crate) fn clip(text: &str, max: usize) -> Cow<'_, str> {
+    // The length in bytes is at least that in characters, so counting is rarely needed.
     if text.len() <= max || chars(text) <= max {
         return Cow::Borrowed(text);
     }
     let end = byte_of_char(text, max.saturating_sub(1));
-    // A word is not cut in two unless it is most of the clip.
+    // Do not cut a word in two, unless it is most of the text.
     let end = match text[..end].rfind(' ') {
         Some(space) if space * 3 > end * 2 => space,
         _ => end,
@@ -27,7 +32,8 @@ pub(crate) fn clip(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", text[..end].trim_end()))
 }
 
-/// At most `max` characters: the beginning and the end, with a mark between.
+/// Returns at most `max` characters: the beginning and the end, with a mark between them. The
+/// beginning gets two thirds.
 pub(crate) fn shorten_middle(text: &str, max: usize) -> Cow<'_, str> {
     let total = chars(text);
     if total <= max {
@@ -43,7 +49,8 @@ pub(crate) fn shorten_middle(text: &str, max: usize) -> Cow<'_, str> {
     ))
 }
 
-/// The byte at which the `count`th character begins, moved back so that emoji and accents stay whole.
+/// Returns the byte at which the character with this number begins, moved back so that emoji and
+/// accented letters stay whole.
 fn byte_of_char(text: &str, count: usize) -> usize {
     let mut at = byte_of_nth(text, count);
     while let Some(before) = text[..at].chars().next_back().filter(|_| tears(text, at)) {
@@ -52,7 +59,7 @@ fn byte_of_char(text: &str, count: usize) -> usize {
     at
 }
 
-/// As [`byte_of_char`], moved forward instead of back.
+/// Like [`byte_of_char`], but moves forward instead of back.
 fn byte_after_char(text: &str, count: usize) -> usize {
     let mut at = byte_of_nth(text, count);
     while let Some(next) = text[at..].chars().next().filter(|_| tears(text, at)) {
@@ -67,13 +74,15 @@ fn byte_of_nth(text: &str, count: usize) -> usize {
         .map_or(text.len(), |(at, _)| at)
 }
 
-/// Whether a cut here would split a grapheme.
+/// Whether a cut at this byte would split a grapheme. Only accents, joiners, variation selectors
+/// and skin tones are recognised.
 fn tears(text: &str, at: usize) -> bool {
     let joins = |character: char| matches!(character, '\u{300}'..='\u{36f}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
     text[at..].chars().next().is_some_and(joins) || text[..at].ends_with('\u{200d}')
 }
 
-/// The text with runs of white space collapsed and encoded bytes removed.
+/// Returns the text in one line, with runs of white space collapsed. Encoded bytes are replaced by
+/// `…`.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let holds_data = contains(text, ";base64,");
@@ -97,7 +106,7 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// The bytes of the line around byte `at`, without its line ends.
+/// Returns the bytes of the line around byte `at`, without its line ends.
 pub(crate) fn line_around(text: &str, at: usize) -> Range<usize> {
     let bytes = text.as_bytes();
     let start = memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |end| end + 1);
@@ -105,15 +114,17 @@ pub(crate) fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Whether a text contains a short one. Unlike `str::contains` it has no set-up cost.
+/// Whether a text contains a short part. Unlike `str::contains`, it has no set-up cost, which
+/// matters for many short texts.
 pub(crate) fn contains(text: &str, part: &str) -> bool {
     memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some()
 }
 
-/// A line as a person would quote it: without list marks, table bars, emphasis or line numbers.
+/// Returns a line as a person would quote it: without list marks, table bars, emphasis or line
+/// numbers.
 pub(crate) fn clean_line(line: &str) -> String {
     let mut rest = line.trim();
-    // `   12→code` and `12:code` are how file tools number lines.
+    // File tools number lines as `   12→code` or `12:code`.
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0
         && let Some(code) = rest[digits..].strip_prefix(['→', ':'])
@@ -125,7 +136,7 @@ pub(crate) fn clean_line(line: &str) -> String {
         '#', '>', '|', '*', '-', '•', '│', '├', '└', '─', ' ', '\u{a0}',
     ]);
     rest = rest.trim_end_matches(['|', '*', '\\', '{', ' ', '\r']);
-    // `│` begins with this byte in UTF-8.
+    // The character `│` begins with byte 0xE2 in UTF-8.
     let is_plain = !rest
         .bytes()
         .any(|byte| matches!(byte, b'*' | b'`' | b'|' | 0xE2));
@@ -140,7 +151,8 @@ pub(crate) fn clean_line(line: &str) -> String {
     one_line(&plain)
 }
 
-/// The sentences of `text`, in order: ended by a line's end, by 。！？ or by `.`, `!`, `?` before a space.
+/// Returns the sentences of `text`, in order and trimmed. A sentence ends at the end of a line, at
+/// 。！？, or at `.`, `!` or `?` before white space.
 pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -159,7 +171,7 @@ pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
 fn sentence_end(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
-    // The lead bytes of `。`, `！` and `？` are among the bytes that are looked at.
+    // The lead bytes of `。`, `！` and `？` are among the bytes that are looked for.
     while let Some(offset) = bytes[at..]
         .iter()
         .position(|byte| matches!(byte, b'\n' | b'.' | b'!' | b'?' | 0xE3 | 0xEF))

@@ -1,4 +1,10 @@
-//! Tool calls and their results.
+//! Tool calls and their results, and what they say about the work.
+//!
+//! Every agent has its own tools, so nothing here depends on one of them. [`Action::of`] guesses
+//! what a call does from its arguments and its name. [`Call`] then describes the call (`head`) and
+//! its result (`outcome`), always in the words of the source. [`last_plan`] reads the latest to-do
+//! list, and [`answers`] what the user answered to a tool that asks. A call that does not fit any
+//! pattern is still described, by its name and one argument.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,23 +13,17 @@ use crate::arguments::unescape;
 use crate::span::{Source, Span};
 use crate::text::{chars, clean_line, clip, line_around, one_line};
 
-/// What a call does, as far as a digest distinguishes. Tools have many names, so arguments decide first,
-/// then names.
+/// What a call does, as far as a digest distinguishes. Tools have many names, so the arguments
+/// decide first, and the name only if they do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Looks at a file.
     Read,
-    /// Writes a whole file.
     Write,
-    /// Changes a part of a file.
     Edit,
-    /// Runs a command.
     Run,
-    /// Asks the user.
     Ask,
-    /// Writes down a list of things to do.
     Plan,
-    /// Anything else: searches, fetches, sub-agents, an airline's booking system.
+    /// Anything else: searches, fetches, sub-agents, or an airline's booking system.
     Other,
 }
 
@@ -40,7 +40,7 @@ const PATH_KEYS: [&str; 8] = [
 const COMMAND_KEYS: [&str; 4] = ["command", "cmd", "script", "bash_command"];
 
 impl Action {
-    /// What a call of the tool `name` with these arguments does.
+    /// Determines what a call of the tool `name` with these arguments does.
     pub(crate) fn of(name: &str, arguments: &[Source<'_>]) -> Self {
         let name = name.to_ascii_lowercase();
         let named = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -76,6 +76,7 @@ impl Action {
                 Self::Edit
             } else if has(&["content", "contents", "file_text"]) || named(&["write", "create"]) {
                 Self::Write
+            // A search takes a path too, but only to say in which folder to look.
             } else if has(&["pattern", "query", "regex"])
                 || named(&["list", "glob", "grep", "search", "find"])
             {
@@ -93,26 +94,25 @@ impl Action {
     }
 }
 
-/// A call, and the sources of its arguments and its result.
+/// A call, with the indices of the sources that hold its arguments and its result.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    /// The message of the call, counted from 0.
     pub(crate) message: usize,
     pub(crate) name: Cow<'a, str>,
     pub(crate) action: Action,
     pub(crate) arguments: Range<usize>,
     pub(crate) result: Option<usize>,
-    /// The result is marked as an error.
+    /// Whether the result is marked as an error. A command can fail without that.
     pub(crate) failed: bool,
 }
 
-/// Commands up to this many characters are quoted whole; longer ones by their description.
+/// A longer command is replaced by its description if the call has one. The number is in
+/// characters.
 const SHORT_COMMAND: usize = 56;
-/// A result line is clipped to this many characters.
 const RESULT_CHARS: usize = 120;
 
 impl Call<'_> {
-    /// The first argument under one of these keys.
+    /// Returns the first argument under one of these keys.
     pub(crate) fn argument<'s>(&self, span: &'s Span<'_>, keys: &[&str]) -> Option<&'s str> {
         span.sources[self.arguments.clone()]
             .iter()
@@ -120,7 +120,7 @@ impl Call<'_> {
             .map(|argument| argument.text.as_ref())
     }
 
-    /// The file that the call reads, writes or edits.
+    /// Returns the path of the file that the call reads, writes or edits. `None` for other actions.
     pub(crate) fn file<'s>(&self, span: &'s Span<'_>) -> Option<&'s str> {
         match self.action {
             Action::Read | Action::Write | Action::Edit => self.argument(span, &PATH_KEYS),
@@ -128,18 +128,21 @@ impl Call<'_> {
         }
     }
 
-    /// The whole command, the words of a list joined.
+    /// Returns the whole command. The words of a list are joined, and a leading shell is left out.
     fn command(&self, span: &Span<'_>) -> Option<String> {
         let words: Vec<&str> = span.sources[self.arguments.clone()]
             .iter()
             .filter(|argument| COMMAND_KEYS.contains(&&*argument.key))
             .map(|argument| argument.text.as_ref())
+            // An agent that runs commands through a shell passes it as the first words of the list.
             .filter(|word| !matches!(*word, "bash" | "sh" | "-c" | "-lc"))
             .collect();
         (!words.is_empty()).then(|| words.join(" "))
     }
 
-    /// What was done, in the words of the call.
+    /// Describes what was done, in the words of the call. For a command that is the command itself,
+    /// or its description if it is long. For other calls it is the name of the tool and the
+    /// argument that says most.
     pub(crate) fn head(&self, span: &Span<'_>) -> String {
         if self.action == Action::Run
             && let Some(command) = self.command(span)
@@ -185,8 +188,9 @@ impl Call<'_> {
         }
     }
 
-    /// The outcome, in the words of the result: the result line of a test run, the line with the error, or
-    /// the whole of a short result. The digest adds no verdict.
+    /// Returns the outcome, in the words of the result: the result line of a test run, the line
+    /// with the error, or the whole of a short result. Returns `None` for a long result without
+    /// either. The digest adds no verdict of its own.
     pub(crate) fn outcome(&self, span: &Span<'_>) -> Option<String> {
         let result = &span.sources[self.result?];
         let line_at = |at: usize| {
@@ -204,11 +208,12 @@ impl Call<'_> {
             return Some(line_at(result.error.unwrap_or(first)).replace("<tool_use_error>", ""));
         }
         if self.action == Action::Run
+            // A command may print an error even if its call is not marked as failed.
             && let Some(at) = result.error
         {
             return Some(line_at(at));
         }
-        // `echo "=== Hooks ==="` introduces the command that follows.
+        // Commands such as `echo "=== Hooks ==="` only introduce the output that follows.
         let lines = result
             .text
             .lines()
@@ -217,7 +222,8 @@ impl Call<'_> {
         (result.text.len() <= 80).then(|| clean_line(&lines.collect::<Vec<_>>().join(" ")))
     }
 
-    /// Whether the result reports an error, by its flag or its words.
+    /// Whether the result reports an error, by its flag or by its words. A test run that says `0
+    /// failed` did not go wrong.
     pub(crate) fn went_wrong(&self, span: &Span<'_>) -> bool {
         self.failed
             || self.action == Action::Run
@@ -225,13 +231,14 @@ impl Call<'_> {
                     let source = &span.sources[result];
                     source.outcome.map_or(source.error.is_some(), |at| {
                         let line = &source.text[line_around(&source.text, at)];
+                        // If the result line counts failures, a count of 0 is a success.
                         line.contains("failed") && !line.contains(" 0 failed")
                     })
                 })
     }
 }
 
-/// The main line of a command, without leading `cd` and variable settings.
+/// Returns the main line of a command, without comments and without a leading `cd`.
 fn clean_command(command: &str) -> String {
     let line = command
         .lines()
@@ -245,15 +252,16 @@ fn clean_command(command: &str) -> String {
     one_line(line)
 }
 
-/// An item of a to-do list.
+/// An item of a to-do list. `status` is as in the list, for instance `pending`, `in_progress` or
+/// `completed`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Todo {
     pub(crate) text: String,
-    /// `pending`, `in_progress` or `completed`, as in the list.
     pub(crate) status: String,
 }
 
-/// The last to-do list of the span, and its message.
+/// Returns the last to-do list of the span and the message that has it. A list whose call failed
+/// does not count.
 pub(crate) fn last_plan(span: &Span<'_>) -> Option<(usize, Vec<Todo>)> {
     let call = span
         .calls
@@ -268,6 +276,7 @@ pub(crate) fn last_plan(span: &Span<'_>) -> Option<(usize, Vec<Todo>)> {
                 text: clean_line(&argument.text),
                 status: pending_status.take().unwrap_or_default(),
             }),
+            // Some tools write the status of an item before its text, and some after it.
             "status" => match todos.last_mut() {
                 Some(todo) if todo.status.is_empty() => todo.status = argument.text.to_string(),
                 _ => pending_status = Some(argument.text.to_string()),
@@ -278,16 +287,16 @@ pub(crate) fn last_plan(span: &Span<'_>) -> Option<(usize, Vec<Todo>)> {
     (!todos.is_empty()).then_some((call.message, todos))
 }
 
-/// A question that the assistant asked with a tool, and the user's answer.
+/// A question that the assistant asked with a tool, and the user's answer, both shortened to one
+/// line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UserAnswer {
-    /// The message of the answer.
     pub(crate) message: usize,
     pub(crate) question: String,
     pub(crate) answer: String,
 }
 
-/// The answered questions. A refusal, a blank or "no answer" does not count.
+/// Returns the answered questions in order. A refusal, a blank or "no answer" does not count.
 pub(crate) fn answers(span: &Span<'_>) -> Vec<UserAnswer> {
     let mut answers = Vec::new();
     for call in &span.calls {
@@ -305,6 +314,7 @@ pub(crate) fn answers(span: &Span<'_>) -> Vec<UserAnswer> {
                 });
             }
         };
+        // One call may ask several questions, and its result then lists them as pairs.
         let pairs = quoted_pairs(&source.text);
         if pairs.is_empty() {
             let question = call.argument(span, &["question", "prompt", "questions"]);
@@ -317,7 +327,7 @@ pub(crate) fn answers(span: &Span<'_>) -> Vec<UserAnswer> {
     answers
 }
 
-/// The `"question"="answer"` pairs of a result.
+/// Returns the `"question"="answer"` pairs in a result, with escapes in the answers resolved.
 fn quoted_pairs(text: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     let mut rest = text;

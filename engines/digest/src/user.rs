@@ -1,4 +1,9 @@
-//! What users said: quoted, never paraphrased, and never as a new request.
+//! What users said. It is quoted, never paraphrased, and never looks like a new request.
+//!
+//! [`quotes`] goes through all messages of users and separates rules, such as "never push", from
+//! requests, because rules stay valid after a request is done. Text that a client inserted, such as
+//! system reminders, is removed first. Text that was pasted twice is quoted once. Long quotes lose
+//! their middle, since requests and conditions tend to stand at the ends.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -7,16 +12,15 @@ use contexture_secrets::mask_secrets;
 use hashbrown::HashSet;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::rules::{item, stated_in};
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
 use crate::words::Words;
 
-/// A quote longer than this many characters loses its middle.
 const QUOTE_CHARS: usize = 200;
-/// A rule longer than this many characters loses its middle.
 const RULE_CHARS: usize = 240;
 
-/// Words of a sentence that states a rule.
+/// Words that mark a sentence as a rule. They count only as whole words.
 static RULE_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
         "always",
@@ -39,26 +43,23 @@ static RULE_WORDS: LazyLock<Words> = LazyLock::new(|| {
     ])
 });
 
-/// A user's words.
+/// What a user said: one sentence if it is a rule, otherwise the remaining text of the message,
+/// shortened in its middle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Quote {
-    /// The message, counted from 0.
     pub(crate) message: usize,
-    /// The source it is from.
     pub(crate) source: usize,
-    /// The sentence, or the message shortened in its middle.
     pub(crate) text: String,
-    /// It is a rule for the work, rather than a request.
     pub(crate) is_rule: bool,
 }
 
-/// A user's words as a quote; none where a client wrote them alone.
+/// Returns a user's words as a quote. Returns `None` if the text has only what a client inserted.
 pub(crate) fn quote(text: &str) -> Option<String> {
     let words = one_line(&mask_secrets(&users_own(text))).replace('"', "'");
     (!words.is_empty()).then(|| shorten_middle(&words, QUOTE_CHARS).into_owned())
 }
 
-/// Everything that users said, in order, with rules as separate entries.
+/// Returns everything that users said, in order. Each rule is an entry of its own.
 pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     let mut quotes = Vec::new();
     let mut seen = HashSet::new();
@@ -82,9 +83,19 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
                 });
             }
         };
+        // These stand in the section of rules.
+        let rules = stated_in(&said.text, false);
+        let is_kept = |sentence: &str| {
+            let words = one_line(item(sentence).unwrap_or(sentence));
+            rules.iter().any(|rule| rule.contains(&words))
+        };
         let mut rest = String::new();
         for sentence in sentences(&text) {
-            // Terminal output pasted again adds nothing.
+            if !rules.is_empty() && sentence.len() > 3 && is_kept(sentence) {
+                continue;
+            }
+            // Pasting the same terminal output again adds nothing. Short sentences such as "yes"
+            // can repeat.
             if sentence.len() > 24 && !seen.insert(xxh3_64(sentence.as_bytes())) {
                 continue;
             }
@@ -95,7 +106,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
                 rest.push(' ');
             }
         }
-        // "Thanks." next to a rule is not worth a line.
+        // A rest such as "Thanks." next to a rule is not worth a line.
         if chars(rest.trim()) > 12 || rest.trim() == one_line(&text) {
             add(&rest, QUOTE_CHARS, false);
         }
@@ -103,13 +114,13 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     quotes
 }
 
-/// The text without what a client inserted into the user's words, or said in their place.
+/// Returns the text without the parts that a client inserted into the user's message.
 fn users_own(text: &str) -> Cow<'_, str> {
     const TAGS: [(&str, &str); 4] = [
         ("<system-reminder>", "</system-reminder>"),
         ("<local-command-stdout>", "</local-command-stdout>"),
         ("<local-command-caveat>", "</local-command-caveat>"),
-        // `[Request interrupted by user for tool use]`, too.
+        // This also covers `[Request interrupted by user for tool use]`.
         ("[Request interrupted by user", "]"),
     ];
     let mut text = Cow::Borrowed(text);
@@ -117,6 +128,7 @@ fn users_own(text: &str) -> Cow<'_, str> {
         while let Some(start) = text.find(open) {
             let end = text[start..]
                 .find(close)
+                // If the tag is not closed, the client cut off the rest of the text.
                 .map_or(text.len(), |end| start + end + close.len());
             text = Cow::Owned(format!("{}{}", &text[..start], &text[end..]));
         }
@@ -124,7 +136,8 @@ fn users_own(text: &str) -> Cow<'_, str> {
     text
 }
 
-/// Whether a sentence states a rule: `never push`, `always use tabs`, 不要.
+/// Whether a sentence states a rule, such as `never push`, `always use tabs` or 不要. Questions and
+/// very long sentences do not.
 fn is_rule(sentence: &str) -> bool {
     const CJK: [&str; 18] = [
         "不要",
@@ -154,6 +167,7 @@ fn is_rule(sentence: &str) -> bool {
     }
     let mut from = 0;
     while let Some((_, place)) = RULE_WORDS.find(sentence, from) {
+        // If a letter or a digit is next to the word, it is only a part of a longer one.
         let is_letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
         if !is_letter(sentence[..place.start].bytes().next_back())
             && !is_letter(sentence[place.end..].bytes().next())

@@ -1,7 +1,7 @@
 //! What a reader of a digest sees.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use contexture_digest::{Budget, Digest, Language, Readings, Section, sections};
+use contexture_digest::{Budget, Digest, Language, RULES_HEADING, Readings, Section, sections};
 use contexture_engine_api::{
     MessageId, MessageKind, MessageView, OwnedMessage, OwnedToolCall, SUMMARY_MARK, ToolCallView,
     with_views,
@@ -91,11 +91,8 @@ fn a_coding_session_reads_as_a_summary() {
         ["- The user said: \"Set up the ledger service.\""]
     );
     assert_eq!(
-        section(&summary, "## Constraints & Preferences"),
-        [
-            "- The user said: \"Always run the tests.\"",
-            "- The user said: \"Never push to main.\""
-        ]
+        section(&summary, RULES_HEADING),
+        ["- Always run the tests.", "- Never push to main."]
     );
     let line_with = |words: &str| {
         summary
@@ -618,24 +615,24 @@ fn a_digest_in_chinese_has_no_english_words_of_its_own() {
         Some(&first),
     );
     for summary in [&first, &second] {
+        // The heading of the rules is the same in every language, since engines read it back.
         let english: String = summary
+            .replace(RULES_HEADING, "")
             .replace(".rs", "")
             .chars()
             .filter(char::is_ascii_alphabetic)
             .collect();
         assert_eq!(english, "", "{summary}");
     }
-    assert_eq!(
-        section(&first, "## 约束与偏好"),
-        ["- 用户说：\"不要改数据库。\""]
-    );
+    assert_eq!(section(&first, RULES_HEADING), ["- 不要改数据库。"]);
+    assert_eq!(section(&second, RULES_HEADING), ["- 不要改数据库。"]);
     assert_eq!(
         section_of(&second, "用户说：\"帮我把登录的超时改成三十秒。"),
         Some(Section::Goal)
     );
     // An English heading keeps the summary in English.
-    let talk = Talk::default().user("好的，继续吧，不要停。");
-    assert!(digest(&talk, Some("## Goal\n- x")).contains("The user said: "));
+    let talk = Talk::default().user("好的，继续吧，我看一下。");
+    assert!(digest(&talk, Some("## Goal\n- x")).contains("after the user said: "));
 }
 
 #[test]
@@ -739,10 +736,7 @@ fn chinese_is_quoted_and_its_rules_are_found() {
         .user("帮我重构 src/main.rs。不要改数据库。")
         .assistant("好的，我先看一下。")
         .digest(None);
-    assert_eq!(
-        section(&summary, "## Constraints & Preferences"),
-        ["- The user said: \"不要改数据库。\""]
-    );
+    assert_eq!(section(&summary, RULES_HEADING), ["- 不要改数据库。"]);
     assert_eq!(
         section(&summary, "## Goal"),
         ["- The user said: \"帮我重构 src/main.rs。\""]

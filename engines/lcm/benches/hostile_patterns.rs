@@ -176,12 +176,12 @@ fn store_of(text: &str, directory: &tempfile::TempDir) -> (Store, SessionId) {
         background_index: false,
         ..StoreSettings::default()
     };
-    let store = Store::open(directory.path(), settings).unwrap();
+    let store = ingest::open(directory.path(), settings).unwrap();
     let session = store.open_session("s", 0).unwrap();
     let view = MessageView::new(MessageId(1), "user")
         .with_text(text)
         .with_raw(text);
-    store.ingest(session, &[view], 1).unwrap();
+    store.ingest(session, &[view]).unwrap();
     (store, session)
 }
 

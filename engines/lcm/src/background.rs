@@ -1,5 +1,14 @@
-//! The model calls that the engine would like made between turns: leaves that the next compaction will
-//! need, condensed nodes where summaries are over their budget, and better texts for nodes of a lower level.
+//! The model calls that the engine wants made between turns.
+//!
+//! A compaction that has to call the model makes the user wait. [`Background`] therefore asks the
+//! host for model calls ahead of time. In order of urgency it wants leaves that the next compaction
+//! will need, a condensed node if the summaries are over their budget, and better texts for nodes
+//! whose text was made without the model or at half the budget.
+//!
+//! [`Background::calls`] plans the texts and returns the calls to make. [`Background::answered`]
+//! takes the answers and puts finished texts into the [`Staging`]. If the model fails at a text
+//! although it writes others, that text is held back for a growing time. Failures of the model
+//! itself are the business of `ModelTrust`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +21,7 @@ use contexture_summaries::Making;
 use crate::dag::condense::next_group;
 use crate::dag::outline::{Outline, Protection};
 use crate::dag::plan::{PlanStep, RunPart, Spot, layout, leaves};
-use crate::dag::{Node, NodeId, Under};
+use crate::dag::{Node, NodeId, NodeSources};
 use crate::model_trust::is_about_the_text;
 use crate::session_state::{Loose, SessionState};
 use crate::settings::{Budgets, CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT, Settings};
@@ -21,19 +30,23 @@ use crate::store::Key;
 use crate::store::nodes;
 use crate::summarise::{Draft, Job, Written};
 
-/// The most concurrent calls.
+/// The number of pending calls from which no further text starts its calls. One text may have
+/// several calls at once, so the number can be exceeded slightly.
 const MAX_CALLS: usize = 8;
-/// The newest leaf is prepared once it has this share of a leaf's span.
+/// The newest leaf is prepared once its messages have this share of a leaf's span. It may still
+/// grow, so preparing it too early would waste the call.
 const NEWEST_SHARE: f64 = 0.75;
-/// The smallest part of the fresh tail that is read, in messages.
+/// The smallest number of newest messages that are read for planning. The rules about what stays
+/// raw look at the end of the conversation.
 const MIN_NEWEST: usize = 20;
-/// How long to wait before retrying a text that the model failed at, in milliseconds; doubled after each
-/// failure.
+/// How long a text that the model failed at is held back, in milliseconds. The time doubles with
+/// each failure of the text, up to eight times.
 const HOLD_MS: i64 = 600_000;
-/// How often a success with another text allows an earlier retry.
+/// The number of failures up to which a text is retried early, namely when the model has written
+/// another text since.
 const EARLY_RETRIES: u32 = 2;
 
-/// The purpose of a text.
+/// What a text is written for. It decides into which part of the staging the text goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Purpose {
     Leaf(Vec<MessageId>),
@@ -41,19 +54,23 @@ enum Purpose {
     Better(Node),
 }
 
-/// The first and the last message under a node.
+/// The first and the last message under a node. It identifies a text across retries, even if its
+/// node has not been created yet.
 type Span = (MessageId, MessageId);
 
-/// A text that the model failed at, although it wrote others.
+/// A text that the model failed at while it wrote others. It is not asked for again until the hold
+/// ends.
 #[derive(Debug)]
 struct Held {
     failures: u32,
     since_ms: i64,
-    /// How many texts the model had written at that time.
+    /// The number of texts that the model had written when this one failed. If it has grown since,
+    /// the model works and an early retry is worthwhile.
     written: u64,
 }
 
-/// The texts to write, and their pending calls.
+/// The texts that are being written and the calls that are pending for them, with a record of
+/// failures. A new set of texts is planned only when all texts of the previous one are finished.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     making: Vec<Making<(Purpose, Draft)>>,
@@ -62,34 +79,37 @@ pub(crate) struct Background {
     written: u64,
 }
 
-/// The result of an answer.
+/// What an answer of the model led to.
 pub(crate) enum Answered {
-    /// A text is ready.
+    /// A text is finished, and the staging or the store has it.
     Written,
-    /// Nothing yet, or nothing that is still needed.
+    /// The text needs further calls, the failure was reported before, or the answer is no longer
+    /// needed.
     Nothing,
-    /// The model failed. (Reported once per text.)
+    /// The model failed. A failure that is about the text alone is reported once per text, so that
+    /// one difficult text does not put the model into cool-down.
     Failed(ModelFailure),
 }
 
 impl Background {
-    /// The number of pending calls.
+    /// Returns the number of pending calls, over all texts.
     pub(crate) fn out(&self) -> usize {
         self.making.iter().map(Making::out).sum()
     }
 
-    /// Whether a leaf is being written.
+    /// Whether a leaf is being written. A compaction may then wait for it.
     pub(crate) fn prepares_leaves(&self) -> bool {
         let mut purposes = self.making.iter().map(|making| &making.purpose.0);
         purposes.any(|purpose| matches!(purpose, Purpose::Leaf(_)))
     }
 
-    /// Discards all pending calls.
+    /// Discards all pending texts, for example after a cut. Answers to their calls are ignored.
     pub(crate) fn forget(&mut self) {
         self.making.clear();
     }
 
-    /// These messages no longer need a leaf: they are under a node now, or not part of the conversation.
+    /// Discards the pending leaves over any of these messages. They are under a node now or no
+    /// longer part of the conversation.
     pub(crate) fn forget_leaves_over(&mut self, messages: &HashSet<MessageId>) {
         self.keep(|purpose| match purpose {
             Purpose::Leaf(ids) => ids.iter().all(|id| !messages.contains(id)),
@@ -97,7 +117,8 @@ impl Background {
         });
     }
 
-    /// The frontier moved.
+    /// Discards the pending condensed nodes whose children left the frontier. Call it after the
+    /// frontier moved, because such a text has no use any more.
     pub(crate) fn frontier_moved(&mut self, session: &SessionState) {
         self.keep(|purpose| match purpose {
             Purpose::Condensed(nodes) => nodes.iter().all(|id| session.in_frontier(*id).is_some()),
@@ -109,8 +130,12 @@ impl Background {
         self.making.retain(|making| is_wanted(&making.purpose.0));
     }
 
-    /// The calls to make now, at most `most` texts at once. `due` says whether the window is full enough
-    /// for leaves.
+    /// Returns the calls to make now. If no text is being written, up to `most` new ones are
+    /// planned: leaves and a condensed node only if `due` says that the window is full enough, and
+    /// better texts at any time.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
     pub(crate) fn calls(
         &mut self,
         session: &SessionState,
@@ -120,6 +145,8 @@ impl Background {
         due: bool,
         most: usize,
     ) -> Result<Vec<BackgroundCall>, EngineError> {
+        // Planning reads messages, which takes time. It waits until the texts of the last plan are
+        // written.
         if self.making.is_empty() {
             if due {
                 self.plan_leaves(session, settings, budgets, staging, most)?;
@@ -138,7 +165,8 @@ impl Background {
         Ok(calls)
     }
 
-    /// Has a text made. What no model has anything to write from is staged at once.
+    /// Starts writing a text. If there is no model, or nothing in the material that a model could
+    /// write from, the text is extracted and staged at once.
     fn add(&mut self, purpose: Purpose, job: Job, session: &SessionState, staging: &mut Staging) {
         let Job { summariser, draft } = job;
         let model = session.services.model();
@@ -154,6 +182,9 @@ impl Background {
         self.making.push(making);
     }
 
+    /// Plans leaves over the oldest messages that will leave the window. The plan uses the same
+    /// rules as a compaction, so that the prepared leaves have the boundaries that the compaction
+    /// will choose.
     fn plan_leaves(
         &mut self,
         session: &SessionState,
@@ -172,6 +203,7 @@ impl Background {
         let views = material.views(&calls);
         let outline = Outline::of(&views);
         let split = outline.split(protection);
+        // Loose messages are covered by no node, so each of them counts as raw.
         let spots = vec![Spot::Raw; views.len()];
         let segments = layout(&views, &spots, &outline, &split, &[], &HashMap::new());
         let mut spans: Vec<Vec<MessageId>> = Vec::new();
@@ -188,7 +220,8 @@ impl Background {
         let by_id: HashMap<MessageId, MessageView<'_>> =
             views.iter().map(|view| (view.id(), *view)).collect();
         if let Some(end) = backlog.looked_at {
-            // The leaf at the end of what was read may be incomplete.
+            // The messages after `end` were not read. The last leaf before it may be incomplete,
+            // and its boundaries would change with what follows.
             let begins_before = |ids: &Vec<MessageId>| ids.last().is_some_and(|last| *last < end);
             spans.retain(begins_before);
             spans.pop();
@@ -207,7 +240,7 @@ impl Background {
             let views: Vec<MessageView<'_>> =
                 ids.iter().filter_map(|id| by_id.get(id).copied()).collect();
             let tokens: u64 = views.iter().map(MessageView::tokens).sum();
-            // The newest leaf still grows.
+            // The newest leaf still grows, and a text for only part of it would not be used.
             if at == newest && tokens < (budgets.leaf_span as f64 * NEWEST_SHARE) as u64 {
                 continue;
             }
@@ -219,6 +252,8 @@ impl Background {
         Ok(())
     }
 
+    /// Plans one condensed node if the frontier and the prepared leaves together are over the
+    /// budget for summaries. Only the group that a compaction would condense next is considered.
     fn plan_condensed(
         &mut self,
         session: &SessionState,
@@ -256,8 +291,9 @@ impl Background {
         self.add(Purpose::Condensed(ids), job, session, staging);
     }
 
-    /// Better texts for nodes of a lower level. In the frontier they may be as long as new ones if the
-    /// summaries have room for it, otherwise no longer than the texts they replace.
+    /// Plans better texts for nodes whose text is of a lower level. A node in the frontier may
+    /// become as long as a new one if the summaries have room for it. If not, its text stays as
+    /// long as the one it replaces. A node outside the frontier takes no space in the window.
     fn plan_better(
         &mut self,
         session: &SessionState,
@@ -299,8 +335,8 @@ impl Background {
                     false => node.tokens.max(as_new),
                 }
             };
-            let job = match nodes::under(&session.store, session.id, *id)? {
-                Under::Messages(_) => {
+            let job = match nodes::sources(&session.store, session.id, *id)? {
+                NodeSources::Messages(_) => {
                     let keys = nodes::messages_under(&session.store, session.id, *id)?;
                     let material = session.stored_views(&keys)?;
                     let calls = material.call_views();
@@ -308,9 +344,12 @@ impl Background {
                     let budget = budget(node.source_tokens, LEAF_SHARE);
                     Job::leaf(&views, budget, None, model.as_ref(), services)
                 }
-                // Better texts of their children come first.
-                Under::Nodes(children) if children.iter().any(|id| waits.contains(id)) => continue,
-                Under::Nodes(children) => {
+                // The text is written from the texts of the children, so better ones of those come
+                // first.
+                NodeSources::Nodes(children) if children.iter().any(|id| waits.contains(id)) => {
+                    continue;
+                }
+                NodeSources::Nodes(children) => {
                     let mut texts = Vec::new();
                     for child in children {
                         let child = nodes::node(&session.store, session.id, child)?;
@@ -330,15 +369,17 @@ impl Background {
         Ok(())
     }
 
-    /// Whether the model failed at the text of these messages and it is too early for a retry.
+    /// Whether the model failed at the text over these messages and it is too early to try again.
     fn is_held(&self, span: Span, session: &SessionState) -> bool {
         self.held.get(&span).is_some_and(|held| {
             let answers = held.failures <= EARLY_RETRIES && self.written > held.written;
-            let until = held.since_ms + (HOLD_MS << held.failures.min(8));
+            let until = held.since_ms + hold_ms(held.failures);
             !answers && (held.since_ms..until).contains(&session.services.now_ms())
         })
     }
 
+    /// Records a failure of the text over these messages and returns how often it has failed by
+    /// now.
     fn hold(&mut self, span: Span, session: &SessionState) -> u32 {
         let failures = self.held.get(&span).map_or(0, |held| held.failures) + 1;
         let held = Held {
@@ -350,7 +391,8 @@ impl Background {
         failures
     }
 
-    /// Takes an answer. A text for the window is only staged.
+    /// Takes the answer to a call. If it completes a text, the text is staged for the next
+    /// compaction or, if its node is not in the window, written to the store.
     pub(crate) fn answered(
         &mut self,
         id: u64,
@@ -358,7 +400,7 @@ impl Background {
         session: &SessionState,
         staging: &mut Staging,
     ) -> Answered {
-        // It is no longer needed if the conversation was cut back.
+        // The text was discarded while the call was pending, for example because of a cut.
         let Some(at) = self.making.iter().position(|making| making.asks(id)) else {
             return Answered::Nothing;
         };
@@ -385,7 +427,9 @@ impl Background {
         }
     }
 
-    /// Gives up a text that the model cannot write. Returns how often it failed.
+    /// Gives up a text that the model cannot write, and returns how often it has failed. A leaf is
+    /// extracted instead, because the compaction needs some text for it. The other texts are
+    /// optional.
     fn without(
         &mut self,
         purpose: Purpose,
@@ -410,16 +454,18 @@ impl Background {
     }
 }
 
-/// The messages that the next leaves depend on.
+/// The loose messages that the next leaves depend on. Planning reads these and not the whole
+/// conversation, which may be very long.
 struct Backlog {
     keys: Vec<Key>,
-    /// The first message that is left out, if there are too many to read.
+    /// The first message that was left out. None if the backlog holds all loose messages.
     looked_at: Option<MessageId>,
 }
 
 impl Backlog {
-    /// The oldest messages, enough for `most` leaves and one more; the fresh tail; and the user's last
-    /// message and the last answer, which always stay in the window.
+    /// Selects the oldest messages, enough for `most` leaves and some more, and the fresh tail. It
+    /// adds the user's last message and the last answer, because the plan keeps them in the window
+    /// wherever they are.
     fn of(
         loose: &BTreeMap<MessageId, Loose>,
         protection: Protection,
@@ -472,6 +518,11 @@ impl Backlog {
     }
 }
 
+/// How long a text is held back after so many failures, in milliseconds.
+fn hold_ms(failures: u32) -> i64 {
+    HOLD_MS << failures.saturating_sub(1).min(8)
+}
+
 fn stage(purpose: Purpose, written: Written, session: &SessionState, staging: &mut Staging) {
     match purpose {
         Purpose::Leaf(ids) => staging.add_leaf(ids, written),
@@ -479,7 +530,7 @@ fn stage(purpose: Purpose, written: Written, session: &SessionState, staging: &m
         Purpose::Better(node) if session.in_frontier(node.id).is_some() => {
             staging.add_better(node.id, written);
         }
-        // The window does not show it.
+        // The window does not show this node, so its text can change without a compaction.
         Purpose::Better(node) => {
             let rewritten = nodes::rewrite(&session.store, session.id, node.id, &written);
             if let Err(error) = rewritten {
@@ -522,6 +573,13 @@ mod tests {
             tokens: budgets.tail,
         };
         Backlog::of(loose, protection, 8, &budgets, &Staging::default())
+    }
+
+    #[test]
+    fn the_hold_of_a_text_begins_at_ten_minutes_and_doubles_eight_times() {
+        let minutes = |failures| hold_ms(failures) / 60_000;
+        assert_eq!([1, 2, 3].map(minutes), [10, 20, 40]);
+        assert_eq!([9, 10, u32::MAX].map(minutes), [10 << 8; 3]);
     }
 
     #[test]

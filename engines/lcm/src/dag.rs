@@ -1,4 +1,12 @@
-//! The summary DAG: leaves over spans of messages, condensed nodes over nodes, to any depth.
+//! The summary DAG: leaves over spans of messages, and condensed nodes over nodes, to any depth.
+//!
+//! A leaf summarises a span of messages. If there are too many leaves, a condensed node summarises
+//! several of them, and condensed nodes are condensed in turn. A node does not change when it gets
+//! a parent, so everything below it can still be expanded.
+//!
+//! [`Node`] is the type to read first. The submodules make the decisions, without access to the
+//! store or the model. `outline` chooses what stays in the window, and `plan` what replaces the
+//! rest. `leaves` cuts messages into leaves, and `condense` chooses the nodes that get a parent.
 
 pub(crate) mod condense;
 pub(crate) mod leaves;
@@ -8,7 +16,8 @@ pub(crate) mod plan;
 use contexture_engine_api::MessageId;
 use serde::{Deserialize, Serialize};
 
-/// The number of a summary node; unique within its session.
+/// The number of a summary node, unique within its session. It is written as `s` and the number,
+/// such as `s12`, in the window and in the arguments of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(pub i64);
@@ -27,59 +36,65 @@ impl std::str::FromStr for NodeId {
             .and_then(|number| number.parse().ok())
             .map(Self)
             .ok_or_else(|| {
-                format!("`{text}` is no id of a summary; it is `s` and a number, such as `s12`")
+                // The text comes from a model, which can correct itself if it learns what an id
+                // looks like.
+                format!("`{text}` is not the id of a summary; give one such as `s12`")
             })
     }
 }
 
-/// How the text of a node was made, best first. A level counts only if it made the text smaller.
+/// How the text of a node was made, best first. If a text is at a low level, it is replaced when a
+/// model has written a better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// The messages themselves, if no summary could be shorter.
+    /// The messages themselves, if they are so short that no summary could be shorter.
     Verbatim,
-    /// The model's summary.
+    /// A summary that the model wrote within the budget it was first asked for.
     Normal,
-    /// The model's summary at half the budget.
+    /// A summary that the model wrote when it was asked for half the budget, because its first
+    /// answer was unusable.
     Aggressive,
-    /// Extracted without a model.
+    /// A text that was extracted from the sources without a model, because there was none or it
+    /// failed.
     Deterministic,
 }
 
 impl Level {
-    /// Whether a model could write a better text.
+    /// Returns whether a model could write a better text, so that the node should be written again.
     pub(crate) fn is_lower(self) -> bool {
         matches!(self, Self::Aggressive | Self::Deterministic)
     }
 }
 
-/// The sources of a node.
+/// The direct sources of a node. They never change, even if the text of the node is written again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Under {
-    /// A leaf: these messages, in order.
+pub(crate) enum NodeSources {
+    /// The node is a leaf over these messages, in the order of the conversation.
     Messages(Vec<MessageId>),
-    /// A condensed node: these nodes, in order.
+    /// The node is condensed from these nodes, in the order of the conversation.
     Nodes(Vec<NodeId>),
 }
 
-/// A summary node. Its lineage never changes; its text is replaced when a better one is made.
+/// A summary node. Its sources never change. Its text is replaced when a better one is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    /// 0 for a leaf.
+    /// The number of levels below the node: 0 for a leaf, and one more than its deepest child
+    /// otherwise.
     pub(crate) depth: u32,
     pub(crate) level: Level,
     pub(crate) text: String,
-    /// Tokens of the text.
     pub(crate) tokens: u64,
-    /// Messages below it, at any depth.
+    /// The number of messages below the node, at any depth. It is never 0 in a sound store.
     pub(crate) messages: u64,
-    /// Tokens of these messages.
+    /// The sum of the tokens of these messages in their original form.
     pub(crate) source_tokens: u64,
-    /// The first and the last of these messages.
+    /// The lowest id of a message below the node. `last` is the highest.
     pub(crate) first: MessageId,
     pub(crate) last: MessageId,
-    /// The times of the first and the last of them, in milliseconds since the Unix epoch, if known.
+    /// The times of the earliest and the latest of these messages, in milliseconds since the Unix
+    /// epoch. None if no message has a time.
     pub(crate) from_ms: Option<i64>,
     pub(crate) to_ms: Option<i64>,
 }

@@ -1,7 +1,13 @@
-//! Vectors of texts, by a small sentence encoder that the user has on disk. Nothing is ever downloaded.
+//! Vectors of texts, for searching by meaning.
 //!
-//! The encoder is a BERT of twelve heads, uncased, whose vectors are the mean over its last layer, such as
-//! all-MiniLM-L6-v2. A text is cut into passages, and each has a vector.
+//! A sentence encoder turns a text into a vector such that texts with similar meaning have similar
+//! vectors. A question then finds passages that share no word with it. The encoder is a folder that
+//! the user has on disk, and nothing is ever downloaded.
+//!
+//! The encoder must be an uncased BERT with twelve heads whose vectors are the mean over its last
+//! layer, such as all-MiniLM-L6-v2. [`Embedder::open`] reads it. A text is cut into passages, and
+//! each passage gets a vector of 8-bit integers. A question becomes a [`Probe`], which is compared
+//! with them by cosine.
 
 mod bert;
 mod onnx;
@@ -17,43 +23,47 @@ use xxhash_rust::xxh3::Xxh3;
 use bert::Bert;
 use word_pieces::{Piece, WordPieces};
 
-/// The encoder's file.
+/// The name of the file with the weights of the encoder.
 const MODEL: &str = "model.onnx";
-/// The files that may hold its vocabulary.
+/// The names of the files that may contain the vocabulary. The first one that exists is used.
 const VOCABULARIES: [&str; 2] = ["vocab.txt", "tokenizer.json"];
 
-/// The most word pieces of a passage: a short paragraph. In a longer one a single fact is lost in the mean.
+/// The maximum number of word pieces of a passage, which is a short paragraph. In a longer one a
+/// single fact would be lost in the mean.
 const PASSAGE: usize = 64;
-/// The most passages of a text that have vectors; what follows is found by its words alone.
+/// The maximum number of passages of a text that get vectors. What follows can still be found by
+/// its words.
 const MAX_PASSAGES: usize = 16;
-/// Changes with how texts are cut and vectors are kept, so that older ones are made anew.
+/// The version of how texts are cut and vectors are stored. Raise it if either changes, so that
+/// existing vectors are computed again.
 const VERSION: u64 = 1;
 
-/// What an error of an embedder ends with.
+/// The end of every error message of an embedder, which says how to set one up or do without.
 const WAY_OUT: &str = "`context.engines.lcm.embedder` names the folder of a sentence encoder, with `model.onnx` and \
                        `vocab.txt` or `tokenizer.json` in it (docs/engines/lcm.md says where there is one); without the setting \
                        none is needed";
 
-/// Why an embedder cannot be used.
+/// The reason why an embedder cannot be used. Each message ends with what the setting expects.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderError {
-    /// A path that depends on where the program was started.
-    #[error("{} is no absolute path; {}", .0.display(), WAY_OUT)]
+    /// The path of the folder is relative. It would depend on the directory in which the program
+    /// was started.
+    #[error("{} is not an absolute path; {}", .0.display(), WAY_OUT)]
     Relative(PathBuf),
-    /// A file that is missing, or cannot be read.
+    /// A file of the encoder is missing or cannot be read.
     #[error("{}: {}; {}", .path.display(), .cause, WAY_OUT)]
     Unread {
-        /// The file.
+        /// The file that could not be read.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// A file with something else in it.
+    /// A file of the encoder does not contain what it should, such as a model of another kind.
     #[error("{}: {}; {}", .path.display(), .what, WAY_OUT)]
     Unfit {
-        /// The file.
+        /// The file with the wrong content.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the content of the file.
         what: String,
     },
 }
@@ -64,7 +74,8 @@ impl From<EmbedderError> for EngineError {
     }
 }
 
-/// A sentence encoder. Cheap to clone.
+/// A sentence encoder that has been read into memory. Clones share the weights, so cloning is
+/// cheap. Two embedders are equal if their vectors can be compared.
 #[derive(Clone)]
 pub struct Embedder(Arc<Encoder>);
 
@@ -74,17 +85,18 @@ struct Encoder {
     fingerprint: i64,
 }
 
-/// A part of a text and its vector.
-pub(crate) struct Passage {
+/// A part of a text that gets a vector of its own: its byte range in the text, and its word pieces.
+pub(crate) struct TokenizedPassage {
     pub(crate) range: Range<usize>,
     pieces: Vec<u32>,
 }
 
 impl Embedder {
-    /// Reads the encoder in `folder`.
+    /// Reads the encoder in `folder`, which must be an absolute path.
     ///
     /// # Errors
-    /// A file that is missing, or is not what it should be.
+    /// Returns an error if a file is missing or cannot be read, if the model is not a BERT of the
+    /// expected form, or if the vocabulary has more pieces than the model knows.
     pub fn open(folder: &Path) -> Result<Self, EmbedderError> {
         if !folder.is_absolute() {
             return Err(EmbedderError::Relative(folder.to_owned()));
@@ -110,6 +122,7 @@ impl Embedder {
             what,
         })?;
         let bert = Bert::read(&model).map_err(&unfit)?;
+        // A piece without an embedding would be out of range when a text is embedded.
         if bert.vocabulary() < pieces.end() {
             return Err(unfit(format!(
                 "it knows {} word pieces, and the vocabulary beside it has {}",
@@ -127,19 +140,23 @@ impl Embedder {
         })))
     }
 
-    /// Differs between encoders whose vectors cannot be compared.
+    /// Returns a hash of the model, the vocabulary and the version of this code. Vectors of
+    /// encoders with different fingerprints cannot be compared.
     pub(crate) fn fingerprint(&self) -> i64 {
         self.0.fingerprint
     }
 
-    /// The passages of a text that have vectors, in order: the first that it can read.
-    pub(crate) fn passages(&self, text: &str) -> Vec<Passage> {
+    /// Cuts a text into passages and returns those that get vectors, in order. Passages that
+    /// consist mostly of unknown words are left out. The rest of a long text has no passages.
+    pub(crate) fn passages(&self, text: &str) -> Vec<TokenizedPassage> {
         let mut passages = Vec::new();
         let mut from = 0;
         while from < text.len() && passages.len() < MAX_PASSAGES {
+            // One piece more than a passage holds shows whether the text goes on.
             let pieces = self.0.pieces.of(&text[from..], PASSAGE + 1);
             let end = pieces.len().min(PASSAGE);
-            // It ends with a sentence, unless that would leave out most of it.
+            // A passage ends with a sentence, unless the last end of a sentence is in its first
+            // half. Cutting there would leave out most of the passage.
             let ends = |piece: &Piece| text[from + piece.end..].starts_with(char::is_whitespace);
             let stop = |piece: &Piece| piece.is_stop && ends(piece);
             let end = match pieces.len() > PASSAGE {
@@ -153,7 +170,7 @@ impl Embedder {
                 break;
             };
             if self.can_read(&pieces[..end]) {
-                passages.push(Passage {
+                passages.push(TokenizedPassage {
                     range: from + first.start..from + last.end,
                     pieces: pieces[..end].iter().map(|piece| piece.id).collect(),
                 });
@@ -163,7 +180,8 @@ impl Embedder {
         passages
     }
 
-    /// The vectors of a text's passages, one behind the other.
+    /// Returns the vectors of a text's passages, one after the other. Each value is one byte: the
+    /// vector is scaled so that its largest value is 127. The cosine does not depend on the scale.
     pub(crate) fn vectors(&self, text: &str) -> Vec<u8> {
         let passages = self.passages(text);
         let vectors = passages.iter().flat_map(|passage| {
@@ -179,14 +197,16 @@ impl Embedder {
         vectors.collect()
     }
 
-    /// What a question is compared with vectors by; none of one that the encoder cannot read.
+    /// Returns what a question is compared with vectors by. Returns None if the encoder knows too
+    /// few of the question's words, because its vector would mean nothing.
     pub(crate) fn probe(&self, question: &str) -> Option<Probe> {
         let is_readable = self.can_read(&self.0.pieces.of(question, PASSAGE * 2));
         let steps = |value: &f32| (value * PROBE_STEPS).round() as i16;
         is_readable.then(|| Probe(self.vector_of(question).iter().map(steps).collect()))
     }
 
-    /// Whether it knows at least half of these: what it does not know is all alike to it.
+    /// Whether the encoder knows at least half of these pieces. All unknown words look the same to
+    /// it, so texts of unknown words would be similar to each other.
     fn can_read(&self, pieces: &[Piece]) -> bool {
         let unknown = pieces
             .iter()
@@ -194,7 +214,8 @@ impl Embedder {
         unknown.count() * 2 <= pieces.len()
     }
 
-    /// The vector of a short text, of length 1; of a longer one that of its beginning.
+    /// Returns the vector of a text, scaled to length 1. Of a text longer than two passages only
+    /// the beginning counts.
     #[doc(hidden)]
     pub fn vector_of(&self, text: &str) -> Vec<f32> {
         let pieces = self.0.pieces.of(text, PASSAGE * 2);
@@ -208,6 +229,7 @@ impl Embedder {
             bert,
             ..
         } = &*self.0;
+        // The encoder was trained with these two pieces around every text.
         let mut ids = Vec::with_capacity(pieces.len() + 2);
         ids.push(words.first);
         ids.extend(pieces);
@@ -216,14 +238,17 @@ impl Embedder {
     }
 }
 
-/// Steps between 0 and 1 in a question's vector: its product with 127 in a thousand places fits an `i32`.
+/// The number of steps between 0 and 1 in a question's vector. A product with 127 over a thousand
+/// places still fits an `i32`.
 const PROBE_STEPS: f32 = 8_191.0;
 
-/// A question's vector.
+/// The vector of a question, as integers so that comparing it with stored vectors is fast.
 pub(crate) struct Probe(Vec<i16>);
 
 impl Probe {
-    /// The cosine of the passage most like the question, and which it is; none of a text without passages.
+    /// Returns the cosine of the passage that is most like the question, and the number of that
+    /// passage. `vectors` is what [`Embedder::vectors`] returned for the text. Returns None if it
+    /// is empty.
     pub(crate) fn best(&self, vectors: &[u8]) -> Option<(f32, usize)> {
         let cosines = vectors
             .chunks_exact(self.0.len())

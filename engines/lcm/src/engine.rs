@@ -1,14 +1,25 @@
 //! The engine of one session.
+//!
+//! [`Engine`] implements [`ContextEngine`] for one open session and ties the parts together. The
+//! messages and the frontier are in [`SessionState`]. A compaction is the work of [`Compactor`],
+//! whose result stays a proposal until the host commits or discards it. Between turns
+//! [`Background`] asks the model for the summaries that the next compaction will need, and
+//! [`Staging`] keeps them until then.
+//!
+//! This module decides when a compaction is due and how it may use the model. It also masks secrets
+//! on the way into the store if the settings ask for it. The tools of the model are in [`tools`],
+//! and the commands of the user are in the maintenance module.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use contexture_engine_api::{
     BackgroundCall, Committed, CompressRequest, ContextEngine, Cut, Decision, Delivery,
-    EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure, Observed,
-    OpenRequest, Outcome, ToolCall, ToolCallView, ToolSpec, WindowState, grouped,
+    EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome,
+    OwnedMessage, ToolCall, ToolSpec, WindowState, grouped, with_views,
 };
-use contexture_secrets::mask_secrets;
 use contexture_summaries::{Headroom, to_host_tokens};
 use serde_json::{Value, json};
 
@@ -18,29 +29,42 @@ use crate::error::StoreError;
 use crate::model_trust::ModelTrust;
 use crate::session_state::SessionState;
 use crate::settings::Settings;
+use crate::shared::{Shared, SourceGuard};
 use crate::staging::Staging;
-use crate::store::Store;
 use crate::store::nodes;
+use crate::store::redact;
 use crate::tools;
 
-/// The share of the soft threshold from which summaries are prepared.
+/// Summaries are prepared as soon as the prompt has reached this share of the soft threshold, so
+/// that they are ready when a compaction is due.
 const PREPARE_FROM: f64 = 0.80;
-/// The most texts that are prepared concurrently.
+/// The maximum number of texts that are prepared concurrently. If the model is in doubt after
+/// repeated failures, only one text is prepared at a time.
 const MAX_TEXTS: usize = 8;
 
-/// One conversation, kept whole.
+/// The engine of one open session. It holds no messages in memory beyond what the current call
+/// needs, because all of them can be read from the transcript.
 pub(crate) struct Engine {
+    shared: Arc<Shared>,
     settings: Settings,
     session: SessionState,
+    /// The transcript of the session, lent to maintenance commands as long as the session is open.
+    source_guard: SourceGuard,
+    /// The name of the session. It is needed to open the session again after damage.
+    name: String,
+    data_dir: PathBuf,
     staging: Staging,
     background: Background,
     proposal: Option<Proposal>,
-    /// A compaction that is in force for the host and could not be stored yet (a full disk, a locked file). It is
-    /// stored before anything depends on it.
+    /// A compaction that the host has committed but that could not be stored yet, for example
+    /// because the disk is full or the file is locked. Every call that depends on the frontier
+    /// stores it first.
     unsettled: Option<(u64, Proposal)>,
-    /// The window as last reported by the host.
+    /// The window as the host last reported it. It is in a cell because `should_compress` takes
+    /// `&self` and still has to remember the window it was given.
     window: RefCell<WindowState>,
-    /// Whether the host makes the calls of `background`.
+    /// Whether the host makes background calls. It is true once the host has asked for them for the
+    /// first time, and a compaction waits for prepared summaries only then.
     has_background: bool,
     trust: ModelTrust,
     headroom: Headroom,
@@ -49,16 +73,21 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(
-        store: Store,
+        shared: &Arc<Shared>,
         settings: Settings,
         request: &OpenRequest<'_>,
     ) -> Result<Self, EngineError> {
-        let session = SessionState::open(store, request)?;
-        // Those of an earlier embedder, and of what was stored without one.
+        let session = shared.session(settings.redact, request)?;
+        let source_guard = shared.lend(session.store.source()?.clone());
+        // Some messages may have no vectors, if the embedder was changed or added since.
         session.store.embed_soon(session.id);
         Ok(Self {
+            shared: Arc::clone(shared),
             settings,
             session,
+            source_guard,
+            name: request.session.to_owned(),
+            data_dir: request.data_dir.to_owned(),
             staging: Staging::default(),
             background: Background::default(),
             proposal: None,
@@ -71,6 +100,25 @@ impl Engine {
         })
     }
 
+    /// Deletes a damaged store and opens this session again, which fills a new store from the
+    /// transcript. What was prepared for the next compaction is dropped, because it refers to the
+    /// old rows.
+    fn heal(&mut self, damage: &StoreError) -> Result<(), StoreError> {
+        self.log(
+            LogLevel::Warn,
+            &format!("{damage}; what is derived of the sessions is made anew"),
+        );
+        self.shared.remove_store();
+        let window = self.window.borrow().clone();
+        let services = self.session.services.clone();
+        let request = OpenRequest::new(&self.name, "{}", &self.data_dir, services, &window);
+        self.session = self.shared.session(self.settings.redact, &request)?;
+        self.source_guard = self.shared.lend(self.session.store.source()?.clone());
+        self.staging = Staging::default();
+        self.background.forget();
+        Ok(())
+    }
+
     /// Tries again to store a committed compaction.
     fn settle(&mut self) -> Result<(), StoreError> {
         match self.unsettled.take() {
@@ -79,7 +127,9 @@ impl Engine {
         }
     }
 
-    /// Puts aside what was prepared from messages that are no longer part of the conversation.
+    /// Drops the proposal, the pending calls and the prepared summaries that depend on messages
+    /// which `cut` removed or which are in `revised`. Without a cut and without revisions nothing
+    /// changes.
     fn put_aside(&mut self, cut: Option<Cut>, revised: &HashSet<MessageId>) {
         if let Some(cut) = cut {
             self.withdraw();
@@ -93,7 +143,8 @@ impl Engine {
         }
     }
 
-    /// Moves the frontier to the committed compaction.
+    /// Moves the frontier to a committed compaction and drops the prepared texts that it used. If
+    /// the store fails, the compaction is kept in `unsettled`, so that a later call can store it.
     fn record(&mut self, compaction: u64, proposal: Proposal) -> Result<(), StoreError> {
         let frontier = proposal.frontier.clone();
         let moved = self
@@ -101,7 +152,8 @@ impl Engine {
             .move_frontier(compaction, frontier, &proposal.better);
         match moved {
             Ok(()) => {}
-            // The frontier of the other session object is kept; this one's summaries then count as foreign.
+            // Another engine object of the same session has moved the frontier. Its frontier wins,
+            // and the summaries of this one in the window count as those of a foreign engine.
             Err(StoreError::FrontierMoved) => {
                 self.log(LogLevel::Warn, &StoreError::FrontierMoved.to_string());
                 return self.session.refresh();
@@ -123,7 +175,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The window of a request, or the last reported one.
+    /// Remembers the window of a request and returns it. If the request does not know its context
+    /// length, the last known window is returned instead.
     fn window_of(&self, told: &WindowState) -> WindowState {
         if told.context_length > 0 {
             self.window.replace(told.clone());
@@ -131,11 +184,17 @@ impl Engine {
         self.window.borrow().clone()
     }
 
+    /// Decides how a compaction may use the model. `before` is the size of the prompt and `hard`
+    /// the threshold from which nothing may wait, both in tokens. If the caller may wait, the model
+    /// is called now, unless it is in cool-down. Otherwise prepared texts are used. What is not
+    /// prepared waits for a later compaction if the prompt is below `hard` and the host makes
+    /// background calls, and is extracted without the model if not.
     fn model_use(&self, may_wait: bool, force: bool, before: u64, hard: u64) -> ModelUse {
         if self.session.services.model().is_none() {
             return ModelUse::None { wanted: false };
         }
-        // A forced compaction may follow a fix of the problem.
+        // A user who forces a compaction may have fixed the problem, for example a wrong key. The
+        // cool-down would hide that.
         let cooling = self.trust.withheld().is_some() && !force;
         if may_wait {
             return match cooling {
@@ -183,6 +242,8 @@ impl ContextEngine for Engine {
         if !decision.is_yes() {
             return decision;
         }
+        // Between the soft and the hard threshold the conversation can go on while its summaries
+        // are being written, so nobody has to wait for the model.
         let waits = prompt < budgets.hard
             && self.has_background
             && self.session.services.model().is_some()
@@ -206,110 +267,31 @@ impl ContextEngine for Engine {
     }
 
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
-        self.withdraw();
-        self.settle()?;
-        self.session.refresh()?;
-        let order = request.order;
-        let window = self.window_of(&order.window);
-        if window.context_length == 0 {
-            return Ok(Outcome::NothingToDo(
-                "the model's context length is not known: set `model.context_length`".to_owned(),
-            ));
+        let mut outcome = self.compact(request);
+        // A repair of the transcript may have lost messages that the rows still name.
+        let differs = matches!(
+            outcome,
+            Err(StoreError::NoText(_) | StoreError::NotShown(_))
+        );
+        if differs && self.session.follow_transcript()? {
+            outcome = self.compact(request);
         }
-        let mut budgets = self.settings.budgets(&window);
-        let counted: u64 = window.fixed_tokens
-            + request
-                .messages
-                .iter()
-                .map(MessageView::tokens)
-                .sum::<u64>();
-        let scale = to_host_tokens(counted, &window);
-        for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
-            *limit = (*limit as f64 * scale) as u64;
-        }
-        let model = self.model_use(order.may_wait_for_model, order.force, counted, budgets.hard);
-        let compactor = Compactor {
-            session: &self.session,
-            settings: &self.settings,
-            trigger: budgets.trigger(&window),
-            goal: budgets.goal(&window),
-            budgets,
-            may_shorten_user: window.usable_tokens(),
-            staging: &self.staging,
-            views: request.messages,
-            fixed: window.fixed_tokens,
-            focus: order.focus.as_deref(),
-            model,
-            order,
-        };
-        match compactor.run(&mut self.headroom)? {
-            Compacted::Proposed(proposal, compaction, failure) => {
-                match failure {
-                    Some(failure) => self.trust.failed(&failure),
-                    None if proposal.model_wrote => self.trust.succeeded(),
-                    None => {}
-                }
-                self.proposal = Some(*proposal);
-                Ok(Outcome::Compacted(compaction))
-            }
-            Compacted::Unchanged(outcome) => {
-                if counted >= budgets.soft && self.headroom.stopped(&window).is_none() {
-                    let reason = "the last compaction found nothing that it could make smaller; the next is tried \
-                                  when the prompt has grown, or when more is prepared";
-                    self.headroom.stop(reason.to_owned(), &window);
-                }
-                Ok(outcome)
-            }
-        }
-    }
-
-    fn observed_through(&self) -> Option<Observed> {
-        match self.session.store.observed(self.session.id) {
-            Ok(observed) => observed,
-            Err(error) => {
-                self.log(LogLevel::Error, &error.to_string());
-                None
-            }
-        }
+        Ok(outcome?)
     }
 
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        let redacted;
-        let calls;
-        let masked;
-        let messages = match self.settings.redact {
-            false => delivery.messages,
-            true => {
-                let messages = delivery.messages.iter();
-                redacted = messages.clone().map(Redacted::of).collect::<Vec<_>>();
-                calls = redacted.iter().map(Redacted::calls).collect::<Vec<_>>();
-                masked = messages
-                    .zip(redacted.iter().zip(&calls))
-                    .map(|(view, (texts, calls))| texts.view(view, calls))
-                    .collect::<Vec<_>>();
-                &masked
-            }
-        };
-        self.settle()?;
-        let revised = delivery.revisions.iter().map(|(_, old)| *old).collect();
-        self.put_aside(delivery.cut, &revised);
-        let delivery = Delivery::new(messages, delivery.chain)
-            .after(delivery.cut)
-            .with_revisions(delivery.revisions);
-        let delivered = self.session.deliver(&delivery);
-        if matches!(delivered, Err(StoreError::WentOn)) {
-            // What was prepared may be about messages that are gone.
-            self.put_aside(Some(Cut::after(None)), &HashSet::new());
+        if !self.settings.redact {
+            return self.take_in(delivery);
         }
-        for (new, old) in delivered? {
-            self.log(
-                LogLevel::Info,
-                &format!(
-                    "{new} replaces {old}, which this store never had: {new} stands for itself"
-                ),
-            );
-        }
-        Ok(())
+        let mut masked: Vec<OwnedMessage> =
+            delivery.messages.iter().map(OwnedMessage::from).collect();
+        masked.iter_mut().for_each(redact);
+        with_views(&masked, |messages| {
+            let delivery = Delivery::new(messages)
+                .after(delivery.cut)
+                .with_revisions(delivery.revisions);
+            self.take_in(&delivery)
+        })
     }
 
     fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
@@ -326,7 +308,8 @@ impl ContextEngine for Engine {
         };
         let (sizes, degraded) = (proposal.sizes, proposal.degraded);
         if let Err(error) = self.record(compaction, proposal) {
-            // If the process ends first, the host's record of this compaction names its nodes.
+            // If the process ends before this compaction is stored, the next one adopts it: the
+            // host's record of the compaction names its nodes.
             self.log(
                 LogLevel::Error,
                 &format!(
@@ -351,15 +334,13 @@ impl ContextEngine for Engine {
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
+        // A later call may have withdrawn the proposal already. The refusal then says nothing about
+        // what the next compaction can achieve.
         if self.proposal.is_some() {
             let (window, services) = (self.window.borrow(), &self.session.services);
             (self.headroom).refused(compaction, reason, &window, services);
         }
         self.withdraw();
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        Ok(self.session.store.recall(self.session.id, ids)?)
     }
 
     fn tools(&self) -> Vec<ToolSpec> {
@@ -381,6 +362,7 @@ impl ContextEngine for Engine {
 
     fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.has_background = true;
+        // During a cool-down a background call would most likely fail like the ones before it.
         let no_model = self.session.services.model().is_none() || self.trust.withheld().is_some();
         if no_model {
             return Vec::new();
@@ -437,12 +419,12 @@ impl ContextEngine for Engine {
 
     fn reset(&mut self) -> Result<(), EngineError> {
         let everything = Cut::after(None);
-        self.observe(&Delivery::new(&[], 0).after(Some(everything)))
+        self.observe(&Delivery::new(&[]).after(Some(everything)))
     }
 
     fn end(&mut self) {
         self.withdraw();
-        // So that the next process finds the index complete.
+        // Build the index now, so that the next process can search without building it first.
         self.session.store.index_soon(self.session.id);
     }
 
@@ -479,6 +461,92 @@ impl ContextEngine for Engine {
 }
 
 impl Engine {
+    /// Proposes a compaction of the session as the rows describe it.
+    fn compact(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, StoreError> {
+        self.withdraw();
+        self.settle()?;
+        self.session.refresh()?;
+        let order = request.order;
+        let window = self.window_of(&order.window);
+        if window.context_length == 0 {
+            return Ok(Outcome::NothingToDo(
+                "the model's context length is not known: set `model.context_length`".to_owned(),
+            ));
+        }
+        let mut budgets = self.settings.budgets(&window);
+        let counted: u64 = window.fixed_tokens
+            + request
+                .messages
+                .iter()
+                .map(MessageView::tokens)
+                .sum::<u64>();
+        // The budgets count tokens as the host reports them, but the compactor counts the messages
+        // itself. Scaling the limits makes both comparable.
+        let scale = to_host_tokens(counted, &window);
+        for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
+            *limit = (*limit as f64 * scale) as u64;
+        }
+        let model = self.model_use(order.may_wait_for_model, order.force, counted, budgets.hard);
+        let compactor = Compactor {
+            session: &self.session,
+            settings: &self.settings,
+            trigger: budgets.trigger(&window),
+            goal: budgets.goal(&window),
+            budgets,
+            may_shorten_user: window.usable_tokens(),
+            staging: &self.staging,
+            views: request.messages,
+            fixed: window.fixed_tokens,
+            focus: order.focus.as_deref(),
+            model,
+            order,
+        };
+        match compactor.run(&mut self.headroom)? {
+            Compacted::Proposed(proposal, compaction, failure) => {
+                match failure {
+                    Some(failure) => self.trust.failed(&failure),
+                    None if proposal.model_wrote => self.trust.succeeded(),
+                    None => {}
+                }
+                self.proposal = Some(*proposal);
+                Ok(Outcome::Compacted(compaction))
+            }
+            Compacted::Unchanged(outcome) => {
+                // Without this stop the engine would try the same useless compaction before every
+                // request.
+                if counted >= budgets.soft && self.headroom.stopped(&window).is_none() {
+                    let reason = "the last compaction found nothing that it could make smaller; the next is tried \
+                                  when the prompt has grown, or when more is prepared";
+                    self.headroom.stop(reason.to_owned(), &window);
+                }
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// Stores a delivery. If the settings ask for it, its secrets are masked already. If the store
+    /// is damaged, it is built again and the delivery is repeated once.
+    fn take_in(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        self.settle()?;
+        let revised = delivery.revisions.iter().map(|(_, old)| *old).collect();
+        self.put_aside(delivery.cut, &revised);
+        let mut delivered = self.session.deliver(delivery);
+        if let Err(damage @ (StoreError::Damaged(_) | StoreError::Gone(_))) = &delivered
+            && self.heal(damage).is_ok()
+        {
+            delivered = self.session.deliver(delivery);
+        }
+        for (new, old) in delivered? {
+            self.log(
+                LogLevel::Info,
+                &format!(
+                    "{new} replaces {old}, which this store never had: {new} stands for itself"
+                ),
+            );
+        }
+        Ok(())
+    }
+
     /// Removes the nodes of a proposal that was neither committed nor discarded.
     fn withdraw(&mut self) {
         let Some(proposal) = self.proposal.take() else {
@@ -488,56 +556,5 @@ impl Engine {
         if let Err(error) = nodes::forget(store, id, &proposal.added) {
             self.log(LogLevel::Warn, &error.to_string());
         }
-    }
-}
-
-/// A message's texts with secrets masked.
-struct Redacted {
-    name: String,
-    text: String,
-    raw: String,
-    call_id: String,
-    tool: String,
-    calls: Vec<(String, String, String)>,
-}
-
-impl Redacted {
-    fn of(view: &MessageView<'_>) -> Self {
-        let calls = view.tool_calls().iter().map(|call| {
-            let arguments = mask_secrets(call.arguments()).into_owned();
-            let name = mask_secrets(call.name()).into_owned();
-            (mask_secrets(call.id()).into_owned(), name, arguments)
-        });
-        Self {
-            name: mask_secrets(view.name().unwrap_or_default()).into_owned(),
-            text: mask_secrets(view.text()).into_owned(),
-            raw: mask_secrets(view.raw()).into_owned(),
-            call_id: mask_secrets(view.tool_call_id().unwrap_or_default()).into_owned(),
-            tool: mask_secrets(view.tool_name().unwrap_or_default()).into_owned(),
-            calls: calls.collect(),
-        }
-    }
-
-    fn calls(&self) -> Vec<ToolCallView<'_>> {
-        self.calls
-            .iter()
-            .map(|(id, name, arguments)| ToolCallView::new(id, name, arguments))
-            .collect()
-    }
-
-    fn view<'a>(
-        &'a self,
-        view: &MessageView<'a>,
-        calls: &'a [ToolCallView<'a>],
-    ) -> MessageView<'a> {
-        let view = match view.tool_call_id() {
-            Some(_) => view.with_result_of(&self.call_id, &self.tool),
-            None => *view,
-        };
-        view.with_name(&self.name)
-            .with_text(&self.text)
-            .with_raw(&self.raw)
-            .with_tool_calls(calls)
-            .with_tokens(view.tokens())
     }
 }

@@ -1,4 +1,13 @@
-//! What can go wrong with the store, and the way out of it.
+//! The errors of the store, and what the user can do about each of them.
+//!
+//! [`StoreError`] is the error type of this crate. Its messages name the file, what happened to it
+//! and the next step, because they are shown to users as they are. [`Damage`] says which part of a
+//! file is damaged.
+//!
+//! SQLite reports many conditions with the same code. The conversion from [`rusqlite::Error`] sorts
+//! them into the cases that a user can act on: a full disk, a lock, missing permissions, a damaged
+//! file. Most code does not know the path of the database, so errors are made without one, and
+//! `StoreError::at` adds it at the border of the store.
 
 use std::path::{Path, PathBuf};
 
@@ -7,135 +16,145 @@ use contexture_pattern::{PatternError, Stop};
 
 use crate::store::create::with_suffix;
 
-/// Why a call of the store or a search failed. The store is unchanged.
+/// The reason why a call of the store or a search failed. A call that returns an error has left the
+/// store unchanged, so it can be repeated once the cause is removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Another process held the database for longer than the time limit.
+    /// Another process held the lock on the database for longer than the time limit. Trying again
+    /// helps if the other process is about to finish.
     #[error("{} is locked by another process; try again, or close that process", .0.display())]
     Busy(PathBuf),
-    /// The file or its directory cannot be written.
+    /// The file or its directory cannot be written, usually because of permissions. Commands that
+    /// only read still work.
     #[error("{} cannot be opened or written; check the permissions of the file and its directory", .0.display())]
     ReadOnly(PathBuf),
-    /// The disk is full.
+    /// The disk is full. Nothing was lost, and the same call succeeds when space is free again.
     #[error(
-        "the disk is full, so that {} cannot be written; free some space, then try again: nothing was lost",
+        "the disk is full, so {} cannot be written; free some space, then try again: nothing was lost",
         .0.display()
     )]
     DiskFull(PathBuf),
-    /// The system cannot read or write the file.
+    /// The operating system cannot read or write the file. The disk failed or cannot be reached, so
+    /// the file itself may be intact. Building it again is not the first step.
     #[error(
-        "{}: {cause}; the disk failed or is out of reach, and the file may be whole: see to the disk (the system's \
-         log says more), then try again", path.display()
+        "{}: {cause}; the disk failed or cannot be reached, and the file may be intact: check the disk (the \
+         system's log says more), then try again", path.display()
     )]
     Io {
-        /// The file.
+        /// The file that could not be read or written.
         path: PathBuf,
-        /// What SQLite or the system said.
+        /// The message of SQLite or of the operating system.
         cause: String,
     },
     /// The file was removed while it was in use.
-    #[error(
-        "{} was removed while it was in use, and what was written with it; put a backup back \
-         (`contexture sessions backup --help`), or begin anew", .0.display()
-    )]
+    #[error("{} was removed while it was in use; it is made anew when the session is opened again", .0.display())]
     Gone(PathBuf),
-    /// The file is damaged.
+    /// The content of the file is damaged. Returned when a hash does not match, when a row has an
+    /// unexpected form, and when SQLite reports corruption.
     #[error(
-        "{} is damaged ({}); `contexture sessions repair` keeps a copy of the file, carries over \
-         what can still be read and says what cannot", .0.path.display(), .0.what
+        "{} is damaged ({}); it is made anew from what the host keeps when a session is next opened",
+        .0.path.display(), .0.what
     )]
     Damaged(Damage),
-    /// A repair found nothing to recover.
+    /// Returned when the text of a message is needed and no transcript can be read, because no
+    /// session is open.
+    #[error("the texts of messages are read from an open session, and none is open")]
+    NoTranscript,
+    /// The transcript does not have the text of a message, although the store has its row.
     #[error(
-        "nothing of the tables in {} can be found, so that no repair helps; put a backup back \
-         (`contexture sessions backup --help`), or set CONTEXTURE_HOME to another directory to begin anew; the file \
-         stays as it is", .0.display()
+        "the text of message {0} is not in the record of the session; `contexture sessions verify` says what is \
+         damaged there"
     )]
-    NothingLeft(PathBuf),
-    /// The file was written by a newer version.
+    NoText(MessageId),
+    /// The window shows a message that the store has no row of.
     #[error(
-        "{} has schema version {found}, this program knows versions up to {known}; \
-         use the newer program, or another data directory", path.display()
+        "message {0} was never shown to this engine, so it cannot be kept; nothing was compacted"
     )]
-    NewerSchema {
+    NotShown(MessageId),
+    /// The host could not read the transcript, or could not read or store an artifact.
+    #[error("{0}")]
+    Transcript(EngineError),
+    /// The file was written by another version of this program, older or newer. It is built again
+    /// from the transcript.
+    #[error(
+        "{} has schema version {found}, and this program makes version {known}; it is made anew from what the \
+         host keeps when a session is next opened", path.display()
+    )]
+    OtherVersion {
         /// The file.
         path: PathBuf,
-        /// The version of the file.
+        /// The schema version of the file.
         found: i64,
-        /// The newest version that this program knows.
+        /// The version that this program makes.
         known: i64,
     },
-    /// The file is another program's database.
+    /// The file is an SQLite database of another program, so it is neither read nor changed.
     #[error("{} is a database, but not a store of this engine; choose another data directory", .0.display())]
     Foreign(PathBuf),
-    /// There is no such session.
+    /// The store has no session with this name.
     #[error("there is no session `{0}`")]
     UnknownSession(String),
-    /// A session was deleted while it was open.
+    /// A session was deleted from the store while it was open. Opening it again creates it anew.
     #[error(
-        "session number {0} was deleted from the store while it was open; open it anew to have it kept again"
+        "session number {0} was deleted from the store while it was open; open it again to store it anew"
     )]
     SessionDeleted(i64),
-    /// A session has reached the maximum number of messages.
+    /// A session has reached the maximum number of messages, which is limited by 32-bit ordinals.
     #[error("the session holds more than four billion messages; begin another")]
     SessionFull,
-    /// There is no such message, file or summary.
+    /// The store has no message, file or summary with the given id. The text names it.
     #[error("there is no {0}")]
     Unknown(String),
-    /// A message id came again with another content, or out of order.
+    /// A message came with the id of a stored message but with other content, or out of order.
+    /// Stored messages are immutable, so an edited message needs a new id.
     #[error(
-        "message {0} was stored with another content; an edited message needs a new id, and a cut has \
-         to be told first"
+        "message {0} was stored with other content; an edited message needs a new id, and a cut must be reported \
+         first"
     )]
     IdReused(MessageId),
-    /// A regular expression that cannot be compiled; the text shows where.
+    /// A regular expression cannot be compiled or exceeded its limits. The text shows the position
+    /// of the error if there is one.
     #[error("{0}")]
     Pattern(String),
-    /// Any other invalid part of a query.
+    /// Any other invalid part of a query, such as a time that cannot be parsed. The text explains
+    /// it.
     #[error("{0}")]
     Query(String),
-    /// The summaries in the window changed since the change was prepared.
+    /// The frontier changed since the caller read it, because another engine object compacted the
+    /// same session. The caller has to read the frontier again.
     #[error(
         "another engine has compacted this session since; its summaries are taken over with the next compaction"
     )]
     FrontierMoved,
-    /// The conversation was stored further, or cut, since the caller looked.
-    #[error(
-        "this session was gone on with elsewhere since it was last asked here, so that nothing was stored; what is \
-         missing is stored once it is shown again"
-    )]
-    WentOn,
-    /// The caller asked to stop.
+    /// The caller cancelled the operation before it was complete.
     #[error("cancelled")]
     Cancelled,
-    /// A copy would overwrite a file.
-    #[error("{} exists, and a backup overwrites nothing; name another file", .0.display())]
-    Exists(PathBuf),
-    /// A file beside the database (a backup, an export) could not be written or read.
+    /// A file beside the database could not be written or read.
     #[error("{path}: {cause}", path = .path.display())]
     File {
-        /// Which.
+        /// The file that could not be written or read.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// Anything else that SQLite reports.
+    /// Any other error that SQLite reports. It is not known to need a reaction of its own.
     #[error("{}: {cause}", path.display())]
     Sqlite {
-        /// The file.
+        /// The database in which the error occurred.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error as SQLite reported it.
         cause: rusqlite::Error,
     },
 }
 
-/// What is damaged.
+/// Describes which part of which file is damaged. It converts from a text, in which case the path
+/// is empty until the store adds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The file.
+    /// The damaged file. It is empty if the code that found the damage does not know the path.
     pub path: PathBuf,
-    /// The part of it.
+    /// The part of the file that is damaged and how, as a phrase that fits into parentheses.
     pub what: String,
 }
 
@@ -149,8 +168,9 @@ impl<T: Into<String>> From<T> for Damage {
 }
 
 impl StoreError {
-    /// The same error of this file, if it names none yet: whoever reads a row does not know the file. SQLite calls
-    /// damaged what the system cannot read.
+    /// Adds the path of the database if the error does not have one yet, because code that reads a
+    /// row does not know the path. SQLite also reports a failing disk as corruption. If the file
+    /// cannot be read through, a [`Self::Damaged`] error therefore becomes a [`Self::Io`] error.
     pub(crate) fn at(mut self, file: &Path) -> Self {
         if let Self::Damaged(_) = self
             && let Err(unreadable) = read_through(file)
@@ -160,7 +180,6 @@ impl StoreError {
         if let Self::Busy(path)
         | Self::ReadOnly(path)
         | Self::DiskFull(path)
-        | Self::NothingLeft(path)
         | Self::Io { path, .. }
         | Self::Damaged(Damage { path, .. })
         | Self::Sqlite { path, .. } = &mut self
@@ -172,11 +191,13 @@ impl StoreError {
     }
 }
 
-/// Reads a database's file and its log to their ends.
+/// Reads a database file and its write-ahead log to their ends, to find out whether the disk can
+/// still be read. Missing files are not an error.
 ///
 /// # Errors
-/// [`StoreError::Io`] if the system cannot read all of them, however sound they are.
+/// [`StoreError::Io`] if the system cannot read one of them. The content is not checked.
 pub(crate) fn read_through(file: &Path) -> Result<(), StoreError> {
+    // SQLite leaves the log next to the database, and recent messages may be in it alone.
     for path in [file.to_owned(), with_suffix(file, "-wal")] {
         let read = std::fs::File::open(&path)
             .and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
@@ -192,17 +213,22 @@ pub(crate) fn read_through(file: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether the log's index could not be given its size, which SQLite does not tell from other failures.
+/// Whether the shared-memory file of the log could not be enlarged. That happens if the disk is
+/// full, but SQLite reports it as a general I/O failure.
 fn is_full(error: &rusqlite::Error) -> bool {
-    error
-        .sqlite_error()
-        .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+    has_extended(error, rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
+
+/// Whether SQLite reported this extended result code.
+fn has_extended(error: &rusqlite::Error, code: std::ffi::c_int) -> bool {
+    (error.sqlite_error()).is_some_and(|error| error.extended_code == code)
 }
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        // A value of an unexpected type, a missing row, or an unexpected schema.
+        // Our queries match our schema, so a value of an unexpected type, a missing row or an
+        // unknown column means that the content of the file is damaged.
         if let rusqlite::Error::QueryReturnedNoRows
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::InvalidColumnType(..)
@@ -222,11 +248,16 @@ impl From<rusqlite::Error> for StoreError {
                 cause: error.to_string(),
             },
             Some(Code::OperationInterrupted) => Self::Cancelled,
-            // The description of a table is damaged: every statement is right for one that is not.
-            Some(Code::Unknown) if error.to_string().contains("foreign key mismatch") => {
+            // All statements are correct for an intact schema, and what they write agrees with
+            // intact rows. So a missing table, or a row that refers to a missing one, is damage. The
+            // schema has no triggers, so one that refuses a write was added on purpose.
+            Some(Code::Unknown | Code::ConstraintViolation)
+                if !has_extended(&error, rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER) =>
+            {
                 Self::Damaged(error.to_string().into())
             }
-            // Nothing too big is ever written, so a length must be damaged.
+            // The store never writes a value that is too big for SQLite, so a stored length must be
+            // damaged.
             Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {
                 Self::Damaged(error.to_string().into())
             }
@@ -234,6 +265,15 @@ impl From<rusqlite::Error> for StoreError {
                 path: PathBuf::new(),
                 cause: error,
             },
+        }
+    }
+}
+
+impl From<EngineError> for StoreError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Cancelled => Self::Cancelled,
+            error => Self::Transcript(error),
         }
     }
 }
@@ -259,9 +299,9 @@ impl From<StoreError> for EngineError {
             StoreError::Pattern(_)
             | StoreError::Query(_)
             | StoreError::Unknown(_)
-            | StoreError::Exists(_)
             | StoreError::UnknownSession(_) => Self::InvalidInput(error.to_string()),
             StoreError::Cancelled => Self::Cancelled,
+            StoreError::Transcript(error) => error,
             _ => Self::Storage(error.to_string()),
         }
     }

@@ -1,121 +1,56 @@
 //! The factory: one store for all sessions of a data directory.
+//!
+//! [`Lcm`] is what a host creates from [`DEFINITION`]. It opens the store of its data directory
+//! once and shares it between all sessions. Opening a session builds an [`Engine`] on that store.
+//! If the store is damaged, it is deleted and built again from the host's record.
+//!
+//! The factory also answers the maintenance commands of the user. A command must work on a store
+//! that cannot be written, and must not create a store only to report that it is empty. `shared`
+//! finds the right store for each case, and the maintenance module does the work.
 
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use contexture_engine_api::{
     About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, HostInfo,
     OpenRequest, StoreCommand, define_engine,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::maintenance::{self, Progress};
 use crate::settings::Settings;
-use crate::store::{FILE_NAME, Store, StoreSettings};
+use crate::shared::Shared;
+use crate::store::StoreSettings;
 
-/// The engine, for a host that links it in.
+/// The definition of this engine, for a host that links it in instead of loading it as a plugin.
 pub const DEFINITION: EngineDefinition = define_engine!("lcm", factory Lcm);
 
-/// The lossless engine: every message is kept, everything is found again, and the window stays small.
+/// The lossless engine: every message is found again, and the window stays small.
 #[derive(Debug)]
 pub struct Lcm {
-    directory: PathBuf,
-    settings: StoreSettings,
-    /// None if it is damaged or cannot be written: opening is retried, and a repair stays possible.
-    store: Mutex<Option<Store>>,
+    shared: Arc<Shared>,
     progress: Progress,
-}
-
-impl Lcm {
-    fn store(&self) -> Result<Store, StoreError> {
-        let mut place = self.place();
-        // One whose file was removed is of use to nobody.
-        if let Some(store) = place.as_ref().filter(|store| store.path().exists()) {
-            return Ok(store.clone());
-        }
-        let store = Store::open(&self.directory, self.settings.clone())?;
-        *place = Some(store.clone());
-        Ok(store)
-    }
-
-    /// The store to answer a command with: to read, one that cannot be written will do.
-    fn store_for(&self, command: &StoreCommand) -> Result<Store, StoreError> {
-        let only_reads = matches!(
-            command,
-            StoreCommand::List
-                | StoreCommand::Show { .. }
-                | StoreCommand::Export { .. }
-                | StoreCommand::Verify
-                | StoreCommand::Backup { .. }
-                | StoreCommand::Index { dry_run: true, .. }
-        );
-        match self.store() {
-            Err(StoreError::ReadOnly(_) | StoreError::DiskFull(_))
-                if only_reads && self.directory.join(FILE_NAME).exists() =>
-            {
-                Store::open_to_read(&self.directory, self.settings.clone())
-            }
-            store => store,
-        }
-    }
-
-    /// Answers a command where there is no store, and makes none for a question.
-    fn answer_of_none(&self, command: &StoreCommand) -> Result<Value, EngineError> {
-        let place = tempfile::tempdir().map_err(|cause| StoreError::File {
-            path: std::env::temp_dir(),
-            cause,
-        })?;
-        let store = Store::open(place.path(), self.settings.clone())?;
-        let mut answer = match command {
-            StoreCommand::Repair { dry_run: true } => {
-                maintenance::repair(place.path(), Ok(store), true, &self.progress)?
-            }
-            StoreCommand::Repair { .. } => json!({
-                "dry_run": false,
-                "kept": null,
-                "messages": 0,
-                "messages_lost": 0,
-                "summaries": 0,
-                "summaries_lost": 0,
-            }),
-            command => maintenance::answer(&store, command, &self.progress)?,
-        };
-        if let Some(path) = answer.get_mut("store") {
-            *path = json!(self.directory.join(FILE_NAME));
-        }
-        Ok(answer)
-    }
-
-    fn place(&self) -> MutexGuard<'_, Option<Store>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl EngineFactory for Lcm {
     fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
         let settings = Settings::read(request.settings)?;
-        let lcm = Self {
-            directory: request.data_dir.to_owned(),
-            settings: StoreSettings {
-                large_tokens: settings.large_message_tokens,
-                embedder: settings.open_embedder()?,
-                ..StoreSettings::default()
-            },
-            store: Mutex::default(),
-            progress: Progress::default(),
+        let store = StoreSettings {
+            large_tokens: settings.large_message_tokens,
+            embedder: settings.open_embedder()?,
+            ..StoreSettings::default()
         };
-        if !Store::is_in(&lcm.directory) {
+        let shared = Arc::new(Shared::new(request.data_dir.to_owned(), store));
+        let progress = Progress::default();
+        let lcm = Self { shared, progress };
+        if !lcm.shared.has_store() {
             // It is made for the first session.
             return Ok(lcm);
         }
-        match lcm.store() {
-            // Those can be repaired, or read.
-            Ok(_)
-            | Err(StoreError::Damaged(_) | StoreError::ReadOnly(_) | StoreError::DiskFull(_)) => {
-                Ok(lcm)
-            }
+        match lcm.shared.store() {
+            // Those can be read.
+            Ok(_) | Err(StoreError::ReadOnly(_) | StoreError::DiskFull(_)) => Ok(lcm),
             Err(error) => Err(error.into()),
         }
     }
@@ -123,12 +58,12 @@ impl EngineFactory for Lcm {
     fn about(_host: &HostInfo) -> About {
         About::default()
             .settings(Some(schemars::schema_for!(Settings).to_value()))
-            .keeps_sessions(true)
+            .reads_transcript(true)
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
         let settings = Settings::read(request.settings)?;
-        let engine = Engine::new(self.store()?, settings, request)?;
+        let engine = Engine::new(&self.shared, settings, request)?;
         Ok(Box::new(engine))
     }
 
@@ -136,16 +71,19 @@ impl EngineFactory for Lcm {
         match command {
             StoreCommand::Progress => Ok(self.progress.answer()),
             StoreCommand::Cancel => Ok(self.progress.cancel()),
-            command if !Store::is_in(&self.directory) => self.answer_of_none(command),
-            StoreCommand::Repair { dry_run } => {
-                let opened = self.store();
-                if !dry_run {
-                    // The store must not be open anywhere, this process included.
-                    *self.place() = None;
-                }
-                maintenance::repair(&self.directory, opened, *dry_run, &self.progress)
+            command if !self.shared.has_store() => {
+                self.shared.answer_of_none(command, &self.progress)
             }
-            command => maintenance::answer(&self.store_for(command)?, command, &self.progress),
+            command => {
+                let store = self.shared.store_for(command)?;
+                let session = match command {
+                    StoreCommand::Index { session, .. } => session.as_deref(),
+                    _ => None,
+                };
+                let source = self.shared.source_of(session.unwrap_or_default());
+                let store = source.map_or(store.clone(), |source| store.over(source));
+                maintenance::answer(&store, command, &self.progress)
+            }
         }
     }
 }

@@ -1,9 +1,13 @@
-//! The lossless context engine.
+//! The lossless context engine: nothing that was said in a conversation is lost.
 //!
-//! Nothing said in a conversation is lost: every message goes into a [`Store`], compressed and
-//! immutable, and comes back byte for byte. Anything in it is found again in milliseconds by
-//! [`search`], whose index is made for transcripts: words, identifiers, paths and scripts without
-//! spaces are all exact.
+//! The host keeps every message. This crate summarises old messages when the window gets full, and
+//! gives the model tools to get back from a summary to what it covers. A [`Store`] derives from the
+//! messages what a search needs. [`search`] finds words, identifiers, paths and text in scripts
+//! without spaces exactly, in milliseconds.
+//!
+//! A host uses the engine through [`DEFINITION`] and [`Settings`]. If you only want to search,
+//! start with [`Store::open`] and [`Store::search`]. [`preview`] shortens large texts for the
+//! window.
 
 mod assemble;
 mod background;
@@ -20,6 +24,7 @@ pub mod preview;
 pub mod search;
 mod session_state;
 mod settings;
+mod shared;
 mod staging;
 pub mod store;
 mod stored_views;
@@ -36,5 +41,10 @@ pub use factory::{DEFINITION, Lcm};
 pub use settings::Settings;
 pub use store::{SessionId, Store, StoreSettings};
 
-/// What `context.engine` says to choose this engine.
+/// The name of this engine, which is the value of `context.engine` if a configuration chooses it.
 pub const NAME: &str = "lcm";
+
+/// Compiles and runs the examples of the README as tests, so that they stay correct.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,12 +1,20 @@
-//! Store commands from the user that concern no single conversation.
+//! Store commands from the user, such as list, show, delete, verify and index.
+//!
+//! These commands concern the data that this engine derives, for the whole store or for sessions by
+//! name. They work without an open session, except for those that need the texts of messages. The
+//! transcript itself belongs to the host, which lists, exports and backs it up. [`answer`] handles
+//! a command and returns JSON that the host prints or passes on.
+//!
+//! Verifying and indexing a large store takes a while, so these commands report their [`Progress`]
+//! and stop when it is cancelled. Destructive commands have a dry run that reports what would be
+//! removed.
 
 use std::cell::Cell;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use contexture_engine_api::{EngineError, MessageId, StoreCommand};
+use contexture_engine_api::{EngineError, StoreCommand};
 use serde_json::{Value, json};
 
 use crate::dates::rfc3339;
@@ -14,20 +22,19 @@ use crate::error::StoreError;
 use crate::store::nodes;
 use crate::store::{SessionId, SessionInfo, Store};
 
-/// The most messages in one page of an export.
-const MAX_PAGE: usize = 1_000;
-
 /// The progress of a command. Another thread may read it and cancel the command.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done: AtomicU64,
     total: AtomicU64,
-    /// The flag of the running command; each command has its own.
+    /// The cancellation flag of the running command. Each command gets a new flag, so that
+    /// cancelling one does not affect the next.
     cancelled: Mutex<Arc<AtomicBool>>,
 }
 
 impl Progress {
-    /// Starts a command: returns a store whose work can be cancelled.
+    /// Starts a command: resets the counts and returns a store handle whose work stops when the
+    /// command is cancelled.
     fn begin(&self, store: &Store) -> Store {
         self.tell(0, 0);
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -35,7 +42,8 @@ impl Progress {
         store.until(move || cancelled.load(Ordering::Relaxed))
     }
 
-    /// Cancels the running command.
+    /// Cancels the running command and returns an empty JSON object. If no command runs, nothing
+    /// happens.
     pub(crate) fn cancel(&self) -> Value {
         self.flag().store(true, Ordering::Relaxed);
         json!({})
@@ -52,7 +60,8 @@ impl Progress {
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// `done` of `total` steps; `total` is 0 until known.
+    /// Returns the progress as JSON: `done` of `total` steps. `total` is 0 until the number is
+    /// known.
     pub(crate) fn answer(&self) -> Value {
         json!({
             "done": self.done.load(Ordering::Relaxed),
@@ -61,10 +70,12 @@ impl Progress {
     }
 }
 
-/// Answers a command about a store that can be opened.
+/// Answers a command about a store that can be opened. The JSON depends on the command, and
+/// `progress` is updated by the commands that take long.
 ///
 /// # Errors
-/// An unknown session; a store that failed; a command of a later version of the host.
+/// Returns an error if the session is unknown, if the store fails, or if the command is one of a
+/// later version of the host.
 pub(crate) fn answer(
     store: &Store,
     command: &StoreCommand,
@@ -79,27 +90,13 @@ pub(crate) fn answer(
             Ok(json!({"store": store.path(), "sessions": lines}))
         }
         StoreCommand::Show { session } => show(store, find(store, session)?),
-        StoreCommand::Export {
-            session,
-            after,
-            limit,
-        } => export(store, find(store, session)?, *after, *limit),
-        StoreCommand::Archive { session, archived } => {
-            let at = archived.then(now_ms);
-            store.set_archived(find(store, session)?, at)?;
-            Ok(json!({"session": session, "archived": at.map(rfc3339)}))
-        }
         StoreCommand::Delete {
             session,
             older_than_ms,
             dry_run,
         } => delete(store, session.as_deref(), *older_than_ms, *dry_run),
+        // Like indexing, this can take long, so it stops when the command is cancelled.
         StoreCommand::Verify => verify(&until_cancelled, tell),
-        StoreCommand::Backup { to } => {
-            until_cancelled.backup(to, tell)?;
-            let bytes = std::fs::metadata(to).map_or(0, |file| file.len());
-            Ok(json!({"backup": to, "bytes": bytes}))
-        }
         StoreCommand::Gc { dry_run } => gc(store, *dry_run, tell),
         StoreCommand::Index { session, dry_run } => {
             let sessions = match session {
@@ -115,41 +112,6 @@ pub(crate) fn answer(
     }
 }
 
-/// Recovers what can still be read of a damaged store; or, with `dry_run`, reports what is wrong with it.
-///
-/// # Errors
-/// Another process, or a session of this one, uses the store; nothing can be recovered.
-pub(crate) fn repair(
-    directory: &Path,
-    opened: Result<Store, StoreError>,
-    dry_run: bool,
-    progress: &Progress,
-) -> Result<Value, EngineError> {
-    if dry_run {
-        let problems = match opened {
-            Ok(store) => verify(&progress.begin(&store), |done, total| {
-                progress.tell(done, total);
-            })?,
-            Err(error @ StoreError::Damaged(_)) => {
-                json!({"ok": false, "problems": [error.to_string()]})
-            }
-            Err(error) => return Err(error.into()),
-        };
-        return Ok(json!({"dry_run": true, "found": problems}));
-    }
-    drop(opened);
-    progress.tell(0, 0);
-    let repair = Store::repair(directory, |done, total| progress.tell(done, total))?;
-    Ok(json!({
-        "dry_run": false,
-        "kept": repair.kept,
-        "messages": repair.messages,
-        "messages_lost": repair.lost,
-        "summaries": repair.summaries,
-        "summaries_lost": repair.summaries_lost,
-    }))
-}
-
 fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -163,7 +125,7 @@ fn find(store: &Store, name: &str) -> Result<SessionId, EngineError> {
 }
 
 fn line(store: &Store, info: &SessionInfo) -> Value {
-    // A list of a damaged store is worth having without it.
+    // A list is useful without sizes, and a damaged index should not prevent it.
     let size = store.size(&[info.id]).ok();
     json!({
         "session": info.name,
@@ -172,12 +134,14 @@ fn line(store: &Store, info: &SessionInfo) -> Value {
         "created": rfc3339(info.created_at),
         "last_used": rfc3339(last_use(info)),
         "last_message": (info.last_at > 0).then(|| rfc3339(info.last_at)),
-        "archived": info.archived_at.map(rfc3339),
     })
 }
 
-/// The time of a session's last activity: of its last message with a time, or of the last delivery. A time after now is
-/// of a clock that was wrong, and counts only if there is no other: such a session is not deleted for its age.
+/// Returns the time of a session's last activity, in milliseconds since the Unix epoch. It is the
+/// latest of its last delivery, its last message with a time and its creation.
+///
+/// A time in the future comes from a wrong clock and counts only if there is no other. Such a
+/// session is never old enough to be deleted for its age.
 fn last_use(info: &SessionInfo) -> i64 {
     let times = [info.touched_at, info.last_at, info.created_at];
     let now = now_ms();
@@ -185,7 +149,8 @@ fn last_use(info: &SessionInfo) -> i64 {
     (past.max()).unwrap_or_else(|| times.into_iter().max().unwrap_or(0))
 }
 
-/// Updates the word index and the vectors of these sessions.
+/// Brings the word index and the vectors of these sessions up to date. The progress counts messages
+/// to embed, because embedding takes far longer than indexing.
 fn make_index(
     store: &Store,
     sessions: &[SessionInfo],
@@ -202,13 +167,16 @@ fn make_index(
         store.index_now(info.id)?;
         store.embed_each(info.id, || {
             done.set(done.get() + 1);
+            // Other processes may embed some of the messages meanwhile, or store new ones. The
+            // count is capped so that it never exceeds the total.
             tell(done.get().min(missing), missing);
         })?;
     }
     Ok(())
 }
 
-/// How much of these sessions is indexed for a search.
+/// Reports how many messages of each session are indexed and embedded. `missing` counts the
+/// messages that have no vector yet, and is 0 if there is no embedder.
 fn index_of(store: &Store, sessions: &[SessionInfo]) -> Result<Value, EngineError> {
     let mut lacking = 0;
     let mut lines = Vec::new();
@@ -255,25 +223,9 @@ fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {
     Ok(shown)
 }
 
-fn export(
-    store: &Store,
-    session: SessionId,
-    after: Option<u64>,
-    limit: usize,
-) -> Result<Value, EngineError> {
-    let page = store.export(session, after.map(MessageId), limit.clamp(1, MAX_PAGE))?;
-    let lines: Vec<Value> = page
-        .messages
-        .iter()
-        .map(|wire| {
-            let ids: Vec<u64> = wire.ids.iter().map(|id| id.0).collect();
-            json!({"id": wire.id.0, "ids": ids, "message": wire.message})
-        })
-        .collect();
-    Ok(json!({"messages": lines, "next": page.next.map(|id| id.0)}))
-}
-
-/// Removes one session, or all without activity since `older_than_ms`. `gc` releases the space in the file.
+/// Deletes the rows of one session, or of all sessions without activity since `older_than_ms`. If
+/// both are given, the name decides. The space in the file is released by `gc`, and the size in the
+/// answer is what that will free.
 fn delete(
     store: &Store,
     session: Option<&str>,
@@ -283,6 +235,7 @@ fn delete(
     let chosen: Vec<SessionInfo> = match (session, older_than_ms) {
         (Some(name), _) => vec![store.session_info(find(store, name)?)?],
         (None, Some(before)) => {
+            // The time of use and not of creation, because a session may be used for months.
             let mut sessions = store.sessions()?;
             sessions.retain(|info| last_use(info) < before);
             sessions
@@ -308,61 +261,47 @@ fn delete(
     }))
 }
 
-/// Removes unreachable data and releases its space.
+/// Removes data that no session can reach and shrinks the file. `freed_bytes` in the answer is the
+/// free space in the file before it was shrunk.
 fn gc(store: &Store, dry_run: bool, tell: impl FnMut(u64, u64)) -> Result<Value, EngineError> {
     let summaries = store.sweep(dry_run)?;
     let free = store.free_bytes()?;
     if !dry_run {
         store.shrink(tell)?;
     }
-    let copies: Vec<Value> = store
-        .copies()?
-        .into_iter()
-        .map(|(path, bytes)| json!({"path": path, "bytes": bytes}))
-        .collect();
     Ok(json!({
         "dry_run": dry_run,
         "summaries": summaries,
         "freed_bytes": free,
-        // Copies are removed only by the user.
-        "copies_beside_the_store": copies,
     }))
 }
 
-/// Reads everything and checks hashes, lineage and index.
+/// Checks the file, the summaries and their lineage in all sessions. Damage in one session is a
+/// problem in the answer and does not end the check.
 fn verify(store: &Store, tell: impl FnMut(u64, u64)) -> Result<Value, EngineError> {
     let check = store.check(tell)?;
     let mut ok = check.is_sound();
     let mut problems = check.problems;
     let mut sessions = Vec::new();
     for info in store.sessions()? {
-        let checked = store
-            .check_index(info.id)
-            .and_then(|index| Ok((index, nodes::broken(store, info.id)?)));
-        let (index, broken) = match checked {
-            Ok(checked) => checked,
+        let mut line = json!({"session": info.name, "messages": info.messages});
+        match nodes::broken(store, info.id) {
+            Ok(broken) => {
+                ok &= broken.is_empty();
+                line["summaries_without_sources"] = json!(broken.len());
+            }
             Err(error @ StoreError::Damaged(_)) => {
                 ok = false;
                 problems.push(format!("{}: {error}", info.name));
-                sessions.push(json!({"session": info.name, "messages": info.messages}));
-                continue;
             }
             Err(error) => return Err(error.into()),
-        };
-        ok &= index.wrong.is_empty() && broken.is_empty();
-        sessions.push(json!({
-            "session": info.name,
-            "messages": info.messages,
-            "index_wrong": index.wrong.len(),
-            "index_waiting": index.waiting,
-            "summaries_without_sources": broken.len(),
-        }));
+        }
+        sessions.push(line);
     }
     Ok(json!({
         "ok": ok,
         "problems": problems,
         "messages": check.messages,
-        "damaged": check.damaged.len(),
         "summaries": check.summaries,
         "damaged_summaries": check.damaged_summaries.len(),
         "sessions": sessions,

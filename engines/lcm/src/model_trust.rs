@@ -1,18 +1,26 @@
-//! Whether the model is called: not during a cool-down, and one call at a time after unusable answers.
+//! Whether the model is called at all.
+//!
+//! A model that fails is not called again until a cool-down has passed, since each failing call
+//! costs time and possibly money. A failure may also be about one text only, for example if the
+//! provider refuses its content. [`ModelTrust`] tells the two apart: only after several texts
+//! failed in a row does it put the blame on the model. Until it has written one again, only one
+//! text at a time is asked for.
 
 use std::path::Path;
 
 use contexture_engine_api::{FailureKind, ModelFailure, Services};
 use contexture_summaries::{CoolDown, CoolDowns};
 
-/// After this many consecutive failed texts the model is to blame, not the texts.
+/// The number of consecutive failed texts from which the model is to blame and not the texts.
 const PATIENCE: u32 = 3;
 
-/// What the model's last answers say about it.
+/// What the last answers of the model say about it. The cool-downs are kept in the data directory,
+/// so that they survive the process.
 pub(crate) struct ModelTrust {
     cool_downs: CoolDowns,
     services: Services,
-    /// The number of failed texts since the last success.
+    /// The number of texts that failed since the last success. Failures of the connection do not
+    /// count.
     failed_texts: u32,
 }
 
@@ -25,18 +33,19 @@ impl ModelTrust {
         }
     }
 
-    /// The current cool-down of the model, if any.
+    /// Returns the current cool-down of the model. None if it may be called.
     pub(crate) fn withheld(&self) -> Option<&CoolDown> {
         self.cool_downs.in_force()
     }
 
-    /// Whether the last answers were unusable, so that a single call must first show whether the model
-    /// works again.
+    /// Whether the last answers were unusable. If so, only one text at a time is asked for until
+    /// one succeeds.
     pub(crate) fn in_doubt(&self) -> bool {
         self.failed_texts >= PATIENCE
     }
 
-    /// Starts a cool-down, as long as this kind of failure needs.
+    /// Records a failure. It starts a cool-down as long as this kind of failure needs, unless the
+    /// failure is about the text and only few texts have failed in a row.
     pub(crate) fn failed(&mut self, failure: &ModelFailure) {
         if is_about_the_text(failure.kind) {
             self.failed_texts = self.failed_texts.saturating_add(1);
@@ -44,7 +53,8 @@ impl ModelTrust {
                 return;
             }
         }
-        // A call cancelled by the host says nothing about the model.
+        // The host cancels calls for its own reasons, so a cancelled call says nothing about the
+        // model.
         if failure.kind != FailureKind::Cancelled
             && let Some(model) = self.services.model()
         {
@@ -52,14 +62,16 @@ impl ModelTrust {
         }
     }
 
-    /// The model answered.
+    /// Records that the model wrote a text, which ends its cool-down and clears the count of failed
+    /// texts.
     pub(crate) fn succeeded(&mut self) {
         self.failed_texts = 0;
         self.cool_downs.succeeded();
     }
 }
 
-/// Whether a failure is about the text to summarise, and not about the model.
+/// Whether a failure may be caused by the text to summarise. All other kinds, such as a rejected
+/// key or a timeout, concern the model or the way to it.
 pub(crate) fn is_about_the_text(kind: FailureKind) -> bool {
     matches!(
         kind,

@@ -1,33 +1,40 @@
-//! The preview that replaces a large text in the window: its kind, and what a reader of that kind wants to
-//! see first.
+//! The preview that replaces a large text in the window.
+//!
+//! A preview should let a reader decide whether the whole text is worth reading. What is useful
+//! depends on the kind of the text: the shape of JSON, the definitions in source code, the errors
+//! of a log, the header of a table. [`TextKind::of`] recognises the kind from the first lines, and
+//! [`preview`] writes the preview. Both accept any text, since tool results may contain anything.
 
 mod shape;
 
 use shape::Shape;
 
-/// What a text looks like.
+/// What a text looks like. It is a guess from its first lines and decides only how the text is
+/// previewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// One JSON value, or one a line.
+pub enum TextKind {
+    /// One JSON object or array, or several JSON values with one on each line.
     Json,
-    /// Rows of as many fields each, separated by commas, semicolons or tabs.
+    /// Rows with the same number of fields, separated by commas, semicolons or tabs.
     Csv,
-    /// Source code.
+    /// Source code, recognised by definitions, comments and the ends of its lines.
     Code,
-    /// Lines that begin with a time or a level.
+    /// A log, whose lines begin with a time or contain a level such as `WARN`.
     Log,
-    /// Anything else.
+    /// Any other text, which is previewed by its beginning and its end.
     Text,
 }
 
-/// How many lines are read to recognise the kind of a text.
+/// The number of lines that are read to recognise the kind of a text. Blank lines do not count.
 const SAMPLE_LINES: usize = 60;
 
-/// A line in a preview is cut after this many characters.
+/// The number of characters after which a line in a preview is cut, since minified code and logs
+/// can have very long lines.
 const LINE_CHARS: usize = 160;
 
-impl Kind {
-    /// The kind of `text`, recognised from its beginning (and, for JSON, by parsing).
+impl TextKind {
+    /// Recognises the kind of `text` from its first lines. JSON is recognised by parsing, which
+    /// reads the whole text if it is one value.
     pub fn of(text: &str) -> Self {
         look_at(text).0
     }
@@ -42,6 +49,8 @@ impl Kind {
             let hits = sample.iter().filter(|line| matches(line)).count();
             hits as f64 / sample.len().max(1) as f64
         };
+        // The order matters: a log may have the separators of a table, and a table may look like
+        // code.
         if share(is_log_line) > 0.4 {
             Self::Log
         } else if separator(&sample).is_some() {
@@ -53,7 +62,8 @@ impl Kind {
         }
     }
 
-    /// Its name: `json`, `csv`, `code`, `log` or `text`.
+    /// Returns the name of the kind: `json`, `csv`, `code`, `log` or `text`. Tools show it to the
+    /// model.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -65,41 +75,44 @@ impl Kind {
     }
 }
 
-/// A preview of `text` in at most about `max_chars` characters: the shape of JSON, the outline of code, the
-/// head, tail and errors of a log, the header of a table, the beginning and end of anything else. Only an
-/// empty text has an empty preview.
+/// Returns a preview of `text` with about `max_chars` characters at most. It shows the shape of
+/// JSON, the definitions in code, the head, tail and errors of a log, the header and first rows of
+/// a table, and the beginning and end of anything else. Only an empty text has an empty preview.
 pub fn preview(text: &str, max_chars: usize) -> String {
     kind_and_preview(text, max_chars).1
 }
 
-/// What `text` looks like, and its [`preview`].
-pub(crate) fn kind_and_preview(text: &str, max_chars: usize) -> (Kind, String) {
+/// Returns the kind of `text` together with its [`preview`]. Use it if both are needed, so that the
+/// text is analysed once.
+pub(crate) fn kind_and_preview(text: &str, max_chars: usize) -> (TextKind, String) {
     let (kind, shape) = look_at(text);
     let mut out = match (kind, shape) {
-        (Kind::Json, Some(shape)) => shape.in_chars(max_chars),
-        (Kind::Json, None) => json_lines_preview(text),
-        (Kind::Csv, _) => csv_preview(text),
-        (Kind::Code, _) => code_preview(text),
-        (Kind::Log, _) => log_preview(text),
-        (Kind::Text, _) => ends_preview(text, max_chars),
+        (TextKind::Json, Some(shape)) => shape.in_chars(max_chars),
+        (TextKind::Json, None) => json_lines_preview(text),
+        (TextKind::Csv, _) => csv_preview(text),
+        (TextKind::Code, _) => code_preview(text),
+        (TextKind::Log, _) => log_preview(text),
+        (TextKind::Text, _) => ends_preview(text, max_chars),
     };
+    // The preview is empty if, for example, code contains no definition.
     if out.trim().is_empty() || out.chars().count() > max_chars {
         out = clip(&out, text, max_chars);
     }
     (kind, out)
 }
 
-/// The kind of `text`; with the shape, if it is one JSON value.
-fn look_at(text: &str) -> (Kind, Option<Shape>) {
+/// Recognises the kind of `text`, and returns the shape as well if it is one JSON value.
+fn look_at(text: &str) -> (TextKind, Option<Shape>) {
+    // Parsing a large text costs time, and no other text can be an object or an array.
     if text.trim_start().starts_with(['{', '[']) {
         if let Ok(shape) = Shape::of(text) {
-            return (Kind::Json, Some(shape));
+            return (TextKind::Json, Some(shape));
         }
         if is_json_lines(text) {
-            return (Kind::Json, None);
+            return (TextKind::Json, None);
         }
     }
-    (Kind::of_other_than_json(text), None)
+    (TextKind::of_other_than_json(text), None)
 }
 
 fn clip(preview: &str, text: &str, max_chars: usize) -> String {
@@ -170,7 +183,9 @@ fn starts_definition(trimmed: &str) -> bool {
     DEFINITIONS.iter().any(|start| trimmed.starts_with(start))
 }
 
-/// The separator that gives all of the lines the same number of fields, at least two.
+/// Returns the separator that gives all of the lines the same number of fields, at least two.
+/// Returns None if there is none or if there are fewer than three lines, which could agree by
+/// chance.
 fn separator(lines: &[&str]) -> Option<char> {
     [',', '\t', ';'].into_iter().find(|separator| {
         let fields = |line: &&str| fields(line, *separator).count();
@@ -179,7 +194,7 @@ fn separator(lines: &[&str]) -> Option<char> {
     })
 }
 
-/// The fields of a line; a separator inside quotes does not separate.
+/// Splits a line into its fields. A separator inside double quotes does not separate.
 fn fields(line: &str, separator: char) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     line.split(move |c| {
@@ -215,6 +230,7 @@ fn csv_preview(text: &str) -> String {
         .collect();
     let header = lines.first().copied().unwrap_or_default();
     let columns = separator(&lines).map_or(0, |separator| fields(header, separator).count());
+    // The first line is the header.
     let rows = text.lines().filter(|line| !line.trim().is_empty()).count() - 1;
     let mut out = format!("{rows} rows of {columns} columns\n{}", shorten(header));
     for line in lines.iter().skip(1).take(3) {
@@ -227,7 +243,8 @@ fn csv_preview(text: &str) -> String {
 fn code_preview(text: &str) -> String {
     let mut out = String::new();
     for (number, line) in text.lines().enumerate() {
-        // Nested definitions matter, locals do not: two levels of indentation.
+        // Definitions inside a class or module are worth showing, but locals are not. Eight columns
+        // are two levels of indentation in most languages.
         let indent = line.len() - line.trim_start().len();
         if indent <= 8 && starts_definition(line.trim_start()) {
             out.push_str(&format!("{}: {}\n", number + 1, shorten(line)));
@@ -259,7 +276,7 @@ fn log_preview(text: &str) -> String {
     let mut out: String = (0..head).map(number).collect();
     if !errors.is_empty() {
         out.push_str(&format!("… {} lines with errors:\n", errors.len()));
-        // The first ones show the cause, the last ones the outcome.
+        // The first errors tend to show the cause, and the last ones the outcome.
         let skipped = errors.len().saturating_sub(8);
         let shown = errors.iter().take(5).chain(errors.iter().skip(5 + skipped));
         out.extend(shown.map(|at| number(*at)));
@@ -301,8 +318,8 @@ mod tests {
             "use std::io;\n\npub fn main() {\n    let a = f(1);\n    println!(\"{a}\");\n}\n";
         let log = "2026-01-02T03:04:05Z INFO start\n2026-01-02T03:04:06Z ERROR no route\n";
         let text = "It was a bright cold day in April, and the clocks\nwere striking.";
-        let kinds = [json, lines, csv, code, log, text].map(Kind::of);
-        use Kind::*;
+        let kinds = [json, lines, csv, code, log, text].map(TextKind::of);
+        use TextKind::*;
         assert_eq!(kinds, [Json, Json, Csv, Code, Log, Text]);
     }
 

@@ -1,28 +1,40 @@
 //! The engine's state of one session: the frontier and the messages that no node covers.
+//!
+//! The *frontier* is the list of summary nodes that currently replace messages in the window. Every
+//! other message of the conversation is *loose*. Together they account for each message exactly
+//! once, and [`SessionState::coverage`] checks that.
+//!
+//! [`SessionState`] is the type to read first. It keeps the frontier in step with the store: a
+//! delivery that cuts or revises messages takes the affected nodes apart, and a compaction moves
+//! the frontier. The store is always changed first and the state in memory after it, so that a
+//! failed write leaves both unchanged. Choosing what to summarise is left to the compaction.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use contexture_engine_api::{
-    Delivery, LogLevel, MessageId, MessageKind, MessageView, Observed, OpenRequest, Services,
+    Delivery, LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services,
 };
 
 use crate::assemble::{ShownNode, nodes_in};
-use crate::dag::{NodeId, Under};
+use crate::dag::{NodeId, NodeSources};
 use crate::error::StoreError;
 use crate::store::nodes::{self, FrontierMove, Placed};
-use crate::store::{Key, MessageRow, SessionId, Store, Together};
+use crate::store::{Key, MessageRow, SessionId, Source, Store, Together};
 use crate::stored_views::StoredViews;
 use crate::summarise::Written;
 
-/// A message that no node of the frontier covers.
+/// A message that no node of the frontier covers, with what the planning of summaries needs to know
+/// about it. The text is read from the transcript when it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Loose {
     pub(crate) key: Key,
     pub(crate) tokens: u64,
-    /// Whether it is a message written by the user.
+    /// Whether the user wrote the message. Summaries, replacements and messages without content do
+    /// not count, because only a real request has to stay in the window.
     pub(crate) is_user: bool,
-    /// Whether it is an assistant's message with text.
+    /// Whether the message is an assistant's message with text. Messages with tool calls alone are
+    /// not answers, and neither are summaries.
     pub(crate) is_answer: bool,
 }
 
@@ -50,58 +62,75 @@ impl Loose {
     }
 }
 
-/// How the conversation is covered: each message should be outside the frontier, or under one node of it.
+/// How the conversation is covered. In a sound session each message is either outside the frontier
+/// or under exactly one of its nodes, so `twice` and `nowhere` are empty.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
     pub(crate) outside: u64,
     pub(crate) under_one: u64,
-    /// Under two nodes, or both under one and outside.
+    /// Messages under more than one node, or under a node and outside the frontier at the same
+    /// time.
     pub(crate) twice: Vec<MessageId>,
+    /// Messages that are neither under a node nor known to be outside the frontier. The window
+    /// would lose them without a trace.
     pub(crate) nowhere: Vec<MessageId>,
-    /// Messages under the frontier that an edit or a cut left behind.
+    /// The number of messages under the frontier that are no longer part of the conversation,
+    /// because an edit or a cut left them behind.
     pub(crate) left_behind: u64,
 }
 
-/// A session of the store.
+/// The state of one session of the store, as its engine sees it. Another process may change the
+/// stored session, so the frontier is compared with the store before it is used and moved.
 pub(crate) struct SessionState {
     pub(crate) store: Store,
     pub(crate) id: SessionId,
     pub(crate) services: Services,
-    /// The nodes that replace messages in the window, oldest first.
+    /// The nodes that replace messages in the window, in the order of the conversation.
     frontier: Vec<Placed>,
-    /// The compaction that the frontier belongs to.
+    /// The id of the compaction that made the current frontier, which is 0 if there was none.
     pub(crate) compaction: u64,
-    /// How far the conversation is stored, by this engine and before it.
-    seen: Option<Observed>,
+    /// Whether the rows of summaries have been compared with the artifacts. That is done at the
+    /// first delivery. Before that, another process may still be working on the session.
+    follows_artifacts: bool,
     /// The messages outside the frontier, read from the store on first use.
     loose: OnceCell<BTreeMap<MessageId, Loose>>,
 }
 
 impl SessionState {
-    pub(crate) fn open(store: Store, request: &OpenRequest<'_>) -> Result<Self, StoreError> {
+    pub(crate) fn open(
+        store: &Store,
+        redacts: bool,
+        request: &OpenRequest<'_>,
+    ) -> Result<Self, StoreError> {
         let services = request.services.clone();
+        let store = store.over(Source::new(request.session, services.clone(), redacts));
         let id = store.open_session(request.session, services.now_ms())?;
+        store.meet_transcript(id, services.now_ms())?;
+        if store.lacks_nodes(id)? {
+            store.follow_artifacts(id)?;
+        }
         let (frontier, compaction) = nodes::frontier(&store, id)?;
+        // A summary that cannot be read would leave a hole in the window. Without it, its messages
+        // are loose again.
         let unreadable = nodes::drop_unreadable(&store, id, &frontier)?;
         if unreadable > 0 {
             services.log(
                 LogLevel::Warn,
                 &format!(
-                    "{unreadable} summaries cannot be read and left the window; the messages under them are \
-                     there: run `contexture sessions verify`"
+                    "{unreadable} summaries cannot be read and left the window; the messages under them are there"
                 ),
             );
         }
-        let seen = store.observed(id)?;
         let mut session = Self {
             store,
             id,
-            seen,
             services,
             frontier,
             compaction,
             loose: OnceCell::new(),
+            follows_artifacts: false,
         };
+        // Only a compaction of this engine shows nodes of this store.
         let in_force = request
             .compaction
             .filter(|current| current.engine == crate::NAME && current.id != session.compaction);
@@ -112,8 +141,10 @@ impl SessionState {
         Ok(session)
     }
 
-    /// Adopts the compaction that the host has in force: it was committed, but the process ended before the
-    /// engine was told.
+    /// Adopts the compaction that the host has in force. This happens if the process ended after
+    /// the host committed the compaction and before the engine stored it. The frontier stays
+    /// unchanged if one of the shown nodes is missing from the store, or if a message under one of
+    /// them is no longer current.
     fn adopt(&mut self, compaction: u64, shown: &[ShownNode<'_>]) -> Result<(), StoreError> {
         let mut frontier = Vec::with_capacity(shown.len());
         for shown in shown {
@@ -136,7 +167,8 @@ impl SessionState {
         let current = self.store.current_messages(self.id)?;
         for placed in &frontier {
             let under = nodes::messages_under(&self.store, self.id, placed.node.id)?;
-            // They were cut off, and said again since: the summary is of what was left.
+            // The messages under the node were cut off and said again since, so the summary is
+            // about messages that are no longer part of the conversation.
             if !under.iter().all(|key| current.contains(*key)) {
                 return Ok(());
             }
@@ -152,8 +184,8 @@ impl SessionState {
         self.frontier.iter().find(|placed| placed.node.id == id)
     }
 
-    /// The messages that no node of the frontier covers, in order. A revised message is no longer part of
-    /// the conversation.
+    /// Returns the messages that no node of the frontier covers, in the order of the conversation.
+    /// A revised message is not among them, because it is no longer part of the conversation.
     pub(crate) fn loose(&self) -> Result<&BTreeMap<MessageId, Loose>, StoreError> {
         if let Some(loose) = self.loose.get() {
             return Ok(loose);
@@ -168,20 +200,17 @@ impl SessionState {
         Ok(self.loose.get_or_init(|| loose))
     }
 
-    /// Compares the messages outside the frontier with what the store has under it.
+    /// Compares the messages outside the frontier with what `store` has under it. It is a
+    /// diagnosis: it reads every row of the session and repairs nothing.
     pub(crate) fn coverage(&self, store: &Store) -> Result<Coverage, StoreError> {
         let mut times = nodes::times_covered(store, self.id)?;
         let loose: HashSet<Key> = self.loose()?.values().map(|loose| loose.key).collect();
         let mut rows = Vec::new();
-        for range in store.live(self.id)? {
+        for range in store.current(self.id)? {
             rows.extend(store.rows(self.id, range)?);
         }
-        let current = store.current_messages(self.id)?;
         let mut coverage = Coverage::default();
         for row in rows {
-            if !current.contains(row.key) {
-                continue;
-            }
             let under = times.remove(&row.key).unwrap_or(0);
             match (under, loose.contains(&row.key)) {
                 (1, false) => coverage.under_one += 1,
@@ -194,16 +223,67 @@ impl SessionState {
         Ok(coverage)
     }
 
-    /// Stores a delivery, whole or not at all. A node of the frontier over messages that were cut off or revised is
-    /// replaced by its children; such a leaf is removed, and its other messages become loose again. Answers the
-    /// revisions of messages that the store does not have.
+    /// Stores a delivery, completely or not at all. If a node of the frontier covers messages that
+    /// were cut off or revised, it is replaced by its children. A leaf has no child nodes, so it is
+    /// removed and its other messages become loose again. Returns the revisions of messages that
+    /// the store does not have.
     pub(crate) fn deliver(
         &mut self,
         delivery: &Delivery<'_>,
     ) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
+        if !self.follows_artifacts {
+            self.follow_artifacts()?;
+            self.follows_artifacts = true;
+        }
+        match self.deliver_once(delivery, false) {
+            // The rows are those of another conversation with the same ids.
+            Err(StoreError::IdReused(_)) => {
+                self.follow_transcript()?;
+                self.deliver_once(delivery, true)
+            }
+            delivered => delivered,
+        }
+    }
+
+    /// Makes the rows of the session agree with the transcript. Returns whether they had to be
+    /// built again.
+    pub(crate) fn follow_transcript(&mut self) -> Result<bool, StoreError> {
+        let now_ms = self.services.now_ms();
+        let is_anew = self.store.follow_transcript(self.id, now_ms)?;
+        self.follow_artifacts()?;
+        Ok(is_anew)
+    }
+
+    /// Makes the summaries agree with the artifacts. Nodes over messages that are no longer current
+    /// leave the frontier.
+    fn follow_artifacts(&mut self) -> Result<(), StoreError> {
+        let (store, id) = (&self.store, self.id);
+        store.follow_artifacts(id)?;
+        (self.frontier, self.compaction) = nodes::frontier(store, id)?;
+        let current = store.current_messages(id)?;
+        let mut outdated = Vec::new();
+        for placed in &self.frontier {
+            let under = nodes::messages_under(store, id, placed.node.id)?;
+            outdated.extend(under.into_iter().filter(|key| !current.contains(*key)));
+        }
+        let stale = nodes::over(store, &outdated)?;
+        if !stale.is_empty() {
+            let is_stale = |placed: &Placed| stale.contains(&placed.node.id);
+            let frontier = self.take_apart(self.frontier.clone(), &is_stale)?;
+            self.move_frontier(self.compaction, frontier, &[])?;
+        }
+        self.forget_loose();
+        Ok(())
+    }
+
+    fn deliver_once(
+        &mut self,
+        delivery: &Delivery<'_>,
+        may_differ: bool,
+    ) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
         let frontier = self.frontier_after(delivery)?;
         let together = Together {
-            seen: Some(self.seen),
+            may_differ,
             moved: frontier.as_ref().map(|nodes| FrontierMove {
                 before: ids(&self.frontier),
                 after: ids(nodes),
@@ -211,15 +291,8 @@ impl SessionState {
             }),
         };
         let now_ms = self.services.now_ms();
-        let delivered = (self.store).deliver_with(self.id, delivery, now_ms, &together);
-        if matches!(delivered, Err(StoreError::WentOn)) {
-            self.seen = self.store.observed(self.id)?;
-            (self.frontier, self.compaction) = nodes::frontier(&self.store, self.id)?;
-            self.forget_loose();
-        }
-        let ingested = delivered?;
-        self.seen = ingested.seen;
-        if delivery.cut.is_some() || frontier.is_some() || ingested.restored > 0 {
+        let ingested = (self.store).deliver_with(self.id, delivery, now_ms, &together)?;
+        if delivery.cut.is_some() || frontier.is_some() || ingested.known > 0 {
             self.forget_loose();
         }
         if let Some(frontier) = frontier {
@@ -229,7 +302,7 @@ impl SessionState {
             for (_, old) in delivery.revisions {
                 loose.remove(old);
             }
-            let new = delivery.messages.iter().skip(ingested.known);
+            let new = delivery.messages.iter();
             for (view, ordinal) in new.zip(ingested.new) {
                 let message = Loose::new(Key::new(self.id, ordinal), view);
                 loose.insert(view.id(), message);
@@ -238,7 +311,8 @@ impl SessionState {
         Ok(ingested.replaces_nothing)
     }
 
-    /// The frontier without what a delivery makes untrue; none where it stays.
+    /// Returns the frontier without the nodes that a delivery makes untrue, or None if no node is
+    /// affected. Only cuts and revisions can make a node untrue.
     fn frontier_after(
         &mut self,
         delivery: &Delivery<'_>,
@@ -261,20 +335,14 @@ impl SessionState {
         frontier.transpose()
     }
 
-    /// These messages with their content.
+    /// Reads these messages with their content. The keys should be in ascending order, because
+    /// neighbouring messages are read with one query.
     pub(crate) fn stored_views(&self, keys: &[Key]) -> Result<StoredViews, StoreError> {
-        let mut messages = Vec::with_capacity(keys.len());
-        // Neighbours are read together.
-        for run in keys.chunk_by(|one, next| one.0 + 1 == next.0) {
-            if let [first, .., last] | [first @ last] = run {
-                let ordinals = first.ordinal()..last.ordinal() + 1;
-                messages.extend(self.store.messages(self.id, ordinals)?);
-            }
-        }
-        Ok(StoredViews::of(messages))
+        Ok(StoredViews::of(self.store.owned_messages(keys)?))
     }
 
-    /// Reloads the frontier after another process changed it.
+    /// Reads the frontier again if another process has changed it. If the ids are the same, nothing
+    /// is read except the ids.
     pub(crate) fn refresh(&mut self) -> Result<(), StoreError> {
         if nodes::frontier_ids(&self.store, self.id)? == ids(&self.frontier) {
             return Ok(());
@@ -284,21 +352,25 @@ impl SessionState {
         Ok(())
     }
 
-    /// Replaces nodes by their children as long as they are `unfit`; unfit leaves are removed.
+    /// Replaces each node that is `unfit` by its children, and the children in the same way, until
+    /// all nodes fit. Unfit leaves are removed, since their children are messages. The order is
+    /// preserved.
     pub(crate) fn take_apart(
         &self,
         nodes: Vec<Placed>,
         unfit: &impl Fn(&Placed) -> bool,
     ) -> Result<Vec<Placed>, StoreError> {
         let mut fit = Vec::with_capacity(nodes.len());
-        // The next node is the last one of the stack.
+        // The stack holds the nodes in reverse order, so that the next node is on top.
         let mut waiting: Vec<Placed> = nodes.into_iter().rev().collect();
         while let Some(placed) = waiting.pop() {
             if !unfit(&placed) {
                 fit.push(placed);
                 continue;
             }
-            if let Under::Nodes(children) = nodes::under(&self.store, self.id, placed.node.id)? {
+            if let NodeSources::Nodes(children) =
+                nodes::sources(&self.store, self.id, placed.node.id)?
+            {
                 for child in children.iter().rev() {
                     waiting.extend(nodes::node(&self.store, self.id, *child)?);
                 }
@@ -307,7 +379,9 @@ impl SessionState {
         Ok(fit)
     }
 
-    /// Sets a new frontier, in the store first.
+    /// Sets a new frontier and stores the `better` texts together with it. The store is changed
+    /// first, so an error leaves the state as it was. The error is [`StoreError::FrontierMoved`] if
+    /// another process moved the frontier since it was read.
     pub(crate) fn move_frontier(
         &mut self,
         compaction: u64,
@@ -325,7 +399,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// These messages are under the frontier now.
+    /// Removes these messages from the loose ones after a compaction put them under the frontier.
     pub(crate) fn now_covered(&mut self, ids: &[MessageId]) {
         if let Some(loose) = self.loose.get_mut() {
             for id in ids {
@@ -334,12 +408,14 @@ impl SessionState {
         }
     }
 
-    /// Forgets the messages outside the frontier, so that they are read again.
+    /// Forgets the messages outside the frontier, so that the next use reads them again. This is
+    /// needed after changes that may turn covered messages loose.
     pub(crate) fn forget_loose(&mut self) {
         self.loose = OnceCell::new();
     }
 
-    /// The first message below each node of the frontier.
+    /// Maps each node to the first message below it, for code that has to put nodes and messages in
+    /// one order.
     pub(crate) fn first_messages(nodes: &[Placed]) -> HashMap<NodeId, MessageId> {
         let first = |placed: &Placed| (placed.node.id, placed.node.first);
         nodes.iter().map(first).collect()

@@ -1,4 +1,11 @@
 //! The settings under `context.engines.lcm`, and the token budgets derived from them.
+//!
+//! [`Settings`] is what the configuration contains: mostly shares between 0 and 1, which hold for a
+//! window of any size. [`Settings::budgets`] turns them into [`Budgets`], token counts for one
+//! window. The rest of the engine works with budgets only.
+//!
+//! The constants in between are not configurable. They fix the proportions of the summary DAG, for
+//! example how much longer than its summary the span of a leaf is.
 
 use std::path::PathBuf;
 
@@ -22,7 +29,7 @@ pub struct Settings {
     /// The share of the soft threshold that the newest messages may take
     #[schemars(range(min = 0.05, max = 0.8), extend("sumAtMost" = {"summaries": 1.0}))]
     pub fresh_tail: f64,
-    /// The least number of newest messages that stay as they are, where they fit
+    /// The minimum number of newest messages that stay as they are, if they fit
     pub fresh_tail_messages: usize,
     /// The share of the soft threshold that all summaries together may take
     #[schemars(range(min = 0.02, max = 0.5))]
@@ -32,9 +39,9 @@ pub struct Settings {
     pub large_message_tokens: u64,
     /// The other sessions of the same tenant that a session may search, by id, or * for all of them
     pub searchable_sessions: Vec<String>,
-    /// The folder of a sentence encoder, by which questions also find what shares no word with them; empty is none
+    /// The folder of a sentence encoder, which lets questions find texts that share no word with them (empty for none)
     pub embedder: PathBuf,
-    /// Mask secrets before messages are stored; what is masked cannot be had back
+    /// Mask secrets in the search index and in what the tools show; transcript.redact masks them in the record
     pub redact: bool,
 }
 
@@ -54,52 +61,61 @@ impl Default for Settings {
     }
 }
 
-/// The share of the soft threshold from which a compaction may be due where compactions are timed by price.
+/// If compactions are timed by price, one may be due from this share of the soft threshold. The
+/// host then decides whether it is worth its price.
 const ECONOMY_FROM: f64 = 0.5;
-/// The smallest budget of a node's text, in tokens.
+/// The smallest budget of a node's text, in tokens. A shorter summary would say too little to be
+/// useful.
 const MIN_NODE_TOKENS: u64 = 48;
-/// The largest budget of a node's text, in tokens.
+/// The largest budget of a node's text, in tokens. In large windows it keeps single summaries
+/// readable.
 const MAX_NODE_TOKENS: u64 = 2_000;
-/// The number of nodes that share the budget for summaries; if there are more, the oldest are condensed.
+/// The number of nodes that share the budget for summaries. If there are more, the budget is
+/// exceeded and the oldest are condensed.
 const NODES_IN_BUDGET: u64 = 8;
-/// The ratio of a leaf's span to its summary.
+/// The ratio between the span of a leaf and the budget of its summary, both in tokens.
 const LEAF_RATIO: u64 = 10;
-/// A node's text is at least this many times shorter than its sources: the messages of a leaf, or the
-/// summaries of a condensed node.
+/// The text of a leaf is at least this many times shorter than its messages. Without such a minimum
+/// a summary of a short span could be about as long as the span.
 pub(crate) const LEAF_SHARE: u64 = 4;
+/// The text of a condensed node is at least this many times shorter than the summaries under it.
+/// The ratio is smaller than that of a leaf, because summaries are dense already.
 pub(crate) const CONDENSED_SHARE: u64 = 2;
-/// The approximate tokens of a node's heading in the window.
+/// The approximate number of tokens that the heading of a node takes in the window.
 pub(crate) const HEADING_TOKENS: u64 = 40;
-/// The smallest budget that a node may be shortened to, in tokens.
+/// The smallest budget that a node may be shortened to, in tokens. It holds even if the source is
+/// so short that the ratios ask for less.
 pub(crate) const LEAST_TEXT: u64 = 16;
 
-/// Token budgets in one window.
+/// The token budgets in one window, which a compaction plans with. All of them are counts of
+/// tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Budgets {
-    /// From this size on summaries are prepared, and a compaction is due once they are ready.
+    /// Summaries are prepared near this size, and a compaction is due from it once they are ready.
     pub(crate) soft: u64,
-    /// From this size on a compaction is due at once.
+    /// From this size on a compaction is due at once and does not wait for the model.
     pub(crate) hard: u64,
-    /// The most a prompt may have: the window less the answer.
+    /// The maximum size of a prompt: the window without the tokens reserved for the answer.
     pub(crate) usable: u64,
-    /// The fresh tail.
+    /// The budget of the fresh tail, the newest messages that stay as they are.
     pub(crate) tail: u64,
-    /// All summaries together.
+    /// The budget of all summaries in the window together, including their headings.
     pub(crate) summaries: u64,
-    /// One node's text, if many share the budget.
+    /// The budget of one node's text, if [`NODES_IN_BUDGET`] nodes share the budget for summaries.
     pub(crate) node: u64,
-    /// The messages under one leaf.
+    /// The number of tokens of messages that go under one leaf. It is a target, because tool calls
+    /// are not separated from their results.
     pub(crate) leaf_span: u64,
 }
 
 impl Settings {
-    /// Reads and checks the settings.
-    ///
-    /// # Errors
-    /// [`EngineError::Settings`], which names the key, its value and the allowed values.
+    /// Reads the settings from JSON and checks their ranges. Missing keys take their defaults, so
+    /// `{}` gives [`Settings::default`].
     pub fn read(json: &str) -> Result<Self, EngineError> {
         let settings: Self =
             serde_json::from_str(json).map_err(|error| EngineError::Settings(error.to_string()))?;
+        // The bounds are checked here as well as in the schema, because an engine can be created
+        // without the host's validation.
         let check = |key: &str, value: f64, low: f64, high: f64| {
             if (low..=high).contains(&value) {
                 return Ok(());
@@ -120,28 +136,34 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The embedder, if there is to be one.
+    /// Opens the embedder that the settings name. Returns None if they name none, and questions are
+    /// then answered by words alone.
     ///
     /// # Errors
-    /// [`EngineError::Settings`] if it cannot be read, with the file and what is wrong.
+    /// [`EngineError::Settings`] if the embedder cannot be opened. The message names the file and
+    /// what is wrong with it.
     pub(crate) fn open_embedder(&self) -> Result<Option<Embedder>, EngineError> {
         let is_named = !self.embedder.as_os_str().is_empty();
         let opened = is_named.then(|| Embedder::open(&self.embedder));
         Ok(opened.transpose()?)
     }
 
-    /// Whether this session may search the other one.
+    /// Whether the settings allow this session to search the other one. They do if they list its id
+    /// or `*`.
     pub(crate) fn may_search(&self, other: &str) -> bool {
         let granted = |name: &String| name == "*" || name == other;
         self.searchable_sessions.iter().any(granted)
     }
 
+    /// Derives the token budgets for one window. The budgets for summaries and for the fresh tail
+    /// are shares of the soft threshold, less the system prompt and the tools.
     pub(crate) fn budgets(&self, window: &WindowState) -> Budgets {
         let usable = window.usable_tokens();
         let share = |tokens: u64, ratio: f64| (tokens as f64 * ratio) as u64;
         let soft = share(window.context_length, self.soft_threshold).min(usable);
         let hard = share(window.context_length, self.hard_threshold).min(usable);
-        // A system prompt that fills the threshold leaves the conversation the room up to the hard one.
+        // If the system prompt fills most of the soft threshold, these shares would be close to
+        // zero. In that case they are shares of half the space below the hard threshold.
         let room = soft
             .saturating_sub(window.fixed_tokens)
             .max(share(hard.saturating_sub(window.fixed_tokens), 0.5));
@@ -163,8 +185,9 @@ impl Settings {
 }
 
 impl Budgets {
-    /// The size that a compaction makes room below: the soft threshold, unless the system prompt fills it. Timed by
-    /// price a compaction comes before that threshold, and makes room below it all the same.
+    /// Returns the size that a compaction must bring the prompt below, with some space to spare. It
+    /// is the soft threshold, or the hard one if the system prompt alone fills the soft one. If
+    /// compactions are timed by price, one may begin below the soft threshold and still aims at it.
     pub(crate) fn trigger(&self, window: &WindowState) -> u64 {
         match window.timed_by_price {
             _ if window.fixed_tokens >= self.soft => self.hard,
@@ -173,7 +196,8 @@ impl Budgets {
         }
     }
 
-    /// What a compaction comes down to if it can.
+    /// Returns the size in tokens that a compaction aims at. If it cannot get there, it takes the
+    /// smallest window that it can make.
     pub(crate) fn goal(&self, window: &WindowState) -> u64 {
         roomy(match window.fixed_tokens >= self.soft {
             true => self.hard,

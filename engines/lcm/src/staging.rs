@@ -1,4 +1,12 @@
-//! Texts prepared between turns for the next compaction. None of them is in the window yet.
+//! Texts that were prepared between turns for the next compaction. None of them is in the window
+//! yet.
+//!
+//! The background asks the model for leaves, condensed nodes and better texts before a compaction
+//! is due. [`Staging`] keeps them in memory, keyed by the messages or nodes they are for. A
+//! compaction looks its texts up here first and calls the model only for those that are missing, if
+//! at all.
+//!
+//! Nothing here is stored. If the process ends, the texts are lost and will be prepared again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,10 +15,11 @@ use contexture_engine_api::MessageId;
 use crate::dag::NodeId;
 use crate::summarise::Written;
 
-/// Texts that the model wrote in the background.
+/// The texts that the model wrote in the background. Each is keyed by its sources, so that a text
+/// is used only if the compaction needs it for exactly these sources.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
-    /// Leaves, by their first message.
+    /// The prepared leaves, keyed by their first message, each with all its messages.
     leaves: HashMap<MessageId, (Vec<MessageId>, Written)>,
     held: HashSet<MessageId>,
     condensed: HashMap<Vec<NodeId>, Written>,
@@ -33,17 +42,20 @@ impl Staging {
         self.better.insert(node, written);
     }
 
-    /// The messages of the leaf that begins with this one.
+    /// Returns the messages of the prepared leaf that begins with this one, so that a plan can keep
+    /// its boundaries.
     pub(crate) fn ids(&self, first: MessageId) -> Option<&[MessageId]> {
         self.leaves.get(&first).map(|(ids, _)| ids.as_slice())
     }
 
+    /// Returns the prepared text for a leaf over exactly these messages. If the boundaries differ,
+    /// the text would claim to cover messages that it does not, so the result is None.
     pub(crate) fn leaf(&self, ids: &[MessageId]) -> Option<&Written> {
         let (of, written) = self.leaves.get(ids.first()?)?;
         (of == ids).then_some(written)
     }
 
-    /// Whether a leaf over this message is prepared.
+    /// Whether a leaf over this message is prepared, wherever in the leaf the message is.
     pub(crate) fn holds(&self, id: MessageId) -> bool {
         self.held.contains(&id)
     }
@@ -52,7 +64,7 @@ impl Staging {
         self.condensed.get(children)
     }
 
-    /// The groups of nodes that a condensed node is prepared for.
+    /// Returns the groups of nodes for which a condensed node is prepared, in no particular order.
     pub(crate) fn condensed_groups(&self) -> impl Iterator<Item = &[NodeId]> {
         self.condensed.keys().map(Vec::as_slice)
     }
@@ -65,7 +77,8 @@ impl Staging {
         self.leaves.len()
     }
 
-    /// Tokens of the prepared leaves.
+    /// Returns the tokens of the texts of all prepared leaves together, without the headings that
+    /// they get in the window.
     pub(crate) fn tokens(&self) -> u64 {
         self.leaves
             .values()
@@ -73,18 +86,21 @@ impl Staging {
             .sum()
     }
 
-    /// Drops what was used: these messages are under the frontier now, and these nodes have their better
-    /// texts.
+    /// Drops what a compaction used: leaves over messages that are under the frontier now, and
+    /// better texts that their nodes now have. Condensed texts are all dropped, because the
+    /// frontier they were prepared for has changed.
     pub(crate) fn used(&mut self, covered: &[MessageId], better: &[NodeId]) {
         let covered: HashSet<MessageId> = covered.iter().copied().collect();
         self.retain(|id| !covered.contains(&id));
         for node in better {
             self.better.remove(node);
         }
+        // Condensed texts were prepared for the frontier before this compaction.
         self.condensed.clear();
     }
 
-    /// Drops every leaf with a message for which `keep` is false.
+    /// Keeps only the leaves for whose messages `keep` is true. One message for which it is false
+    /// drops the whole leaf.
     pub(crate) fn retain(&mut self, keep: impl Fn(MessageId) -> bool) {
         self.leaves
             .retain(|_, (ids, _)| ids.iter().all(|id| keep(*id)));

@@ -1,51 +1,46 @@
-//! The store: one SQLite file that keeps every message of every session.
+//! The store: one SQLite file with the data that is derived from the conversations of the host.
 //!
-//! - **Immutable.** A message is written once. A cut leaves messages behind and deletes none; a revision is a new
-//!   message.
-//! - **Exactly once.** A delivery, its cursor and the host's chain hash commit together; a message that is
-//!   delivered again with the same id is not stored again.
-//! - **Durable at the end of each turn.** In WAL mode with `synchronous = NORMAL` a commit has been written
-//!   to the operating system when it returns, so it survives the death of the process. Only a loss of power
-//!   can undo the last commits, and it never damages the file. Waiting for the disk each turn would let a
-//!   slow one stall the conversation, so only checkpoints wait for it, off the turn's path.
-//! - **One writer, any number of readers.** Writes go through one connection behind a lock; a read is a
-//!   snapshot on a separate connection and never waits. Several processes may share the file.
-//! - **Small.** Bodies are compressed by the turn; the wire JSON is stored without the text that it
-//!   repeats; a large text is stored once, separately.
+//! The host owns the transcript. The texts of messages are read from it through a [`Source`], and
+//! summaries are stored as artifacts beside it. The file holds what can be computed from both: the
+//! search index, vectors, a row of metadata for each message, and a copy of the summaries. If the
+//! file is missing, damaged or of another version, it is deleted and built again. The same happens
+//! to the rows of one session if they do not match its transcript.
 //!
-//! Indexing follows in batches on a thread of the store; see [`crate::search`].
+//! A delivery is committed in one transaction, and a message that is delivered again is recognised by
+//! its id. All writes go through one connection behind a
+//! lock. A read is a snapshot on a connection of its own and never waits for a write. Several
+//! processes may share the file.
+//!
+//! Start with [`Store::open`]. The methods of [`Store`] are spread over the submodules by subject,
+//! and [`crate::search`] queries the index.
 
-mod backup;
-mod block;
+mod artifacts;
 mod body;
 mod check;
 mod compression;
 pub(crate) mod create;
 mod current_messages;
 mod database;
-mod definitions;
 mod delete;
-mod export;
 pub(crate) mod index;
 mod ingest;
-mod live;
 pub(crate) mod nodes;
 mod payload;
 mod read;
-mod repair;
 mod schema;
 mod sessions;
+mod source;
 mod summaries;
 mod varint;
 pub(crate) mod vectors;
-mod wire;
 pub(crate) mod worker;
 mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::{Connection, Transaction};
+use contexture_engine_api::{MessageId, OwnedMessage};
+use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use crate::embed::Embedder;
 use crate::error::StoreError;
@@ -54,63 +49,72 @@ use worker::Worker;
 
 pub use check::Check;
 pub use delete::Size;
-pub use export::{Exported, Page};
 pub use index::upkeep::IndexCheck;
 pub use ingest::Ingested;
-pub use payload::{PayloadId, PayloadInfo, PayloadPart};
+pub use payload::{PayloadId, PayloadInfo};
 pub use read::{MessageRow, StoredMessage};
-pub use repair::Repair;
 pub use sessions::SessionInfo;
+pub use source::Source;
 
-pub(crate) use body::Body;
+pub(crate) use body::MessageBody;
 pub(crate) use current_messages::CurrentMessages;
 pub(crate) use database::Database;
 pub(crate) use ingest::Together;
 pub(crate) use payload::PREVIEW_CHARS;
-pub(crate) use read::{Blocks, for_each_body, names_in, row_in, rows_in};
+pub(crate) use read::{Bodies, for_each_body, names_in, row_in, rows_in};
 pub(crate) use sessions::info_in;
+pub(crate) use source::redact;
 pub(crate) use summaries::{
     SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,
 };
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 
-/// The database's name in the engine's data directory.
+/// The name of the database in the data directory of the engine.
 pub const FILE_NAME: &str = "lcm.sqlite3";
 
-/// A session's number in this store.
+/// The number of a session in this store. It means nothing in another store and is not reused after
+/// the session is deleted, so use the name of the session outside of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub(crate) i64);
 
-/// The key of a message, block or summary: its session and its number in order of arrival.
+/// The key of a message or a summary: the number of its session in the high 32 bits, and its number
+/// in the order of arrival in the low 32 bits. Keys of one session are therefore one range, in
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub(crate) i64);
 
 impl Key {
-    /// The key of the `ordinal`-th message (from 0) of a session.
+    /// Creates the key of the message with this number in a session. Messages count from 0,
+    /// summaries from 1.
     pub fn new(session: SessionId, ordinal: u32) -> Self {
         Self(session.0 << 32 | i64::from(ordinal))
     }
 
-    /// The session.
+    /// Returns the session that the key belongs to. It is read from the key and not looked up, so
+    /// the session may have been deleted since.
     pub fn session(self) -> SessionId {
         SessionId(self.0 >> 32)
     }
 
-    /// The number in the session, counted from 0 over everything that ever arrived.
+    /// Returns the number in the session. It counts from 0 over everything that ever arrived,
+    /// including messages that a cut removed from the conversation.
     pub fn ordinal(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// The settings of a store.
+/// The settings of a store. They apply to what is stored from now on, and can differ from one
+/// opening to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// Texts of more tokens than this are kept aside and replaced by a preview.
+    /// A text of more tokens than this is stored as a file, which the window shows as a preview.
+    /// The host's count decides.
     pub large_tokens: u64,
-    /// Whether threads of the store index in batches and make vectors. Otherwise call [`Store::index_now`] and
-    /// [`Store::embed_now`].
+    /// Whether threads of the store build the index and the vectors in batches. If not, call
+    /// [`Store::index_now`] and [`Store::embed_now`].
     pub background_index: bool,
-    /// Makes the vectors by which questions find what shares no word with them.
+    /// The encoder of the vectors with which a question finds texts that share no word with it. If
+    /// it is None, questions are answered by words alone.
     pub embedder: Option<Embedder>,
 }
 
@@ -124,15 +128,53 @@ impl Default for StoreSettings {
     }
 }
 
-/// The store. Cheap to clone; every clone is the same store.
+/// An open store. Clones are cheap and share the connections and threads, which are closed when the
+/// last clone is dropped.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
+    source: Option<Source>,
     cancelled: Option<Cancelled>,
 }
 
+/// A consistent view of the database at one moment, together with the transcripts from which the
+/// texts of messages are read. It dereferences to the connection for queries.
+pub(crate) struct Snapshot<'c> {
+    connection: &'c Connection,
+    source: Option<&'c Source>,
+}
+
+impl std::ops::Deref for Snapshot<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection
+    }
+}
+
+impl Snapshot<'_> {
+    /// Returns the messages with these ids, as far as the transcript of the session has them. The
+    /// result is empty if the session is unknown. +
+    fn messages(
+        &self,
+        session: SessionId,
+        ids: &[MessageId],
+    ) -> Result<Vec<OwnedMessage>, StoreError> {
+        let source = self.source.ok_or(StoreError::NoTranscript)?;
+        let name: Option<String> = self
+            .prepare_cached("SELECT name FROM sessions WHERE id = ?1")?
+            .query_row([session.0], |row| row.get(0))
+            .optional()?;
+        match name {
+            Some(name) => source.messages(&name, ids),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
 struct Handle {
-    // Dropped first, which ends the threads: the last connection to close must be the writer.
+    // The threads are dropped before the database. The last connection to close must be the
+    // writer's.
     worker: Option<Worker>,
     embedding: Option<Worker>,
     database: Arc<Database>,
@@ -147,21 +189,35 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in `directory`, making or migrating the file where needed.
+    /// Opens the store in `directory` and creates the file if there is none. A file that is damaged
+    /// or of another version is deleted and created again, because the host has everything it was
+    /// built from.
     ///
     /// # Errors
-    /// A directory that cannot be written, a damaged file, one of another program or of a newer version.
+    /// Returns an error if the directory cannot be written, or if the file is a database of another
+    /// program.
     pub fn open(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         let background = settings.background_index;
         let path = directory.join(FILE_NAME);
-        let opened = repair::finish(directory)
-            .and_then(|_| create::make_where_none_is(&path))
-            .and_then(|()| Database::open(&path, settings));
+        let open = || {
+            create::make_where_none_is(&path)?;
+            Database::open(&path, settings.clone())
+        };
+        let opened = match open().map_err(|error| error.at(&path)) {
+            // Building the file again from the transcript is simpler and safer than repairing it.
+            Err(StoreError::Damaged(_) | StoreError::OtherVersion { .. }) => {
+                create::remove_database(&path);
+                open()
+            }
+            opened => opened,
+        };
         let database = Arc::new(opened.map_err(|error| error.at(&path))?);
         let unstarted = |cause| StoreError::File {
             path: directory.to_owned(),
             cause,
         };
+        // Each thread holds the database alive but not the store, so that dropping the last store
+        // ends both threads.
         let worker = background.then(|| {
             let database = Arc::clone(&database);
             Worker::start("lcm-index", move |orders| {
@@ -181,19 +237,45 @@ impl Store {
                 embedding: embedding.transpose().map_err(unstarted)?,
                 database,
             }),
+            source: None,
             cancelled: None,
         })
     }
 
-    /// Whether there is a store in `directory`, be it one whose repair was interrupted.
-    pub(crate) fn is_in(directory: &Path) -> bool {
-        directory.join(FILE_NAME).exists() || directory.join(repair::REPAIRED).exists()
+    /// Returns the same store with access to the transcripts of `source`. Without a source only
+    /// rows can be read, and everything that needs a text fails with [`StoreError::NoTranscript`].
+    #[must_use]
+    pub fn over(&self, source: Source) -> Self {
+        Self {
+            source: Some(source),
+            ..self.clone()
+        }
     }
 
-    /// Opens the store in `directory` where it cannot be written: what is written to it fails.
+    /// Returns the transcripts from which the texts of messages are read, or
+    /// [`StoreError::NoTranscript`] if the store was opened without any.
+    pub(crate) fn source(&self) -> Result<&Source, StoreError> {
+        self.source.as_ref().ok_or(StoreError::NoTranscript)
+    }
+
+    /// Deletes the database in `directory` with its log. If there is none, or if a file cannot be
+    /// deleted, nothing is reported.
+    pub(crate) fn remove_from(directory: &Path) {
+        create::remove_database(&directory.join(FILE_NAME));
+    }
+
+    /// Returns whether there is a database in `directory`. The content is not checked, so opening
+    /// it may still fail.
+    pub(crate) fn is_in(directory: &Path) -> bool {
+        directory.join(FILE_NAME).exists()
+    }
+
+    /// Opens the store in `directory` for reading only. Use it when [`Store::open`] fails because
+    /// the file cannot be written. Every write to the result fails.
     ///
     /// # Errors
-    /// No file, a damaged one, one of another version; one whose log cannot be read without writing.
+    /// Returns an error if there is no file, if it is damaged or of another version, or if its log
+    /// cannot be read without writing.
     pub fn open_to_read(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         let path = directory.join(FILE_NAME);
         let database = Database::open_to_read(&path, settings).map_err(|error| error.at(&path))?;
@@ -203,22 +285,24 @@ impl Store {
                 embedding: None,
                 database: Arc::new(database),
             }),
+            source: None,
             cancelled: None,
         })
     }
 
-    /// The same store for cancellable work: reads end with [`StoreError::Cancelled`] soon after `cancelled`
-    /// returns true. It is checked every few milliseconds of reading, but only between two segments while
-    /// indexing. A write is completed or not made at all.
+    /// Returns the same store for cancellable work. Reads end with [`StoreError::Cancelled`] soon
+    /// after `cancelled` returns true. It is checked every few milliseconds of reading, but only
+    /// between two segments while indexing. A write is completed or not made at all.
     #[must_use]
     pub fn until(&self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
-            handle: Arc::clone(&self.handle),
             cancelled: Some(Arc::new(cancelled)),
+            ..self.clone()
         }
     }
 
-    /// [`StoreError::Cancelled`] if the work was cancelled.
+    /// Returns [`StoreError::Cancelled`] if the work was cancelled. Long work calls this between
+    /// its steps, because SQLite only interrupts statements.
     pub(crate) fn go_on(&self) -> Result<(), StoreError> {
         match self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
             true => Err(StoreError::Cancelled),
@@ -226,30 +310,55 @@ impl Store {
         }
     }
 
-    /// The database's path.
+    /// Returns the path of the database file, which is in the directory that the store was opened
+    /// in.
     pub fn path(&self) -> &Path {
         &self.handle.database.path
     }
 
-    /// The settings it was opened with.
+    /// Returns the settings that the store was opened with.
     pub fn settings(&self) -> &StoreSettings {
         &self.handle.database.settings
     }
 
-    /// Runs `work` on a snapshot that no write changes or delays.
+    /// Runs `work` on a snapshot of the store. No write changes the snapshot or delays the read. If
+    /// the store is cancellable, the work is interrupted.
     pub(crate) fn read<T>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+        work: impl FnOnce(&Snapshot<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.database().read_until(self.cancelled.as_ref(), work)
+        self.database()
+            .read_until(self.cancelled.as_ref(), |connection| {
+                let source = self.source.as_ref();
+                work(&Snapshot { connection, source })
+            })
     }
 
-    /// Runs `work` in a write transaction; an error rolls it back.
+    /// Runs `work` in a write transaction. If it returns an error, the transaction is rolled back
+    /// and nothing is stored.
     pub(crate) fn write<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.handle.database.write(work)
+    }
+
+    /// Runs `work` in a write transaction, unless the host has given up the call that writes. Such a
+    /// call may get the lock late, when another engine object has the session and the conversation
+    /// has changed.
+    pub(crate) fn write_in_call<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let is_given_up = || {
+            let source = self.source.as_ref();
+            source.is_some_and(|source| source.services().is_cancelled())
+        };
+        // Asked under the lock: a later object writes only after this transaction.
+        self.write(|transaction| match is_given_up() {
+            true => Err(StoreError::Cancelled),
+            false => work(transaction),
+        })
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -260,45 +369,65 @@ impl Store {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use contexture_engine_api::{MessageId, MessageView};
+    use std::sync::Arc;
+
+    use contexture_engine_api::{Delivery, MessageId, MessageView};
+    use contexture_testkit::ScriptedHost;
 
     use super::*;
 
-    /// A store with one message, after running this SQL on its writing connection.
-    fn store_after(sql: &str) -> (tempfile::TempDir, Store, SessionId) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
-        let session = store.open_session("s", 0).unwrap();
-        let view = MessageView::new(MessageId(1), "user").with_text("before");
-        store.ingest(session, &[view], 1).unwrap();
-        store
-            .database()
-            .writer
-            .take()
-            .unwrap()
-            .execute_batch(sql)
-            .unwrap();
-        (directory, store, session)
+    /// So many that they need new pages.
+    const MORE: u32 = 2_000;
+
+    struct StoreSetup {
+        _directory: tempfile::TempDir,
+        store: Store,
+        session: SessionId,
+        host: Arc<ScriptedHost>,
     }
 
-    fn ingest_more(store: &Store, session: SessionId) -> Result<(), StoreError> {
-        // Incompressible, so that it needs new pages.
-        let text: String = (0..4_000u64)
-            .map(|i| format!("{:x}", xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes())))
+    /// A store with one message, after running this SQL on its writing connection.
+    fn store_after(sql: &str) -> StoreSetup {
+        let directory = tempfile::tempdir().unwrap();
+        let host = ScriptedHost::without_model();
+        let store = (Store::open(directory.path(), StoreSettings::default()).unwrap())
+            .over(Source::new("s", host.services(), false));
+        let session = store.open_session("s", 0).unwrap();
+        let setup = StoreSetup {
+            _directory: directory,
+            store,
+            session,
+            host,
+        };
+        ingest(&setup, 1..=1).unwrap();
+        let writer = setup.store.database().writer.take().unwrap();
+        writer.execute_batch(sql).unwrap();
+        drop(writer);
+        setup
+    }
+
+    fn ingest(setup: &StoreSetup, ids: std::ops::RangeInclusive<u64>) -> Result<(), StoreError> {
+        let said: Vec<_> = ids.map(|id| (id, format!("message {id}"))).collect();
+        let views: Vec<_> = (said.iter())
+            .map(|(id, text)| MessageView::new(MessageId(*id), "user").with_text(text))
             .collect();
-        let view = MessageView::new(MessageId(2), "user").with_text(&text);
-        store.ingest(session, &[view], 2).map(|_| ())
+        (setup.host).record_in("s", &Delivery::new(&views));
+        (setup.store).ingest(setup.session, &views).map(|_| ())
+    }
+
+    fn ingest_more(setup: &StoreSetup) -> Result<(), StoreError> {
+        ingest(setup, 2..=u64::from(MORE))
     }
 
     #[test]
     fn a_full_disk_is_said_and_nothing_is_lost() {
-        let (_directory, store, session) = store_after("PRAGMA max_page_count = 1;");
+        let setup = store_after("PRAGMA max_page_count = 1;");
         assert!(matches!(
-            ingest_more(&store, session),
-            Err(StoreError::DiskFull(path)) if path == store.path()
+            ingest_more(&setup),
+            Err(StoreError::DiskFull(path)) if path == setup.store.path()
         ));
-        assert_eq!(store.session_info(session).unwrap().messages, 1);
-        let connection = store.database().writer.take().unwrap();
+        assert_eq!(setup.store.session_info(setup.session).unwrap().messages, 1);
+        let connection = setup.store.database().writer.take().unwrap();
         connection
             .execute_batch("PRAGMA max_page_count = 100000;")
             .unwrap();
@@ -306,10 +435,16 @@ mod tests {
 
     #[test]
     fn closing_leaves_one_file() {
-        let (directory, store, session) = store_after("");
-        ingest_more(&store, session).unwrap();
-        store.index_now(session).unwrap();
-        assert_eq!(store.messages(session, 0..2).unwrap().len(), 2);
+        let setup = store_after("");
+        ingest_more(&setup).unwrap();
+        setup.store.index_now(setup.session).unwrap();
+        let read = setup.store.messages(setup.session, 0..MORE).unwrap();
+        assert_eq!(read.len() as u32, MORE);
+        let StoreSetup {
+            _directory: directory,
+            store,
+            ..
+        } = setup;
         drop(store);
         let files: Vec<_> = std::fs::read_dir(&directory)
             .unwrap()
@@ -320,35 +455,40 @@ mod tests {
 
     #[test]
     fn a_read_only_file_is_said() {
-        let (_directory, store, session) = store_after("PRAGMA query_only = ON;");
+        let setup = store_after("PRAGMA query_only = ON;");
         assert!(matches!(
-            ingest_more(&store, session),
-            Err(StoreError::ReadOnly(path)) if path == store.path()
+            ingest_more(&setup),
+            Err(StoreError::ReadOnly(path)) if path == setup.store.path()
         ));
-        assert_eq!(store.session_info(session).unwrap().messages, 1);
+        assert_eq!(setup.store.session_info(setup.session).unwrap().messages, 1);
     }
 
     #[test]
     fn a_lock_is_said_readers_go_on_and_the_writer_recovers() {
-        let (_directory, store, session) = store_after("");
-        let other = Connection::open(store.path()).unwrap();
+        let setup = store_after("");
+        let other = Connection::open(setup.store.path()).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let since = std::time::Instant::now();
         let busy: Vec<_> = std::thread::scope(|scope| {
-            let both = [(); 2].map(|()| scope.spawn(|| ingest_more(&store, session)));
+            let both = [(); 2].map(|()| scope.spawn(|| ingest_more(&setup)));
             both.map(|one| one.join().unwrap()).into_iter().collect()
         });
         assert!(
-            busy.iter()
-                .all(|one| matches!(one, Err(StoreError::Busy(path)) if path == store.path()))
+            busy.iter().all(
+                |one| matches!(one, Err(StoreError::Busy(path)) if path == setup.store.path())
+            )
         );
         assert!(
             since.elapsed() < std::time::Duration::from_secs(8),
             "a call has ten seconds, whoever else waits"
         );
-        assert_eq!(store.messages(session, 0..1).unwrap()[0].text, "before");
+        let read = setup.store.messages(setup.session, 0..1).unwrap();
+        assert_eq!(read[0].text, "message 1");
         other.execute_batch("ROLLBACK").unwrap();
-        ingest_more(&store, session).unwrap();
-        assert_eq!(store.session_info(session).unwrap().messages, 2);
+        ingest_more(&setup).unwrap();
+        assert_eq!(
+            setup.store.session_info(setup.session).unwrap().messages,
+            MORE
+        );
     }
 }

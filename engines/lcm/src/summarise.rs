@@ -1,10 +1,18 @@
-//! Writes the text of a node, in three levels: the model's summary, the model's at half the budget, and an
-//! extract without a model. A level counts only if its text is smaller than the source, and the last one
-//! always is.
+//! Writes the text of a node, with or without a model.
+//!
+//! There are three levels. The model is first asked for a summary within the budget. If the answer
+//! is unusable, it is asked for a shorter one at half the budget. If that fails as well, or if
+//! there is no model, the text is extracted from the sources without one. An extract is cut to be
+//! smaller than its source, so a node always gets a text and a compaction never depends on the
+//! model.
+//!
+//! A [`Job`] is one text to write, made by [`Job::leaf`] or [`Job::condensed`]. [`write_all`]
+//! writes jobs in the foreground, and the background runs their calls between turns. Secrets are
+//! masked in everything that is sent to the model.
 
 use std::borrow::Cow;
 
-use contexture_digest::{Budget, Digest, merge};
+use contexture_digest::{Budget, Digest, RuleSection, Rules, merge, without_rules};
 use contexture_engine_api::{
     EngineError, FailureKind, MessageView, ModelFailure, ModelInfo, Services,
 };
@@ -14,59 +22,71 @@ use contexture_summaries::{Prompts, Summariser, digested, excerpt};
 use crate::dag::Level;
 use crate::transcript::{fit, fit_and_count, is_blank, speaker, transcript};
 
-/// Characters per token of a digest, which is dense in names.
+/// Characters per token of a digest. It is lower than for prose, because a digest is dense in names
+/// and paths.
 const CHARS_PER_TOKEN: f64 = 2.33;
-/// The share of the model's window that the material may take.
+/// The share of the model's context length that the material of one request may take. The rest is
+/// for the instructions and the answer.
 const MATERIAL_SHARE: f64 = 0.7;
-/// How much longer than requested an answer may be to count as a summary.
+/// By which factor an answer may exceed the requested length and still count as a summary. Models
+/// are bad at counting tokens.
 const TOLERANCE: u64 = 2;
-/// Facts are added to a model's summary if there is room for at least this many tokens.
+/// The rules of users take this share of a node's budget beside its text, or `FEW_RULES` tokens if
+/// the sources are large enough. A node at the top of the DAG has the rules of all below it, so this
+/// is about a tenth of what all nodes may take. The window shows no more than that in total.
+const RULES_SHARE: f64 = 0.8;
+const FEW_RULES: u64 = 128;
+/// The smallest space, in tokens, for which facts are added to the summary of a model.
 const MIN_FACTS_TOKENS: u64 = 32;
 
-/// A text to write.
+/// A text to write: the draft, and the dialogue with the model if there is one.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Asks the model; none if there is no model or nothing to ask.
+    /// Asks the model. None if there is no model or nothing that a model could write from.
     pub(crate) summariser: Option<Summariser>,
     pub(crate) draft: Draft,
 }
 
-/// A text to write, without its material.
+/// What is needed to finish a text once the model has answered or failed. It does not hold the
+/// material, so it is cheap to keep while calls are pending.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// The text to use without a model.
+    /// The text to use if the model does not write one.
     extracted: String,
-    /// The facts of the span, to add those that the model's summary lacks.
+    /// The facts of the span, one per line. Those that the model's summary lacks are appended to
+    /// it.
     facts: Vec<String>,
-    /// The tokens of its sources.
+    /// The rules that users stated in the span. They are put in front of the text, whoever writes it.
+    rules: RuleSection,
+    /// The tokens of the sources. A text that is not shorter than that is not a summary.
     source_tokens: u64,
     budget: u64,
-    /// Whether nothing was said that a model could write from.
+    /// Whether the sources contain nothing that a model could write from, such as empty messages.
     is_blank: bool,
 }
 
-/// A written text.
+/// A finished text, with its level and its size in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) text: String,
     pub(crate) tokens: u64,
     pub(crate) level: Level,
-    /// The model that wrote it.
+    /// The name of the model that wrote it. None if it was extracted.
     pub(crate) model: Option<String>,
 }
 
-/// What the model is asked for a node.
+/// The prompts for the text of one node, and the check of the answers.
 #[derive(Debug)]
-struct Question {
+struct SummaryPrompts {
     focus: Option<String>,
     budget: u64,
-    /// Whether it is asked for half the budget.
+    /// Whether the model is asked for half the budget, because its first answer was unusable.
     is_aggressive: bool,
     source_tokens: u64,
     services: Services,
 }
 
-impl Question {
+impl SummaryPrompts {
     fn tokens(&self) -> u64 {
         match self.is_aggressive {
             false => self.budget,
@@ -74,20 +94,21 @@ impl Question {
         }
     }
 
-    /// The text, if it is a summary of the source.
+    /// Returns the text if it is a summary of the source. If it is empty, no shorter than the
+    /// source or far over the budget, the failure says so and a shorter request may follow.
     fn summary(&self, text: &str) -> Result<String, ModelFailure> {
         let tokens = self.services.count_tokens(text);
         match !text.is_empty() && tokens < self.source_tokens && tokens <= self.budget() {
             true => Ok(text.to_owned()),
             false => Err(ModelFailure::new(
                 FailureKind::Other,
-                "the model's summary is no shorter than what it stands for",
+                "the model's summary is not shorter than what it replaces",
             )),
         }
     }
 }
 
-impl Prompts for Question {
+impl Prompts for SummaryPrompts {
     fn system(&self) -> String {
         let how = match self.is_aggressive {
             false => "Write a summary that lets",
@@ -130,7 +151,8 @@ impl Prompts for Question {
     }
 
     fn ask_for_less(&mut self, failure: &ModelFailure) -> bool {
-        // A shorter request may fix these; the others would fail again in the same way.
+        // A shorter request may fix these failures. The others, such as a rejected key or a network
+        // error, would come back in the same way.
         let may_mend = matches!(
             failure.kind,
             FailureKind::CutOff | FailureKind::Empty | FailureKind::Refused | FailureKind::Other
@@ -144,7 +166,9 @@ impl Prompts for Question {
 }
 
 impl Job {
-    /// The summary of these messages in about `budget` tokens. Without a `model` there are no calls.
+    /// A job for the summary of these messages in about `budget` tokens. Without a `model`, or if
+    /// the messages are blank, the text is extracted and there are no calls. `focus` names what to
+    /// keep in detail.
     pub(crate) fn leaf(
         messages: &[MessageView<'_>],
         budget: u64,
@@ -153,17 +177,20 @@ impl Job {
         services: &Services,
     ) -> Self {
         let digest = Digest::of(messages, None);
-        let extracted = extracted(&digest, budget, services, || bare(messages));
+        let source_tokens = messages.iter().map(MessageView::tokens).sum();
+        let rules = section(&Rules::of(messages, None), budget, source_tokens, services);
+        let extracted = extracted(&digest, &rules, budget, services, || bare(messages));
         let mut draft = Draft {
             extracted,
             facts: Vec::new(),
-            source_tokens: messages.iter().map(MessageView::tokens).sum(),
+            rules,
+            source_tokens,
             budget,
             is_blank: messages.iter().all(is_blank),
         };
         let model = model.filter(|_| !draft.is_blank);
         let summariser = model.map(|model| {
-            let missing = digest.missing_from("", chars(budget));
+            let missing = digest.missing_from(&draft.rules.text, chars(budget));
             draft.facts = missing.lines().map(str::to_owned).collect();
             let most = material_tokens(model.context_length, budget);
             draft.summariser(transcript(messages, most, services), focus, model, services)
@@ -171,8 +198,9 @@ impl Job {
         Self { summariser, draft }
     }
 
-    /// The summary of these summaries, oldest first, in about `budget` tokens. Without a `model` there are
-    /// no calls.
+    /// A job for the summary of these summaries, oldest first, in about `budget` tokens.
+    /// `source_tokens` is the size of the summaries, not of the messages below them. Without a
+    /// `model` there are no calls.
     pub(crate) fn condensed(
         texts: &[&str],
         source_tokens: u64,
@@ -181,17 +209,23 @@ impl Job {
         model: Option<&ModelInfo>,
         services: &Services,
     ) -> Self {
-        // A store of long ago may hold summaries that were not masked.
+        // Summaries that an old version stored may contain secrets, because it did not mask them.
         let texts: Vec<Cow<'_, str>> = texts.iter().map(|text| mask_secrets(text)).collect();
+        let mut rules = Rules::default();
+        texts.iter().for_each(|text| rules.add_summary(text));
+        let rules = section(&rules, budget, source_tokens, services);
+        let texts: Vec<String> = texts.iter().map(|text| without_rules(text)).collect();
         let joined = texts.join("\n\n");
         let digest = Digest::of(&[], Some(&joined));
-        let extracted = extracted(&digest, budget, services, || {
+        let extracted = extracted(&digest, &rules, budget, services, || {
             shares(&texts, budget, services)
         });
         let draft = Draft {
             extracted,
-            // The material is summaries: their facts are in them.
+            // The material consists of summaries, which contain their facts already. Appending the
+            // facts again would repeat them.
             facts: Vec::new(),
+            rules,
             source_tokens,
             budget,
             is_blank: false,
@@ -213,23 +247,25 @@ impl Draft {
         model: &ModelInfo,
         services: &Services,
     ) -> Summariser {
-        let question = Question {
+        let prompts = SummaryPrompts {
             focus: focus.map(|focus| mask_secrets(focus).into_owned()),
             budget: self.budget,
             is_aggressive: false,
             source_tokens: self.source_tokens,
             services: services.clone(),
         };
-        let (question, services) = (Box::new(question), services.clone());
-        Summariser::new(question, material, model.context_length, services)
+        let (prompts, services) = (Box::new(prompts), services.clone());
+        Summariser::new(prompts, material, model.context_length, services)
     }
 
-    /// The approximate budget of the text, in tokens.
+    /// Returns the approximate budget of the text, in tokens.
     pub(crate) fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// The model's text, with the facts that it lacks; whether it had to be asked for less.
+    /// Makes a text from the model's answer and appends the facts that the answer lacks.
+    /// `asked_for_less` says whether the model had to be asked for a shorter text, which makes its
+    /// level lower.
     pub(crate) fn by_model(
         &self,
         text: &str,
@@ -237,7 +273,7 @@ impl Draft {
         model: &str,
         services: &Services,
     ) -> Written {
-        let text = self.with_facts(text, services);
+        let text = self.rules.before(&self.with_facts(text, services));
         Written {
             tokens: services.count_tokens(&text),
             text,
@@ -249,7 +285,8 @@ impl Draft {
         }
     }
 
-    /// The model's text, followed by facts that it lacks, as far as there is room.
+    /// Appends the facts that the text lacks, as long as budget and source size leave room for
+    /// them. If there is less room than a few facts need, the text is returned as it is.
     fn with_facts(&self, text: &str, services: &Services) -> String {
         let room = self
             .budget
@@ -269,13 +306,20 @@ impl Draft {
         merge(text, &facts)
     }
 
-    /// The text without a model.
+    /// Makes the text without a model. It is cut to be smaller than the source, and it is never
+    /// empty.
     pub(crate) fn without_model(&self, services: &Services) -> Written {
+        // A text as long as its source would make the window no smaller.
         let most = self.budget.min(self.source_tokens.saturating_sub(1)).max(1);
         let (mut text, mut tokens) = fit_and_count(&self.extracted, most, services);
         if text.is_empty() {
-            // With a budget of a token or two, the node's heading has to suffice.
+            // With a budget of a token or two nothing of the extract fits. The node's heading still
+            // says what it covers.
             text = "...".to_owned();
+            tokens = services.count_tokens(&text);
+        }
+        if !self.rules.text.is_empty() {
+            text = self.rules.before(&text);
             tokens = services.count_tokens(&text);
         }
         Written {
@@ -290,11 +334,11 @@ impl Draft {
     }
 }
 
-/// Writes all the texts in the foreground: the model calls of a round run concurrently. The second value is
-/// why the model failed for some of them, if it did.
+/// Writes all texts in the foreground. The calls of each round run concurrently, and a text that
+/// the model fails at is extracted instead. The second value is the last failure, if there was one.
 ///
 /// # Errors
-/// [`EngineError::Cancelled`].
+/// [`EngineError::Cancelled`] if the caller cancelled the compaction.
 pub(crate) fn write_all(
     jobs: Vec<Job>,
     services: &Services,
@@ -340,6 +384,8 @@ pub(crate) fn write_all(
     Ok((texts.collect(), failed))
 }
 
+/// Returns how many tokens of material fit into one request, at least 64, with room for an answer
+/// of twice the budget.
 fn material_tokens(context_length: u64, budget: u64) -> u64 {
     let room = (context_length as f64 * MATERIAL_SHARE) as u64;
     room.saturating_sub(budget * TOLERANCE).max(64)
@@ -349,20 +395,29 @@ fn chars(tokens: u64) -> Budget<'static> {
     Budget::chars((tokens as f64 * CHARS_PER_TOKEN) as usize)
 }
 
+/// Writes the rules of a node over sources of so many tokens, whose text has this budget.
+fn section(rules: &Rules, budget: u64, source_tokens: u64, services: &Services) -> RuleSection {
+    let share = (budget as f64 * RULES_SHARE) as u64;
+    let most = share.max(FEW_RULES).min(source_tokens / 2);
+    let count = |text: &str| services.count_tokens(text);
+    rules.section(Budget::chars(usize::MAX).and_tokens(most, &count))
+}
+
 fn extracted(
     digest: &Digest<'_>,
+    rules: &RuleSection,
     budget: u64,
     services: &Services,
     otherwise: impl FnOnce() -> String,
 ) -> String {
-    let text = digested(digest, budget, services);
+    let text = digested(digest, rules, budget, services);
     match text.trim().is_empty() {
         true => otherwise(),
         false => text,
     }
 }
 
-/// The beginnings of the messages, for a span without a fact in it.
+/// Returns the beginnings of the messages, for a span in which the digest found no fact.
 fn bare(messages: &[MessageView<'_>]) -> String {
     let mut text = String::new();
     for message in messages {
@@ -374,8 +429,9 @@ fn bare(messages: &[MessageView<'_>]) -> String {
     text
 }
 
-/// Each text gets an equal share of the budget.
-fn shares(texts: &[Cow<'_, str>], budget: u64, services: &Services) -> String {
+/// Joins the beginnings of the texts, each with an equal share of the budget. It is used if the
+/// digest finds no fact in them.
+fn shares(texts: &[String], budget: u64, services: &Services) -> String {
     let each = budget / (texts.len() as u64).max(1);
     let shares: Vec<String> = texts.iter().map(|text| fit(text, each, services)).collect();
     shares.join("\n")

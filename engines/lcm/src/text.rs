@@ -1,7 +1,8 @@
 //! How texts are compared: what counts as a word, and which letters count as the same.
 //!
-//! - [`terms`]: words and stretches of scripts without spaces, as the index and a search find them;
-//! - [`fold`]: one case for every letter, so that case can be ignored.
+//! - [`terms`] finds words and runs of scripts without spaces, in the same way for the index and
+//!   for a search.
+//! - [`fold`] brings letters to one form, so that case and accents can be ignored.
 
 pub(crate) mod fold;
 pub(crate) mod terms;

@@ -1,5 +1,13 @@
-//! The tools that the engine gives to the agent. Each answers with a JSON object of bounded size, and a
-//! cursor where there is more.
+//! The tools that the engine gives to the model.
+//!
+//! A compaction takes messages out of the window, and the tools bring them back when the model
+//! needs them: it can search everything said, expand a summary, or read a long text in parts. Each
+//! tool is a submodule with its arguments, their JSON schema and a `run` function. [`specs`]
+//! describes the tools to the model, and [`call`] runs one.
+//!
+//! The answer goes into the window, so its size is bounded. The `page` module counts its tokens. If
+//! there is more, the answer has a cursor, which the model passes back for the next page. An error
+//! says what is wrong with an argument, so that the model can correct its call.
 
 mod describe;
 mod doctor;
@@ -10,6 +18,8 @@ mod query;
 mod read;
 mod recent;
 mod status;
+
+use std::str::FromStr;
 
 use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec, printable};
 use serde::de::DeserializeOwned;
@@ -23,16 +33,17 @@ use crate::settings::Settings;
 use crate::store::{Key, MessageRow, PayloadId, PayloadInfo, SessionId, StoredMessage};
 use page::{MAX_TOKENS, MIN_TOKENS};
 
-/// What a tool works with.
+/// What a tool works with: the session of the caller, and the settings that say what else it may
+/// read.
 pub(crate) struct Context<'a> {
     pub(crate) session: &'a mut SessionState,
     pub(crate) settings: &'a Settings,
 }
 
-/// The most characters of a wrong argument that an error shows.
+/// The maximum number of characters of a wrong argument that an error shows.
 const SHOWN: usize = 80;
 
-/// The names of the tools.
+/// The names of the tools, as the model calls them.
 const NAMES: [&str; 8] = [
     "lcm_grep",
     "lcm_expand",
@@ -44,8 +55,8 @@ const NAMES: [&str; 8] = [
     "lcm_doctor",
 ];
 
-/// Whether a name is that of one of these tools, alone or after the name of the server that provides it
-/// (`mcp__memory__lcm_grep`).
+/// Whether a name is that of one of these tools. The name of the server that provides the tool may
+/// stand before it, as in `mcp__memory__lcm_grep`.
 pub(crate) fn is_own(name: &str) -> bool {
     let own = name.rfind("lcm_").and_then(|at| name.get(at..));
     let is_alone = |own: &str| {
@@ -55,7 +66,8 @@ pub(crate) fn is_own(name: &str) -> bool {
     own.is_some_and(|own| NAMES.contains(&own) && is_alone(own))
 }
 
-/// The tools, for the model.
+/// Returns the descriptions of the tools for the model. The host puts them into every request, so
+/// they should be short.
 pub(crate) fn specs() -> Vec<ToolSpec> {
     let tool = |name: &str, description: &str, parameters: Value| {
         ToolSpec::new(name.to_owned(), description.to_owned(), parameters)
@@ -63,59 +75,61 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
     vec![
         tool(
             "lcm_grep",
-            "Searches everything said in this conversation, summarised or not. `pattern` finds every match and \
-             counts them; `question` ranks by relevance. A hit has an id (m message, s summary), the line and byte \
-             of its first match, for lcm_read, and the summary that covers it; `in_conversation: false` marks what \
-             was edited or rewound away.",
+            "Search everything said in this conversation, summarised or not. `pattern` finds and counts every match; \
+             `question` ranks by relevance. A hit has an id (m message, s summary), the line and byte of its first \
+             match, for lcm_read, and the summary that covers it. `in_conversation: false` marks what was edited or \
+             rewound away.",
             grep::parameters(),
         ),
         tool(
             "lcm_expand",
-            "Gives back the original messages under a summary (s12), or one message (m34), as the JSON they were, \
-             word for word, page by page. A long message comes in parts: join the `message` of equal ids.",
+            "Return the original messages under a summary (s12), or one message (m34), as JSON, word for word, page \
+             by page. A long message comes in parts: join the `message` of equal ids.",
             expand::parameters(),
         ),
         tool(
             "lcm_expand_query",
-            "Answers a question from the history: finds the messages it is about, has a model read them, and names \
-             the ids that the answer rests on. Without a model: the best passages.",
+            "Answer a question from the history: a model reads the messages about it and names the ids that the \
+             answer rests on. Without a model, return the best passages.",
             query::parameters(),
         ),
         tool(
             "lcm_read",
-            "Reads the text of a message (m34; tool calls follow the text), a file (f5) or a summary (s12): all of \
+            "Read the text of a message (m34; tool calls follow the text), a file (f5) or a summary (s12): all of \
              it, or a range of lines or bytes.",
             read::parameters(),
         ),
         tool(
             "lcm_describe",
-            "Describes a summary (s12: span, text, what it is made of), a message (m34) or a file (f5, a long text \
-             kept aside): sizes, time, what covers it, a preview.",
+            "Describe a summary (s12: span, text, sources), a message (m34) or a file (f5, a long text): sizes, \
+             time, covering summary, preview.",
             describe::parameters(),
         ),
         tool(
             "lcm_recent",
-            "The last messages of this conversation, newest first, each shortened to 800 characters.",
+            "List the last messages, newest first, each cut to 800 characters.",
             recent::parameters(),
         ),
         tool(
             "lcm_status",
-            "How much of this conversation is stored, summarised and indexed, and when it is next compacted.",
+            "Show how much is stored, summarised and indexed, and when compaction is next due.",
             status::parameters(),
         ),
         tool(
             "lcm_doctor",
-            "Checks that nothing stored is damaged, that each message is in the window or under one summary, and \
+            "Check that nothing stored is damaged, that each message is in the window or under one summary, and \
              that the search index is right. Reads everything: slow.",
             doctor::parameters(),
         ),
     ]
 }
 
-/// Answers a call. `engine` is the engine's own status, for `lcm_status`.
+/// Answers a call of a tool. `engine` is the status of the engine itself, which only `lcm_status`
+/// uses.
 ///
 /// # Errors
-/// [`EngineError::InvalidInput`], which says what is wrong with the arguments; a store that failed.
+/// [`EngineError::InvalidInput`] if an argument is wrong, with what is wrong about it.
+/// [`EngineError::Unsupported`] if there is no such tool. Any other error comes from the store.
 pub(crate) fn call(
     context: &mut Context<'_>,
     call: &ToolCall,
@@ -143,13 +157,15 @@ fn arguments<T: DeserializeOwned>(call: &ToolCall) -> Result<T, EngineError> {
         |error: serde_json::Error| EngineError::InvalidInput(format!("{}: {error}", call.name));
     let mut given: Value = serde_json::from_str(text).map_err(wrong)?;
     if let Some(given) = given.as_object_mut() {
-        // Some models fill in every argument.
+        // Some models fill in every argument, and leave those they do not need empty. An empty text
+        // is therefore treated as a missing argument.
         given.retain(|_, value| value != "");
     }
     serde_json::from_value(given).map_err(wrong)
 }
 
-/// The schema of an object with these properties.
+/// Returns the schema of an object with these properties. No others are allowed, so that a
+/// misspelled argument is an error instead of being ignored.
 fn object(properties: Value, required: &[&str]) -> Value {
     json!({
         "type": "object",
@@ -160,18 +176,19 @@ fn object(properties: Value, required: &[&str]) -> Value {
 }
 
 fn max_tokens_schema() -> Value {
-    json!({"type": "integer", "minimum": MIN_TOKENS, "maximum": MAX_TOKENS, "description": "Tokens of the answer"})
+    json!({"type": "integer", "minimum": MIN_TOKENS, "maximum": MAX_TOKENS, "description": "Maximum answer tokens"})
 }
 
 fn cursor_schema() -> Value {
-    json!({"type": "string", "description": "`next_cursor` of the page before"})
+    json!({"type": "string", "description": "`next_cursor` of the previous page"})
 }
 
 fn session_schema() -> Value {
-    json!({"type": "string", "description": "Another session, if granted"})
+    json!({"type": "string", "description": "Another session, if allowed"})
 }
 
-/// Adds a message's time to an answer; if unknown, its estimated time.
+/// Adds the time of a message to an answer. If the exact time is unknown, the estimated one is
+/// added and marked.
 fn put_time(item: &mut Value, row: &MessageRow) {
     if let Some(at) = row.said_at() {
         item["at"] = json!(rfc3339(at));
@@ -185,7 +202,18 @@ fn invalid(what: impl Into<String>) -> EngineError {
     EngineError::InvalidInput(what.into())
 }
 
-/// What an id names.
+/// Reads the cursor of a tool whose cursors are plain numbers.
+fn page_start<T: FromStr>(cursor: &str, tool: &str) -> Result<T, EngineError> {
+    cursor.parse().map_err(|_| {
+        invalid(format!(
+            "`{}` is not a cursor of {tool}; pass `next_cursor` of the previous page",
+            printable(cursor, SHOWN)
+        ))
+    })
+}
+
+/// What an id names. Ids of different kinds have different letters, so that one argument can take
+/// them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Id {
     Summary(NodeId),
@@ -208,7 +236,7 @@ impl Id {
         };
         id.ok_or_else(|| {
             invalid(format!(
-                "`{}` is no id; summaries are `s` and a number, messages `m`, files `f`, such as s12, m34, f5",
+                "`{}` is not an id; ids are like s12, m34, f5 (a summary, a message, a file)",
                 printable(text, SHOWN)
             ))
         })
@@ -216,7 +244,11 @@ impl Id {
 }
 
 impl Context<'_> {
-    /// The session that a call is about: this one, or another that it may read.
+    /// Returns the session that a call is about: this one if no name is given, or another one that
+    /// it may read. The settings and the host both have to allow that.
+    ///
+    /// # Errors
+    /// Returns an error if the session may not be read or does not exist.
     fn scope(&self, name: Option<&str>) -> Result<SessionId, EngineError> {
         let Some(name) = name else {
             return Ok(self.session.id);
@@ -227,16 +259,18 @@ impl Context<'_> {
         match found {
             Some(id) if id == self.session.id || may_search() => Ok(id),
             None if may_search() => Err(StoreError::UnknownSession(name.to_owned()).into()),
-            // The answer does not reveal whether it exists.
+            // The answer is the same whether the session exists or not, so that a session cannot
+            // find out the names of others.
             _ => Err(invalid(format!(
-                "the session `{}` is not open to this one; `context.engines.lcm.searchable_sessions` in the \
-                 configuration lists those that are",
+                "this session may not read the session `{}`; `context.engines.lcm.searchable_sessions` in the \
+                 configuration lists those it may read",
                 printable(name, SHOWN)
             ))),
         }
     }
 
-    /// A message with its row; without its content if that is damaged.
+    /// Returns the row of a message with its content. The content is None if the transcript does not
+    /// have the message, so that a tool can still say what it was.
     fn message(&self, key: Key) -> Result<(MessageRow, Option<StoredMessage>), EngineError> {
         let store = &self.session.store;
         let ordinals = key.ordinal()..key.ordinal() + 1;
@@ -244,18 +278,22 @@ impl Context<'_> {
             Ok(mut found) => found
                 .pop()
                 .map(|message| (message.row.clone(), Some(message))),
-            Err(StoreError::Damaged(_)) => {
+            Err(StoreError::NoText(_)) => {
                 let mut rows = store.rows(key.session(), ordinals)?;
                 rows.pop().map(|row| (row, None))
             }
             Err(error) => return Err(error.into()),
         }
         .ok_or_else(|| {
-            EngineError::Storage(format!("message {} is named and not there", key.ordinal()))
+            EngineError::Storage(format!(
+                "message {} is missing from the store",
+                key.ordinal()
+            ))
         })
     }
 
-    /// The description of a file of a session.
+    /// Returns the description of a file of a session. A file of another session counts as unknown,
+    /// because file ids are unique in the store and could be guessed.
     fn file(&self, session: SessionId, id: PayloadId) -> Result<PayloadInfo, EngineError> {
         let unknown = || invalid(format!("there is no file f{} in this session", id.0));
         match self.session.store.payload_info(id) {

@@ -1,4 +1,11 @@
-//! Messages as text for a summariser: secrets masked, long outputs as excerpts.
+//! Messages as text for a summariser.
+//!
+//! The functions here turn messages into the text that a model summarises or that a leaf contains
+//! word for word. Secrets are masked in all of it, because it is sent to the provider or shown in
+//! the window. Each line names its author, so that a summary can say who said what.
+//!
+//! [`transcript`] is the material for the model, in which long outputs become excerpts. [`plain`]
+//! keeps the messages in full. [`fit`] cuts any text to a number of tokens.
 
 use std::fmt::Write as _;
 
@@ -8,13 +15,16 @@ use contexture_summaries::excerpt;
 
 use crate::dates;
 
-/// The most characters of one text; tried in order until everything fits.
+/// The maximum length of one text in characters. A message that exceeds its tokens is rendered with
+/// the next smaller length until it fits.
 const EXCERPTS: [usize; 6] = [6_000, 2_400, 1_000, 400, 160, 60];
 
-/// The longest name. OpenAI allows 64 characters.
+/// The maximum length of an author's name, in bytes. OpenAI allows 64 characters, so a longer name
+/// is not meant to be one.
 const NAME_BYTES: usize = 256;
 
-/// The messages as texts of at most `max_tokens` each, without those that say nothing.
+/// Renders each message as a text of at most `max_tokens` tokens. Messages that say nothing are
+/// left out.
 pub(crate) fn transcript(
     messages: &[MessageView<'_>],
     max_tokens: u64,
@@ -25,7 +35,8 @@ pub(crate) fn transcript(
         .collect()
 }
 
-/// Whether a message says nothing that a summary could hold.
+/// Whether a message says nothing that a summary could contain: no text, no tool calls, and no
+/// image or document.
 pub(crate) fn is_blank(message: &MessageView<'_>) -> bool {
     message.text().trim().is_empty() && message.tool_calls().is_empty() && !message.has_media()
 }
@@ -67,7 +78,8 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
     text
 }
 
-/// The messages word for word but for their secrets, each with its author.
+/// Renders the messages in full, each with its author. Only secrets are masked. Messages without
+/// text and without calls leave no line.
 pub(crate) fn plain(messages: &[MessageView<'_>]) -> String {
     let mut text = String::new();
     for message in messages {
@@ -89,12 +101,13 @@ pub(crate) fn plain(messages: &[MessageView<'_>]) -> String {
     text
 }
 
-/// The author: the role, and the name if there is one.
+/// Returns the author of a message: its role, followed by the name if the message has one.
 pub(crate) fn speaker(message: &MessageView<'_>) -> String {
     let role = message.role();
     match message.name() {
         Some(name) => {
-            // Whatever the wire contains, reduce it to a few words on one line.
+            // The name comes from outside and could imitate other lines of the transcript. On one
+            // line and cut to a few words it cannot.
             let name = mask_secrets(name).replace(char::is_whitespace, " ");
             format!("{role} {}", &name[..name.floor_char_boundary(NAME_BYTES)])
         }
@@ -102,17 +115,20 @@ pub(crate) fn speaker(message: &MessageView<'_>) -> String {
     }
 }
 
-/// A text with secrets masked; of a long one the two ends.
+/// Masks the secrets of a text and shortens it to its two ends if it has more than `chars`
+/// characters. Masking comes first, because an excerpt could cut a secret so that it is no longer
+/// recognised.
 fn masked(text: &str, chars: usize) -> String {
     excerpt(&mask_secrets(text), chars)
 }
 
-/// The beginning of a text of at most `max_tokens`, cut at a line end if possible.
+/// Returns the beginning of a text, at most `max_tokens` long. It ends at a line end if one is in
+/// the second half of what fits.
 pub(crate) fn fit(text: &str, max_tokens: u64, services: &Services) -> String {
     fit_and_count(text, max_tokens, services).0
 }
 
-/// The same, with its tokens.
+/// Like [`fit`], and also returns the number of tokens of the result, which saves counting again.
 pub(crate) fn fit_and_count(text: &str, max_tokens: u64, services: &Services) -> (String, u64) {
     let mut text = text.trim().to_owned();
     loop {
@@ -121,7 +137,8 @@ pub(crate) fn fit_and_count(text: &str, max_tokens: u64, services: &Services) ->
             return (text, tokens);
         }
         let chars = text.chars().count();
-        // A little less than proportional, so that a second attempt usually suffices.
+        // Keep a little less than the proportional share. Tokens are spread unevenly, and a second
+        // attempt then usually suffices.
         let keep = (chars as f64 * (max_tokens as f64 / tokens as f64) * 0.97) as usize;
         let end = text
             .char_indices()

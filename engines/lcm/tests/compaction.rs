@@ -381,7 +381,8 @@ fn answers_that_come_after_a_revision_or_a_cut_are_put_aside() {
     again
         .with_views(|views| {
             let cut = Some(Cut::after(Some(last)));
-            let delivery = Delivery::new(views, new.0).after(cut);
+            let delivery = Delivery::new(views).after(cut);
+            play.session.host.record(&delivery);
             play.session.engine.observe(&delivery)
         })
         .unwrap();
@@ -782,9 +783,9 @@ fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
         .execute("DELETE FROM frontier WHERE position = 1000", [])
         .unwrap();
     play.sound();
-    // The last message stands in for one that is summarised: its old form is still under the frontier.
-    let replace = "UPDATE messages SET replaces = (SELECT min(message) FROM node_messages)
-                   WHERE id = (SELECT max(id) FROM messages)";
+    // The host says another in place of one that is summarised: its old form is still under the frontier.
+    let replace = "UPDATE messages SET is_current = 0
+                   WHERE id = (SELECT min(message) FROM node_messages)";
     assert_eq!(database.execute(replace, []).unwrap(), 1);
     let doctor = play.session.tool("lcm_doctor", &json!({}));
     assert_eq!(doctor["ok"], json!(false), "{doctor}");
@@ -794,7 +795,7 @@ fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
         "{doctor}"
     );
     database
-        .execute("UPDATE messages SET replaces = NULL", [])
+        .execute("UPDATE messages SET is_current = 1", [])
         .unwrap();
     play.sound();
     // A summary leaves the window: its messages are nowhere.

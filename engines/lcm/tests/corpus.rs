@@ -7,8 +7,8 @@ mod ingest;
 use std::path::PathBuf;
 
 use contexture_engine_api::{MessageId, MessageView};
+use contexture_lcm::StoreSettings;
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
-use contexture_lcm::{Store, StoreSettings};
 use ingest::Ingest;
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 fn every_query_finds_what_is_there() {
     let corpus = PathBuf::from(std::env::var_os("LCM_CORPUS").expect("LCM_CORPUS is set"));
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
     let session = store.open_session("s", 0).unwrap();
     let text = std::fs::read_to_string(&corpus).unwrap();
     let messages: Vec<(&str, Value)> = text
@@ -33,7 +33,7 @@ fn every_query_finds_what_is_there() {
         })
         .collect();
     for turn in views.chunks(4) {
-        store.ingest(session, turn, 1).unwrap();
+        store.ingest(session, turn).unwrap();
     }
     for (view, stored) in views
         .iter()

@@ -15,7 +15,7 @@ use contexture_engine_api::{
 };
 use contexture_lcm::search::{Ask, Query, Weights};
 use contexture_lcm::store::FILE_NAME;
-use contexture_lcm::{Embedder, Lcm, Store, StoreSettings};
+use contexture_lcm::{Embedder, Lcm, StoreSettings};
 use contexture_testkit::ScriptedHost;
 use ingest::Ingest;
 use serde_json::{Value, json};
@@ -45,16 +45,18 @@ fn with_encoder(host: &Arc<ScriptedHost>) -> (Lcm, Box<dyn ContextEngine>) {
     let folder = tempfile::tempdir().unwrap();
     write_encoder(folder.path(), &[]);
     let (factory, mut engine) = open(host, &json!({"embedder": folder.path()})).unwrap();
-    say(engine.as_mut(), 1, &SAID);
+    say(host, engine.as_mut(), 1, &SAID);
     (factory, engine)
 }
 
-fn say(engine: &mut dyn ContextEngine, first: u64, texts: &[&str]) {
+fn say(host: &ScriptedHost, engine: &mut dyn ContextEngine, first: u64, texts: &[&str]) {
     let views: Vec<MessageView<'_>> = (first..)
         .zip(texts)
         .map(|(id, text)| MessageView::new(MessageId(id), "user").with_text(text))
         .collect();
-    engine.observe(&Delivery::new(&views, first)).unwrap();
+    let delivery = Delivery::new(&views);
+    host.record(&delivery);
+    engine.observe(&delivery).unwrap();
 }
 
 fn ask(engine: &mut dyn ContextEngine, name: &str, arguments: &Value) -> Value {
@@ -94,7 +96,7 @@ fn a_question_finds_what_shares_no_word_with_it() {
         &[&["doctor", "stethoscope"], &["bread", "crumbs"]],
     );
     let (_factory, mut engine) = open(&host, &json!({"embedder": folder.path()})).unwrap();
-    say(engine.as_mut(), 1, &SAID);
+    say(&host, engine.as_mut(), 1, &SAID);
     settle(engine.as_mut());
     let hit = first_hit(engine.as_mut(), "stethoscope?");
     assert_eq!(
@@ -104,7 +106,12 @@ fn a_question_finds_what_shares_no_word_with_it() {
     assert_eq!(hit["span"], json!([0, SAID[0].len()]));
     assert_eq!(first_hit(engine.as_mut(), "crumbs")["id"], json!("m4"));
     // What comes later is found, too, and what shares a word is found at once.
-    say(engine.as_mut(), 5, &["his surgery called", "crumbs of rye"]);
+    say(
+        &host,
+        engine.as_mut(),
+        5,
+        &["his surgery called", "crumbs of rye"],
+    );
     assert_eq!(first_hit(engine.as_mut(), "rye")["id"], json!("m6"));
     settle(engine.as_mut());
 }
@@ -113,7 +120,7 @@ fn a_question_finds_what_shares_no_word_with_it() {
 fn without_one_nothing_is_made_and_words_alone_count() {
     let host = ScriptedHost::without_model();
     let (_factory, mut engine) = open(&host, &json!({})).unwrap();
-    say(engine.as_mut(), 1, &SAID);
+    say(&host, engine.as_mut(), 1, &SAID);
     assert_eq!(without_vectors(engine.as_mut()), Value::Null);
     assert_eq!(first_hit(engine.as_mut(), "stethoscope"), Value::Null);
     assert_eq!(first_hit(engine.as_mut(), "doctor")["id"], json!("m1"));
@@ -129,7 +136,7 @@ fn an_embedder_that_is_set_later_catches_up_and_another_one_begins_anew() {
     write_encoder(&second, &[&["garden", "scarecrow"]]);
     {
         let (_factory, mut engine) = open(&host, &json!({})).unwrap();
-        say(engine.as_mut(), 1, &SAID);
+        say(&host, engine.as_mut(), 1, &SAID);
     }
     {
         let (_factory, mut engine) = open(&host, &json!({"embedder": first})).unwrap();
@@ -166,7 +173,12 @@ fn vectors_go_with_their_session() {
 fn what_the_encoder_cannot_read_is_found_by_its_words_alone() {
     let host = ScriptedHost::without_model();
     let (_factory, mut engine) = with_encoder(&host);
-    say(engine.as_mut(), 5, &["Пётр купил хлеб", "Анна уехала"]);
+    say(
+        &host,
+        engine.as_mut(),
+        5,
+        &["Пётр купил хлеб", "Анна уехала"],
+    );
     settle(engine.as_mut());
     let found = ask(
         engine.as_mut(),
@@ -188,7 +200,7 @@ fn a_long_text_is_found_by_any_of_its_passages() {
         embedder: Some(Embedder::open(folder.path()).unwrap()),
         ..StoreSettings::default()
     };
-    let store = Store::open(directory.path(), settings).unwrap();
+    let store = ingest::open(directory.path(), settings).unwrap();
     let session = store.open_session("s", 0).unwrap();
     let filler = "we water the garden and paint the fence again. ".repeat(12);
     let long = format!("{filler}The doctor is on Tuesday. {filler}");
@@ -203,7 +215,7 @@ fn a_long_text_is_found_by_any_of_its_passages() {
         .zip(texts)
         .map(|(id, text)| MessageView::new(MessageId(id), "user").with_text(text))
         .collect();
-    store.ingest(session, &views, 1).unwrap();
+    store.ingest(session, &views).unwrap();
     let query = Query::new(session, Ask::Question("stethoscope".to_owned()));
     assert_eq!(store.search(&query, &|| false).unwrap().hits.len(), 0);
     assert_eq!(store.embedded(session).unwrap(), Some(0));
@@ -298,7 +310,7 @@ fn the_real_encoder_finds_what_is_said_in_other_words() {
         "The invoice is due on Friday.",
         "We had pasta again.",
     ];
-    say(engine.as_mut(), 1, &said);
+    say(&host, engine.as_mut(), 1, &said);
     settle(engine.as_mut());
     let hit = first_hit(engine.as_mut(), "Which payments come up?");
     assert_eq!(hit["id"], json!("m2"));

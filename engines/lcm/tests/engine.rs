@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CurrentCompaction, Decision, EngineFactory, Entry, FailureKind,
-    MessageId, Outcome, ToolCall, WindowState,
+    Compaction, CompressOrder, CurrentCompaction, Decision, Delivery, EngineError, EngineFactory,
+    Entry, FailureKind, MessageId, Outcome, ToolCall, WindowState,
 };
 use contexture_lcm::Lcm;
 use contexture_testkit::{Chat, ScriptedHost, ScriptedModel, Session, order};
@@ -165,8 +165,6 @@ fn a_compaction_that_the_engine_was_never_told_of_is_taken_over() {
     assert_eq!(status["frontier"]["compaction"], json!(1));
     let doctor = session.tool("lcm_doctor", &json!({}));
     assert_eq!(doctor["ok"], json!(true), "{doctor}");
-    let observed = session.engine.observed_through();
-    assert_eq!(observed.unwrap().last, MessageId(60));
 }
 
 #[test]
@@ -181,6 +179,71 @@ fn a_summary_of_another_store_is_not_taken_for_one_with_its_id() {
     let mut session = open_with_summary(&host, &chat, text);
     let status = session.engine.status();
     assert_eq!(status["frontier"]["nodes"], json!(0), "{status}");
+    let doctor = session.tool("lcm_doctor", &json!({}));
+    assert_eq!(doctor["ok"], json!(true), "{doctor}");
+}
+
+fn in_conversation(session: &mut Session) -> u64 {
+    let status = session.tool("lcm_status", &json!({}));
+    status["in_conversation"].as_u64().unwrap()
+}
+
+#[test]
+fn a_call_that_returns_late_revives_nothing_that_was_cut_off() {
+    let (host, chat) = (answers(), chat());
+    let mut begun = chat.clone();
+    begun.messages.truncate(40);
+    let mut late = open(&host, &begun);
+    // The host gave up the call that showed it the rest, and opened the engine again.
+    let mut session = open(&host, &chat);
+    session.cut(Some(MessageId(40))).unwrap();
+    host.cancel_after(0);
+    let shown = chat.with_views(|views| late.engine.observe(&Delivery::new(&views[40..])));
+    host.cancel_after(u64::MAX);
+    assert_eq!(shown, Err(EngineError::Cancelled));
+    assert_eq!(in_conversation(&mut session), 40);
+    // If the client sends them after all, they are part of the conversation again.
+    let again = chat.with_views(|views| {
+        let delivery = Delivery::new(&views[40..]);
+        host.record(&delivery);
+        session.engine.observe(&delivery)
+    });
+    assert_eq!((again, in_conversation(&mut session)), (Ok(()), 60));
+    let doctor = session.tool("lcm_doctor", &json!({}));
+    assert_eq!(doctor["ok"], json!(true), "{doctor}");
+}
+
+#[test]
+fn an_older_copy_of_the_index_learns_of_a_cut_that_nothing_followed() {
+    let (host, chat) = (answers(), chat());
+    let file = host.data_dir().join("lcm.sqlite3");
+    drop(open(&host, &chat));
+    let copy = std::fs::read(&file).unwrap();
+    let mut session = open(&host, &chat);
+    session.cut(Some(MessageId(40))).unwrap();
+    drop(session);
+    std::fs::write(&file, copy).unwrap();
+    let mut session = Session::open_by::<Lcm>(&host, "{}", &window(&chat));
+    assert_eq!(in_conversation(&mut session), 40);
+}
+
+#[test]
+fn summaries_that_still_hold_are_kept_when_the_session_comes_back() {
+    let (host, chat) = (answers(), chat());
+    let mut session = open(&host, &chat);
+    session.compacted(&chat, &waiting(&chat));
+    let nodes = session.engine.status()["frontier"]["nodes"].clone();
+    assert!(nodes.as_u64() > Some(0));
+    drop(session);
+    // Another engine had it in between, so all of it is shown again.
+    let mut session = Session::open_by::<Lcm>(&host, "{}", &window(&chat));
+    let shown = chat.with_views(|views| {
+        let delivery = Delivery::new(views);
+        host.record(&delivery);
+        session.engine.observe(&delivery)
+    });
+    assert_eq!((shown, in_conversation(&mut session)), (Ok(()), 60));
+    assert_eq!(session.engine.status()["frontier"]["nodes"], nodes);
     let doctor = session.tool("lcm_doctor", &json!({}));
     assert_eq!(doctor["ok"], json!(true), "{doctor}");
 }
@@ -248,7 +311,7 @@ fn search_is_exact_and_its_errors_show_where() {
 }
 
 #[test]
-fn two_objects_of_a_session_that_take_turns_are_each_behind_once() {
+fn two_objects_of_a_session_that_take_turns_store_each_message_once() {
     let host = answers();
     let mut chat = chat();
     let mut one = open(&host, &chat);
@@ -257,15 +320,13 @@ fn two_objects_of_a_session_that_take_turns_are_each_behind_once() {
         chat.push("user", format!("question {at}"));
         one.observe(&chat).unwrap();
         chat.push("assistant", format!("answer {at}"));
-        // It is told that it is behind, and stores what it lacks once it is shown that.
-        let behind = other.observe(&chat).unwrap_err();
-        assert!(
-            behind.to_string().contains("gone on with elsewhere"),
-            "{behind}"
-        );
+        // It is shown what the other one was shown, too.
         other.observe(&chat).unwrap();
         std::mem::swap(&mut one, &mut other);
     }
     let found = one.tool("lcm_grep", &json!({"pattern": "answer 3"}));
     assert_eq!(found["total"], 1, "{found}");
+    assert_eq!(in_conversation(&mut one), 68);
+    let doctor = one.tool("lcm_doctor", &json!({}));
+    assert_eq!(doctor["ok"], json!(true), "{doctor}");
 }

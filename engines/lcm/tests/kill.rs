@@ -95,7 +95,7 @@ fn survives_being_killed() {
                 .unwrap();
         if let Some(session) = store.find_session("s").unwrap() {
             let mut live = Vec::new();
-            for range in store.live(session).unwrap() {
+            for range in store.current(session).unwrap() {
                 live.extend(
                     store
                         .rows(session, range)

@@ -1,4 +1,4 @@
-//! Checks, backup, deletion and repair.
+//! Checks, deletion, and what is made anew.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,9 +10,8 @@ mod ingest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use contexture_engine_api::{Delivery, MessageId, MessageView};
+use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
-use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use ingest::Ingest;
 
@@ -26,7 +25,7 @@ fn settings() -> StoreSettings {
 
 /// A store with sessions of `count` messages each; every tenth is kept aside.
 fn filled(directory: &tempfile::TempDir, sessions: &[&str], count: u64) -> Store {
-    let store = Store::open(directory.path(), settings()).unwrap();
+    let store = ingest::open(directory.path(), settings()).unwrap();
     for name in sessions {
         let session = store.open_session(name, 5).unwrap();
         for id in 1..=count {
@@ -36,7 +35,7 @@ fn filled(directory: &tempfile::TempDir, sessions: &[&str], count: u64) -> Store
                 .with_text(&text)
                 .with_raw(&raw)
                 .with_time(id as i64);
-            store.ingest(session, &[view], id).unwrap();
+            store.ingest(session, &[view]).unwrap();
         }
         store.index_now(session).unwrap();
     }
@@ -102,7 +101,7 @@ fn a_lost_and_a_lying_index_are_noticed_and_made_anew() {
     let lie = "UPDATE term_chunks SET terms = cast(replace(terms, 'one', 'two') AS BLOB)";
     connection.execute(lie, []).unwrap();
     drop(connection);
-    let store = Store::open(directory.path(), settings()).unwrap();
+    let store = ingest::open(directory.path(), settings()).unwrap();
     assert_eq!(
         store.check_index(session).unwrap().wrong.as_slice(),
         std::slice::from_ref(&(0..100))
@@ -117,7 +116,7 @@ fn a_lost_and_a_lying_index_are_noticed_and_made_anew() {
         ("segments", "signatures"),
     ] {
         flip_a_bit(&path, table, column);
-        let store = Store::open(directory.path(), settings()).unwrap();
+        let store = ingest::open(directory.path(), settings()).unwrap();
         for (mode, text) in [(Mode::FullText, "one"), (Mode::Literal, "ord")] {
             let ask = Ask::Pattern(Pattern::new(mode, text));
             let found = store.search(&Query::new(session, ask), &|| false);
@@ -134,7 +133,7 @@ fn a_lost_and_a_lying_index_are_noticed_and_made_anew() {
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute("DELETE FROM segments", []).unwrap();
     drop(connection);
-    let store = Store::open(directory.path(), settings()).unwrap();
+    let store = ingest::open(directory.path(), settings()).unwrap();
     assert_eq!(
         total(&store, session, "one"),
         100,
@@ -145,29 +144,6 @@ fn a_lost_and_a_lying_index_are_noticed_and_made_anew() {
     assert_eq!(store.check_index(session).unwrap().waiting, 0);
 }
 
-#[test]
-fn a_changed_message_is_noticed() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = filled(&directory, &["one"], 20);
-    let path = store.path().to_owned();
-    drop(store);
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection
-        .execute("UPDATE messages SET role = 'tool' WHERE host = 7", [])
-        .unwrap();
-    connection
-        .execute(
-            "UPDATE blocks SET data = x'00' WHERE id & 0xffffffff = 3",
-            [],
-        )
-        .unwrap();
-    drop(connection);
-    let store = Store::open(directory.path(), settings()).unwrap();
-    let check = store.check(|_, _| ()).unwrap();
-    let damaged: Vec<u32> = check.damaged.iter().map(|key| key.ordinal()).collect();
-    assert_eq!(damaged, [3, 6]);
-}
-
 /// Who said each message of a session.
 fn names(store: &Store, session: SessionId) -> Vec<Option<String>> {
     let rows = store.rows(session, 0..u32::MAX).unwrap();
@@ -175,9 +151,9 @@ fn names(store: &Store, session: SessionId) -> Vec<Option<String>> {
 }
 
 #[test]
-fn who_said_it_is_kept_and_a_changed_name_is_noticed() {
+fn who_said_it_is_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), settings()).unwrap();
+    let store = ingest::open(directory.path(), settings()).unwrap();
     let session = store.open_session("chat", 0).unwrap();
     let views = [
         MessageView::new(MessageId(1), "user")
@@ -192,45 +168,14 @@ fn who_said_it_is_kept_and_a_changed_name_is_noticed() {
             .with_result_of("c", "ls")
             .with_text("ok"),
     ];
-    store.ingest(session, &views, 1).unwrap();
+    store.ingest(session, &views).unwrap();
     let expected = [Some("ana".to_owned()), Some("ben".to_owned()), None, None];
     assert_eq!(names(&store, session), expected);
-    let exported = store.export(session, None, 10).unwrap().messages;
-    assert_eq!(
-        exported[0].message.as_deref(),
-        Some(r#"{"role":"user","name":"ana","content":"ok"}"#)
-    );
     // The same again is known; the same words of somebody else are another message.
-    assert_eq!(store.ingest(session, &views, 1).unwrap().known, 4);
+    assert_eq!(store.ingest(session, &views).unwrap().known, 4);
     let other = views[0].with_name("cem");
-    let error = store.ingest(session, &[other], 1).unwrap_err();
+    let error = store.ingest(session, &[other]).unwrap_err();
     assert!(matches!(error, StoreError::IdReused(_)), "{error}");
-
-    let copy = tempfile::tempdir().unwrap();
-    let path = copy.path().join(FILE_NAME);
-    store.backup(&path, |_, _| ()).unwrap();
-    let backup = Store::open(copy.path(), settings()).unwrap();
-    assert_eq!(names(&backup, session), expected);
-    drop((store, backup));
-
-    let (store, report) = repaired_after(&directory, "");
-    assert_eq!((report.messages, report.lost), (4, Some(0)));
-    assert_eq!(names(&store, session), expected);
-    drop(store);
-
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection
-        .execute_batch(
-            "UPDATE messages SET name = 'ben' WHERE host = 1;
-             UPDATE messages SET name = NULL, tool = name WHERE host = 2;
-             UPDATE messages SET name = 'ana' WHERE host = 3;",
-        )
-        .unwrap();
-    drop(connection);
-    let store = Store::open(copy.path(), settings()).unwrap();
-    let check = store.check(|_, _| ()).unwrap();
-    let damaged: Vec<u32> = check.damaged.iter().map(|key| key.ordinal()).collect();
-    assert_eq!(damaged, [0, 1, 2]);
 }
 
 #[test]
@@ -265,117 +210,32 @@ fn reading_ends_soon_after_it_was_called_off_and_the_store_goes_on() {
 }
 
 #[test]
-fn a_backup_is_the_same_store() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = filled(&directory, &["one", "two"], 50);
-    let other = tempfile::tempdir().unwrap();
-    let to = other.path().join(contexture_lcm::store::FILE_NAME);
-    store.backup(&to, |_, _| ()).unwrap();
-    let error = store.backup(&to, |_, _| ()).unwrap_err();
-    assert!(matches!(error, StoreError::Exists(_)), "{error}");
-    let copy = Store::open(other.path(), settings()).unwrap();
-    assert!(copy.check(|_, _| ()).unwrap().is_sound());
-    for name in ["one", "two"] {
-        let session = copy.find_session(name).unwrap().unwrap();
-        assert_eq!(
-            copy.messages(session, 0..50).unwrap(),
-            store.messages(session, 0..50).unwrap()
-        );
-    }
-}
-
-#[test]
-fn what_cannot_be_read_is_reported_and_the_rest_is_checked_indexed_and_exported() {
+fn what_the_transcript_lost_is_reported_and_the_rest_is_indexed() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(&directory, &["one"], 100);
     let session = store.find_session("one").unwrap().unwrap();
-    let path = store.path().to_owned();
-    drop(store);
-    let connection = rusqlite::Connection::open(&path).unwrap();
+    let host = ingest::host_of(directory.path());
     // Of a small message, and of a large one.
-    let broken = "UPDATE blocks SET data = x'00' WHERE id & 0xffffffff = 40;
-                  UPDATE payload_chunks SET data = x'00' WHERE payload = 3;";
-    connection.execute_batch(broken).unwrap();
-    drop(connection);
-    let store = Store::open(directory.path(), settings()).unwrap();
-    let check = store.check(|_, _| ()).unwrap();
-    let damaged: Vec<u32> = check.damaged.iter().map(|key| key.ordinal()).collect();
-    assert_eq!((check.messages, damaged.as_slice()), (100, &[29, 40][..]));
+    for id in [30, 41] {
+        host.lose_text("one", MessageId(id));
+    }
+    let lost = [MessageId(30), MessageId(41)];
+    assert_eq!(store.without_text(session).unwrap(), lost);
     // The segment was made when they could still be read.
     assert_eq!(store.check_index(session).unwrap().wrong, [0..100]);
     store.rebuild_index(session).unwrap();
     let index = store.check_index(session).unwrap();
     assert_eq!((index.wrong.len(), index.waiting), (0, 0));
-    let page = store.export(session, None, 1_000).unwrap();
-    assert_eq!(page.messages.len(), 100);
-    let lost: Vec<u64> = page
-        .messages
-        .iter()
-        .filter(|wire| wire.message.is_none())
-        .map(|wire| wire.id.0)
-        .collect();
-    assert_eq!(lost, [30, 41]);
+    let read = store.messages(session, 0..100);
+    assert!(
+        matches!(read, Err(StoreError::NoText(MessageId(30)))),
+        "{read:?}"
+    );
     // Messages go on being taken in.
     let view = MessageView::new(MessageId(101), "user").with_text("one more");
-    store.ingest(session, &[view], 101).unwrap();
+    store.ingest(session, &[view]).unwrap();
     store.index_now(session).unwrap();
     assert_eq!(total(&store, session, "more"), 1);
-}
-
-#[test]
-fn an_export_has_each_wire_message_once_and_edits_where_they_belong() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), settings()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
-    let results = |texts: [&str; 3]| {
-        let blocks: Vec<_> = texts
-            .iter()
-            .map(|text| serde_json::json!({"type": "tool_result", "content": text}))
-            .collect();
-        serde_json::json!({"role": "user", "content": blocks}).to_string()
-    };
-    let plain = |text: &str| serde_json::json!({"role": "user", "content": text}).to_string();
-    let long = "a result of some length that is taken out of the wire message".to_owned();
-    let (first, old, same) = (plain("go"), results([&long, "b", "c"]), plain("same"));
-    let view = |id, text, raw| {
-        MessageView::new(MessageId(id), "tool")
-            .with_text(text)
-            .with_raw(raw)
-    };
-    let views = [
-        view(1, "go", first.as_str()),
-        view(2, &long, &old),
-        view(3, "b", &old),
-        view(4, "c", &old),
-        view(5, "same", &same),
-    ];
-    store.ingest(session, &views, 5).unwrap();
-    // The same words in a delivery of their own are another message; the results are edited, one twice.
-    let (edit, again) = (results([&long, "b2", "c"]), results([&long, "b3", "c"]));
-    for (view, old) in [
-        (view(6, "same", &same), None),
-        (view(7, "b2", &edit), Some(MessageId(3))),
-        (view(8, "b3", &again), Some(MessageId(7))),
-    ] {
-        let revisions: Vec<_> = old.map(|old| (view.id(), old)).into_iter().collect();
-        let views = [view];
-        let delivery = Delivery::new(&views, 0).with_revisions(&revisions);
-        store.deliver(session, &delivery, 0).unwrap();
-    }
-    let expected = [&first, &again, &same, &same];
-    for limit in [1, 2, 3, 100] {
-        let (mut after, mut found) = (None, Vec::new());
-        loop {
-            let page = store.export(session, after, limit).unwrap();
-            assert!(page.messages.len() <= limit);
-            found.extend(page.messages.into_iter().map(|wire| wire.message.unwrap()));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{limit} a page");
-    }
 }
 
 #[test]
@@ -400,212 +260,6 @@ fn what_is_deleted_is_gone_and_its_space_comes_back() {
 }
 
 #[test]
-fn a_damaged_file_is_repaired_and_kept() {
-    for damage in [10_000usize, 200_000] {
-        let directory = tempfile::tempdir().unwrap();
-        let store = filled(&directory, &["one"], 400);
-        store.shrink(|_, _| ()).unwrap();
-        let path = store.path().to_owned();
-        drop(store);
-        let mut bytes = std::fs::read(&path).unwrap();
-        let middle = bytes.len() / 2;
-        let end = (middle + damage).min(bytes.len());
-        bytes[middle..end].fill(0x5a);
-        std::fs::write(&path, &bytes).unwrap();
-        let report = Store::repair(directory.path(), |_, _| ()).unwrap();
-        assert_eq!(std::fs::read(&report.kept).unwrap(), bytes);
-        let store = Store::open(directory.path(), settings()).unwrap();
-        let check = store.check(|_, _| ()).unwrap();
-        assert!(check.is_sound(), "{check:?}");
-        assert_eq!(check.messages, report.messages);
-        assert!(report.messages > 0, "{report:?}");
-        let session = store.sessions().unwrap()[0].id;
-        for row in store.rows(session, 0..400).unwrap() {
-            let message = store.message(session, row.id).unwrap();
-            assert_eq!(message.text, text("one", row.id.0));
-        }
-        assert_eq!(total(&store, session, "one"), report.messages);
-    }
-}
-
-#[test]
-fn a_truncated_file_is_repaired_or_refused() {
-    for keep in [0.0, 0.01, 0.3, 0.7, 0.98] {
-        let directory = tempfile::tempdir().unwrap();
-        let store = filled(&directory, &["one"], 200);
-        store.shrink(|_, _| ()).unwrap();
-        let path = store.path().to_owned();
-        drop(store);
-        let bytes = std::fs::read(&path).unwrap();
-        let cut = &bytes[..(bytes.len() as f64 * keep) as usize];
-        std::fs::write(&path, cut).unwrap();
-        match Store::repair(directory.path(), |_, _| ()) {
-            Ok(report) => {
-                assert_eq!(std::fs::read(&report.kept).unwrap(), cut);
-                let store = Store::open(directory.path(), settings()).unwrap();
-                assert!(store.check(|_, _| ()).unwrap().is_sound());
-            }
-            Err(error) => {
-                assert!(matches!(error, StoreError::NothingLeft(_)), "{error}");
-                assert_eq!(std::fs::read(&path).unwrap(), cut, "kept as it was");
-            }
-        }
-    }
-}
-
-/// The keys of a session that the damaged file had, and the texts that were in it.
-fn live_texts(store: &Store, session: SessionId) -> Vec<(u64, String)> {
-    let mut texts = Vec::new();
-    for range in store.live(session).unwrap() {
-        for message in store.messages(session, range).unwrap() {
-            texts.push((message.row.id.0, message.text));
-        }
-    }
-    texts
-}
-
-fn deliver(store: &Store, session: SessionId, ids: std::ops::RangeInclusive<u64>) {
-    let texts: Vec<(u64, String)> = ids.map(|id| (id, text("one", id))).collect();
-    let raws: Vec<String> = texts
-        .iter()
-        .map(|(_, text)| serde_json::json!({"role": "user", "content": text}).to_string())
-        .collect();
-    let views: Vec<_> = texts
-        .iter()
-        .zip(&raws)
-        .map(|((id, text), raw)| {
-            MessageView::new(MessageId(*id), "user")
-                .with_text(text)
-                .with_raw(raw)
-                .with_time(*id as i64)
-        })
-        .collect();
-    let last = views.last().unwrap().id().0;
-    store.ingest(session, &views, last).unwrap();
-}
-
-/// Damages the store in `directory` with SQL, repairs it, and opens it.
-fn repaired_after(
-    directory: &tempfile::TempDir,
-    sql: &str,
-) -> (Store, contexture_lcm::store::Repair) {
-    let path = directory.path().join(FILE_NAME);
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection
-        .execute_batch(&format!("PRAGMA foreign_keys = OFF; {sql}"))
-        .unwrap();
-    drop(connection);
-    let report = Store::repair(directory.path(), |_, _| ()).unwrap();
-    (Store::open(directory.path(), settings()).unwrap(), report)
-}
-
-#[test]
-fn what_a_repair_lost_is_taken_in_again_when_the_host_shows_it() {
-    // The last delivery, one in the middle, a row, and one of several in a block.
-    for (lost, sql) in [
-        (
-            5,
-            "UPDATE blocks SET data = x'00' WHERE id & 0xffffffff = 35",
-        ),
-        (
-            5,
-            "UPDATE blocks SET data = x'00' WHERE id & 0xffffffff = 15",
-        ),
-        (1, "DELETE FROM messages WHERE host = 18"),
-        (1, "UPDATE messages SET role = 'nobody' WHERE host = 3"),
-        (1, "UPDATE payload_chunks SET bytes = 7 WHERE rowid = 1"),
-        (40, "DELETE FROM messages; UPDATE blocks SET data = x'00'"),
-    ] {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), settings()).unwrap();
-        let session = store.open_session("one", 0).unwrap();
-        for turn in 0..8 {
-            deliver(&store, session, turn * 5 + 1..=turn * 5 + 5);
-        }
-        let expected = live_texts(&store, session);
-        drop(store);
-        let (store, report) = repaired_after(&directory, sql);
-        assert_eq!(
-            (report.messages, report.lost),
-            (40 - lost, Some(lost)),
-            "{sql}"
-        );
-        let session = store.find_session("one").unwrap().unwrap();
-        let check = store.check(|_, _| ()).unwrap();
-        assert!(check.is_sound(), "{sql}: {check:?}");
-        // The host goes on from where the store says that it is; what it has in hand, it shows again.
-        let seen = store
-            .observed(session)
-            .unwrap()
-            .map_or(0, |seen| seen.last.0);
-        deliver(&store, session, seen + 1..=41);
-        let mut all = expected;
-        all.push((41, text("one", 41)));
-        assert_eq!(live_texts(&store, session), all, "{sql}");
-        assert_eq!(
-            store.observed(session).unwrap().unwrap().last,
-            MessageId(41)
-        );
-        assert_eq!(store.session_info(session).unwrap().messages, 41, "{sql}");
-        store.index_now(session).unwrap();
-        assert_eq!(total(&store, session, "one"), 41, "{sql}");
-        assert_eq!(store.check_index(session).unwrap().wrong, [], "{sql}");
-        assert!(store.check(|_, _| ()).unwrap().is_sound());
-    }
-}
-
-#[test]
-fn a_repair_that_is_cut_short_is_finished_or_begun_anew() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = filled(&directory, &["one"], 30);
-    drop(store);
-    let at = |name: &str| directory.path().join(name);
-    let whole = std::fs::read(at(FILE_NAME)).unwrap();
-    // While the new file was being built: the old one is in its place.
-    std::fs::write(at("lcm.sqlite3.repairing"), b"half of it").unwrap();
-    std::fs::write(at("lcm.sqlite3.repairing-wal"), b"and of that").unwrap();
-    let report = Store::repair(directory.path(), |_, _| ()).unwrap();
-    assert_eq!(report.messages, 30);
-    assert_eq!(std::fs::read(&report.kept).unwrap(), whole);
-    // After it was complete, at each step of the exchange.
-    for step in 0..3 {
-        let repaired = std::fs::read(at(FILE_NAME)).unwrap();
-        std::fs::write(at("lcm.sqlite3.repaired"), &repaired).unwrap();
-        std::fs::write(at(FILE_NAME), b"the damaged file").unwrap();
-        std::fs::write(at("lcm.sqlite3-wal"), b"its log").unwrap();
-        let kept = format!("lcm.sqlite3.damaged-{}", step + 2);
-        if step > 0 {
-            std::fs::rename(at("lcm.sqlite3-wal"), at(&format!("{kept}-wal"))).unwrap();
-        }
-        if step > 1 {
-            std::fs::rename(at(FILE_NAME), at(&kept)).unwrap();
-        }
-        let store = Store::open(directory.path(), settings()).unwrap();
-        assert_eq!(store.sessions().unwrap()[0].messages, 30);
-        assert_eq!(std::fs::read(at(&kept)).unwrap(), b"the damaged file");
-        assert_eq!(
-            std::fs::read(at(&format!("{kept}-wal"))).unwrap(),
-            b"its log"
-        );
-        assert_eq!(store.copies().unwrap().len(), 1 + 2 * (step + 1));
-        drop(store);
-    }
-}
-
-#[test]
-fn a_store_in_use_is_not_repaired() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = filled(&directory, &["one"], 3);
-    let error = Store::repair(directory.path(), |_, _| ()).unwrap_err();
-    assert!(matches!(error, StoreError::Busy(_)), "{error}");
-    drop(store);
-    assert_eq!(
-        Store::repair(directory.path(), |_, _| ()).unwrap().lost,
-        Some(0)
-    );
-}
-
-#[test]
 fn a_deletion_that_is_cut_short_is_gone_on_with() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(&directory, &["one", "two"], 50);
@@ -615,11 +269,11 @@ fn a_deletion_that_is_cut_short_is_gone_on_with() {
     connection
         .execute_batch(
             "UPDATE sessions SET deleted = 1, name = name || char(0) || id WHERE name = 'one';
-             DELETE FROM blocks WHERE id >> 32 = 1 AND id & 1",
+             DELETE FROM messages WHERE id >> 32 = 1 AND id & 1",
         )
         .unwrap();
     drop(connection);
-    let store = Store::open(directory.path(), settings()).unwrap();
+    let store = ingest::open(directory.path(), settings()).unwrap();
     assert_eq!(store.find_session("one").unwrap(), None);
     assert_eq!(store.sessions().unwrap().len(), 1);
     assert!(store.check(|_, _| ()).unwrap().is_sound());

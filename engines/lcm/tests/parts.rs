@@ -51,7 +51,7 @@ fn store_of(messages: &[Message]) -> (tempfile::TempDir, Store, SessionId) {
         background_index: false,
         ..StoreSettings::default()
     };
-    let store = Store::open(directory.path(), settings).unwrap();
+    let store = ingest::open(directory.path(), settings).unwrap();
     let session = store.open_session("s", 0).unwrap();
     for (id, message) in (0..).zip(messages) {
         let calls: Vec<ToolCallView<'_>> = message
@@ -65,7 +65,7 @@ fn store_of(messages: &[Message]) -> (tempfile::TempDir, Store, SessionId) {
             .with_tool_calls(&calls)
             .with_thinking(!message.thinking.is_empty())
             .with_raw(&raw);
-        store.ingest(session, &[view], id).unwrap();
+        store.ingest(session, &[view]).unwrap();
         if id % 4 == 0 {
             store.index_now(session).unwrap();
         }
@@ -273,13 +273,13 @@ fn thinking_is_found_in_every_shape_it_has_on_the_wire() {
                   {\"type\":\"tool_use\",\"name\":\"f\",\"input\":{\"summary\":\"SECRET\"}}]}";
     for raw in [lines, items, behind, details, document, called] {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+        let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
         let session = store.open_session("s", 0).unwrap();
         let view = MessageView::new(MessageId(1), "assistant")
             .with_text("said")
             .with_thinking(true)
             .with_raw(raw);
-        store.ingest(session, &[view], 1).unwrap();
+        store.ingest(session, &[view]).unwrap();
         let count = |word| {
             let answer = search(&store, session, Pattern::new(Mode::FullText, word));
             (answer.hits.iter().map(|hit| hit.snippet.matches)).sum::<usize>()

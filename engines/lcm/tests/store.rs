@@ -43,20 +43,20 @@ impl Said {
     }
 }
 
-fn deliver(store: &Store, session: SessionId, messages: &[Said], chain: u64) {
+fn deliver(store: &Store, session: SessionId, messages: &[Said]) {
     let views: Vec<_> = messages.iter().map(Said::view).collect();
-    store.ingest(session, &views, chain).unwrap();
+    store.ingest(session, &views).unwrap();
 }
 
 fn open(directory: &tempfile::TempDir) -> (Store, SessionId) {
-    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
     let session = store.open_session("s", 0).unwrap();
     (store, session)
 }
 
 fn live_ids(store: &Store, session: SessionId) -> Vec<u64> {
     let mut ids = Vec::new();
-    for range in store.live(session).unwrap() {
+    for range in store.current(session).unwrap() {
         ids.extend(
             store
                 .rows(session, range)
@@ -73,7 +73,7 @@ fn the_same_words_said_six_times_are_stored_six_times() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
     let messages: Vec<Said> = (1..=6).map(|id| said(id * 2, "yes")).collect();
-    deliver(&store, session, &messages, 7);
+    deliver(&store, session, &messages);
     assert_eq!(live_ids(&store, session).len(), 6);
 }
 
@@ -82,24 +82,22 @@ fn a_delivery_that_comes_again_is_stored_once() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
     let messages: Vec<Said> = (1..=5).map(|id| said(id, "hello")).collect();
-    deliver(&store, session, &messages[..3], 3);
-    deliver(&store, session, &messages[..3], 3);
+    deliver(&store, session, &messages[..3]);
+    deliver(&store, session, &messages[..3]);
     drop(store);
     let (store, session) = open(&directory);
-    deliver(&store, session, &messages, 5);
+    deliver(&store, session, &messages);
     assert_eq!(live_ids(&store, session), [1, 2, 3, 4, 5]);
-    let observed = store.observed(session).unwrap().unwrap();
-    assert_eq!((observed.last.0, observed.chain), (5, 5));
 }
 
 #[test]
 fn an_id_with_another_content_is_refused_and_nothing_changes() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
-    deliver(&store, session, &[said(1, "a"), said(2, "b")], 2);
+    deliver(&store, session, &[said(1, "a"), said(2, "b")]);
     let (changed, new) = (said(2, "c"), said(3, "d"));
     let error = store
-        .ingest(session, &[changed.view(), new.view()], 3)
+        .ingest(session, &[changed.view(), new.view()])
         .unwrap_err();
     assert!(
         matches!(error, StoreError::IdReused(MessageId(2))),
@@ -112,31 +110,65 @@ fn an_id_with_another_content_is_refused_and_nothing_changes() {
 fn a_cut_keeps_what_is_common_and_what_it_leaves() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
-    deliver(
-        &store,
-        session,
-        &[said(1, "a"), said(2, "b"), said(3, "c")],
-        3,
-    );
-    deliver(&store, session, &[said(4, "d")], 4);
+    deliver(&store, session, &[said(1, "a"), said(2, "b"), said(3, "c")]);
+    deliver(&store, session, &[said(4, "d")]);
     store.cut(session, Some(MessageId(3))).unwrap();
-    assert_eq!(store.observed(session).unwrap().unwrap().chain, 3);
-    deliver(&store, session, &[said(5, "e")], 5);
+    assert_eq!(live_ids(&store, session), [1, 2, 3]);
+    deliver(&store, session, &[said(5, "e")]);
     store.cut(session, Some(MessageId(1))).unwrap();
-    assert_eq!(
-        store.observed(session).unwrap(),
-        None,
-        "one is inside a delivery"
-    );
-    deliver(&store, session, &[said(1, "a"), said(6, "f")], 6);
+    assert_eq!(live_ids(&store, session), [1]);
+    deliver(&store, session, &[said(1, "a"), said(6, "f")]);
     assert_eq!(live_ids(&store, session), [1, 6]);
     assert_eq!(store.session_info(session).unwrap().messages, 6);
     assert_eq!(store.message(session, MessageId(4)).unwrap().text, "d");
-    // A host that lost its own store begins anew, with ids that were used before.
-    store.cut(session, None).unwrap();
-    deliver(&store, session, &[said(1, "other")], 1);
-    assert_eq!(store.message(session, MessageId(1)).unwrap().text, "other");
-    assert_eq!(live_ids(&store, session), [1]);
+}
+
+#[test]
+fn a_large_text_is_a_file_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let text: String = (1..=20_000).map(|i| format!("line {i} 世界\n")).collect();
+    deliver(
+        &store,
+        session,
+        &[said(1, &text), said(2, &text), said(3, "small")],
+    );
+    let payloads = store.payloads(session).unwrap();
+    assert_eq!(payloads.len(), 1);
+    let payload = &payloads[0];
+    assert_eq!((payload.bytes, payload.lines), (text.len() as u64, 20_000));
+    for message in store.messages(session, 0..2).unwrap() {
+        assert_eq!(message.text, text);
+        assert_eq!(message.raw, said(message.row.id.0, &text).raw);
+        assert_eq!(message.row.payload, Some(payload.id));
+    }
+    assert_eq!(store.payload_text(payload.id).unwrap(), text);
+    let ids = [MessageId(1), MessageId(2)];
+    assert_eq!(store.messages_with(payload.id).unwrap(), ids);
+    assert!(matches!(
+        store.payload_info(PayloadId(99)),
+        Err(StoreError::Unknown(_))
+    ));
+}
+
+#[test]
+fn no_text_of_a_message_is_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let secret = "zanzibarferry";
+    let large = format!("{secret} {}", "filler ".repeat(20_000));
+    deliver(&store, session, &[said(1, secret), said(2, &large)]);
+    drop(store);
+    let path = directory.path().join(contexture_lcm::store::FILE_NAME);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    // What the index has of it is words.
+    connection.execute("DELETE FROM segments", []).unwrap();
+    connection.execute_batch("VACUUM").unwrap();
+    drop(connection);
+    let bytes = std::fs::read(&path).unwrap();
+    let has = |part: &str| bytes.windows(part.len()).any(|at| at == part.as_bytes());
+    assert!(!has(secret) && !has("filler"));
+    assert!(bytes.len() < 200_000, "{}", bytes.len());
 }
 
 #[test]
@@ -160,59 +192,12 @@ fn views_of_one_wire_message_come_back_with_the_whole() {
             .with_tool_calls(&calls)
             .with_raw(&raw),
     ];
-    store.ingest(session, &views, 2).unwrap();
+    store.ingest(session, &views).unwrap();
     let stored = store.messages(session, 0..2).unwrap();
     assert!(stored.iter().all(|message| message.raw == raw));
     assert_eq!(stored[0].text, long);
     assert_eq!(stored[0].row.tool.as_deref(), Some("cat"));
     assert_eq!(stored[1].calls, "ls {\"path\":\"/tmp\"}");
-    let recalled = store
-        .recall(session, &[MessageId(2), MessageId(9)])
-        .unwrap();
-    assert_eq!(recalled, [Some(raw), None]);
-}
-
-#[test]
-fn a_large_text_is_kept_aside_once_and_read_by_range() {
-    let directory = tempfile::tempdir().unwrap();
-    let (store, session) = open(&directory);
-    let text: String = (1..=20_000).map(|i| format!("line {i} 世界\n")).collect();
-    deliver(
-        &store,
-        session,
-        &[said(1, &text), said(2, &text), said(3, "small")],
-        3,
-    );
-    let payloads = store.payloads(session).unwrap();
-    assert_eq!(payloads.len(), 1);
-    let payload = &payloads[0];
-    assert_eq!((payload.bytes, payload.lines), (text.len() as u64, 20_000));
-    for message in store.messages(session, 0..2).unwrap() {
-        assert_eq!(message.text, text);
-        assert_eq!(message.raw, said(message.row.id.0, &text).raw);
-        assert_eq!(message.row.payload, Some(payload.id));
-    }
-    for first in [1, 2, 4_999, 5_000, 19_998, 20_001] {
-        let part = store
-            .read_payload_lines(payload.id, first..first + 3)
-            .unwrap();
-        let expected: String = text
-            .split_inclusive('\n')
-            .skip(first as usize - 1)
-            .take(3)
-            .collect();
-        assert_eq!(part.text, expected);
-        if !expected.is_empty() {
-            assert_eq!(part.first_line, first);
-            assert!(text[part.first_byte as usize..].starts_with(&expected));
-        }
-    }
-    let size = std::fs::metadata(store.path()).unwrap().len();
-    assert!(size < text.len() as u64 * 2, "{size}");
-    assert!(matches!(
-        store.payload_info(PayloadId(99)),
-        Err(StoreError::Unknown(_))
-    ));
 }
 
 #[test]
@@ -227,23 +212,11 @@ fn a_foreign_database_is_refused_and_left_as_it_is() {
             .unwrap();
         drop(connection);
         let before = std::fs::read(&path).unwrap();
-        let error = Store::open(directory.path(), StoreSettings::default()).unwrap_err();
+        let error = ingest::open(directory.path(), StoreSettings::default()).unwrap_err();
         assert!(matches!(error, StoreError::Foreign(_)), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
     }
-}
-
-#[test]
-fn a_file_that_is_no_database_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(
-        directory.path().join(contexture_lcm::store::FILE_NAME),
-        "no database at all, but long enough to look like one\n".repeat(100),
-    )
-    .unwrap();
-    let error = Store::open(directory.path(), StoreSettings::default()).unwrap_err();
-    assert!(matches!(error, StoreError::Damaged(_)), "{error}");
 }
 
 #[test]
@@ -260,7 +233,7 @@ fn two_stores_on_one_file_agree() {
                     let messages: Vec<Said> = (turn * 3 + 1..=turn * 3 + 3)
                         .map(|id| said(id, "both"))
                         .collect();
-                    deliver(store, session, &messages, turn);
+                    deliver(store, session, &messages);
                 }
             });
         }
@@ -273,18 +246,18 @@ fn a_session_number_is_never_given_out_again() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(&directory);
     let gone = store.open_session("a", 0).unwrap();
-    deliver(&store, gone, &[said(1, &"large ".repeat(30_000))], 1);
+    deliver(&store, gone, &[said(1, &"large ".repeat(30_000))]);
     let file = store.payloads(gone).unwrap()[0].id;
     store.delete_sessions(&[gone]).unwrap();
     let other = store.open_session("b", 0).unwrap();
     assert_ne!(other, gone);
     // Whoever still has the deleted one open.
     let late = said(2, "for a alone");
-    let error = store.ingest(gone, &[late.view()], 2).unwrap_err();
+    let error = store.ingest(gone, &[late.view()]).unwrap_err();
     assert!(matches!(error, StoreError::SessionDeleted(_)), "{error}");
     assert!(store.cut(gone, None).is_err());
     assert_eq!(store.session_info(other).unwrap().messages, 0);
-    deliver(&store, other, &[said(1, &"other ".repeat(30_000))], 1);
+    deliver(&store, other, &[said(1, &"other ".repeat(30_000))]);
     assert_ne!(store.payloads(other).unwrap()[0].id, file);
 }
 
@@ -293,36 +266,26 @@ fn what_is_shown_again_after_a_cut_is_live_again_without_a_second_copy() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
     let four: Vec<Said> = (1..=4).map(|id| said(id, &format!("words {id}"))).collect();
-    deliver(&store, session, &four, 4);
+    deliver(&store, session, &four);
     let edit = said(5, "the first words, edited");
     let revise = |messages: &[MessageView<'_>], revisions: &[(MessageId, MessageId)]| {
-        let delivery = Delivery::new(messages, 5).with_revisions(revisions);
-        store.deliver(session, &delivery, 0).unwrap()
+        let delivery = Delivery::new(messages).with_revisions(revisions);
+        store.tell(session, &delivery, 0).unwrap()
     };
     revise(&[edit.view()], &[(MessageId(5), MessageId(1))]);
     // Back to the second message: the edit of the first one is after it in the order of arrival.
     store.cut(session, Some(MessageId(2))).unwrap();
     let next = said(6, "and on");
-    let ingested = revise(&[edit.view(), next.view()], &[]);
+    let ingested = revise(&[edit.view(), next.view()], &[(MessageId(5), MessageId(1))]);
     assert_eq!((ingested.known, ingested.restored), (1, 1));
-    assert_eq!(live_ids(&store, session), [1, 2, 5, 6]);
+    assert_eq!(live_ids(&store, session), [2, 5, 6]);
     let rows = store.rows(session, 0..100).unwrap();
     assert_eq!(rows.len(), 6, "nothing twice");
     let edited = rows.iter().find(|row| row.id.0 == 5).unwrap();
     assert_eq!(edited.replaces, Some(rows[0].key));
     drop(store);
     let (store, session) = open(&directory);
-    assert_eq!(live_ids(&store, session), [1, 2, 5, 6]);
-    assert_eq!(store.observed(session).unwrap().unwrap().last, MessageId(6));
-    // What is not the same message is a new one, whatever its id.
-    store.cut(session, Some(MessageId(2))).unwrap();
-    deliver(&store, session, &[said(5, "something else")], 7);
-    assert_eq!(live_ids(&store, session), [1, 2, 5]);
-    assert_eq!(store.rows(session, 0..100).unwrap().len(), 7);
-    assert_eq!(
-        store.message(session, MessageId(5)).unwrap().text,
-        "something else"
-    );
+    assert_eq!(live_ids(&store, session), [2, 5, 6]);
 }
 
 #[test]
@@ -332,11 +295,10 @@ fn a_host_that_begins_anew_with_the_same_conversation_stores_nothing_twice() {
     let all: Vec<Said> = (1..=30)
         .map(|id| said(id, &format!("words {id}")))
         .collect();
-    deliver(&store, session, &all, 30);
+    deliver(&store, session, &all);
     store.cut(session, None).unwrap();
-    assert_eq!(store.observed(session).unwrap(), None);
     for piece in all.chunks(7) {
-        deliver(&store, session, piece, piece.last().unwrap().id);
+        deliver(&store, session, piece);
     }
     assert_eq!(live_ids(&store, session), (1..=30).collect::<Vec<_>>());
     assert_eq!(store.session_info(session).unwrap().messages, 30);
@@ -346,56 +308,53 @@ fn a_host_that_begins_anew_with_the_same_conversation_stores_nothing_twice() {
 fn rewinding_a_thousand_times_costs_no_more_than_once() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
-    deliver(&store, session, &[said(1, "a"), said(2, "b")], 2);
+    deliver(&store, session, &[said(1, "a"), said(2, "b")]);
     for id in 3..1_003 {
-        deliver(&store, session, &[said(id, "tried")], id);
+        deliver(&store, session, &[said(id, "tried")]);
         store.cut(session, Some(MessageId(2))).unwrap();
     }
-    assert_eq!(store.live(session).unwrap(), [0..2]);
-    deliver(&store, session, &[said(2_000, "kept")], 2_000);
-    assert_eq!(store.live(session).unwrap(), [0..2, 1_002..1_003]);
+    assert_eq!(store.current(session).unwrap(), [0..2]);
+    deliver(&store, session, &[said(2_000, "kept")]);
+    assert_eq!(store.current(session).unwrap(), [0..2, 1_002..1_003]);
 }
 
 #[test]
 fn a_revision_is_stored_with_its_message_and_one_of_nothing_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
-    deliver(&store, session, &[said(1, "a"), said(2, "b")], 2);
+    deliver(&store, session, &[said(1, "a"), said(2, "b")]);
     let (of_two, of_nine) = (said(10, "b2"), said(11, "x2"));
     let views = [of_two.view(), of_nine.view()];
     let revisions = [(MessageId(10), MessageId(2)), (MessageId(11), MessageId(9))];
-    let delivery = Delivery::new(&views, 11).with_revisions(&revisions);
-    let ingested = store.deliver(session, &delivery, 0).unwrap();
+    let delivery = Delivery::new(&views).with_revisions(&revisions);
+    let ingested = store.tell(session, &delivery, 0).unwrap();
     assert_eq!(ingested.replaces_nothing, [(MessageId(11), MessageId(9))]);
     let rows = store.rows(session, 0..10).unwrap();
     let replaces: Vec<_> = rows.iter().map(|row| row.replaces).collect();
     assert_eq!(replaces, [None, None, Some(rows[1].key), None]);
     // Delivered twice: the same.
-    assert_eq!(store.deliver(session, &delivery, 0).unwrap().known, 2);
+    assert_eq!(store.tell(session, &delivery, 0).unwrap().known, 2);
     assert_eq!(store.rows(session, 0..10).unwrap(), rows);
 }
 
 #[test]
-fn a_message_shown_again_with_other_markers_or_masked_is_the_same_message() {
+fn a_message_shown_again_with_other_markers_is_the_same_message() {
     let directory = tempfile::tempdir().unwrap();
     let (store, session) = open(&directory);
     let text = "the key is sk-proj-abcdefghijklmnopqrstuvwxyz0123456789 and that is it";
     let first = said(1, text);
-    deliver(&store, session, &[first], 1);
+    deliver(&store, session, &[first]);
     let mut moved = said(1, text);
     moved.raw = serde_json::json!({
         "content": [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}],
         "role": "user",
     })
     .to_string();
-    deliver(&store, session, &[moved], 1);
-    let masked = contexture_secrets::mask_secrets(text);
-    assert_ne!(masked, text);
-    deliver(&store, session, &[said(1, &masked)], 1);
+    deliver(&store, session, &[moved]);
     assert_eq!(store.session_info(session).unwrap().messages, 1);
     assert_eq!(store.message(session, MessageId(1)).unwrap().text, text);
     let other = said(1, "the key is another matter");
-    let error = store.ingest(session, &[other.view()], 1).unwrap_err();
+    let error = store.ingest(session, &[other.view()]).unwrap_err();
     assert!(matches!(error, StoreError::IdReused(_)), "{error}");
 }
 
@@ -434,7 +393,7 @@ proptest! {
                         next += 1;
                         said(next, text)
                     }).collect();
-                    deliver(&store, session, &messages, next);
+                    deliver(&store, session, &messages);
                     all += texts.len();
                     live.extend(messages.into_iter().map(|said| (said.id, said.text)));
                 }
@@ -442,7 +401,7 @@ proptest! {
                     let start = live.len().saturating_sub(count);
                     let messages: Vec<Said> =
                         live[start..].iter().map(|(id, text)| said(*id, text)).collect();
-                    deliver(&store, session, &messages, next);
+                    deliver(&store, session, &messages);
                 }
                 Step::Cut(keep) => {
                     live.truncate(keep);
@@ -454,7 +413,7 @@ proptest! {
                 }
             }
             let mut found = Vec::new();
-            for range in store.live(session).unwrap() {
+            for range in store.current(session).unwrap() {
                 for message in store.messages(session, range).unwrap() {
                     let expected = said(message.row.id.0, &message.text);
                     prop_assert_eq!(&message.raw, &expected.raw);

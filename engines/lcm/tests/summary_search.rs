@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use contexture_lcm::search::{Ask, Hit, HitKind, Mode, Pattern, Query, Scope, Sort};
+use contexture_lcm::store::Source;
 use contexture_lcm::{Lcm, Store, StoreSettings};
 use contexture_testkit::{Chat, ScriptedHost, Session, order};
 
@@ -24,6 +25,11 @@ fn compacted(host: &Arc<ScriptedHost>, minute_ms: i64) {
     let mut session = Session::open_by::<Lcm>(host, "{}", &window);
     session.observe(&chat).unwrap();
     session.compacted(&chat, &order(window));
+}
+
+fn open_store(host: &Arc<ScriptedHost>) -> Store {
+    let store = Store::open(host.data_dir(), StoreSettings::default()).unwrap();
+    store.over(Source::new("s", host.services(), false))
 }
 
 fn patterns() -> Vec<Pattern> {
@@ -80,7 +86,7 @@ fn answers(store: &Store) -> Vec<(u64, Vec<String>)> {
 fn the_index_of_summaries_changes_nothing_but_the_time() {
     let host = ScriptedHost::without_model();
     compacted(&host, 60_000);
-    let store = Store::open(host.data_dir(), StoreSettings::default()).unwrap();
+    let store = open_store(&host);
     let session = store.find_session("s").unwrap().unwrap();
     let database = rusqlite::Connection::open(store.path()).unwrap();
     let count = |sql: &str| -> i64 { database.query_row(sql, [], |row| row.get(0)).unwrap() };
@@ -114,7 +120,7 @@ fn the_index_of_summaries_changes_nothing_but_the_time() {
 fn a_summary_stands_after_the_message_it_ends_with_though_all_came_at_once() {
     let host = ScriptedHost::without_model();
     compacted(&host, 0);
-    let store = Store::open(host.data_dir(), StoreSettings::default()).unwrap();
+    let store = open_store(&host);
     let session = store.find_session("s").unwrap().unwrap();
     let database = rusqlite::Connection::open(store.path()).unwrap();
     // The host counts from 1.

@@ -11,7 +11,7 @@ use contexture_engine_api::{
     WindowState,
 };
 use contexture_lcm::preview::preview;
-use contexture_lcm::store::FILE_NAME;
+use contexture_lcm::store::{FILE_NAME, Source};
 use contexture_lcm::{Lcm, Store, StoreSettings};
 use contexture_testkit::{MODEL_NAME, ScriptedHost};
 use serde_json::{Value, json};
@@ -67,7 +67,14 @@ fn open(
     let (settings, window) = (settings.to_string(), window(0));
     let mut request = host.open_request(&settings, &window);
     request.session = session;
+    request.services = host.services_in(session);
     factory.open(&request).unwrap()
+}
+
+/// Shows the engine of the session `s` what a host has recorded.
+fn show(host: &ScriptedHost, engine: &mut dyn ContextEngine, delivery: &Delivery<'_>) {
+    host.record(delivery);
+    engine.observe(delivery).unwrap();
 }
 
 /// The engine of a session, alone in its store.
@@ -197,7 +204,7 @@ fn conversation_at(
             from_ms.map_or(view, |from| view.with_time(from + at as i64 * 60_000))
         })
         .collect();
-    engine.observe(&Delivery::new(&views, 7)).unwrap();
+    show(&host, engine.as_mut(), &Delivery::new(&views));
     let order = CompressOrder::default()
         .window(window(views.iter().map(MessageView::tokens).sum()))
         .force(true);
@@ -537,7 +544,7 @@ fn a_hit_says_where_to_read_on() {
         .with_text("I look.")
         .with_tool_calls(&calls)
         .with_raw("{}");
-    engine.observe(&Delivery::new(&[view], 8)).unwrap();
+    show(&said.host, engine, &Delivery::new(&[view]));
     let found = answer(engine, "lcm_grep", &json!({"pattern": "src/epoch.rs"}));
     let hit = &found["hits"][0];
     let read = answer(
@@ -552,7 +559,7 @@ fn a_hit_says_where_to_read_on() {
         .with_text(&text)
         .with_tool_calls(&calls)
         .with_raw("{}");
-    engine.observe(&Delivery::new(&[view], 9)).unwrap();
+    show(&said.host, engine, &Delivery::new(&[view]));
     let found = answer(
         engine,
         "lcm_grep",
@@ -564,7 +571,7 @@ fn a_hit_says_where_to_read_on() {
 }
 
 #[test]
-fn a_file_is_described_by_the_preview_that_was_kept_and_not_by_all_of_it() {
+fn a_file_is_described_by_its_preview() {
     let log: String = (0..9_000)
         .map(|at| format!("2026-01-02T03:04:05Z INFO step {at}\n"))
         .collect();
@@ -581,23 +588,6 @@ fn a_file_is_described_by_the_preview_that_was_kept_and_not_by_all_of_it() {
         (&json!(expected), &json!(expected))
     );
     assert_eq!(said_whole["text_bytes"], log.len());
-    let change = |sql: &str| {
-        let store = rusqlite::Connection::open(said.host.data_dir().join(FILE_NAME)).unwrap();
-        assert_eq!(store.execute(sql, []).unwrap(), 1, "{sql}");
-    };
-    // A preview that is damaged is made anew from the text.
-    change("UPDATE payloads SET preview = substr(preview, 1, 40) WHERE id = 1");
-    assert_eq!(answer(engine, "lcm_describe", &file), whole);
-    change("UPDATE payloads SET preview = x'00' WHERE id = 1");
-    assert_eq!(answer(engine, "lcm_describe", &file), whole);
-
-    // The text is not read: it need not even be there.
-    let mut said = conversation(vec![log, "bye".to_owned(), "end".to_owned()], None);
-    let store = rusqlite::Connection::open(said.host.data_dir().join(FILE_NAME)).unwrap();
-    assert!(store.execute("DELETE FROM payload_chunks", []).unwrap() > 1);
-    let engine = said.engine.as_mut();
-    assert_eq!(answer(engine, "lcm_describe", &file), whole);
-    assert_eq!(answer(engine, "lcm_describe", &message), said_whole);
 }
 
 #[test]
@@ -633,7 +623,7 @@ fn a_line_is_found_wherever_a_file_is_cut_into_chunks() {
         assert_eq!(read["first_byte"], json!(first), "{line}");
     }
     let beyond = json!({"id": "m1", "from_line": lines.len() + 1});
-    assert!(error(engine, "lcm_read", &beyond).contains("there is nothing in this range"));
+    assert!(error(engine, "lcm_read", &beyond).contains("the range is empty"));
 }
 
 #[test]
@@ -648,17 +638,15 @@ fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
         let views = [MessageView::new(MessageId(id), "user")
             .with_text(text)
             .with_raw(&raw)];
-        let delivery = Delivery::new(&views, id).with_revisions(revisions);
-        engine.observe(&delivery).unwrap();
+        let delivery = Delivery::new(&views).with_revisions(revisions);
+        show(&host, engine, &delivery);
     };
     say(1, "the port is 8080", &[]);
     say(2, "the host is alpha", &[]);
     say(3, "the port is 9090", &[(MessageId(3), MessageId(1))]);
     say(4, "the port is 7070, says a branch that is left", &[]);
     let cut = Cut::after(Some(MessageId(3)));
-    engine
-        .observe(&Delivery::new(&[], 0).after(Some(cut)))
-        .unwrap();
+    show(&host, engine, &Delivery::new(&[]).after(Some(cut)));
 
     let grep = answer(
         engine,
@@ -741,7 +729,7 @@ fn a_date_is_its_whole_day_where_it_was_said() {
                 .with_time(at)
         })
         .collect();
-    engine.observe(&Delivery::new(&views, 4)).unwrap();
+    show(&host, engine.as_mut(), &Delivery::new(&views));
     let mut found = |since: Value, until: Value| {
         let mut arguments = json!({"pattern": "word", "sort": "oldest"});
         for (key, time) in [("since", since), ("until", until)] {
@@ -778,7 +766,7 @@ fn a_date_is_its_whole_day_where_it_was_said() {
     );
     // A chat has no times: when it came is told for what it is.
     let view = MessageView::new(MessageId(5), "user").with_text("later");
-    engine.observe(&Delivery::new(&[view], 5)).unwrap();
+    show(&host, engine.as_mut(), &Delivery::new(&[view]));
     let found = answer(
         engine.as_mut(),
         "lcm_grep",
@@ -806,7 +794,7 @@ fn hits_of(said: &[(&str, String)], question: &str) -> Vec<Value> {
         .zip(said)
         .map(|(id, (role, text))| MessageView::new(MessageId(id), role).with_text(text))
         .collect();
-    engine.observe(&Delivery::new(&views, 1)).unwrap();
+    show(&host, engine.as_mut(), &Delivery::new(&views));
     let found = answer(engine.as_mut(), "lcm_grep", &json!({"question": question}));
     found["hits"].as_array().unwrap().clone()
 }
@@ -913,12 +901,9 @@ fn a_damaged_summary_hides_nothing_else() {
 }
 
 #[test]
-fn a_damaged_message_is_named_and_hides_no_other() {
+fn a_message_whose_text_is_lost_is_named_and_hides_no_other() {
     let mut said = conversation(hard_texts(), None);
-    let path = said.host.data_dir().join(contexture_lcm::store::FILE_NAME);
-    let connection = rusqlite::Connection::open(path).unwrap();
-    let damage = "UPDATE blocks SET data = x'00' WHERE id = (SELECT min(id) FROM blocks)";
-    assert_eq!(connection.execute(damage, []).unwrap(), 1);
+    said.host.lose_text("s", MessageId(1));
     let engine = said.engine.as_mut();
     for max in SIZES {
         let recent = pages(engine, "lcm_recent", &json!({"max_tokens": max}));
@@ -1017,7 +1002,10 @@ fn no_session_is_looked_into_that_is_not_granted() {
             .with_text(&text)
             .with_raw(&raw);
         let mut engine = open(&lcm, &host, name, &plain);
-        engine.observe(&Delivery::new(&[view], 1)).unwrap();
+        let views = [view];
+        let delivery = Delivery::new(&views);
+        host.record_in(name, &delivery);
+        engine.observe(&delivery).unwrap();
     };
     ["one", "two", "three"].into_iter().for_each(say);
     let total = |engine: &mut dyn ContextEngine, sessions: Value| {
@@ -1100,9 +1088,9 @@ fn what_is_redacted_is_nowhere_in_the_store() {
         .with_text(&text)
         .with_tool_calls(&calls)
         .with_raw(&raw);
-    engine.observe(&Delivery::new(&[view], 1)).unwrap();
+    show(&host, engine.as_mut(), &Delivery::new(&[view]));
     // Shown again, it is the same message.
-    engine.observe(&Delivery::new(&[view], 1)).unwrap();
+    show(&host, engine.as_mut(), &Delivery::new(&[view]));
     let part = &secret[14..30];
     let found = answer(
         engine.as_mut(),
@@ -1147,7 +1135,7 @@ fn who_said_it_is_shown() {
         view(4, "tool").with_name("ana").with_result_of("c", "ls"),
         view(5, "user").with_name(&long).with_raw("{}"),
     ];
-    engine.observe(&Delivery::new(&views, 1)).unwrap();
+    show(&host, engine, &Delivery::new(&views));
     let by_id = |pages: &[Value], key: &str| {
         let mut named: Vec<(String, Value)> = items(pages, key)
             .iter()
@@ -1202,7 +1190,7 @@ fn what_is_wrong_with_a_call_is_said() {
         (
             "lcm_grep",
             json!({"pattern": "x", "question": "y"}),
-            "one of them",
+            "either `pattern`",
         ),
         ("lcm_grep", json!({"patern": "x"}), "unknown field `patern`"),
         ("lcm_grep", json!({"pattern": "--"}), "mode `literal`"),
@@ -1255,19 +1243,23 @@ fn what_is_wrong_with_a_call_is_said() {
         (
             "lcm_expand",
             json!({"id": "m1", "cursor": "7"}),
-            "no cursor",
+            "not a cursor",
         ),
         (
             "lcm_expand",
             json!({"id": "m1", "cursor": "0.9999"}),
-            "no cursor",
+            "not a cursor",
         ),
         (
             "lcm_read",
             json!({"id": "m1", "from_line": 1, "to_byte": 3}),
             "not both",
         ),
-        ("lcm_read", json!({"id": "m1", "cursor": "99"}), "no cursor"),
+        (
+            "lcm_read",
+            json!({"id": "m1", "cursor": "99"}),
+            "not a cursor",
+        ),
         ("lcm_read", json!({"id": "f999"}), "no file f999"),
         ("lcm_describe", json!({"id": "f999"}), "no file f999"),
         (
@@ -1275,8 +1267,8 @@ fn what_is_wrong_with_a_call_is_said() {
             json!({"id": "s1", "cursor": "999"}),
             "children",
         ),
-        ("lcm_recent", json!({"cursor": "x"}), "no cursor"),
-        ("lcm_doctor", json!({"cursor": "x"}), "no cursor"),
+        ("lcm_recent", json!({"cursor": "x"}), "not a cursor"),
+        ("lcm_doctor", json!({"cursor": "x"}), "not a cursor"),
     ] {
         let error = error(engine, name, &arguments);
         assert!(error.contains(expected), "{name} {arguments}: {error}");
@@ -1314,7 +1306,7 @@ fn what_is_wrong_with_a_call_is_said() {
 }
 
 #[test]
-fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
+fn the_doctor_makes_a_wrong_index_anew() {
     let (settings, host) = (json!({}), host(None));
     {
         let lcm = factory(&host, &settings);
@@ -1322,7 +1314,7 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
         let view = MessageView::new(MessageId(1), "user")
             .with_text("needle")
             .with_raw("{}");
-        engine.observe(&Delivery::new(&[view], 1)).unwrap();
+        show(&host, engine.as_mut(), &Delivery::new(&[view]));
         // The index is there once both are closed.
         engine.end();
     }
@@ -1330,11 +1322,6 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
     let mut engine = open(&lcm, &host, "s", &settings);
     let engine = engine.as_mut();
     let path = host.data_dir().join(contexture_lcm::store::FILE_NAME);
-    let copies = || {
-        let files = std::fs::read_dir(host.data_dir()).unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.contains("before-repair")).count()
-    };
     let break_index = || {
         let connection = rusqlite::Connection::open(&path).unwrap();
         connection
@@ -1346,18 +1333,11 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
         );
         assert_eq!(changed.unwrap(), 1);
     };
-    std::fs::write(
-        host.data_dir().join("lcm.before-repair-1.sqlite3"),
-        "an earlier copy",
-    )
-    .unwrap();
-    // Where nothing is wrong, nothing is copied.
     let sound = answer(engine, "lcm_doctor", &json!({"repair": true}));
     assert_eq!(
         (&sound["ok"], &sound["repair"]["index_made_anew"]),
         (&json!(true), &json!(false))
     );
-    assert_eq!(copies(), 1);
     for _ in 0..2 {
         host.advance_clock(1);
         break_index();
@@ -1379,7 +1359,6 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
                 .unwrap()
                 .contains("search index")
         );
-        assert_eq!(copies(), 1);
         assert_eq!(answer(engine, "lcm_doctor", &json!({}))["ok"], json!(true));
     }
 }
@@ -1389,6 +1368,7 @@ fn a_doctor_who_is_called_off_leaves_nothing_half_done() {
     let mut said = conversation(hard_texts(), None);
     let path = said.host.data_dir().join(FILE_NAME);
     let store = Store::open(said.host.data_dir(), StoreSettings::default()).unwrap();
+    let store = store.over(Source::new("s", said.host.services(), false));
     let session = store.find_session("s").unwrap().unwrap();
     store.index_now(session).unwrap();
     let engine = said.engine.as_mut();
@@ -1406,16 +1386,6 @@ fn a_doctor_who_is_called_off_leaves_nothing_half_done() {
         said.host.cancel_after(patience);
         let ended = call(engine, "lcm_doctor", &json!({"repair": true}));
         said.host.cancel_after(u64::MAX);
-        for file in std::fs::read_dir(said.host.data_dir()).unwrap() {
-            let file = file.unwrap().path();
-            if file.to_string_lossy().contains("before-repair") {
-                let copy = tempfile::tempdir().unwrap();
-                std::fs::copy(&file, copy.path().join(FILE_NAME)).unwrap();
-                let copy = Store::open(copy.path(), StoreSettings::default()).unwrap();
-                assert!(copy.check(|_, _| ()).unwrap().is_sound());
-                assert_eq!(copy.sessions().unwrap().len(), 1);
-            }
-        }
         assert_eq!(answer(engine, "lcm_grep", &word)["total"], found);
         if ended.is_ok() {
             break;
@@ -1504,7 +1474,7 @@ fn a_search_finds_what_hosted_tools_did_and_not_itself() {
             .with_text("zanzibar is an island")
             .with_result_of("c2", "mcp__maps__find"),
     ];
-    engine.observe(&Delivery::new(&messages, 7)).unwrap();
+    show(&host, engine.as_mut(), &Delivery::new(&messages));
     for mode in ["full_text", "literal", "regex"] {
         let found = answer(
             engine.as_mut(),

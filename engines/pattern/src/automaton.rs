@@ -1,4 +1,10 @@
-//! The lazy DFA of an expression, and the meter of what its searches cost.
+//! The lazy DFA of an expression, and the meter for the cost of its searches.
+//!
+//! [`Automaton`] wraps the lazy DFA of `regex-automata` and steps through it byte by byte, so that
+//! work can be counted and a search can be cancelled between two bytes. [`Automaton::end`] finds
+//! the end of a match, and [`Automaton::begin`] its start. [`Meter`] counts the work of all
+//! searches and stops one that exceeds its allowance. Only transitions that have to be computed
+//! count as work, since reading a byte through the cache takes almost no time.
 
 use std::ops::Range;
 
@@ -13,40 +19,42 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{PatternError, Stop};
 
-/// How many bytes are read between two looks whether the search is cancelled.
+/// The number of bytes that are read between two calls of the cancel function.
 const LOOK_BYTES: usize = 1 << 16;
 
-/// How much work is done between two looks.
+/// The amount of work that is done between two calls of the cancel function.
 const LOOK_WORK: u64 = 50_000;
 
-/// The work that any search may do, and how much more for each byte of text. A piece of work is a state of the NFA that is
-/// visited to compute a transition of the DFA, which takes some nanoseconds.
+/// The work that any search may do, and the work allowed in addition for each byte of text. One
+/// unit is a state of the NFA that is visited to compute a transition of the DFA, which takes a few
+/// nanoseconds.
 const WORK: u64 = 2_000_000;
 const WORK_A_BYTE: u64 = 10;
 
-/// The work of a transition, whatever the size of its state.
+/// The work of computing a transition, whatever the size of its state.
 const STEP_WORK: usize = 32;
 
-/// The largest NFA, and the largest cache of a DFA, in bytes.
+/// The largest NFA and the largest cache of a DFA, in bytes.
 const NFA_BYTES: usize = 1 << 23;
 const CACHE_BYTES: usize = 1 << 23;
 
-/// Which way a text is read.
+/// The direction in which a text is read. It also decides which of several matches is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From the start of a match to its end: of all matches from the leftmost start, the preferred one.
+    /// From the start of a match to its end. Of all matches with the leftmost start, the preferred
+    /// one is found.
     Forward,
-    /// From the end of a match to its start: the longest one.
+    /// From the end of a match to its start. The longest match is found.
     Backward,
 }
 
-/// What the searches of an expression did, and what they may do.
+/// What the searches of an expression have done, and what they may do.
 #[derive(Debug)]
 pub(crate) struct Meter {
     work: u64,
     allowed: u64,
     next_look: u64,
-    /// The bytes that were read.
+    /// The number of bytes that were read so far, by all searches.
     pub(crate) read: u64,
 }
 
@@ -62,14 +70,14 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Allows what a text of so many bytes may cost.
+    /// Adds the work that a text of this many bytes may cost.
     pub(crate) fn allow(&mut self, bytes: usize) {
         self.allowed = self
             .allowed
             .saturating_add(WORK_A_BYTE.saturating_mul(bytes as u64));
     }
 
-    /// Looks whether the search goes on.
+    /// Calls the cancel function, and schedules the next call.
     fn look(&mut self, cancelled: &dyn Fn() -> bool) -> Result<(), Stop> {
         self.next_look = self.work + LOOK_WORK;
         match cancelled() {
@@ -78,6 +86,7 @@ impl Meter {
         }
     }
 
+    /// Adds work that was done. Fails if it exceeds the allowance, or if the search is cancelled.
     fn spend(&mut self, work: usize, cancelled: &dyn Fn() -> bool) -> Result<(), Stop> {
         self.work += work as u64;
         if self.work > self.allowed {
@@ -92,25 +101,27 @@ impl Meter {
 
 /// An expression as a DFA that is built while a text is read.
 ///
-/// Most of the time it reads a byte by one look into a table. To compute an entry of the table takes a walk through the NFA,
-/// and that is what the [`Meter`] counts.
+/// Most of the time, reading a byte is one look-up in a table. Computing a missing entry of the
+/// table requires a walk through the NFA, and that is what the [`Meter`] counts.
 pub(crate) struct Automaton {
     dfa: DFA,
     cache: Cache,
-    /// The size of each state: a byte or two for each state of the NFA in it.
+    /// The size of each state: one or two bytes for each state of the NFA in it.
     sizes: FxHashMap<LazyStateID, usize>,
-    /// Which transitions were computed of those that the cache does not tell about: the ones from a state with a tag, and
-    /// those at the end of a text.
+    /// The transitions that were computed and that the cache does not report: those from a tagged
+    /// state, and those at the end of a text.
     computed: FxHashSet<(LazyStateID, Option<u8>)>,
-    /// The steps through the NFA that lead to no new place in a text: see [`detours`].
+    /// The number of branches in the NFA that do not lead to a new reading state. See [`detours`].
     detours: usize,
-    /// The most of them after one byte that is read.
+    /// The largest number of them after any one byte.
     detours_at_once: usize,
 }
 
 impl Automaton {
+    /// Compiles an expression for one direction.
+    ///
     /// # Errors
-    /// It is too large.
+    /// [`PatternError::TooLarge`] if the NFA or the DFA exceeds its limit of memory.
     pub(crate) fn new(hir: &Hir, direction: Direction) -> Result<Self, PatternError> {
         let (is_reverse, matches) = match direction {
             Direction::Forward => (false, MatchKind::LeftmostFirst),
@@ -139,7 +150,8 @@ impl Automaton {
         })
     }
 
-    /// The end of the first match after `at`; any match's if `earliest`.
+    /// Returns the end of the first match that starts at or after `at`. If `earliest` is true,
+    /// returns the end of any match as soon as one is known.
     pub(crate) fn end(
         &mut self,
         text: &[u8],
@@ -157,7 +169,7 @@ impl Automaton {
             let until = text.len().min(at + LOOK_BYTES);
             for (at, byte) in (at..).zip(&text[at..until]) {
                 state = self.step(state, *byte, meter, cancelled)?;
-                // A match is noticed one byte after its end.
+                // The DFA reports a match one byte after its end.
                 if state.is_match() {
                     last = Some(at);
                 }
@@ -173,7 +185,7 @@ impl Automaton {
         Ok(if state.is_match() { Some(at) } else { last })
     }
 
-    /// The start of the longest match that ends where `range` does, and is in it.
+    /// Returns the start of the longest match that ends at the end of `range` and begins inside it.
     pub(crate) fn begin(
         &mut self,
         text: &[u8],
@@ -185,6 +197,8 @@ impl Automaton {
         let mut first = range.end;
         let mut at = range.end;
         loop {
+            // At the end of the range this looks at once, so that even a short search can be
+            // cancelled.
             if (range.end - at).is_multiple_of(LOOK_BYTES) {
                 meter.look(cancelled)?;
             }
@@ -204,7 +218,8 @@ impl Automaton {
         Ok(first)
     }
 
-    /// The state to begin with next to this byte.
+    /// Returns the state in which a search begins next to this byte. The byte decides about word
+    /// boundaries and line starts.
     fn start(&mut self, beside: Option<u8>) -> Result<LazyStateID, Stop> {
         let start = start::Config::new()
             .anchored(Anchored::Yes)
@@ -212,17 +227,17 @@ impl Automaton {
         self.grow(|dfa, cache| dfa.start_state(cache, &start).ok())
     }
 
-    /// Lets the cache grow by a state, and keeps its size.
+    /// Lets the cache grow by one state, and records the size of that state.
     fn grow(
         &mut self,
         next: impl FnOnce(&DFA, &mut Cache) -> Option<LazyStateID>,
     ) -> Result<LazyStateID, Stop> {
         let Self { dfa, cache, .. } = self;
         let (used, clears) = (cache.memory_usage(), cache.clear_count());
-        // There is no error, for the cache is cleared as often as it is full.
+        // There is no error, because the cache is cleared whenever it is full.
         let state = next(dfa, cache).ok_or(Stop::TooCostly)?;
         if cache.clear_count() != clears {
-            // The numbers of the states now mean others.
+            // After clearing, the same numbers stand for other states.
             self.sizes.clear();
             self.computed.clear();
         }
@@ -234,6 +249,7 @@ impl Automaton {
         Ok(state)
     }
 
+    // This is the inner loop of every search, so the common case must be a single look-up.
     #[inline(always)]
     fn step(
         &mut self,
@@ -251,7 +267,8 @@ impl Automaton {
         self.compute(state, Some(byte), meter, cancelled)
     }
 
-    /// Where a byte leads, or the end of the text.
+    /// Computes the state that a byte leads to, or the end of the text if there is no byte. Counts
+    /// the work if the transition is new.
     #[inline(never)]
     fn compute(
         &mut self,
@@ -268,6 +285,9 @@ impl Automaton {
             Some(byte) => dfa.next_state(cache, state, byte).ok(),
             None => dfa.next_eoi_state(cache, state).ok(),
         })?;
+        // `step` takes a known transition from the cache, so one that arrives here is new. The
+        // cache does not report those from tagged states and at the end of a text, so `computed`
+        // remembers them.
         if is_new {
             let detours = size.saturating_mul(self.detours_at_once);
             let work = STEP_WORK + size + self.size(next) + self.detours.min(detours);
@@ -281,7 +301,7 @@ impl Automaton {
     }
 }
 
-/// The states to go on at without reading.
+/// Returns the states that are reached from this one without reading a byte.
 fn branches(state: &State) -> impl Iterator<Item = StateID> {
     let (many, two): (&[StateID], _) = match state {
         State::Union { alternates } => (alternates, None),
@@ -292,8 +312,9 @@ fn branches(state: &State) -> impl Iterator<Item = StateID> {
     many.iter().copied().chain(two.into_iter().flatten())
 }
 
-/// The branches of an NFA that do not lead to a state of their own that reads, in all and after any one byte; the others
-/// are as many as the states that they lead to. Without bound if they are more than 100 after one byte.
+/// Counts the branches of an NFA that do not lead to a reading state of their own, in total and at
+/// most after any one byte. The other branches are as many as the states they lead to, so they are
+/// covered by the size of a state. The second number is unbounded if more than 100 follow one byte.
 fn detours(nfa: &NFA) -> (usize, usize) {
     let states = nfa.states();
     let reads = |state: StateID| branches(nfa.state(state)).next().is_none();
@@ -313,6 +334,7 @@ fn detours(nfa: &NFA) -> (usize, usize) {
         while let Some(to) = stack.pop() {
             let is_new = std::mem::replace(&mut seen_from[to.as_usize()], from) != from;
             count += usize::from(!(is_new && reads(to)));
+            // Counting further would take quadratic time for large alternations.
             if count > 100 {
                 return (all, usize::MAX);
             }

@@ -1,14 +1,18 @@
-//! Regular expressions for patterns and texts that nobody vouches for: a model writes the pattern, and the text is
-//! whatever was said. The syntax and the matches are those of the `regex` crate. Two things differ:
+//! Regular expressions for untrusted patterns and texts: a model writes the pattern, and the text
+//! is whatever was said. The syntax and the matches are those of the `regex` crate. Two things
+//! differ:
 //!
-//! - **The cost has a bound.** The `regex` crate is linear in the text, but the factor is the size of the expression:
-//!   `a{60000}b` needs ten seconds for 600 KB. Here an expression that is too large is refused when it is compiled
-//!   ([`PatternError`]), and one that turns out to be too expensive for a text ends with [`Stop::TooCostly`]. The bound
-//!   counts steps and not time, so the same search has the same result on every machine.
-//! - **A search can be cancelled** inside a text: every method takes a function that is asked every millisecond or so.
+//! - **The cost is bounded.** The `regex` crate takes time linear in the text, but the factor is
+//!   the size of the expression: `a{60000}b` needs ten seconds for 600 KB. Here an expression that
+//!   is too large is refused when it is compiled ([`PatternError`]), and one that turns out to be
+//!   too expensive for a text ends with [`Stop::TooCostly`]. The bound counts steps and not time,
+//!   so the same search has the same result on every machine.
+//! - **A search can be cancelled** inside a text: every method takes a function that it calls about
+//!   every millisecond.
 //!
-//! An expression is compiled to the lazy DFAs of `regex-automata`, which are stepped here (`automaton.rs`). For Unicode word
-//! boundaries, which a DFA cannot see, expression and text are rewritten (`marks.rs`).
+//! Start with [`Regex`]. An expression is compiled to the lazy DFAs of `regex-automata`, which
+//! `automaton` steps through. A DFA cannot see Unicode word boundaries, so `marks` rewrites the
+//! expression and the text if the expression has any.
 
 mod automaton;
 mod marks;
@@ -22,61 +26,66 @@ use regex_syntax::hir::{Hir, HirKind, Look, Repetition};
 
 use automaton::{Automaton, Direction, Meter};
 
-/// The longest expression, in bytes.
+/// The longest expression, in bytes. A longer one is refused before it is parsed.
 pub const MAX_BYTES: usize = 10_000;
 
-/// The most steps of an expression: one for each character, class and branch, counted repetitions written out.
+/// The most steps of an expression. Each character, class and branch is a step, and counted
+/// repetitions are written out.
 pub const MAX_STEPS: usize = 10_000;
 
-/// The most classes of an expression, and the most that are made to match without regard to case: for that, the parser
-/// looks at each of their characters.
+/// The most classes of an expression, and the most if it ignores case. For ignoring case, the
+/// parser looks at every character of a class, so fewer are allowed.
 const MAX_CLASSES: usize = 250;
 const MAX_CASELESS_CLASSES: usize = 25;
 
-/// Why a pattern is not a regular expression that can be used.
+/// The reason why a pattern cannot be used as a regular expression. The text says what to write
+/// instead, so it can be returned to the model as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
-    /// The syntax is wrong. The text shows where.
+    /// The syntax is wrong. The text is the parser's message, which points to the position of the
+    /// mistake.
     #[error("{0}")]
     Syntax(String),
-    /// It is longer than [`MAX_BYTES`].
+    /// The pattern is longer than [`MAX_BYTES`].
     #[error(
         "the regular expression has {bytes} bytes, and may have {MAX_BYTES}: search for its most telling part, or for one \
          part after the other"
     )]
     TooLong {
-        /// Its length in bytes.
+        /// The length of the pattern, in bytes.
         bytes: usize,
     },
-    /// It has more than [`MAX_STEPS`] steps, or takes too much memory when it is compiled.
+    /// The pattern has more than [`MAX_STEPS`] steps, or takes too much memory when it is compiled.
     #[error(
         "the regular expression is too large: written out, it has more than {MAX_STEPS} characters and branches, or many \
          classes of many characters. Make its counted repetitions smaller (`a+` in place of `a{{60000}}`), write `.` or \
          `[a-z]` in place of `\\w`, or search for fewer alternatives at a time"
     )]
     TooLarge,
-    /// It has word boundaries of both kinds.
+    /// The pattern has both Unicode and ASCII word boundaries. Only one kind is supported in one
+    /// pattern.
     #[error(
         "the regular expression has Unicode and ASCII word boundaries: write `\\b` in place of `(?-u:\\b)`, or the other way"
     )]
     MixedBoundaries,
-    /// It has too many character classes.
+    /// The pattern has too many character classes. Parsing them would take too long.
     #[error(
         "the regular expression has more than {most} character classes: search for a part of it, or write `.` in place of \
          some"
     )]
     TooManyClasses {
-        /// How many it may have: fewer where case does not matter.
+        /// The number of classes that the pattern may have. It is smaller if the pattern ignores
+        /// case.
         most: usize,
     },
 }
 
-/// Why a search ended without a result.
+/// The reason why a search ended without a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stop {
-    /// The caller no longer waits.
+    /// The function given to the search returned true, because the caller no longer waits.
     #[error("the search was cancelled")]
     Cancelled,
     /// The expression and the texts together cost more than is allowed.
@@ -90,8 +99,8 @@ pub enum Stop {
 
 /// A compiled regular expression.
 ///
-/// It caches what it learns from a text, so it is used by one thread at a time. All searches of one `Regex` share its
-/// allowance, which grows with the texts that it is given.
+/// It caches what it learns from a text, so only one thread at a time can use it. All searches of
+/// one `Regex` share its allowance of work, which grows with the texts that it is given.
 ///
 /// ```
 /// use contexture_pattern::Regex;
@@ -103,14 +112,13 @@ pub enum Stop {
 /// ```
 pub struct Regex {
     hir: Hir,
-    /// Whether it is searched for in marked texts.
     is_marked: bool,
     running: RefCell<Running>,
 }
 
 struct Running {
     forward: Automaton,
-    /// From the end of a match back to its start.
+    /// Reads from the end of a match back to its start, which the forward automaton does not know.
     backward: Automaton,
     meter: Meter,
 }
@@ -122,16 +130,19 @@ impl std::fmt::Debug for Regex {
 }
 
 impl Regex {
-    /// Compiles an expression; `any_case` is the flag `i`.
+    /// Compiles an expression. If `any_case` is true, it ignores case like an expression with the
+    /// flag `i`.
     ///
     /// # Errors
-    /// [`PatternError`]: wrong syntax, or larger than is allowed.
+    /// [`PatternError`] if the syntax is wrong or the expression is larger than allowed.
     pub fn new(pattern: &str, any_case: bool) -> Result<Self, PatternError> {
         if pattern.len() > MAX_BYTES {
             return Err(PatternError::TooLong {
                 bytes: pattern.len(),
             });
         }
+        // Parsing classes can itself be expensive, so they are counted in the text before it is
+        // parsed.
         let (classes, caseless) = classes(pattern);
         let is_caseless = any_case || has_caseless(pattern);
         for (count, most) in [
@@ -148,7 +159,7 @@ impl Regex {
         }
         let properties = hir.properties();
         let is_marked = properties.look_set().contains_word_unicode();
-        // Not the DFA's own, which would go to bytes inside a character.
+        // The DFA's own unanchored search would also start at bytes inside a character.
         let anywhere = match properties.look_set_prefix().contains(Look::Start) {
             true => Hir::empty(),
             false => parse("(?s:.)*?", false)?,
@@ -171,7 +182,7 @@ impl Regex {
         })
     }
 
-    /// The text as the automata read it.
+    /// Returns the text as the automata read it, with marks if the expression needs them.
     fn read<'t>(&self, text: &'t str) -> Cow<'t, [u8]> {
         match self.is_marked {
             true => marks::mark_text(text),
@@ -179,15 +190,16 @@ impl Regex {
         }
     }
 
-    /// The parsed expression.
+    /// Returns the parsed expression, for callers that look for literals in it.
     pub fn hir(&self) -> &Hir {
         &self.hir
     }
 
-    /// Whether the expression matches anywhere in `text`. `cancelled` is asked every millisecond or so.
+    /// Returns whether the expression matches anywhere in `text`. `cancelled` is called about every
+    /// millisecond.
     ///
     /// # Errors
-    /// [`Stop`]: cancelled, or too expensive.
+    /// [`Stop`] if the search was cancelled or became too expensive.
     pub fn is_match(&self, text: &str, cancelled: &dyn Fn() -> bool) -> Result<bool, Stop> {
         let text = &*self.read(text);
         let Running { forward, meter, .. } = &mut *self.running.borrow_mut();
@@ -195,10 +207,11 @@ impl Regex {
         Ok(forward.end(text, 0, true, meter, cancelled)?.is_some())
     }
 
-    /// The first match in `text`, leftmost as that of the `regex` crate.
+    /// Returns the first match in `text` as a range of bytes. It is the leftmost one, as in the
+    /// `regex` crate.
     ///
     /// # Errors
-    /// As for [`is_match`](Self::is_match).
+    /// The same as for [`is_match`](Self::is_match).
     pub fn find(
         &self,
         text: &str,
@@ -207,18 +220,19 @@ impl Regex {
         Ok(self.find_all(text, 1, cancelled)?.pop())
     }
 
-    /// The matches in `text`, in order and without overlaps, `limit` at most. To find the next match can take reading all
-    /// of the rest, so fewer are found where that would take too long; the first one always is.
+    /// Returns the matches in `text` as ranges of bytes, in order and without overlaps, at most
+    /// `limit` of them. Finding the next match can require reading the whole rest of the text, so
+    /// fewer are returned if that would take too long. The first one is always found.
     ///
     /// # Errors
-    /// As for [`is_match`](Self::is_match).
+    /// The same as for [`is_match`](Self::is_match).
     pub fn find_all(
         &self,
         text: &str,
         limit: usize,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<Range<usize>>, Stop> {
-        /// How often a text may be read in all.
+        /// How many times the bytes of a text may be read in total.
         const READINGS: u64 = 16;
         let read = &*self.read(text);
         let Running {
@@ -227,6 +241,8 @@ impl Regex {
             meter,
         } = &mut *self.running.borrow_mut();
         meter.allow(read.len());
+        // Each match may read the rest of the text again, so many matches could take quadratic
+        // time.
         let last_byte = meter.read + READINGS * (read.len() as u64 + 1_000);
         let mut found: Vec<Range<usize>> = Vec::new();
         let mut at = 0;
@@ -239,7 +255,7 @@ impl Regex {
                 .last()
                 .is_some_and(|last| start == end && last.end == end);
             if is_repeated {
-                // An empty match at the end of the one before does not count.
+                // An empty match at the end of the previous match does not count.
                 let Some(length) = marks::char_len(&read[at..], self.is_marked) else {
                     break;
                 };
@@ -262,7 +278,8 @@ fn parse(pattern: &str, any_case: bool) -> Result<Hir, PatternError> {
     parsed.map_err(|error| PatternError::Syntax(error.to_string()))
 }
 
-/// How many steps an expression has when its counted repetitions are written out.
+/// Returns the number of steps of an expression when its counted repetitions are written out. An
+/// unbounded repetition counts by its minimum.
 fn steps(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Literal(literal) => literal.0.len(),
@@ -278,8 +295,8 @@ fn steps(hir: &Hir) -> usize {
     }
 }
 
-/// How many classes a pattern has at most, by what begins one: a bracket, or a letter after a backslash. And how many of
-/// them the flag `i` changes.
+/// Returns an upper bound for the number of classes in a pattern, and how many of them ignoring
+/// case makes larger. A class begins with a bracket, or with a letter after a backslash.
 fn classes(pattern: &str) -> (usize, usize) {
     let (mut all, mut caseless) = (0, 0);
     let mut escaped = false;
@@ -297,7 +314,8 @@ fn classes(pattern: &str) -> (usize, usize) {
     (all, caseless)
 }
 
-/// Whether a pattern may set the flag `i`.
+/// Whether a pattern may set the flag `i`. The answer can be yes for a pattern that does not, which
+/// only makes the limit stricter.
 fn has_caseless(pattern: &str) -> bool {
     let mut groups = pattern.split("(?").skip(1);
     groups.any(|group| {
@@ -305,3 +323,8 @@ fn has_caseless(pattern: &str) -> bool {
         flags.is_some_and(|flags| flags.contains('i'))
     })
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,10 +1,15 @@
-//! Word boundaries of all scripts, for an automaton that reads bytes.
+//! Unicode word boundaries for an automaton that reads bytes.
 //!
-//! An automaton knows one byte on each side of a place, and one byte tells a word character only if it is ASCII. So an
-//! expression with Unicode word boundaries is rewritten, and searched for in a rewritten text: each word character that is
-//! not ASCII is put between two [`MARK`]s. The mark is an ASCII letter, so that where the rewritten text has an ASCII word
-//! boundary, the text has a Unicode one. The letter itself is put between marks too: what begins with a mark is always three
-//! parts long, and nothing matches one of them alone.
+//! An automaton knows one byte on each side of a position, and one byte identifies a word character
+//! only if it is ASCII. So an expression with Unicode word boundaries is rewritten, and the search
+//! runs in a rewritten text: each word character that is not ASCII stands between two [`MARK`]s.
+//! The mark is an ASCII letter, so if the rewritten text has an ASCII word boundary at some
+//! position, the text has a Unicode one there. The letter itself is put between marks too.
+//! Therefore a sequence that begins with a mark always has three parts, and no expression matches
+//! one of them alone.
+//!
+//! [`mark_expression`] rewrites an expression, [`mark_text`] a text, and [`unmark`] converts the
+//! matches back.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,10 +18,11 @@ use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Lo
 
 use crate::PatternError;
 
-/// A letter that is rare in most texts.
+/// The letter that serves as a mark. It is rare in most texts, so few characters have to be marked
+/// because of it.
 pub(crate) const MARK: u8 = b'Z';
 
-/// All characters that are put between marks: see [`is_marked`].
+/// All characters that are put between marks, as a class. It must agree with [`is_marked`].
 const MARKED: &str = "[[\\w--[:ascii:]]Z]";
 
 fn is_marked(c: char) -> bool {
@@ -24,8 +30,9 @@ fn is_marked(c: char) -> bool {
         || !c.is_ascii() && regex_syntax::try_is_word_character(c).unwrap_or(false)
 }
 
-/// The text with marks.
+/// Returns the text with marks. Nothing is copied if the text is ASCII without the mark.
 pub(crate) fn mark_text(text: &str) -> Cow<'_, [u8]> {
+    // Most texts are plain ASCII, and need no copy.
     if !text.bytes().any(|byte| byte == MARK || !byte.is_ascii()) {
         return Cow::Borrowed(text.as_bytes());
     }
@@ -49,7 +56,8 @@ fn push(c: char, marked: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes the first character of a text takes, with its marks.
+/// Returns the number of bytes that the first character of a text takes, with its marks. `None` if
+/// the text is empty.
 pub(crate) fn char_len(text: &[u8], is_marked: bool) -> Option<usize> {
     let is_in_char = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
     match text {
@@ -62,7 +70,8 @@ pub(crate) fn char_len(text: &[u8], is_marked: bool) -> Option<usize> {
     }
 }
 
-/// From places in a marked text, in order, to places in the text.
+/// Converts ranges in a marked text to ranges in the text itself. They must be in order, because
+/// the text is read only once.
 pub(crate) fn unmark(text: &str, places: &mut [Range<usize>]) {
     let mut chars = text.chars();
     let (mut marked, mut plain) = (0, 0);
@@ -80,10 +89,11 @@ pub(crate) fn unmark(text: &str, places: &mut [Range<usize>]) {
     }
 }
 
-/// The expression to search for in marked texts.
+/// Rewrites an expression so that it can be searched for in marked texts.
 ///
 /// # Errors
-/// It has ASCII word boundaries as well.
+/// [`PatternError::MixedBoundaries`] if the expression also has ASCII word boundaries, which marks
+/// would change.
 pub(crate) fn mark_expression(hir: &Hir) -> Result<Hir, PatternError> {
     if hir.properties().look_set().contains_word_ascii() {
         return Err(PatternError::MixedBoundaries);
@@ -118,6 +128,8 @@ fn rewrite(hir: &Hir, marked: &ClassUnicode) -> Hir {
                 '\u{80}',
                 char::MAX,
             )]));
+            // A wider class is as good if it has fewer ranges: it differs only in characters that
+            // cannot stand there in a marked text.
             let outside = smaller(difference(&class, marked), difference(&class, &letter));
             let inside = smaller(intersection(&class, marked), intersection(&class, &wide));
             let mark = Hir::literal([MARK]);
@@ -138,6 +150,7 @@ fn rewrite(hir: &Hir, marked: &ClassUnicode) -> Hir {
             sub: Box::new(rewrite(&repetition.sub, marked)),
             ..repetition.clone()
         }),
+        // Only whole matches are reported, so captures are not needed.
         HirKind::Capture(capture) => rewrite(&capture.sub, marked),
         HirKind::Concat(parts) => Hir::concat(all(parts)),
         HirKind::Alternation(parts) => Hir::alternation(all(parts)),
@@ -156,7 +169,8 @@ fn intersection(class: &ClassUnicode, other: &ClassUnicode) -> ClassUnicode {
     class
 }
 
-/// The class with fewer ranges: the wider one differs only by what is in no marked text.
+/// Returns the class with fewer ranges. The wider class differs only in characters that no marked
+/// text has at this position.
 fn smaller(exact: ClassUnicode, wide: ClassUnicode) -> ClassUnicode {
     match exact.ranges().len() <= wide.ranges().len() {
         true => exact,

@@ -1,4 +1,11 @@
-//! Finds keys that look like any random text, by the name that they are assigned to (`providers.txt`).
+//! Finds keys that look like any random text, by the name that they are assigned to.
+//!
+//! Many providers have keys without a recognisable beginning, for instance 32 hexadecimal digits.
+//! Such a value is a key if the name in front of it contains the name of the provider, as in
+//! `ADAFRUIT_IO_KEY=…`. The table `providers.txt` lists for each provider the characters and the
+//! length of its keys. A provider whose name is also an ordinary word needs a further word such as
+//! "key" in the name, and so does a value that could be a hash. [`scan`] reads text, and
+//! [`is_key_of`] judges a single pair.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -11,25 +18,26 @@ use crate::rules::{TOKEN, is_in};
 use crate::steps;
 use crate::value::{is_placeholder, is_uuid};
 
-/// How far back of its value a name is looked for, how far apart both may be, and how long a key is, in bytes.
+/// How many bytes before its value a name may begin, how many bytes may be between them, and the
+/// shortest and longest key.
 const NAME: usize = 48;
 const GAP: usize = 8;
 const LEAST: usize = 12;
 const MOST: usize = 1_024;
-/// Of how many words the name of a provider may consist.
+/// The largest number of words in the name of a provider.
 const WORDS: usize = 3;
 
-/// The keys of a provider.
-struct Shape {
-    /// Of these characters; none for a UUID.
+/// The form of a provider's keys. If a provider has several kinds of keys, it has several forms.
+struct KeyForm {
+    /// The characters of the key, or `None` if it is a UUID.
     set: Option<u16>,
     least: usize,
     most: usize,
-    /// The provider's name is also a word.
+    /// Whether the provider's name is also an ordinary word, which then proves little.
     is_word: bool,
 }
 
-static PROVIDERS: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(|| {
+static PROVIDERS: LazyLock<HashMap<&'static str, Vec<KeyForm>>> = LazyLock::new(|| {
     let mut providers: HashMap<_, Vec<_>> = HashMap::new();
     for line in keys::rows(include_str!("providers.txt")) {
         let mut columns = line.split(' ');
@@ -40,7 +48,7 @@ static PROVIDERS: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(||
         let set = set.filter(|letter| *letter != 'u').and_then(keys::set);
         for name in columns {
             let is_word = name.ends_with('?');
-            let shape = Shape {
+            let shape = KeyForm {
                 set,
                 least,
                 most,
@@ -55,10 +63,11 @@ static PROVIDERS: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(||
     providers
 });
 
-/// Appends the keys in a text that stand behind a provider's name.
+/// Appends the keys in a text that follow the name of a provider and an equals sign or a colon.
 pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
-    // The last run of the characters of a key, and its end without the signs of a sentence.
+    // The last run of characters of a key, and its end without the punctuation of a sentence.
+    // Several operators may stand in one run, and it is read only once.
     let (mut last, mut end) = (0..0, 0);
     for operator in memchr::memchr2_iter(b'=', b':', bytes) {
         let ahead = &bytes[operator + 1..bytes.len().min(operator + 1 + GAP)];
@@ -96,7 +105,8 @@ pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether a value is a key of a provider that ends a text as a name: `export ADAFRUIT_IO_KEY`.
+/// Whether a value is a key of a provider whose name stands at the end of `name`, as in `export
+/// ADAFRUIT_IO_KEY`.
 pub(crate) fn is_key_of(name: &str, value: &str) -> bool {
     let bytes = value.as_bytes();
     let has = |test: fn(&u8) -> bool| bytes.iter().any(test);
@@ -108,8 +118,9 @@ pub(crate) fn is_key_of(name: &str, value: &str) -> bool {
     {
         return false;
     }
+    // If a value is hexadecimal, it may as well be a checksum.
     let is_hash = bytes.iter().all(u8::is_ascii_hexdigit);
-    let fits = |shape: &Shape| {
+    let fits = |shape: &KeyForm| {
         (shape.least..=shape.most).contains(&value.len())
             && match shape.set {
                 Some(set) => bytes.iter().all(|byte| is_in(*byte, set)),
@@ -123,6 +134,7 @@ pub(crate) fn is_key_of(name: &str, value: &str) -> bool {
         (1..=WORDS.min(words.len() - from)).any(|count| {
             let shapes = PROVIDERS.get(words[from..from + count].concat().as_str());
             shapes.into_iter().flatten().any(|shape| {
+                // If the evidence is weak, the name has to say that it is about a key.
                 let is_plain = shape.is_word || shape.set.is_none() || is_hash || value.len() < 20;
                 fits(shape) && (says_key || !(is_plain || is_of_another_thing))
             })
@@ -157,7 +169,7 @@ fn is_key_word(word: &str) -> bool {
     WORDS.contains(&word)
 }
 
-/// Whether a word says that what it names is no key, though it may look like one.
+/// Whether a word says that the value is something else that looks like a key, such as a hash.
 fn is_of_another_thing(word: &str) -> bool {
     const WORDS: [&str; 19] = [
         "hash",
@@ -183,8 +195,8 @@ fn is_of_another_thing(word: &str) -> bool {
     WORDS.contains(&word)
 }
 
-/// The words of the name that a text ends with, in small letters: `adafruit`, `io` and `key` of `ADAFRUIT_IO_KEY` or
-/// `adafruitIoKey`.
+/// Returns the words of the name at the end of a text, in small letters: `adafruit`, `io` and `key`
+/// for `ADAFRUIT_IO_KEY` or `adafruitIoKey`.
 fn words(name: &str) -> Vec<String> {
     let name = name.trim_end_matches([' ', '"', '\'', '`', ']', '\t', ':', '?', '|']);
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');

@@ -1,9 +1,14 @@
-//! Finds the numbers of payment cards: by issuer, length and check digit.
+//! Finds the numbers of payment cards, by issuer, length and check digit.
+//!
+//! A card number is written in one piece, or in groups as on the card, separated by spaces or
+//! dashes. One random number in ten has a valid check digit, so the beginning has to belong to an
+//! issuer too, and the number must not be part of a longer word or of a decimal. A number that
+//! passes all tests can still be an order number, and is masked anyway.
 
 use std::ops::Range;
 
-/// Appends the places of card numbers. Of any four digits in a row one is at a multiple of four, so no more
-/// than every fourth byte is looked at where there are none.
+/// Appends the positions of card numbers. Of any four digits in a row, one is at a multiple of
+/// four, so only every fourth byte is read if there are no digits.
 pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
     let mut at = 3;
@@ -28,7 +33,8 @@ pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether digits are the number of a card.
+/// Whether digits are the number of a card. They need a known issuer, a valid check digit, and more
+/// than one different digit.
 pub(crate) fn is_card(digits: &[u8]) -> bool {
     let number = |len: usize| {
         digits[..len]
@@ -47,9 +53,11 @@ pub(crate) fn is_card(digits: &[u8]) -> bool {
         }
         _ => false,
     };
+    // If all digits are the same, the number is a placeholder, though its check digit may be valid.
     is_issued && digits.iter().any(|digit| *digit != digits[0]) && has_check_digit(digits)
 }
 
+/// Whether the last digit is valid according to the Luhn algorithm.
 fn has_check_digit(digits: &[u8]) -> bool {
     let sum: u32 = digits
         .iter()
@@ -63,7 +71,8 @@ fn has_check_digit(digits: &[u8]) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// The card number in a run of digits, spaces and dashes: in one piece, or in groups as on a card.
+/// Returns the card number in a run of digits, spaces and dashes, either in one piece or in groups
+/// as on a card.
 fn card_in(bytes: &[u8], run: Range<usize>) -> Option<Range<usize>> {
     let is_word = |at: usize| {
         bytes
@@ -84,7 +93,7 @@ fn card_in(bytes: &[u8], run: Range<usize>) -> Option<Range<usize>> {
         groups.rotate_left(1);
         groups[3] = at..at + len;
         at += len;
-        // A decimal or a part of a name is no card; a full stop behind it is.
+        // A decimal or a part of a name is not a card, but a full stop after the number is allowed.
         let ends = |end: usize| !is_word(end) || (bytes[end] == b'.' && !is_word(end + 1));
         let begins = |start: usize| start == 0 || !is_word(start - 1);
         let lengths = groups.each_ref().map(ExactSizeIterator::len);

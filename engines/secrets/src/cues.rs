@@ -1,34 +1,42 @@
-//! Finds the cues of the rules in a text. Few texts hold many of them, so almost all of the time goes with
-//! passing over what is none: three bytes are looked up at each place, in a table that stays in the cache.
+//! Finds the cues of the rules in a text.
+//!
+//! A cue is a short text that makes a position a candidate, such as `sk-ant-` or `password`. Few
+//! positions have one, so almost all of the time is spent on rejecting positions. [`find`]
+//! therefore looks up three bytes per position in a small table that stays in the processor's
+//! cache, and compares whole cues only if the table permits one. [`at`] then returns all cues at a
+//! position. The rules behind the cues are in `rules`.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::rules::RULES;
 
-/// The bytes that a cue is looked up by.
+/// The number of bytes by which a cue is looked up. No cue is shorter.
 const BEGINNING: usize = 3;
 const HASH_BITS: u32 = 14;
-/// Makes small letters of capital ones. Other bytes it may make alike are told apart by the whole cue.
+/// Turns capitals into small letters. Other bytes may become equal too, so the whole cue is
+/// compared afterwards.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
 static CUES: LazyLock<Cues> = LazyLock::new(Cues::new);
 
 struct Cues {
-    /// For the hash of each beginning, of which kinds the fourth byte of its cues is, as bits; 0 for no cue.
+    /// For the hash of each beginning, the kinds that the fourth byte of its cues may have, as
+    /// bits. It is 0 if no cue has this hash.
     beginnings: [u8; 1 << HASH_BITS],
-    /// The same with which of `groups` has it. There may be more beginnings than groups: a cue is compared as a whole.
+    /// For the same hash, the index of its group in `groups`. If there are more beginnings than
+    /// groups, some share one, which only costs time.
     group_of: [u8; 1 << HASH_BITS],
-    /// Cues, the longest first, with their places in the table of rules.
+    /// The cues of each group, the longest first, with their indices in the table of rules.
     groups: Vec<Vec<(&'static [u8], usize)>>,
 }
 
-/// The first place at byte `from` or later where a cue begins.
+/// Returns the first position at byte `from` or later at which a cue begins.
 pub(crate) fn find(text: &str, from: usize) -> Option<usize> {
     let cues = &*CUES;
     let bytes = text.as_bytes();
     let mut at = from;
-    // Eight bytes are one load and hold five beginnings with the byte behind.
+    // Eight bytes are one load, and hold five beginnings each with the byte behind it.
     while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let eight = u64::from_le_bytes(*eight) | FOLD;
         let begins = |step: usize| {
@@ -47,7 +55,8 @@ pub(crate) fn find(text: &str, from: usize) -> Option<usize> {
     (at..bytes.len().saturating_sub(BEGINNING - 1)).find(|at| cues.at(bytes, *at).next().is_some())
 }
 
-/// The cues at a place, the longest first: their places in the table of rules, and their bytes.
+/// Returns the cues at a position, the longest first: their indices in the table of rules, and
+/// their bytes.
 pub(crate) fn at(text: &str, place: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
     CUES.at(text.as_bytes(), place)
 }
@@ -74,6 +83,8 @@ impl Cues {
             groups[usize::from(*group)].push((cue, which));
         }
         for group in &mut groups {
+            // A long cue says more about a secret than a short one that begins it, so it is tried
+            // first.
             group.sort_by_key(|(cue, _)| std::cmp::Reverse(cue.len()));
         }
         Self {
@@ -100,17 +111,17 @@ impl Cues {
     }
 }
 
-/// One of eight kinds of bytes, as a bit; small and capital letters are of one.
+/// One of eight kinds of bytes, as a bit. A small letter and its capital are of the same kind.
 fn kind(byte: u8) -> u8 {
     1 << ((byte | 0x20) & 7)
 }
 
-/// The first three bytes as one number, the same for small and capital letters.
+/// The first three bytes as one number, which is the same for small letters and capitals.
 fn folded(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) | (FOLD as u32 & 0x00ff_ffff)
 }
 
-/// The hash of the lowest three bytes: the factor leaves the highest one out.
+/// Hashes the lowest three bytes. The factor shifts the highest one out.
 fn hash(four: u32) -> usize {
     (four.wrapping_mul(0x9e37_7900) >> (32 - HASH_BITS)) as usize
 }

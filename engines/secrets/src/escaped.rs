@@ -1,22 +1,28 @@
-//! Text without its escapes, and the way back to the places in the original.
+//! Text without its escapes, and the way back to positions in the original.
+//!
+//! Secrets have to be found as a reader sees them, but masked in the original text. [`Decoded::of`]
+//! resolves backslash escapes, and [`Decoded::visible`] removes what a reader does not see, such as
+//! the colours of a terminal. Both return the resulting text together with the means to map a range
+//! in it back ([`Decoded::original`]). The map is only built if a secret was found, which is rare.
 
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// How a text becomes another: `behind` is told of the end of each change, in the result and in the original.
+/// Turns a text into another one. `behind` is called with the end of each change, as a byte in the
+/// result and a byte in the original.
 type Way = fn(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String;
 
-/// A text whose escapes are resolved.
+/// A text whose escapes are resolved, or without what a reader does not see.
 pub(crate) struct Decoded {
     pub(crate) text: String,
     way: Way,
-    /// Behind each escape: the byte in `text`, and the byte in the original. Few texts hold a secret, so it
-    /// is made when the first place is asked for.
+    /// For each change, the byte after it in `text` and in the original. It is made when the first
+    /// position is mapped, because few texts have a secret.
     behind: OnceCell<Vec<(usize, usize)>>,
 }
 
 impl Decoded {
-    /// None for a text without a backslash.
+    /// Resolves the backslash escapes of a text. Returns `None` if it has no backslash.
     pub(crate) fn of(original: &str) -> Option<Self> {
         memchr::memchr(b'\\', original.as_bytes())?;
         Some(Self {
@@ -26,8 +32,8 @@ impl Decoded {
         })
     }
 
-    /// The text without what a reader does not see, of which [`hidden`] tells the places. None if there is nothing of
-    /// it.
+    /// Removes what a reader does not see, at the positions that [`hidden`] finds. Returns `None`
+    /// if there is nothing of that kind.
     pub(crate) fn visible(original: &str) -> Option<Self> {
         (!hidden(original).is_empty()).then(|| Self {
             text: without_invisible(original, &mut |_, _| {}),
@@ -36,7 +42,8 @@ impl Decoded {
         })
     }
 
-    /// The bytes of the original that became these.
+    /// Returns the bytes of the original that became these bytes. The original must be the text
+    /// that was decoded.
     pub(crate) fn original(&self, original: &str, decoded: &Range<usize>) -> Range<usize> {
         let behind = self.behind.get_or_init(|| {
             let mut behind = Vec::new();
@@ -56,17 +63,19 @@ impl Decoded {
     }
 }
 
-/// Characters without a width.
+/// Whether a character has no width, so that a reader does not notice it inside a secret.
 fn is_without_width(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{2069}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}')
 }
 
-/// How long the escape of a terminal may be, in bytes.
+/// The longest escape sequence of a terminal, in bytes. A longer one is not recognised
+/// as a whole, which bounds how much is read at each escape.
 const SEQUENCE: usize = 512;
 
-/// Where there is something that a reader does not see: the colours of a terminal, characters without a width, the
-/// escapes of HTML and URLs, the marks of a quotation, what joins two strings of code.
+/// Returns the positions of everything that a reader does not see or sees as something else:
+/// colours of a terminal, characters without a width, escapes of HTML and URLs, marks of a
+/// quotation, and what joins two strings of code.
 pub(crate) fn hidden(text: &str) -> Vec<usize> {
     let bytes = text.as_bytes();
     let signs = memchr::memchr3_iter(0x1b, b'&', b'%', bytes);
@@ -92,7 +101,8 @@ pub(crate) fn hidden(text: &str) -> Vec<usize> {
     places
 }
 
-/// How many bytes at the beginning of a text a reader does not see, and the character that they stand for.
+/// Returns how many bytes at the beginning of a text a reader does not see, and the character that
+/// they stand for, if any. `None` if the text begins with an ordinary character.
 fn invisible(text: &str) -> Option<(usize, Option<char>)> {
     let parameters = |bytes: &[u8]| {
         let is_parameter = |byte: &&u8| (b' '..=b'?').contains(byte);
@@ -122,7 +132,7 @@ fn invisible(text: &str) -> Option<(usize, Option<char>)> {
             Some((2 + end + 1 + usize::from(is_long), None))
         }
         [0x1b, ..] => Some((1, None)),
-        // A colour whose first byte is lost.
+        // A colour whose first byte was lost, as in copied output.
         [b'[', digit, rest @ ..] if digit.is_ascii_digit() => {
             let is_parameter = |byte: &&u8| byte.is_ascii_digit() || **byte == b';';
             let len = rest.iter().take(12).take_while(is_parameter).count();
@@ -135,7 +145,8 @@ fn invisible(text: &str) -> Option<(usize, Option<char>)> {
     }
 }
 
-/// The character of an escape of HTML.
+/// The character that an escape of HTML stands for. Only names that occur around secrets are known,
+/// and all numbers.
 fn entity(name: &str) -> Option<char> {
     Some(match name {
         "quot" => '"',
@@ -157,8 +168,8 @@ fn entity(name: &str) -> Option<char> {
     })
 }
 
-/// The length of what joins two strings of code at the beginning of a text, their quotes with it: `" + "`, or nothing
-/// but a line's end.
+/// Returns the length of what joins two strings of code at the beginning of a text, including their
+/// quotes: `" + "`, or only the end of a line.
 fn join(text: &[u8]) -> Option<usize> {
     const MOST: usize = 64;
     let (quote, rest) = text.split_first()?;
@@ -173,6 +184,8 @@ fn join(text: &[u8]) -> Option<usize> {
     (joins && between.get(len) == Some(quote)).then_some(len + 2)
 }
 
+/// Returns the text as a reader sees it. `behind` is called for everything that was removed or
+/// replaced.
 fn without_invisible(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
     let mut text = String::with_capacity(original.len());
     let mut copied = 0;
@@ -197,7 +210,8 @@ fn without_invisible(original: &str, behind: &mut dyn FnMut(usize, usize)) -> St
     text
 }
 
-/// The text without its escapes. `behind` is told of the end of each, in the result and in the original.
+/// Returns the text without its backslash escapes. `behind` is called with the end of each, in the
+/// result and in the original.
 fn decode(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
     let bytes = original.as_bytes();
     let mut text = String::with_capacity(original.len());
@@ -222,7 +236,7 @@ fn decode(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
                 copied += used;
             }
             Some(byte) if byte.is_ascii() => text.push(char::from(*byte)),
-            // The backslash goes, the character stays.
+            // An unknown escape loses its backslash and keeps the character.
             Some(_) => {
                 let character = original[next + 1..].chars().next();
                 text.extend(character);
@@ -239,7 +253,7 @@ fn decode(original: &str, behind: &mut dyn FnMut(usize, usize)) -> String {
     text
 }
 
-/// The character of ASCII of an escape at a place: `\x3d`, `\075`.
+/// Returns the ASCII character of a numeric escape at a position: `\x3d` or `\075`.
 fn numbered(text: &str, at: usize) -> Option<char> {
     let (from, radix) = match text.as_bytes().get(at + 1)? {
         b'x' => (at + 2, 16),
@@ -249,8 +263,9 @@ fn numbered(text: &str, at: usize) -> Option<char> {
     code.is_ascii().then(|| char::from(code))
 }
 
-/// The character of a JSON escape `\u`, behind which `rest` begins, and how many bytes of `rest` it takes: 4, or 10
-/// for a pair of surrogates. A replacement character if there are no four digits, or half a pair.
+/// Decodes a JSON escape `\u`. `rest` begins after the `u`. Returns the character and the number of
+/// bytes of `rest` that it takes: 4, or 10 for a pair of surrogates. If there are no four digits,
+/// or only half a pair, it is a replacement character.
 pub fn unicode_escape(rest: &str) -> (char, usize) {
     let unit = |from: usize| {
         let digits = rest.get(from..from + 4)?;
@@ -259,6 +274,7 @@ pub fn unicode_escape(rest: &str) -> (char, usize) {
     let Some(first) = unit(0) else {
         return (char::REPLACEMENT_CHARACTER, 0);
     };
+    // A low surrogate counts only if it directly follows as another escape.
     let low = if rest[4..].starts_with("\\u") {
         unit(6)
     } else {

@@ -1,5 +1,12 @@
-//! Finds the secrets in JSON: in its strings as they read without escapes, with the key of each value, and
-//! in JSON within them.
+//! Finds the secrets in JSON: in its strings as they read without escapes, with the key of each
+//! value, and in JSON within them.
+//!
+//! [`scan`] goes from string to string without building values, so that it knows the position of
+//! each and every other byte stays as it is. A key decides how strictly its value is checked. It
+//! also follows structures in which the name and the value are in different places: pairs such as
+//! `{"name": …, "value": …}`, the words of a command in a list, the parts of a chat message, and
+//! secrets of Kubernetes. Whether a text is JSON at all is decided by [`is_json`]. Other text goes
+//! through `shape` alone.
 
 use std::ops::Range;
 
@@ -14,16 +21,17 @@ use crate::shape;
 use crate::value::is_placeholder;
 use crate::{Secret, secrets_in};
 
-/// Shorter texts hold no secret of their own: even `pwd=1234` is as long.
+/// Shorter texts have no secret of their own. Even `pwd=1234` is as long.
 const LEAST: usize = 8;
-/// A key holds none but one that is known by how it begins.
+/// A shorter key has no secret in it. Only a secret that is known by its beginning can be in a key.
 const LEAST_KEY: usize = 14;
-/// How much of two texts side by side is read together, and how long the words of a command are together, in bytes.
+/// How many bytes at the edges of two adjacent texts are read together, and how many bytes the
+/// words of a command may have together.
 const EDGE: usize = 256;
 const COMMAND: usize = 4_096;
 
-/// Whether a text is JSON: values, side by side or separated by commas, of which the first is an object, a
-/// list or a string.
+/// Whether a text is JSON. It may have several values, side by side or separated by commas, and the
+/// first has to be an object, a list or a string.
 pub(crate) fn is_json(text: &str) -> bool {
     let mut rest = text.trim_start();
     if !rest.starts_with(['{', '[', '"']) {
@@ -31,6 +39,7 @@ pub(crate) fn is_json(text: &str) -> bool {
     }
     while !rest.is_empty() {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        // If one value is not valid, the rest of the text cannot be told from other notations.
         if !matches!(values.next(), Some(Ok(_))) {
             return false;
         }
@@ -40,22 +49,23 @@ pub(crate) fn is_json(text: &str) -> bool {
     true
 }
 
-/// An object or a list that is open.
+/// An object or a list that is open at the current position.
 #[derive(Debug, Default)]
 struct Container {
     is_list: bool,
-    /// What the value of a pair has to be like, by the string under `name` or `key`, and the string under `value` or the
-    /// like: `{"name": "TOKEN", "value": …}`, in either order.
+    /// What the value of a pair has to look like, which is known once the string under `name` or
+    /// `key` was read: `{"name": "TOKEN", "value": …}`. `value` is the string under `value`, which
+    /// may come first.
     of_pair: Option<Value>,
     value: Option<Range<usize>>,
-    /// In a list: its strings, or the texts of its objects. In an object: the entries of a secret of Kubernetes, if it
-    /// is one.
+    /// In a list, its strings or the texts of its objects. In an object, the entries of a secret of
+    /// Kubernetes if it is one.
     strings: Vec<Range<usize>>,
     is_data: bool,
     is_secret: bool,
 }
 
-/// A key of an object, and what its value has to be like to be secret.
+/// A key of an object, and what its value has to look like to be secret.
 #[derive(Debug, Default)]
 struct Name {
     place: Range<usize>,
@@ -65,7 +75,7 @@ struct Name {
     is_text: bool,
 }
 
-/// Appends the secrets of JSON, which may lie in `depth` more strings of JSON.
+/// Appends the secrets in JSON. Strings may contain JSON themselves, up to `depth` more levels.
 pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
     let bytes = json.as_bytes();
     let mut at = 0;
@@ -81,6 +91,7 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
         let end = string_end(bytes, start);
         at = end + 1;
         let content = &json[start..end];
+        // If a colon follows, the string is a key.
         let is_key = bytes.get(at..).is_some_and(|rest| {
             rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
         });
@@ -97,6 +108,7 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
             _ if text.len() < if is_key { LEAST_KEY } else { LEAST } => {}
             _ => secrets_in(text, depth, &mut found),
         }
+        // The secret was found in the decoded string, so its bytes are mapped back to the original.
         secrets.extend(found.into_iter().map(|secret| {
             let place = match &decoded {
                 Some(decoded) => decoded.original(content, &secret.place),
@@ -126,7 +138,7 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
                 container.strings.push(start..end);
             } else if name.names_pair && container.of_pair.is_none() {
                 container.of_pair = shape::named(text);
-                // The value may have come before its name.
+                // If the value came before its name, it is checked now.
                 if let (Some(value), Some(place)) = (container.of_pair, container.value.take()) {
                     in_place(json, place, value, secrets);
                 }
@@ -146,7 +158,7 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
     }
 }
 
-/// Appends the secret that a string at a place is, if it is one of this kind.
+/// Appends the secret in a string at this position, if the string is a secret of this kind.
 fn in_place(json: &str, place: Range<usize>, value: Value, secrets: &mut Vec<Secret>) {
     let content = &json[place.clone()];
     let decoded = Decoded::of(content);
@@ -161,12 +173,12 @@ fn in_place(json: &str, place: Range<usize>, value: Value, secrets: &mut Vec<Sec
     }));
 }
 
-/// Appends the secrets that two texts of a message hold together: one that is cut in two, or one whose name is in the
-/// text before it.
+/// Appends the secrets that two adjacent texts of a message have together: one that is cut in two,
+/// or one whose name is in the first text.
 fn side_by_side(json: &str, before: &Range<usize>, text: &Range<usize>, secrets: &mut Vec<Secret>) {
     let mut start = json.ceil_char_boundary(before.start.max(before.end.saturating_sub(EDGE)));
     if start > before.start {
-        // From a word on, so that no half of one looks like a secret.
+        // Begin at a word, because half a word may look like a secret.
         let word = json[start..before.end].find(char::is_whitespace);
         start = word.map_or(start, |word| start + word);
     }
@@ -174,10 +186,12 @@ fn side_by_side(json: &str, before: &Range<usize>, text: &Range<usize>, secrets:
         .floor_char_boundary(text.end.min(text.start + EDGE))
         .max(text.start);
     joined(json, &[start..before.end, text.start..end], "", secrets);
+    // A cut may be inside a line or between two, so both ways are tried.
     joined(json, &[start..before.end, text.start..end], "\n", secrets);
 }
 
-/// Appends the secrets of strings that are read as one, such as the words of a command.
+/// Appends the secrets in strings that are read as one text, with `by` between them. They may be
+/// the words of a command. A secret can span several strings, and each part of it is masked.
 fn joined(json: &str, strings: &[Range<usize>], by: &str, secrets: &mut Vec<Secret>) {
     let mut whole = String::new();
     let parts: Vec<_> = strings
@@ -212,7 +226,7 @@ fn joined(json: &str, strings: &[Range<usize>], by: &str, secrets: &mut Vec<Secr
     }
 }
 
-/// Appends what is secret of a value with a telling key. Whether there is anything.
+/// Appends the secret in a value whose key says what it is. Returns whether there is anything.
 fn shape_of(text: &str, value: Value, secrets: &mut Vec<Secret>) -> bool {
     let mut places = Vec::new();
     shape::in_value(text, value, &mut places);
@@ -220,7 +234,7 @@ fn shape_of(text: &str, value: Value, secrets: &mut Vec<Secret>) -> bool {
     !secrets.is_empty()
 }
 
-/// Appends the secret numbers between two strings, and opens and closes what begins and ends there.
+/// Reads what stands between two strings: appends secret numbers, and opens and closes containers.
 fn between(
     json: &str,
     place: Range<usize>,
@@ -237,6 +251,8 @@ fn between(
             .count();
         let token = &bytes[at..at + len];
         if len >= 4 && token.iter().all(u8::is_ascii_digit) {
+            // After the name of a password, a number of four digits or more is one. After other
+            // names it is more likely a size or a count.
             let is_secret = name.value == Some(Value::Password) || is_card(token);
             if is_secret {
                 secrets.push(Secret {
@@ -267,6 +283,7 @@ fn between(
                     let entries = closed.strings.into_iter();
                     let entries = entries.filter(|entry| !is_placeholder(&json[entry.clone()]));
                     secrets.extend(entries.map(Secret::text));
+                // The object that says that it is a secret is the one around the entries.
                 } else if closed.is_data
                     && let Some(outer) = open.last_mut().filter(|outer| !outer.is_list)
                 {
@@ -279,7 +296,8 @@ fn between(
     }
 }
 
-/// Appends the secrets in the words of a command, which a list may be.
+/// Appends the secrets in a list that may hold the words of a command. Long lists and long strings
+/// are not commands.
 fn words_of_a_command(json: &str, strings: &[Range<usize>], secrets: &mut Vec<Secret>) {
     let len = strings.iter().map(ExactSizeIterator::len).sum::<usize>();
     if len <= COMMAND && strings.iter().all(|string| string.len() <= EDGE) {
@@ -287,7 +305,8 @@ fn words_of_a_command(json: &str, strings: &[Range<usize>], secrets: &mut Vec<Se
     }
 }
 
-/// The index of the quote that closes the string whose content begins at `from`. The text is JSON.
+/// Returns the index of the quote that closes the string whose content begins at `from`. The text
+/// has to be valid JSON.
 fn string_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(step) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {

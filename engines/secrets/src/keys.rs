@@ -1,34 +1,42 @@
-//! The shapes of keys, read from `keys.txt`, and how one is matched around its cue.
+//! The shapes of keys, read from `keys.txt`.
+//!
+//! A row of that table describes one kind of key as fixed text and runs of characters, for instance
+//! `sk-ant-{w20-}`: a brace holds a letter for the set of characters, and how many there are.
+//! `(a|b)` stands for alternatives, and square brackets mark the part to mask if the rest stays
+//! visible. [`all`] turns each row into a cue, which is its longest fixed text, and the pieces
+//! around it. How a key is matched at its cue is in `shape`.
 
 use crate::rules::{self, ALNUM, BASE64, DOTTED, WORD};
 
-/// A kind of key around its cue.
+/// A kind of key, as the pieces before and after its cue.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
     pub(crate) before: Vec<Piece>,
     pub(crate) after: Vec<Piece>,
-    /// How many pieces before or behind the cue stay visible, with the cue: for a key that a URL or a name gives away.
+    /// Whether only what follows the cue is masked, the part in brackets. This is used if a URL or a
+    /// name identifies the key, which may be in any case.
     pub(crate) shown: bool,
 }
 
-/// A part of a key.
+/// A part of a key: fixed text, or a run of characters.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Text(String),
     Run(Run),
 }
 
-/// A number of characters of a set.
+/// A run of characters of one set, with its shortest and its longest length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) set: u16,
     pub(crate) least: usize,
     pub(crate) most: usize,
-    /// `least` letters and digits have to stand in one piece.
+    /// Whether `least` letters and digits have to stand in one piece, without dashes or underscores
+    /// between them.
     pub(crate) whole: bool,
 }
 
-/// Every key of the table with its cue.
+/// Returns every key of the table with its cue. A row with alternatives gives several.
 pub(crate) fn all() -> impl Iterator<Item = (String, Key)> {
     rows(include_str!("keys.txt"))
         .map(|row| row.split_once("  ").map_or(row, |(shape, _)| shape))
@@ -36,13 +44,13 @@ pub(crate) fn all() -> impl Iterator<Item = (String, Key)> {
         .map(|shape| key(&shape))
 }
 
-/// The rows of a table, which may have comments.
+/// Returns the rows of a table without its comments and empty lines.
 pub(crate) fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
     let lines = table.lines();
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// A shape for each way to choose between `(a|b)`.
+/// Returns one shape for each way to choose between `(a|b)`. A shape may have several choices.
 fn alternatives(shape: &str) -> Vec<String> {
     let choice = shape
         .split_once('(')
@@ -63,6 +71,7 @@ fn key(shape: &str) -> (String, Key) {
         Piece::Text(text) => text.len(),
         Piece::Run(_) => 0,
     };
+    // Of two texts of the same length, the first one is the cue.
     let cue = (0..pieces.len()).max_by_key(|at| (length(&pieces[*at]), usize::MAX - at));
     let after = pieces.split_off(cue.map_or(0, |cue| cue + 1));
     let cue = match pieces.pop() {
@@ -106,7 +115,8 @@ fn pieces(shape: &str) -> Vec<Piece> {
     pieces
 }
 
-/// `w20-`, `a36` and so on.
+/// Reads a run such as `w20-` or `a36`. Returns `None` if the text is not one, and then it is
+/// literal.
 fn run(text: &str) -> Option<Run> {
     let mut chars = text.chars();
     let (set, whole) = match chars.next()? {
@@ -122,7 +132,7 @@ fn run(text: &str) -> Option<Run> {
     })
 }
 
-/// The set of characters that a letter stands for.
+/// Returns the set of characters that a letter stands for in the tables.
 pub(crate) fn set(letter: char) -> Option<u16> {
     Some(match letter {
         'n' => rules::DIGIT,
@@ -144,7 +154,7 @@ pub(crate) fn set(letter: char) -> Option<u16> {
     })
 }
 
-/// `20`, `20-40` or `20-`.
+/// Reads a length such as `20`, `20-40` or `20-`, as the shortest and the longest.
 pub(crate) fn lengths(text: &str) -> Option<(usize, usize)> {
     let (least, most) = match text.split_once('-') {
         Some((least, "")) => (least, usize::MAX),

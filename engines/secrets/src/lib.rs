@@ -1,8 +1,14 @@
-//! Masks secrets: keys, tokens, passwords, card numbers.
+//! Masks secrets: keys, tokens, passwords, cookies and card numbers.
 //!
-//! Conservative on purpose: text masked by mistake is lost, so git hashes, UUIDs and ordinary names stay.
-//! One pass over the text finds candidates (`rules.rs`, `keys.txt`); a check at each decides (`shape.rs`, `notation.rs`,
-//! `value.rs`). Keys that look like any random text are known by the name before them (`providers.txt`). JSON is searched string by string, as each reads without its escapes, and stays JSON (`json.rs`).
+//! Start with [`mask_secrets`]. It is conservative, because text that is masked by mistake is lost:
+//! git hashes, UUIDs and ordinary names stay.
+//!
+//! One pass over the text finds candidates by their cues (`rules`, `cues`, `keys.txt`). A check at
+//! each candidate then decides (`shape`, `notation`, `value`). Keys that look like any random text
+//! are recognised by the name they are assigned to (`assigned`, `providers.txt`). JSON is searched
+//! string by string, each without its escapes, and stays valid JSON (`json`). Other text with
+//! escapes is also searched as it reads without them (`escaped`). The time is proportional to the
+//! length of the text, even if the text was made to be slow.
 
 mod assigned;
 mod cards;
@@ -24,21 +30,25 @@ pub use escaped::unicode_escape;
 
 use escaped::Decoded;
 
-/// What [`mask_secrets`] puts in place of a secret.
+/// The text that [`mask_secrets`] puts in place of a secret, unless the secret is a number of JSON.
 pub const SECRET_MASK: &str = "[secret masked]";
 
-/// How deeply strings of JSON in strings of JSON are read, and how often the escapes of other text.
+/// How many levels of JSON inside strings of JSON are read, and how many layers of escapes are
+/// resolved in other text.
 const JSON_DEPTH: usize = 6;
 const ESCAPES: usize = 4;
 
-/// How far before an escape, and before what is not seen, a name may begin whose value it is in, in bytes.
+/// How many bytes before an escape, and before something invisible, a name may begin whose value
+/// contains it.
 const ESCAPE: usize = 64;
 const HIDDEN: usize = 256;
 
-/// How often a text with a secret is searched: without one secret, what stood around it may read as another.
+/// How often a text with a secret is searched. Once a secret is masked, the text around it may read
+/// as another one.
 const PASSES: usize = 8;
 
-/// A secret's place, and whether it is a number of JSON.
+/// The bytes of a secret. If it is a number of JSON, a text in its place would not be JSON, so it
+/// becomes 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Secret {
     place: Range<usize>,
@@ -54,12 +64,13 @@ impl Secret {
     }
 }
 
-/// `text` with every secret replaced by `[secret masked]`: the keys of providers, JSON web tokens, bearer
-/// tokens, the values of passwords and keys, cookies, private key blocks, the passwords of connection
-/// strings, card numbers. Borrowed if there is none. Masking twice changes nothing.
+/// Returns `text` with every secret replaced by `[secret masked]`: the keys of providers, JSON web
+/// tokens, bearer tokens, the values of passwords and keys, cookies, private key blocks, the
+/// passwords of connection strings, and card numbers. The text is borrowed if it has none. Masking
+/// the result again changes nothing.
 ///
-/// JSON stays JSON of the same shape, and its other bytes stay as they are; a secret number becomes 0. Text
-/// in which JSON was escaped or cut off is searched with its escapes resolved, too.
+/// JSON stays JSON of the same shape, and its other bytes stay as they are. A zero replaces a secret
+/// number. If JSON was escaped or cut off, the text is also searched with its escapes resolved.
 ///
 /// ```
 /// use contexture_secrets::mask_secrets;
@@ -70,6 +81,7 @@ impl Secret {
 /// ```
 pub fn mask_secrets(text: &str) -> Cow<'_, str> {
     let mut masked = masked_once(text);
+    // If a pass changes nothing, no later pass can.
     for _ in 1..PASSES {
         let Cow::Owned(before) = &masked else { break };
         match masked_once(before) {
@@ -80,17 +92,20 @@ pub fn mask_secrets(text: &str) -> Cow<'_, str> {
     masked
 }
 
+/// Searches and masks the text once. The result may still contain secrets that only appear now.
 fn masked_once(text: &str) -> Cow<'_, str> {
     let mut secrets = Vec::new();
     secrets_in(text, JSON_DEPTH, &mut secrets);
     masked(text, secrets)
 }
 
-/// Whether a name is that of a key, a token or a password: `api_key`, `dbPassword`, `OPENAI-API-KEY`.
+/// Whether a name is that of a key, a token or a password: `api_key`, `dbPassword`,
+/// `OPENAI-API-KEY`. Use it if the value is not at hand.
 pub fn is_secret_name(name: &str) -> bool {
     shape::ends_in_the_name_of_a_secret(name)
 }
 
+/// Replaces these secrets in the text. They may overlap and need not be sorted.
 fn masked(text: &str, mut secrets: Vec<Secret>) -> Cow<'_, str> {
     if secrets.is_empty() {
         return Cow::Borrowed(text);
@@ -99,7 +114,7 @@ fn masked(text: &str, mut secrets: Vec<Secret>) -> Cow<'_, str> {
     let mut masked = String::with_capacity(text.len());
     let mut copied = 0;
     for Secret { place, is_number } in secrets {
-        // Of one that begins within another the rest goes with it.
+        // If a secret begins inside another one, its rest is masked together with that.
         if place.start >= copied {
             masked.push_str(&text[copied..place.start]);
             masked.push_str(if is_number { "0" } else { SECRET_MASK });
@@ -110,18 +125,23 @@ fn masked(text: &str, mut secrets: Vec<Secret>) -> Cow<'_, str> {
     Cow::Owned(masked)
 }
 
-/// Appends the secrets of a text; they may overlap.
+/// Appends the secrets in a text to `secrets`. They may overlap. JSON inside its strings is read up
+/// to `depth` levels deep.
 fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
+    // If the depth is used up, JSON is searched like any other text with escapes.
     if depth > 0 && json::is_json(text) {
         return json::scan(text, depth - 1, secrets);
     }
     let mut places = Vec::new();
     shape::scan(text, &mut places);
     secrets.extend(places.drain(..).map(Secret::text));
+    // An escape may be a part of a name or a value, so its surroundings are searched as they read
+    // without it.
     for region in regions(text, ESCAPE, escape(text)) {
         in_escapes(&text[region.clone()], region.start, secrets);
     }
-    // Once more as a reader sees it, around colours, zero-width characters and the like.
+    // Search again as a reader sees the text, because colours, zero-width characters and the like
+    // may split a secret.
     let hidden = escaped::hidden(text);
     let next = |from| hidden.get(hidden.partition_point(|at| *at < from)).copied();
     for region in regions(text, HIDDEN, next) {
@@ -142,12 +162,13 @@ fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
     }
 }
 
-/// Finds the next escape of a text from a byte on.
+/// Returns a function that finds the next escape at or after a byte.
 fn escape(text: &str) -> impl Fn(usize) -> Option<usize> {
     move |from| Some(from + memchr::memchr(b'\\', text.as_bytes().get(from..)?)?)
 }
 
-/// Appends the secrets of a text as it reads without its escapes, and without those that are in it then.
+/// Appends the secrets of a part of a text as it reads without its escapes, and again without those
+/// that appear then. `offset` is the position of the part.
 fn in_escapes(text: &str, offset: usize, secrets: &mut Vec<Secret>) {
     let mut layers: Vec<Decoded> = Vec::new();
     let mut places = Vec::new();
@@ -158,6 +179,8 @@ fn in_escapes(text: &str, offset: usize, secrets: &mut Vec<Secret>) {
         };
         shape::scan(&decoded.text, &mut places);
         layers.push(decoded);
+        // The secret was found in the innermost layer, so its position is mapped outwards layer by
+        // layer.
         for place in places.drain(..) {
             let place = (0..layers.len()).rev().fold(place, |place, at| {
                 let outer = at.checked_sub(1).map_or(text, |outer| &layers[outer].text);
@@ -168,8 +191,9 @@ fn in_escapes(text: &str, offset: usize, secrets: &mut Vec<Secret>) {
     }
 }
 
-/// The parts of a text that may read otherwise without some places, such as escapes, of which `next` finds the next
-/// from a byte on: around each, as far as a name and a value may reach, from space to space.
+/// Returns the parts of a text that may read differently without certain places, such as escapes.
+/// `next` finds the next place at or after a byte. A part reaches as far around its places as a
+/// name and a value may, from white space to white space. Parts do not overlap.
 fn regions(
     text: &str,
     before: usize,
@@ -187,6 +211,7 @@ fn regions(
             .rposition(is_space)
             .map_or(from, |at| from + at);
         let mut end = first + 1;
+        // Places that are close together share a part, so that no byte is searched twice.
         while let Some(at) = next(end).filter(|at| *at < end + BEHIND) {
             end = at + 1;
         }
@@ -271,7 +296,8 @@ mod tests {
         }
     }
 
-    /// Test keys are put together here, so that nothing in this file looks like a real one.
+    /// Test keys are assembled here, so that nothing in this file looks like a real one to other
+    /// scanners.
     fn key(prefix: &str, len: usize) -> String {
         let body = "a7Kq2Zx9Lm4Pw8Rt3Vy6Bn1Cd5Fg0Hj";
         prefix
@@ -291,7 +317,7 @@ mod tests {
             let masked = mask_secrets(json);
             assert!(!masked.contains(&key[14..30]), "{masked}");
             assert_eq!(masked, json.replace(&key, SECRET_MASK));
-            // Cut off, or with words around it, it is no JSON.
+            // If the text is cut off or has words around it, it is not JSON.
             for text in [&json[..json.len() - 1], &format!("It says {json}.")] {
                 assert_eq!(mask_secrets(text), text.replace(&key, SECRET_MASK));
             }
@@ -338,9 +364,9 @@ mod tests {
         assert_eq!(mask_secrets(&headed), "[secret masked]\nthen prose");
     }
 
-    /// Units of texts that might make a scan read the same bytes repeatedly. They are
-    /// made of the rules' own cues and of the beginnings and ends of values, names and escapes. One cue of each shape
-    /// is combined with all of these, every other cue with a few.
+    /// Units of texts that might make a scan read the same bytes repeatedly. They consist of the
+    /// cues of the rules, and of the beginnings and ends of values, names and escapes. One cue of
+    /// each shape is combined with all of these, and every other cue with a few.
     fn hostile() -> impl Iterator<Item = String> {
         const BEFORE: [&str; 8] = ["", "a", "\"", " ", "\\", "1", "{\"", "[\\\""];
         const BEHIND: [&str; 48] = [
@@ -438,8 +464,8 @@ mod tests {
             crate::steps::take()
         };
         for unit in hostile() {
-            // Longer than what is looked at around a cue. A cue that reads to the end of the text makes it four times
-            // the steps.
+            // The texts are longer than what is read around a cue. If a cue caused the rest of the
+            // text to be read, twice the length would take four times the steps.
             let (small, large) = (steps_for(&unit, 4_000), steps_for(&unit, 8_000));
             assert!(
                 large <= 3 * small + 50_000,
@@ -512,3 +538,8 @@ mod tests {
         }
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

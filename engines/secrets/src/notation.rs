@@ -1,4 +1,12 @@
-//! Finds the value of a name: how it may be written in configuration, code, markup, commands and prose.
+//! Finds the value of a name in whatever notation it is written: configuration, code, markup,
+//! commands or prose.
+//!
+//! [`Scan::named`] tries the notations one after the other, from the most certain to the least: a
+//! value right behind the name, the other half of a pair, the next element, cell or line, a
+//! sentence that tells the value, and a comparison. Each returns a [`Behind`], which says how
+//! certain the notation is, and `if_secret` checks the value accordingly. Options of commands,
+//! piped passwords and secrets of Kubernetes have cues of their own and are at the end. All of them
+//! read only a bounded number of bytes around the name.
 
 use std::ops::Range;
 
@@ -13,19 +21,20 @@ use crate::value::{
     changes, is_key, is_method, is_password, is_placeholder, is_spoken, kinds, looks_secret,
 };
 
-/// How far ahead and back of a name the value of a pair is looked for, how far that of a sentence, and how far the end
-/// of a tag, in bytes.
+/// How many bytes after and before a name the value of its pair may be, how many bytes after it
+/// that of a sentence, and how many the end of a tag.
 const PAIR: usize = 240;
 const PAIR_BACK: usize = 160;
 const SENTENCE: usize = 96;
 const TAG: usize = 160;
-/// How many words of a sentence may stand between a name and its value.
+/// The largest number of words of a sentence between a name and its value.
 const WORDS: usize = 14;
-/// How far around its kind the entries of a secret of Kubernetes are looked for, in bytes.
+/// How many bytes after and before the kind of a Kubernetes secret its entries may be.
 const KUBERNETES: usize = 1_024;
 const KUBERNETES_BACK: usize = 256;
 
-/// What comes before a name, and before a value, if both stand in a pair: `name="token" value="…"`.
+/// Words that come before a name and before a value, if both are in a pair: `name="token"
+/// value="…"`.
 const NAMES: [&str; 13] = [
     "name",
     "key",
@@ -51,16 +60,17 @@ const VALUES: [&str; 7] = [
     "string",
 ];
 
-/// Whether a word says that a name follows, and whether it says that a value does.
+/// Whether a word says that a name follows, as in `name="token"`.
 pub(crate) fn names_a_pair(word: &str) -> bool {
     NAMES.iter().any(|name| ends_in(word, name))
 }
 
+/// Whether a word says that a value follows, as in `value="…"`.
 pub(crate) fn holds_the_value(word: &str) -> bool {
     VALUES.iter().any(|value| ends_in(word, value))
 }
 
-/// Whether a name ends in a word, as `OptionName` and `param-name` in `name`.
+/// Whether a name ends in a word, like `OptionName` and `param-name` in `name`.
 fn ends_in(name: &str, word: &str) -> bool {
     let Some(at) = name.len().checked_sub(word.len()) else {
         return false;
@@ -73,13 +83,14 @@ fn ends_in(name: &str, word: &str) -> bool {
     end.eq_ignore_ascii_case(word.as_bytes()) && before.last().is_none_or(begins)
 }
 
-/// A value of a name.
+/// A value that was found for a name, and how certain it is that it belongs to the name.
 pub(crate) struct Behind {
     place: Range<usize>,
     quoted: bool,
-    /// It follows `=`, or is in quotes: no prose.
+    /// Whether it follows `=` or is in quotes, so that it cannot be prose.
     assigned: bool,
-    /// What joins them says little: the value has to look like a password.
+    /// Whether what joins the name and the value says little, so that the value has to look like a
+    /// password.
     weak: bool,
 }
 
@@ -94,11 +105,10 @@ impl Behind {
     }
 }
 
-/// What is known of the command that the text is in.
+/// What is known about the command that the current part of a text belongs to.
 pub(crate) struct Command {
-    /// The names that it may have.
     names: &'static str,
-    /// Up to where its words were looked at, and whether one of these names was among them.
+    /// The end of the words that were read, and whether one of these names was among them.
     looked_at: usize,
     is_one: bool,
 }
@@ -108,7 +118,8 @@ const CLOSERS: [char; 15] = [
 ];
 
 impl Scan<'_> {
-    /// Appends the secret of a name. Returns the end of what need not be looked at again.
+    /// Appends the secret of a name. `place` is the cue in it. Returns the end of what need not be
+    /// searched again, or 0.
     pub(crate) fn named(
         &mut self,
         place: &Range<usize>,
@@ -128,6 +139,7 @@ impl Scan<'_> {
                 .count();
         let name = start..name_end;
         let found = self.value_behind(&name);
+        // If a header names it, the credential reaches to the end of the line or of its string.
         if matches!(value, Value::Cookie | Value::Header) {
             let Some(found) = found else { return 0 };
             let line = self.line_from(found.place.start);
@@ -146,13 +158,14 @@ impl Scan<'_> {
                     .and_then(|found| self.if_secret(Some(found), value))
             })
             .or_else(|| match value {
-                // A name that says little has its value beside it, or in a sentence.
+                // If a name says little, its value has to be beside it or in a sentence.
                 Value::Random => None,
                 _ => self.in_layout(&name, value),
             })
             .or_else(|| self.said_behind(place, name_end, value))
             .or_else(|| self.said_before(place, &name, value))
             .or_else(|| self.compared(&name, value));
+        // If no value is beside the name, it may head the column of a table.
         if secret.is_none() {
             self.note_heading(&name);
         }
@@ -160,13 +173,15 @@ impl Scan<'_> {
         0
     }
 
-    /// The value in the next element, cell or line.
+    /// Returns the value in the next element, cell or line.
     fn in_layout(&self, name: &Range<usize>, value: Value) -> Option<Range<usize>> {
         self.if_secret(self.in_markup(name), value)
             .or_else(|| self.if_secret(self.in_row(name), value))
             .or_else(|| self.if_secret(self.below(name), value))
     }
 
+    /// Returns the bytes of a value if it is a secret. The check is stricter if the notation is
+    /// weak.
     fn if_secret(&self, found: Option<Behind>, value: Value) -> Option<Range<usize>> {
         let found = found?;
         let text = &self.text[found.place.clone()];
@@ -178,7 +193,7 @@ impl Scan<'_> {
         let fits = !text.starts_with(SECRET_MASK)
             && is_secret(text, value, found.quoted)
             && (!found.weak || is_strong())
-            // `password: the user must …` is prose.
+            // A text such as `password: the user must …` is prose.
             && (found.quoted
                 || found.assigned
                 || text.len() > QUOTED
@@ -186,8 +201,8 @@ impl Scan<'_> {
         fits.then_some(found.place)
     }
 
-    /// The value that follows a name: behind an equals sign or a colon, in a tag, as the argument of an option, in the
-    /// lines below.
+    /// Returns the value that follows a name: after an equals sign or a colon, in a tag, as the
+    /// argument of an option, or in the lines below.
     fn value_behind(&mut self, name: &Range<usize>) -> Option<Behind> {
         let most = self.bytes.len().min(name.end + 4 * GAP);
         let rest = &self.text[name.end..self.text.ceil_char_boundary(most)];
@@ -202,10 +217,11 @@ impl Scan<'_> {
         }
         let operator = after_name.chars().next()?;
         let skipped = rest.len() - after_name.len();
+        // If `::` follows, the name is the path of a type or a module.
         if skipped > 3 * GAP || after_name.starts_with("::") {
             return None;
         }
-        // `--password value`, `ENV PASSWORD value`
+        // `--password value` or `ENV PASSWORD value`.
         let argument = rest.trim_start_matches([' ', '\t']);
         let is_argument = argument.len() < rest.len() && !after_name.starts_with(['=', ':']);
         if is_argument && (self.is_option(name.start) || self.is_set(name.start)) {
@@ -213,6 +229,7 @@ impl Scan<'_> {
             return self.value_at(start, false, '=', false);
         }
         let in_tag = self.begins_a_tag(name.start);
+        // If the name is a tag, its value is the text of the element or an attribute of the tag.
         if in_tag && (operator == '>' || rest.starts_with(' ')) {
             return self
                 .element(name.end)
@@ -231,7 +248,7 @@ impl Scan<'_> {
         };
         weak |= operator == '=' && after_name.starts_with("==");
         let behind = &after_name[operator_len..];
-        // `get("password", default="…")`
+        // `get("password", default="…")`.
         if operator == ','
             && let Some((word, literal)) = behind.split_once('=')
             && holds_the_value(word.trim())
@@ -251,7 +268,7 @@ impl Scan<'_> {
         }
         let around = |c| "=:：＝> *\t\u{a0}\u{3000}".contains(c);
         let mut value = behind.trim_start_matches(around);
-        // A tag or an anchor of YAML, a comment, the beginning of a text up to a mark.
+        // Skip a tag or an anchor of YAML, a comment, or the beginning of a here document.
         if operator == ':' && (value.starts_with("!!") || value.starts_with('&')) {
             let is_tag = |tag: &str| {
                 let tag = tag.trim_start_matches(['!', '&']);
@@ -285,7 +302,8 @@ impl Scan<'_> {
             && !call.is_empty()
             && call.bytes().all(|byte| is_in(byte, DOTTED) || byte == b':')
         {
-            // `String::from("…")`, but not what is looked up by its name, and not `password.encode("…")`.
+            // `String::from("…")` holds a value, but a call that looks something up by its name
+            // does not, and neither does `password.encode("…")`.
             let is_name = ends_in_the_name_of_a_secret;
             let literal = argument[1..].split(['"', '\'']).next().unwrap_or_default();
             let object = call.rsplit_once('.').map_or("", |(object, _)| object);
@@ -301,7 +319,8 @@ impl Scan<'_> {
         self.value_at(start, weak, operator, quotes_only)
     }
 
-    /// A value that begins at `start`, with or without quotes.
+    /// Returns a value that begins at `start`, with or without quotes. `quotes_only` permits only
+    /// the former.
     fn value_at(
         &mut self,
         mut start: usize,
@@ -309,7 +328,7 @@ impl Scan<'_> {
         operator: char,
         quotes_only: bool,
     ) -> Option<Behind> {
-        // `b"…"` and its like.
+        // `b"…"` and similar prefixes.
         if let [
             b'b' | b'f' | b'r' | b'u' | b'L' | b'R' | b'@' | b'$',
             b'"' | b'\'',
@@ -345,7 +364,7 @@ impl Scan<'_> {
         })
     }
 
-    /// What stands in typographic quotes that open at `start`.
+    /// Returns the text in typographic quotes that open at `start`.
     fn in_round_quotes(&self, start: usize) -> Option<Range<usize>> {
         let quote = self
             .text
@@ -368,7 +387,8 @@ impl Scan<'_> {
         Some(start..start + end)
     }
 
-    /// The password behind a user, both as strings, of a call whose arguments begin at `from`.
+    /// Returns the password after a user, if both are strings among the arguments of a call that
+    /// begin at `from`.
     pub(crate) fn arguments(&mut self, from: usize) -> Option<Range<usize>> {
         let user = self.value_at(from, false, ',', true)?;
         let rest = self.text.get(user.place.end + 1..)?;
@@ -379,7 +399,7 @@ impl Scan<'_> {
         is_password(&self.text[password.clone()], true).then_some(password)
     }
 
-    /// The value of a name with its type: `password: str = "…"`, `password string = "…"`.
+    /// Returns the value of a name with its type: `password: str = "…"` or `password string = "…"`.
     fn declared(&self, from: usize, behind: &str) -> Option<Behind> {
         let declared = behind.trim_start();
         let (of_type, value) = declared.split_once('=')?;
@@ -402,7 +422,7 @@ impl Scan<'_> {
         Behind::in_quotes(start..end, false)
     }
 
-    /// The indented lines below `password: |`.
+    /// Returns the indented lines of a YAML block below `password: |`, at most eight.
     fn block(&self, from: usize) -> Option<Behind> {
         const LINES: usize = 8;
         let rest = self.ahead(from, QUOTED);
@@ -423,6 +443,7 @@ impl Scan<'_> {
         let first = indentation(below);
         let (start, mut end) = (from + at + first, from + at);
         for line in below.split(|byte| *byte == b'\n').take(LINES) {
+            // If a line is indented less than the first, the block has ended.
             if indentation(line) < first || line.is_empty() {
                 break;
             }
@@ -435,17 +456,19 @@ impl Scan<'_> {
             .flatten()
     }
 
-    /// Whether the name that begins at `start` is a tag's.
+    /// Whether the name that begins at `start` is the name of a tag.
     fn begins_a_tag(&self, start: usize) -> bool {
         start > 0 && self.bytes[start - 1] == b'<'
     }
 
-    /// The text of an element whose tag's name ends at `from`.
+    /// Returns the text of an element, given the end of its tag's name. `None` if the tag is not
+    /// closed nearby or is empty.
     fn element(&self, from: usize) -> Option<Behind> {
         let tag = self.ahead(from, TAG);
         let close = tag
             .iter()
             .position(|byte| matches!(byte, b'>' | b'<' | b'\n'))?;
+        // If the tag closes itself, the element has no text.
         if tag[close] != b'>' || (close > 0 && tag[close - 1] == b'/') {
             return None;
         }
@@ -453,7 +476,7 @@ impl Scan<'_> {
         self.element_text(start)
     }
 
-    /// The text of an element that begins at `start`.
+    /// Returns the text of an element that begins at `start`, also if it is wrapped in CDATA.
     fn element_text(&self, start: usize) -> Option<Behind> {
         const CDATA: &[u8] = b"<![CDATA[";
         let text = self.ahead(start, QUOTED);
@@ -467,7 +490,8 @@ impl Scan<'_> {
         Behind::in_quotes(start..start + len, false)
     }
 
-    /// The value of an attribute in a tag, whose name ends at `from` and was not followed by an element's text.
+    /// Returns the value of an attribute in a tag whose name ends at `from`, if the tag has no
+    /// text.
     fn element_or_attribute(&mut self, from: usize) -> Option<Behind> {
         self.value_word(from, PAIR).filter(|found| found.quoted)
     }
@@ -483,7 +507,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Whether a name is set by a command: `ENV NAME value`, `config set NAME value`.
+    /// Whether a command sets the name: `ENV NAME value` or `config set NAME value`.
     fn is_set(&self, start: usize) -> bool {
         const SET: [&str; 13] = [
             "Set-Item",
@@ -508,7 +532,8 @@ impl Scan<'_> {
         })
     }
 
-    /// The value of a pair whose name this is, wherever it stands beside it: `{"value": …, "name": "token"}`.
+    /// Returns the value of a pair with this name, on either side of it: `{"value": …, "name":
+    /// "token"}`. `None` if nothing says that the text is the name of a pair.
     fn of_pair(&mut self, name: &Range<usize>) -> Option<Behind> {
         let before = self.behind(name.start, 2 * GAP);
         let before = before.trim_ascii_end();
@@ -525,10 +550,11 @@ impl Scan<'_> {
         let word = std::str::from_utf8(&word[word.len() - len..]).unwrap_or_default();
         let is_named = named.len() < operator.len() && names_a_pair(word);
         let is_variable = is_quoted && matches!(word, "variable" | "secret");
+        // If neither word says that this is a pair, the next value may belong to anything.
         if !is_named && !is_variable {
             return None;
         }
-        // `<entry key="password">…</entry>`
+        // `<entry key="password">…</entry>`.
         let most = self.bytes.len().min(name.end + GAP);
         let behind = self.bytes[name.end..most].trim_ascii_start();
         if is_quoted && matches!(behind, [b'"' | b'\'', b'>', ..]) {
@@ -541,7 +567,8 @@ impl Scan<'_> {
             .or_else(|| self.value_word_before(name.start))
     }
 
-    /// The value behind a word such as `value` that follows within the same group.
+    /// Returns the value after a word such as `value` that follows within the same group. The group
+    /// ends with its brace, a blank line or the next item of a list.
     fn value_word(&mut self, from: usize, most: usize) -> Option<Behind> {
         let ahead = self.ahead(from, most);
         let mut depth = 0_usize;
@@ -572,7 +599,7 @@ impl Scan<'_> {
             .find_map(|end| self.value_of_word(from + end))
     }
 
-    /// The same before a name.
+    /// Returns the value after such a word before the name, within the same group.
     fn value_word_before(&mut self, to: usize) -> Option<Behind> {
         let before = self.behind(to, PAIR_BACK);
         let start = to - before.len();
@@ -590,7 +617,8 @@ impl Scan<'_> {
         (found.place.end <= to).then_some(found)
     }
 
-    /// The value of a word such as `value` that ends at `from`: an assigned one, or an element's.
+    /// Returns the value of a word such as `value` that ends at `from`. It is assigned to the word,
+    /// or the text of an element.
     fn value_of_word(&mut self, from: usize) -> Option<Behind> {
         let rest = &self.text[from..self
             .text
@@ -609,11 +637,13 @@ impl Scan<'_> {
             return Some(block);
         }
         let mut found = self.value_at(start, false, '=', false)?;
+        // If a word such as `value` announces the value, it is no prose, even after a colon.
         found.assigned = true;
         Some(found)
     }
 
-    /// The password that a sentence tells behind its name: `the password of the database is now …`.
+    /// Returns the password that a sentence tells after its name: `the password of the database is
+    /// now …`.
     fn said_behind(&self, cue: &Range<usize>, from: usize, value: Value) -> Option<Range<usize>> {
         let most = self
             .text
@@ -622,6 +652,7 @@ impl Scan<'_> {
         steps::add(most - from);
         let is_foreign = !self.text[cue.clone()].is_ascii();
         let rest = &self.text[if is_foreign { cue.end } else { from }..most];
+        // If a word has only one kind of character or is an algorithm, it may be ordinary prose.
         let is_plain = |word: &str| is_method(word) || changes(word.as_bytes()) < 2;
         let fits = |word: &str, sure: bool| match value {
             Value::Password => {
@@ -632,6 +663,8 @@ impl Scan<'_> {
             _ => is_secret(word, value, false),
         };
         let trimmed = rest.trim_start_matches(CLOSERS);
+        // Chinese, Japanese and Korean have no spaces, so the value is what follows in ASCII, and a
+        // sign instead of a word links it.
         let is_eastern = self.text[..cue.end].ends_with(is_ideograph);
         if trimmed.starts_with(is_ideograph)
             || (is_eastern && !rest.starts_with(char::is_whitespace))
@@ -659,7 +692,7 @@ impl Scan<'_> {
                 .trim_end_matches(QUOTES)
                 .trim_end_matches(ENDS)
                 .trim_end_matches(QUOTES);
-            // The value may stand in the next line, but no more of the sentence.
+            // The value may be in the next line, but nothing else of the sentence.
             if start > line_end {
                 return (linked && fits(bare, true)).then_some(start..start + bare.len());
             }
@@ -668,23 +701,25 @@ impl Scan<'_> {
                 linked = true;
                 continue;
             }
-            // A word right behind the name has to look more like one.
+            // A word right after the name has to look more like a password.
             let is_next = at == 0 && !rest.starts_with([',', ';']);
             let is_long = value == Value::Password || (bare.len() >= 20 && !is_hash(bare));
             if (linked || is_foreign || (is_next && is_long)) && fits(bare, linked || is_foreign) {
                 return Some(start..start + bare.len());
             }
+            // If the sentence ends here, what follows is not said about the name.
             if word.ends_with(['.', '!', '?', ';', '।', '。']) || bare.contains("](") {
                 return None;
             }
-            // `password 7 …` is of a kind, as the configuration of a router says.
+            // In `password 7 …`, the digit is the kind of the password, as in the configuration of
+            // a router.
             linked = (linked && is_among(&ADVERBS, bare)) || (at == 0 && is_digit(bare));
         }
         None
     }
 
-    /// The text behind a name that fills an element, or is in one with a colon behind: in the next element, or behind
-    /// the tags. `<td>password</td><td>…</td>`, `<b>Password:</b> …`.
+    /// Returns the text after a name that fills an element, or that is followed by a colon inside
+    /// one: `<td>password</td><td>…</td>` or `<b>Password:</b> …`.
     fn in_markup(&self, name: &Range<usize>) -> Option<Behind> {
         let ahead = self.ahead(name.end, TAG);
         let (mut at, mut tags, mut has_sign) = (0, 0, false);
@@ -707,7 +742,8 @@ impl Scan<'_> {
         self.bare_word(name.end + at, b"<")
     }
 
-    /// The value beside a name in the row of a table, or in a line of two columns: `| password | … |`.
+    /// Returns the value beside a name in the row of a table, or in a line of two columns: `|
+    /// password | … |`.
     fn in_row(&self, name: &Range<usize>) -> Option<Behind> {
         let is_around = |byte: &&u8| matches!(byte, b' ' | b'"' | b'*' | b'`');
         let mut before = self.behind(name.start, NAME_REST).iter().rev();
@@ -729,11 +765,13 @@ impl Scan<'_> {
         let start = name.end + (ahead.len() - value.len());
         let found = self.bare_word(start, b"|,\"`*")?;
         let word = &self.text[found.place.clone()];
+        // Between commas the word may just be the next item of a list.
         let is_sure = begins && !cell.starts_with(',');
         (is_sure || kinds(word) > 2 || changes(word.as_bytes()) > 1).then_some(found)
     }
 
-    /// The value in a line of its own below a name that is a heading: behind blank lines, a ruler or the fence of code.
+    /// Returns the value in the line below a name that is a heading. Blank lines, a ruler or a code
+    /// fence may be between them.
     fn below(&self, name: &Range<usize>) -> Option<Behind> {
         let line = self.behind(name.start, NAME_REST);
         let is_mark = |byte: &u8| b" #*>\t".contains(byte);
@@ -746,8 +784,9 @@ impl Scan<'_> {
         let is_between = |byte: &&u8| b" :*#=-`\r\n\t>".contains(byte);
         let gap = ahead.iter().take_while(is_between).count();
         let lines = memchr::memchr_iter(b'\n', &ahead[..gap]).count();
-        // Python says `pass` if nothing is to be done.
+        // In Python, `pass` is a statement that does nothing.
         let is_statement = &self.text[name.clone()] == "pass";
+        // If the name stands within a line of prose, the next line has nothing to do with it.
         if !is_heading || is_statement || !(1..=3).contains(&lines) || gap == ahead.len() {
             return None;
         }
@@ -758,7 +797,8 @@ impl Scan<'_> {
         (fills && kinds(word) > 2).then_some(found)
     }
 
-    /// The word that begins at a place, to white space or one of these signs.
+    /// Returns the word that begins at `start`. It ends at white space, a quote or one of these
+    /// signs.
     fn bare_word(&self, start: usize, ends: &[u8]) -> Option<Behind> {
         let ahead = self.ahead(start, QUOTED / 4);
         let is_end = |byte: &u8| {
@@ -768,7 +808,7 @@ impl Scan<'_> {
         Behind::in_quotes(start..self.text.floor_char_boundary(start + len), true)
     }
 
-    /// The text that a name is compared to: `"…" == password`, `"…".equals(password)`.
+    /// Returns the text that a name is compared with: `"…" == password` or `"…".equals(password)`.
     fn compared(&self, name: &Range<usize>, value: Value) -> Option<Range<usize>> {
         let before = self.behind(name.start, SENTENCE);
         let literal = ["==", "===", "!=", "!==", ".equals("]
@@ -788,7 +828,7 @@ impl Scan<'_> {
         )
     }
 
-    /// The password that a sentence tells before its name: `use … as the password`.
+    /// Returns the password that a sentence tells before its name: `use … as the password`.
     fn said_before(
         &self,
         cue: &Range<usize>,
@@ -801,6 +841,7 @@ impl Scan<'_> {
         let before = self.behind(name.start, SENTENCE);
         let from = self.text.ceil_char_boundary(name.start - before.len());
         let before = &self.text[from..name.start];
+        // In these languages the linking word may come before the name or after it.
         if self.text[..cue.end].ends_with(is_ideograph) {
             let links = ["作为", "作為", "是", "が", "を"];
             let behind = self.text[cue.end..].strip_prefix("として").is_some();
@@ -827,9 +868,9 @@ impl Scan<'_> {
         (is_password(said, false) && is_spoken(said)).then_some(start..start + said.len())
     }
 
-    /// Notes a name that fills a field of a table's first line.
+    /// Records a name that fills a field of a line, because that line may be the first of a table.
     fn note_heading(&mut self, name: &Range<usize>) {
-        // A bar, a sign, a line's end, two spaces.
+        // A bar, another sign, the end of a line, or two spaces.
         let sign = |byte: &u8| {
             matches!(
                 byte,
@@ -852,7 +893,8 @@ impl Scan<'_> {
         }
     }
 
-    /// What is secret of an option.
+    /// Returns the secret part of an option's value. `None` if the command is not one of `commands`
+    /// or the value is not secret.
     pub(crate) fn option(
         &mut self,
         place: &Range<usize>,
@@ -880,7 +922,7 @@ impl Scan<'_> {
                 .iter()
                 .any(|byte| matches!(byte, b' ' | b'=' | b','));
             start += gap;
-            // Of `sqlplus -s user/password` the option is passed over.
+            // In `sqlplus -s user/password`, the option `-s` is skipped.
             let is_option = self.bytes.get(start) == Some(&b'-') && !is_dashed;
             if !is_option {
                 match others.checked_sub(1) {
@@ -908,7 +950,7 @@ impl Scan<'_> {
                 return None;
             }
             Take::Attached | Take::Word(_) => {}
-            // `--user` and not `--user-agent`
+            // This is `--user`, and not `--user-agent`.
             Take::Pair(_) if !has_space && self.bytes[place.start + 1..].starts_with(b"--") => {
                 return None;
             }
@@ -922,13 +964,14 @@ impl Scan<'_> {
         }
         let value = self.text.get(start..end)?;
         let least = if matches!(take, Take::Pair(_)) { 1 } else { 4 };
+        // Without a dash the cue is an ordinary word, so the value has to look secret by itself.
         let is_telling = is_dashed || !matches!(take, Take::Word(_)) || looks_secret(value);
         (value.len() >= least && is_telling && !value.starts_with('-') && !is_placeholder(value))
             .then_some(start..end)
     }
 
-    /// Whether the command that a place belongs to is one of these. Where a command has several options, each of its
-    /// words is looked at once.
+    /// Whether a place belongs to one of these commands. If a command has several options, each of
+    /// its words is read only once.
     fn runs_one_of(&mut self, place: usize, commands: &'static str) -> bool {
         let known = self
             .commands
@@ -947,6 +990,7 @@ impl Scan<'_> {
             looked_at, is_one, ..
         } = self.commands[known];
         let new = self.behind(place, place - looked_at.min(place));
+        // What precedes the last separator belongs to another command.
         let begins = new.iter().rposition(|byte| b"\n;|&(`".contains(byte));
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
         let mut words = new[begins.map_or(0, |at| at + 1)..].split(|byte| !is_part(byte));
@@ -958,7 +1002,7 @@ impl Scan<'_> {
         is_one
     }
 
-    /// The words that `echo` or `printf` give to a command.
+    /// Returns the words that `echo` or `printf` pipe into the command at `place`.
     pub(crate) fn piped(&self, place: &Range<usize>) -> Option<Range<usize>> {
         let before = self.behind(place.start, PAIR_BACK);
         let echo = [&b"echo "[..], b"printf "];
@@ -976,6 +1020,7 @@ impl Scan<'_> {
             words = words.strip_prefix(skipped).unwrap_or(words);
         }
         words = words.trim_matches(QUOTES);
+        // `chpasswd` reads lines of a user and a password, separated by a colon.
         if self.text[place.clone()].ends_with("chpasswd") {
             words = words.split_once(':')?.1;
         }
@@ -984,7 +1029,8 @@ impl Scan<'_> {
         fits.then_some(start..start + words.len())
     }
 
-    /// The entries of a secret of Kubernetes, whose kind stands at `place`.
+    /// Appends the entries of a Kubernetes secret whose kind is at `place`. Always returns 0,
+    /// because other cues may follow inside.
     pub(crate) fn kubernetes(
         &self,
         place: &Range<usize>,
@@ -1007,6 +1053,7 @@ impl Scan<'_> {
         let mut in_data = false;
         for line in document.split(|byte| *byte == b'\n') {
             let indented = line.len() - line.trim_ascii_start().len();
+            // If a line is not indented, it begins another part of the document.
             if indented == 0 {
                 in_data = matches!(line.trim_ascii(), b"data:" | b"stringData:");
             } else if in_data && let Some(colon) = memchr::memmem::find(line, b": ") {
@@ -1027,7 +1074,7 @@ impl Scan<'_> {
         }
         0
     }
-    /// The rest of a header's line, or of the string that it stands in.
+    /// Returns the rest of a header's line, or of the string that the header is in.
     fn line_from(&mut self, start: usize) -> Range<usize> {
         if !self.line.contains(&start) {
             let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'\\');
@@ -1038,7 +1085,8 @@ impl Scan<'_> {
         start..self.line.end
     }
 
-    /// The quote that closes a value in quotes, which has as many backslashes before it as the opening one.
+    /// Returns the position of the quote that closes a value. It has at most as many backslashes
+    /// before it as the opening one.
     fn closing(&self, start: usize, quote: u8, slashes: usize) -> Option<usize> {
         let within = self.ahead(start, QUOTED);
         let mut from = 0;
@@ -1052,6 +1100,7 @@ impl Scan<'_> {
                 .rev()
                 .take_while(|byte| **byte == b'\\')
                 .count();
+            // If there are more backslashes than before the opening quote, this one is escaped.
             if before <= slashes {
                 return Some(start + at - before);
             }
@@ -1060,8 +1109,9 @@ impl Scan<'_> {
         None
     }
 
-    /// The end of a value without quotes.
+    /// Returns the end of a value without quotes. Closing brackets at its end do not belong to it.
     fn value_end(&mut self, start: usize) -> usize {
+        // If several names share a value without quotes, its end is found once.
         if !self.value.contains(&start) {
             let is_end = |c: char| {
                 c.is_whitespace()
@@ -1087,7 +1137,8 @@ impl Scan<'_> {
             steps::add(len);
             let value = self.text[start..start + len].trim_end_matches([')', ']', '}', '*']);
             self.value = start..start + value.len();
-            // What was trimmed ends no value but this one.
+            // The brackets that were trimmed end this value only, so the cached range does not
+            // include them.
             return self.value.end;
         }
         self.value.end
@@ -1102,25 +1153,26 @@ fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
-/// Whether a sign says that a value follows, in Chinese, Japanese or Korean.
+/// Whether a sign says that a value follows, in Chinese, Japanese or Korean. These are words of one
+/// character, particles and brackets.
 fn is_link_sign(c: char) -> bool {
     "是为為：は（「＝がを：은는이가成".contains(c)
 }
 
-/// What ends a word of a sentence.
+/// The signs that may end a word of a sentence.
 const ENDS: [char; 12] = [
     '.', ',', '!', '?', ';', ')', '।', '。', '،', '、', ':', '：',
 ];
 
-/// The words that say that a value follows: in English, German, French, Spanish, Portuguese, Italian, Polish, Turkish,
-/// Russian, Ukrainian, Arabic, Hindi, Indonesian and Vietnamese.
+/// The words that say that a value follows, in English, German, French, Spanish, Portuguese,
+/// Italian, Polish, Turkish, Russian, Ukrainian, Arabic, Hindi, Indonesian and Vietnamese.
 const LINKS: [&str; 40] = [
     "is", "s", "en", "was", "are", "to", "be", "as", "=", "->", "→", "—", "–", "-", ":", "ist",
     "war", "lautet", "auf", "est", "était", "sera", "es", "era", "será", "é", "è", "jest", "это",
     "на", "це", "هي", "هو", "है", "adalah", "là", "olarak", "por", "equals", "becomes",
 ];
 
-/// The words that may stand between these and the value.
+/// The words that may stand between one of these words and the value.
 const ADVERBS: [&str; 20] = [
     "now",
     "currently",
@@ -1156,7 +1208,8 @@ fn is_among(words: &[&str], word: &str) -> bool {
     words.iter().any(|other| word.eq_ignore_ascii_case(other))
 }
 
-/// The words in bytes.
+/// Returns the words in these bytes. A word begins with a letter and may contain digits, dashes and
+/// underscores.
 fn words(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -1170,7 +1223,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Whether a word is one such as `value`, and a value follows.
+/// Whether a word is one such as `value`, and a value follows it.
 fn is_value(word: &[u8], behind: &[u8]) -> bool {
     let follows = behind
         .iter()
@@ -1179,7 +1232,7 @@ fn is_value(word: &[u8], behind: &[u8]) -> bool {
         && matches!(follows, Some(b'=' | b':' | b'>'))
 }
 
-/// Bytes without those of a set at an end.
+/// Trims bytes by a set, as `str` does it with characters.
 trait Trim {
     fn trim_suffix_of(&self, set: &[u8]) -> &[u8];
     fn trim_prefix_of(&self, set: &[u8]) -> &[u8];

@@ -1,84 +1,87 @@
-//! What a secret looks like: the tables of names (`names.txt`), of the options of commands (`options.txt`) and of keys
-//! that are known by how they look (`keys.txt`), and what has a shape of its own. Shapes are checked in `shape.rs`.
+//! The rules: what a secret looks like, and by which cue it is found.
+//!
+//! A [`Rule`] is a cue with a [`Shape`]. The rules come from three tables, for names (`names.txt`),
+//! options of commands (`options.txt`) and keys that are known by their form (`keys.txt`), and from
+//! the list `OTHERS` at the end. A shape says only what to look for. The checks are in `shape` and
+//! `notation`, and what a value has to look like is in `value`. The sets of characters that all of
+//! them use are defined here as bits.
 
 use std::sync::LazyLock;
 
 use crate::keys::{self, rows};
 
-/// One kind of secret.
+/// One kind of secret, found by a cue.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    /// The text of three bytes or more that makes a place a candidate; ASCII case is ignored.
+    /// The text that makes a position a candidate. It has at least three bytes, and ASCII case is
+    /// ignored.
     pub(crate) cue: String,
     pub(crate) shape: Shape,
 }
 
-/// What stands around or behind a cue if it is a secret.
+/// What stands around or after a cue if there is a secret.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
-    /// A key that is known by how it looks, around a cue in its own case.
+    /// A key that is known by its form, with a cue that has to be in the same case.
     Key(keys::Key),
-    /// A PEM block with a private key.
     Pem,
-    /// The end of a PEM block with a private key, whose beginning may be missing.
     PemEnd,
-    /// The lines of a key of PuTTY, behind their number.
+    /// The lines of a PuTTY key, after the number that says how many there are.
     Lines,
-    /// A credential behind the scheme of a header.
+    /// A credential after the scheme of a header, such as `Bearer`.
     Scheme,
-    /// A value behind a name. `whole`: the cue ends the name, rather than being a part of it.
-    Named { value: Value, whole: bool },
+    /// A value after a name. If `whole` is true, the cue has to be the end of the name, not just a
+    /// part of it.
+    Named {
+        value: Value,
+        whole: bool,
+    },
     /// A user and a password, or a token, before the host of a URL.
     Authority,
     /// `USER:PASSWORD` before the cue, as in the data source names of Go.
     Account,
-    /// `login NAME password VALUE`, as in a netrc file.
     Login,
-    /// The last field of a line of a `.pgpass` file.
     Pgpass,
-    /// An option of one of these commands, or of any if there are none. What of its value is secret is said by `take`.
-    Option { commands: &'static str, take: Take },
-    /// The words that a command reads from a pipe: `echo PASSWORD | sudo -S`.
+    /// An option of one of these commands, or of any command if the list is empty. `take` says
+    /// which part of its value is secret.
+    Option {
+        commands: &'static str,
+        take: Take,
+    },
     Piped,
-    /// A user and a password as the arguments of a call: `HTTPBasicAuth("bob", "…")`.
     Arguments,
-    /// The rows of an `INSERT` of SQL.
     Insert,
-    /// The entries of a secret of Kubernetes.
     Kubernetes,
-    /// Encoded bytes: no secret, and nothing in them is one.
+    /// Encoded bytes. They are no secret, and nothing inside them is one.
     Encoded,
 }
 
-/// What behind an option is secret.
+/// Which part of an option's value is secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Take {
-    /// The word behind so many others.
+    /// The word after this many other words, for instance the second argument if it is 1.
     Word(usize),
-    /// What follows in the same word.
+    /// The rest of the word that the option begins, without a space between them.
     Attached,
-    /// What follows one of these signs in the next word, behind a user.
+    /// In the next word, everything after the first of these signs, which ends the name of a user.
     Pair(&'static str),
 }
 
-/// When the value behind a name is a secret.
+/// The condition under which the value after a name is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// Always, unless it is code, prose or a placeholder.
     Password,
-    /// If it is long and looks random.
     Key,
-    /// As a key, or a UUID.
+    /// If it looks random as a key does, or if it is a UUID.
     Api,
-    /// If it is longer and looks more random: the name says little.
+    /// If it is longer and looks more random, because the name says little.
     Random,
-    /// If it looks random, however short.
     Short,
-    /// A number of a key as JSON: longer than what else has so short a name.
+    /// If it is as long as a number of a JSON Web Key. Many other things have such short names.
     Jwk,
-    /// A header's: always, behind its scheme.
+    /// Always, if it looks like a credential. The scheme of the header before it stays visible.
     Header,
-    /// Each cookie's that is long enough to be a session's.
+    /// If it is the value of a cookie that is long enough to be that of a session.
     Cookie,
 }
 
@@ -104,7 +107,6 @@ pub(crate) const ALNUM: u16 = SMALL | CAPITALS;
 pub(crate) const WORD: u16 = ALNUM | UNDERSCORE | DASH;
 pub(crate) const DOTTED: u16 = WORD | DOT;
 pub(crate) const BASE64: u16 = ALNUM | BASE64_REST;
-/// What tokens in headers and URLs are made of.
 pub(crate) const TOKEN: u16 = DOTTED | BASE64_REST | OTHER | TILDE;
 pub(crate) const SIGNS: u16 = TOKEN | SIGN;
 
@@ -140,7 +142,7 @@ pub(crate) fn is_in(byte: u8, set: u16) -> bool {
     SETS[usize::from(byte)] & set != 0
 }
 
-/// Every kind of secret: its cue and its shape.
+/// All rules, each with its cue and its shape. The index of a rule in this table identifies it.
 pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let keys = keys::all().map(|(cue, key)| (cue, Shape::Key(key)));
     let others = OTHERS.map(|(cue, shape)| (cue.to_owned(), shape));
@@ -148,7 +150,8 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     rules.map(|(cue, shape)| Rule { cue, shape }).collect()
 });
 
-/// The names of `names.txt`.
+/// Returns the rules for the names in `names.txt`. A name of several words also matches if the
+/// words are joined by dashes or spaces, or by nothing.
 fn names() -> impl Iterator<Item = (String, Shape)> {
     rows(include_str!("names.txt")).flat_map(|row| {
         let mut words = row.split_whitespace();
@@ -167,6 +170,7 @@ fn names() -> impl Iterator<Item = (String, Shape)> {
             let whole = name.len() < word.len();
             let within = usize::from(name.starts_with('_'));
             let has_words = name[within..].contains('_');
+            // If a name has several words, each notation joins them in its own way.
             let joints = if has_words {
                 &["_", "-", " ", ""][..]
             } else {
@@ -180,7 +184,7 @@ fn names() -> impl Iterator<Item = (String, Shape)> {
     })
 }
 
-/// The options of `options.txt`.
+/// Returns the rules for the options in `options.txt`.
 fn options() -> impl Iterator<Item = (String, Shape)> {
     rows(include_str!("options.txt")).filter_map(|row| {
         let (cue, rest) = row.split_once(' ')?;
@@ -196,7 +200,7 @@ fn options() -> impl Iterator<Item = (String, Shape)> {
     })
 }
 
-/// What has a shape of its own.
+/// The rules that are not in a table, because each has a shape of its own.
 const OTHERS: [(&str, Shape); 31] = [
     ("-----BEGIN ", Shape::Pem),
     ("-----END ", Shape::PemEnd),
@@ -228,6 +232,6 @@ const OTHERS: [(&str, Shape); 31] = [
     ("-stdin", Shape::Piped),
     ("| kinit", Shape::Piped),
     ("--with-token", Shape::Piped),
-    // What only looks like a secret.
+    // This only looks like a secret, and the encoded text after it must be skipped.
     (";base64,", Shape::Encoded),
 ];

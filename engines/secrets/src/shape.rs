@@ -1,7 +1,13 @@
-//! Decides at each cue whether there is a secret. The time has to stay proportional to the length of the text, so a
-//! check may look only at a bounded number of bytes around the cue ([`Scan::ahead`], [`Scan::behind`]), or at a run, a
-//! value or a line whose end is cached ([`Scan::run_of`], [`Scan::value_end`], [`Scan::line_from`]). No check reads the
-//! text in any other way, and tests count the bytes that these functions return.
+//! Decides at each cue whether there is a secret.
+//!
+//! [`scan`] goes from cue to cue and asks [`Scan`] to check the shape of the rule. Keys, key blocks
+//! and credentials in URLs are checked here, and values after a name in `notation`. What a value
+//! has to look like is in `value`.
+//!
+//! The time has to stay proportional to the length of the text. So a check may only read a bounded
+//! number of bytes around the cue ([`Scan::ahead`], [`Scan::behind`]), or a run, a value or a line
+//! whose end is cached ([`Scan::run_of`], [`Scan::value_end`], [`Scan::line_from`]). No check reads
+//! the text in any other way, and tests count the bytes that these functions return.
 
 use std::ops::Range;
 
@@ -20,29 +26,29 @@ use crate::{assigned, tables};
 /// How far from a name its value may be, and how long the rest of a name may be, in bytes.
 pub(crate) const GAP: usize = 12;
 pub(crate) const NAME_REST: usize = 32;
-/// How far the closing quote of a value is looked for, in bytes.
+/// How far ahead the closing quote of a value may be, in bytes.
 pub(crate) const QUOTED: usize = 1_024;
-/// The maximum length in bytes of a URL's user, password and host together, and of the rest of a password after a
-/// slash.
+/// The longest user, password and host of a URL together, and the longest rest of a password after
+/// a slash, in bytes.
 const AUTHORITY: usize = 2_048;
 const SLASHED: usize = 128;
-/// The maximum length in bytes of a key block's title.
+/// The longest title of a key block, in bytes.
 const TITLE: usize = 64;
-/// The end of a run of at least so many bytes is looked for once.
+/// The end of a run of at least this many bytes is cached, so that it is read only once.
 const LONG_RUN: usize = 16;
-/// The longest key block, in bytes.
 const PEM: usize = 32 * 1024;
-/// Into how many parts a key may be cut, and how long each is at least.
+/// The largest number of parts that a key may be cut into, and the shortest length of each.
 const PARTS: usize = 4;
 const PART: usize = 8;
-/// The longest text that stands between the parts of a key.
+/// The longest text between two parts of a key, in bytes.
 const JOIN: usize = 32;
-/// How much is read of an `INSERT` of SQL, in bytes.
+/// The number of bytes of an `INSERT` statement that are read.
 const INSERT: usize = 2_048;
-/// The longest key before its cue, and the longest line of a `.pgpass` file before it.
+/// The longest key before its cue, and the longest line of a `.pgpass` file before its cue, in
+/// bytes.
 const BEFORE: usize = 160;
 
-/// Appends the places of the secrets in `text`; they may overlap.
+/// Appends the positions of the secrets in `text`. They may overlap.
 pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut scan = Scan {
         text,
@@ -57,7 +63,7 @@ pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(at) = find(text, from) {
         let before = secrets.len();
-        // Cues may overlap.
+        // Cues may overlap, so the search goes on at the next byte unless a secret was found.
         from = at + 1;
         for (which, place) in cues::at(text, at) {
             let end = scan.at(which, place, secrets);
@@ -73,20 +79,23 @@ pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     crate::cards::scan(text, secrets);
 }
 
-/// What the value behind a name has to be like for the name to be that of a secret.
+/// What the value after a name has to look like. Returns `None` if the name is not that of a
+/// secret.
 pub(crate) fn named(name: &str) -> Option<Value> {
+    // The single letters are the private numbers of a JSON Web Key.
     if matches!(name, "d" | "k" | "p" | "q" | "dp" | "dq" | "qi") {
         return Some(Value::Jwk);
     }
     let mut value = None;
-    // `access_key` says more than its end.
+    // A name such as `access_key` says more than the `key` at its end, which therefore does not
+    // replace it.
     names_in(name, |of, _| {
         value = value.filter(|_| of == Value::Random).or(Some(of))
     });
     value
 }
 
-/// Whether a name ends in one that says enough on its own, which `key` does not.
+/// Whether a name ends in one that says enough on its own. The word `key` does not.
 pub(crate) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
     let mut ends = false;
     names_in(name, |of, end| {
@@ -95,7 +104,8 @@ pub(crate) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
     ends
 }
 
-/// Tells of each name of a secret that a name holds: what its value is like, and where it ends.
+/// Calls `found` for each name of a secret inside a name, with what its value looks like and where
+/// the inner name ends.
 fn names_in(name: &str, mut found: impl FnMut(Value, usize)) {
     let mut from = 0;
     while let Some(at) = find(name, from) {
@@ -111,7 +121,8 @@ fn names_in(name: &str, mut found: impl FnMut(Value, usize)) {
     }
 }
 
-/// The secret in a value of this kind, which stands alone, such as one in quotes.
+/// Appends the secret in a value that stands alone, such as one in quotes. `value` says what it has
+/// to look like.
 pub(crate) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>) {
     match value {
         Value::Cookie => {
@@ -130,6 +141,8 @@ pub(crate) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>
     }
 }
 
+/// Whether a text is a secret of this kind. In quotes, a value may have more signs, since it is not
+/// code.
 pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
     match value {
         Value::Password => is_password(text, quoted),
@@ -144,12 +157,14 @@ pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
     }
 }
 
-/// Whether a name that ends at `end` and holds a cue at `place` is that of a value.
+/// Whether a name that ends at `end` and has a cue at `place` is the name of a secret. If `whole`
+/// is true, the cue has to be a word at the end of the name.
 pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
     let rest = &text[place.end..end];
     let is_key = text[place.clone()]
         .trim_start_matches('_')
         .eq_ignore_ascii_case("key");
+    // A `key` of one of these is a name in a data structure and no secret.
     if whole && is_key {
         const OF_OTHER_THINGS: [&str; 20] = [
             "cache",
@@ -195,6 +210,7 @@ pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -
                 None => true,
             };
     }
+    // A name with one of these in its rest is about a secret, but its value is none.
     const OF_OTHER_THINGS: [&str; 32] = [
         "length",
         "_len",
@@ -233,7 +249,8 @@ pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -
     !OF_OTHER_THINGS.iter().any(|other| rest.contains(other)) && !rest.ends_with("id")
 }
 
-/// Whether the word before `at` is an escape of a terminal or of a URL, rather than a word.
+/// Whether the letter or digit before `at` ends an escape of a terminal or a URL, rather than a
+/// word.
 pub(crate) fn begins_behind_an_escape(text: &str, at: usize) -> bool {
     let before = &text.as_bytes()[at.saturating_sub(12)..at];
     match before {
@@ -247,43 +264,47 @@ pub(crate) fn begins_behind_an_escape(text: &str, at: usize) -> bool {
     }
 }
 
-/// A scan of one text.
+/// The state of a scan of one text. The caches make sure that no byte is read again for each cue.
 pub(crate) struct Scan<'t> {
     pub(crate) text: &'t str,
     pub(crate) bytes: &'t [u8],
-    /// The last long run of each set of characters, the last value without quotes and the last line of a
-    /// header. Where several cues lie in one of them, its end is looked for once.
+    /// The last long run of each set of characters, the last value without quotes, and the last
+    /// line of a header. If several cues are in one of them, its end is found only once.
     runs: Vec<(u16, Range<usize>)>,
     pub(crate) value: Range<usize>,
     pub(crate) line: Range<usize>,
-    /// Where the last closing line of a key block ends. Text before it belongs to no later block.
+    /// The end of the last closing line of a key block. Text before it does not belong to a later
+    /// block.
     block_end: usize,
-    /// The names that may head a column of a table.
+    /// The positions of names that may head a column of a table.
     pub(crate) headings: Vec<usize>,
     pub(crate) commands: Vec<Command>,
 }
 
 impl Scan<'_> {
-    /// The bytes from `from` on, at most `most` of them.
+    /// Returns at most `most` bytes from `from` on. They count as read, so tests notice if a check
+    /// reads too much.
     pub(crate) fn ahead(&self, from: usize, most: usize) -> &[u8] {
         let ahead = &self.bytes[from..self.bytes.len().min(from + most)];
         steps::add(ahead.len());
         ahead
     }
 
-    /// The bytes before `to`, at most `most` of them.
+    /// Returns at most `most` bytes before `to`. They count as read, so tests notice if a check
+    /// reads too much.
     pub(crate) fn behind(&self, to: usize, most: usize) -> &[u8] {
         let behind = &self.bytes[to.saturating_sub(most)..to];
         steps::add(behind.len());
         behind
     }
 
-    /// Appends the secrets of a rule whose cue is at `place`. Returns where to go on, if that is behind all
-    /// of these.
+    /// Appends the secrets of a rule whose cue is at `place`. Returns the byte at which to go on if
+    /// that is after all of these, or else 0.
     fn at(&mut self, which: usize, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
         let rule = &RULES[which];
         let found = match &rule.shape {
             Shape::Key(key) => {
+                // If a known prefix is in another case, it is an ordinary word.
                 let exact = self.bytes[place.clone()] == *rule.cue.as_bytes();
                 (key.shown || exact)
                     .then(|| self.key(key, &place))
@@ -323,13 +344,15 @@ impl Scan<'_> {
                 return 0;
             }
             Shape::Kubernetes => return self.kubernetes(&place, secrets),
+            // If encoded bytes were searched, random parts of them would look like keys.
             Shape::Encoded => return self.run_of(place.end, BASE64),
         };
         secrets.extend(found.filter(|secret| self.text[secret.clone()] != *SECRET_MASK));
         0
     }
 
-    /// A key that is known by how it looks.
+    /// Returns the bytes of a key that is known by its form, or `None` if what is around the cue
+    /// does not match.
     fn key(&mut self, key: &Key, place: &Range<usize>) -> Option<Range<usize>> {
         let mut start = place.start;
         for (at, piece) in key.before.iter().enumerate().rev() {
@@ -342,7 +365,8 @@ impl Scan<'_> {
                     let behind = self.behind(start, run.most.min(BEFORE));
                     let is_in_run = |byte: &&u8| is_in(**byte, run.set);
                     let mut len = behind.iter().rev().take_while(is_in_run).count();
-                    // A text before may be of the same characters.
+                    // The text before the run may consist of the same characters, so the run must
+                    // not take them.
                     if let Some(Piece::Text(text)) = at.checked_sub(1).map(|at| &key.before[at])
                         && behind[behind.len() - len..].starts_with(text.as_bytes())
                     {
@@ -352,6 +376,7 @@ impl Scan<'_> {
                 }
             };
         }
+        // If a letter precedes it, the prefix is only a part of another word.
         if !key.shown && !self.begins_a_word(start) {
             return None;
         }
@@ -375,12 +400,13 @@ impl Scan<'_> {
                 }
             };
         }
+        // The fixed text of a key says nothing about whether the rest is only a placeholder.
         let (before, behind) = (&self.text[start..place.start], &self.text[place.end..end]);
         let from = if key.shown { place.end } else { start };
         (is_plausible(behind) || is_plausible(before)).then_some(from..end)
     }
 
-    /// The end of the last characters of a key, which may be cut into parts.
+    /// Returns the end of the last run of a key. The run may be cut into parts by line breaks.
     fn last_run(&mut self, from: usize, run: &Run) -> Option<usize> {
         let fits = |scan: &Self, parts: &[Range<usize>]| {
             let len = parts.iter().map(ExactSizeIterator::len).sum::<usize>();
@@ -389,6 +415,8 @@ impl Scan<'_> {
         };
         let first = from..self.run_of(from, run.set);
         let mut parts = Vec::from([first]);
+        // If a run has no longest length, take as many parts as fit. Otherwise stop at the first
+        // match.
         let mut end = fits(self, &parts).then_some(parts[0].end);
         while parts.len() < PARTS
             && (end.is_none() || run.most == usize::MAX)
@@ -402,7 +430,7 @@ impl Scan<'_> {
         end
     }
 
-    /// The part of a key behind a part of it: the next line, which it fills.
+    /// Returns the part of a key that continues it: the next line, if the part fills that line.
     fn next_part(&mut self, part: &Range<usize>, run: &Run) -> Option<Range<usize>> {
         let between = self.ahead(part.end, JOIN);
         let is_between = |byte: &&u8| byte.is_ascii_whitespace() || b">\\|".contains(byte);
@@ -425,7 +453,8 @@ impl Scan<'_> {
         (fills && end - start >= PART && looks_random).then_some(start..end)
     }
 
-    /// The end of the characters of a set from `from` on.
+    /// Returns the end of the characters of a set from `from` on. The run may be long, so the last
+    /// one of each set is cached.
     pub(crate) fn run_of(&mut self, from: usize, set: u16) -> usize {
         let known = self.runs.iter().position(|(of, _)| *of == set);
         if let Some(known) = known
@@ -439,6 +468,7 @@ impl Scan<'_> {
         let run = from..from + run.count();
         steps::add(run.len());
         let end = run.end;
+        // If a run is short, reading it again is cheaper than looking it up.
         if run.len() >= LONG_RUN {
             match known {
                 Some(known) => self.runs[known].1 = run,
@@ -448,6 +478,7 @@ impl Scan<'_> {
         end
     }
 
+    /// Whether a word may begin at this byte, because no letter or digit is before it.
     pub(crate) fn begins_a_word(&self, at: usize) -> bool {
         match at.checked_sub(1).map(|before| self.bytes[before]) {
             Some(byte) if byte.is_ascii_alphanumeric() => begins_behind_an_escape(self.text, at),
@@ -455,7 +486,8 @@ impl Scan<'_> {
         }
     }
 
-    /// A key block: to its end where that follows, else as far as there are lines of a key.
+    /// Appends a key block. It ends at its closing line, or if that is missing, with the last line
+    /// that looks like a key. Returns the end, or 0 if it is not the block of a private key.
     fn pem(&mut self, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
         let title = self.ahead(place.end, TITLE);
         let Some(len) = memchr::memmem::find(title, b"-----") else {
@@ -465,7 +497,8 @@ impl Scan<'_> {
             return 0;
         }
         let body = place.end + len + 5;
-        // The search stops at the next block's title, which is the next cue. So each byte is searched only once.
+        // The search stops at the title of the next block, which is the next cue. So each byte is
+        // searched only once.
         let next = memchr::memmem::find(&self.bytes[body..], b"-----").map(|at| body + at);
         steps::add(next.unwrap_or(self.bytes.len()) - body);
         let closing =
@@ -484,7 +517,8 @@ impl Scan<'_> {
         end
     }
 
-    /// The lines of a key before the end of its block.
+    /// Returns the lines of a key before the closing line of its block, for a block whose beginning
+    /// is missing.
     fn pem_end(&mut self, place: &Range<usize>) -> Option<Range<usize>> {
         const LINE: usize = 128;
         let title = self.ahead(place.end, TITLE);
@@ -492,7 +526,7 @@ impl Scan<'_> {
         names_a_key(&title[..len]).then_some(())?;
         let earliest = std::mem::replace(&mut self.block_end, place.end);
         let mut start = place.start;
-        // What stands before the end in its own line.
+        // Begin with what stands before the closing line in the same line.
         let mut at = place.start
             - (self.behind(place.start, LINE).iter().rev())
                 .take_while(|byte| **byte != b'\n')
@@ -518,7 +552,8 @@ impl Scan<'_> {
         (line.len() >= 32 && is_plausible(line)).then_some(start..place.end + len + 5)
     }
 
-    /// The end of the lines of encoded bytes between `from` and `to`, maybe behind headers; `from` if there are none.
+    /// Returns the end of the lines of encoded bytes between `from` and `to`. With `headers`,
+    /// header lines may precede them. Returns `from` if there are none.
     fn key_lines(&mut self, from: usize, to: usize, headers: bool) -> usize {
         let mut end = from;
         let mut at = from;
@@ -532,6 +567,7 @@ impl Scan<'_> {
                 continue;
             }
             let line = self.run_of(start, BASE64).min(to);
+            // Only the last line of a block is shorter than the others.
             let is_last = line - start < 32;
             if line == start || (is_last && (end == from || !is_plausible(&self.text[start..line])))
             {
@@ -545,7 +581,8 @@ impl Scan<'_> {
         }
     }
 
-    /// The end of a header such as `Proc-Type: 4,ENCRYPTED` that begins at `from`.
+    /// Returns the end of a header such as `Proc-Type: 4,ENCRYPTED` that begins at `from`, or
+    /// `None` if there is none.
     fn pem_header(&mut self, from: usize, to: usize) -> Option<usize> {
         let name = self.run_of(from, WORD).min(to);
         let is_header = name > from && self.bytes[name..to].starts_with(b": ");
@@ -557,6 +594,8 @@ impl Scan<'_> {
         })
     }
 
+    /// Returns the password, or a token without a user, before the host of a URL whose authority
+    /// begins at `from`.
     fn authority(&self, from: usize) -> Option<Range<usize>> {
         let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`<>\\".contains(byte);
         let rest = &self.bytes[from..self.bytes.len().min(from + AUTHORITY + SLASHED)];
@@ -566,7 +605,8 @@ impl Scan<'_> {
             .position(|byte| is_end(byte) || matches!(byte, b'/' | b'?' | b'#'))
             .unwrap_or(rest.len().min(AUTHORITY));
         steps::add(end + SLASHED);
-        // A password may hold a slash, which belongs to it if no host and port are before it.
+        // A password may contain a slash. The slash belongs to the password if no host and port
+        // precede it.
         if memchr::memchr(b'@', &rest[..end]).is_none()
             && let Some(colon) = memchr::memchr(b':', &rest[..end])
             && end > colon + 1
@@ -589,7 +629,7 @@ impl Scan<'_> {
             .then_some(from + colon + 1..from + user_info)
     }
 
-    /// The password before the address of a database: `user:password@tcp(host)`.
+    /// Returns the password before the address of a database: `user:password@tcp(host)`.
     fn account(&self, to: usize) -> Option<Range<usize>> {
         let before = self.behind(to, BEFORE);
         let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`<>\\/=".contains(byte);
@@ -600,7 +640,7 @@ impl Scan<'_> {
         (!password.is_empty() && !is_placeholder(password)).then_some(place)
     }
 
-    /// The password of a line of a `.pgpass` file: `host:port:database:user:password`.
+    /// Returns the password in a line of a `.pgpass` file: `host:port:database:user:password`.
     fn pgpass(&self, place: usize) -> Option<Range<usize>> {
         let before = self.behind(place, BEFORE);
         let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`\\=".contains(byte);
@@ -622,6 +662,7 @@ impl Scan<'_> {
         (fits && !is_placeholder(self.text.get(place.clone())?)).then_some(place)
     }
 
+    /// Returns the password in `login NAME password VALUE`, of which the name begins at `from`.
     fn login(&self, from: usize) -> Option<Range<usize>> {
         let most = self
             .text
@@ -632,6 +673,7 @@ impl Scan<'_> {
         let behind = rest[user.len() + (rest.len() - rest.trim_start().len())..].trim_start();
         let password = behind.strip_prefix("password")?;
         let value = password.trim_start();
+        // If nothing separates them, `password` is only the beginning of another word.
         if value.len() == password.len() {
             return None;
         }
@@ -643,15 +685,16 @@ impl Scan<'_> {
     }
 }
 
-/// Whether the title of a block says that a key is in it.
+/// Whether the title of a block says that it contains a private key. Certificates and public keys
+/// are no secrets.
 fn names_a_key(title: &[u8]) -> bool {
     let titles = [&b"PRIVATE KEY"[..], b"Static key"];
     let mut titles = titles.iter();
     titles.any(|key| memchr::memmem::find(title, key).is_some())
 }
 
-/// How much stands before the text of a line: blank lines, its number, the marks of a quotation, a list or a
-/// comparison.
+/// Returns how many bytes stand before the text of a line: blank lines, a line number, and marks of
+/// a quotation, a list or a diff.
 fn before_a_line(bytes: &[u8]) -> usize {
     let marks = |from: usize| {
         let is_mark = |at: &usize| {
@@ -679,7 +722,8 @@ fn before_a_line(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether characters that follow a known beginning are those of a key rather than a placeholder or a name.
+/// Whether the characters after a known beginning are those of a key, rather than of a placeholder
+/// or a name.
 fn is_plausible(body: &str) -> bool {
     let bytes = &body.as_bytes()[..body.len().min(256)];
     let Some(first) = bytes.iter().find(|byte| is_in(**byte, ALNUM)) else {
@@ -694,7 +738,7 @@ fn is_plausible(body: &str) -> bool {
     varied && (digit || upper) && !(bytes.len() < 12 && !digit && lower)
 }
 
-/// Whether there are so many letters and digits in one piece, some of each.
+/// Whether one piece has at least this many letters and digits, with some of each.
 fn has_piece(body: &str, least: usize) -> bool {
     let pieces = body[..body.len().min(256)].split(|c: char| !c.is_ascii_alphanumeric());
     pieces.into_iter().any(|piece| {
@@ -704,21 +748,22 @@ fn has_piece(body: &str, least: usize) -> bool {
     })
 }
 
-/// Where the credential in a header's value begins, after its scheme.
+/// Returns the byte at which the credential in a header's value begins, after its scheme.
 pub(crate) fn credential_start(text: &str, place: &Range<usize>) -> usize {
     let value = &text[place.start..text.floor_char_boundary(place.end.min(place.start + 64))];
     let scheme = value.find(' ').map_or(0, |space| space + 1);
     place.start + scheme + value[scheme..].len() - value[scheme..].trim_start().len()
 }
 
-/// The range of a token in a header's value, if it looks like a credential.
+/// Returns the bytes of a token in a header's value, if it looks like a credential.
 pub(crate) fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
     let credential = &text[place.clone()];
     let fits = place.len() >= 8 && is_plausible(credential) && !is_placeholder(credential);
     fits.then_some(place)
 }
 
-/// Appends the values of the cookies in a header. Returns the end of the last that was looked at.
+/// Appends the values of the cookies in a header. Returns the end of the last cookie that was
+/// examined.
 pub(crate) fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
     const ATTRIBUTES: [&str; 7] = [
         "path", "domain", "expires", "max-age", "samesite", "version", "priority",
@@ -748,6 +793,7 @@ pub(crate) fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<u
         let end = start + len.count();
         steps::add(end - at);
         let value = &text[start..end];
+        // Attributes such as `Path` look like cookies, but have public values.
         let is_attribute = ATTRIBUTES
             .iter()
             .any(|other| text[name.clone()].eq_ignore_ascii_case(other));

@@ -1,4 +1,10 @@
-//! Finds secrets in the columns of a table, as CSV or Markdown, that is headed by their name.
+//! Finds secrets in the columns of a table whose heading names them, and in SQL inserts.
+//!
+//! While a text is scanned, names that may head a column are collected. [`scan`] then checks
+//! whether the line of such a name divides into fields, as in CSV, Markdown or aligned columns, and
+//! checks the cells below it until a line has another number of fields. [`insert`] does the same
+//! for the columns and rows of an `INSERT` statement. A cell has to look like a secret itself,
+//! because a heading such as "password" may also stand above a description.
 
 use std::ops::Range;
 
@@ -7,13 +13,15 @@ use crate::shape::{self, is_secret};
 use crate::steps;
 use crate::value::is_strong;
 
-/// The longest first line of a table, in bytes.
+/// The longest first line of a table, in bytes, before and after the name.
 const HEADING: usize = 1_024;
 
-/// Appends the secrets below the names at these places, each of which fills a field of its line.
+/// Appends the secrets below the names at these positions. Each name fills a field of its line. The
+/// positions must ascend.
 pub(crate) fn scan(text: &str, names: &[usize], secrets: &mut Vec<Range<usize>>) {
     let mut done = 0;
     for name in names {
+        // The name is inside a table that was read already.
         if *name < done {
             continue;
         }
@@ -28,8 +36,9 @@ pub(crate) fn scan(text: &str, names: &[usize], secrets: &mut Vec<Range<usize>>)
         for row in text.get(at..).unwrap_or_default().split('\n') {
             steps::add(row.len());
             let cells = fields(row, delimiter);
-            // A ruler may stand below the names.
+            // A ruler may stand below the headings.
             let is_ruler = |c: char| "-+=:| ".contains(c) || ('─'..='╿').contains(&c);
+            // If a row has another number of fields, the table has ended.
             let is_row = cells.len() == columns.len();
             if !is_row && (row.is_empty() || !row.chars().all(is_ruler)) {
                 break;
@@ -48,7 +57,7 @@ pub(crate) fn scan(text: &str, names: &[usize], secrets: &mut Vec<Range<usize>>)
     }
 }
 
-/// The line that a place is in, unless it is too long or begins before `from`.
+/// Returns the line around a position. Returns `None` if it is too long or begins before `from`.
 fn line_around(text: &str, place: usize, from: usize) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let earliest = place.saturating_sub(HEADING).max(from);
@@ -60,7 +69,7 @@ fn line_around(text: &str, place: usize, from: usize) -> Option<Range<usize>> {
     let most = bytes.len().min(place + HEADING);
     steps::add(most - start);
     let end = place + memchr::memchr(b'\n', &bytes[place..most])?;
-    // The table may be in a string of code, whose other quote is in another line.
+    // The table may be inside a string of code, whose closing quote is in another line.
     let mut quotes = memchr::memchr_iter(b'"', &bytes[start..end]);
     let first = quotes
         .next()
@@ -68,8 +77,9 @@ fn line_around(text: &str, place: usize, from: usize) -> Option<Range<usize>> {
     Some(first.map_or(start, |first| start + first + 1)..end)
 }
 
-/// The secrets of an `INSERT` of SQL that begins behind `INTO`, at a place of the text: in each row, the strings of the
-/// columns that have the name of a secret.
+/// Returns the secrets in an `INSERT` statement of SQL. `statement` begins after `INTO`, at byte
+/// `start` of the text. In each row, only the strings of columns with the name of a secret are
+/// checked.
 pub(crate) fn insert(statement: &[u8], start: usize, text: &str) -> Vec<Range<usize>> {
     let end = text.floor_char_boundary(start + statement.len());
     let mut secrets = Vec::new();
@@ -86,6 +96,7 @@ pub(crate) fn insert(statement: &[u8], start: usize, text: &str) -> Vec<Range<us
         .collect();
     let values = behind.trim_start();
     let is_values = |word: &str| word.eq_ignore_ascii_case("values");
+    // If no column is secret, the rows need not be read.
     if columns.iter().all(Option::is_none) || !values.get(..6).is_some_and(is_values) {
         return secrets;
     }
@@ -98,12 +109,13 @@ pub(crate) fn insert(statement: &[u8], start: usize, text: &str) -> Vec<Range<us
         let mut string = None;
         let mut signs = row.char_indices().peekable();
         let close = loop {
+            // The statement is cut off here, and a string without its end cannot be judged.
             let Some((at, sign)) = signs.next() else {
                 return secrets;
             };
             match (string, sign) {
                 (None, '\'') => string = Some(at + 1),
-                // A quote in a string is doubled.
+                // A quote inside a string is doubled.
                 (Some(_), '\'') if signs.next_if(|(_, next)| *next == '\'').is_some() => {}
                 (Some(from), '\'') => {
                     let place = end - row.len() + from..end - row.len() + at;
@@ -123,7 +135,8 @@ pub(crate) fn insert(statement: &[u8], start: usize, text: &str) -> Vec<Range<us
     secrets
 }
 
-/// What separates the fields of a table's first line, and what the values below each have to be like to be secret.
+/// Returns the delimiter of the fields in a table's first line, and for each field what a secret
+/// below it looks like. Returns `None` if the line is not the head of a table.
 fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
     ['|', '│', '\t', ',', ';', ' ']
         .into_iter()
@@ -132,7 +145,7 @@ fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
                 .iter()
                 .map(|field| shape::named(&line[trimmed(line, field)]))
                 .collect();
-            // Between spaces, `#` and `...` stand before code and head no column.
+            // Between spaces, `#` and `...` belong to code or prose and do not head a column.
             let heads = |cell: &&Range<usize>| match delimiter {
                 ' ' => line[(*cell).clone()].contains(char::is_alphanumeric),
                 _ => !trimmed(line, cell).is_empty(),
@@ -144,7 +157,8 @@ fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
         })
 }
 
-/// The fields of a line; a delimiter in double quotes is a part of one, and so is a single space.
+/// Returns the fields of a line. A delimiter inside double quotes does not separate, and neither
+/// does a single space.
 fn fields(line: &str, delimiter: char) -> Vec<Range<usize>> {
     let mut fields = Vec::new();
     let mut start = 0;
@@ -154,7 +168,7 @@ fn fields(line: &str, delimiter: char) -> Vec<Range<usize>> {
             in_quotes = !in_quotes;
         } else if c == delimiter && !in_quotes {
             if c == ' ' {
-                // Two spaces or more.
+                // Two or more spaces separate columns.
                 let before = line[..at].ends_with(' ');
                 if !line[at + 1..].starts_with(' ') && before {
                     fields.push(start..at);
@@ -170,7 +184,7 @@ fn fields(line: &str, delimiter: char) -> Vec<Range<usize>> {
     fields
 }
 
-/// A field without what stands around its text.
+/// Returns the bytes of a field without the white space, quotes and emphasis around its text.
 fn trimmed(line: &str, field: &Range<usize>) -> Range<usize> {
     let is_around = |c: char| c.is_whitespace() || matches!(c, '"' | '`' | '*' | '\'');
     let text = line[field.clone()].trim_start_matches(is_around);
@@ -178,6 +192,8 @@ fn trimmed(line: &str, field: &Range<usize>) -> Range<usize> {
     start..start + text.trim_end_matches(is_around).len()
 }
 
+/// Whether a cell below the name of a secret is one. It has to be a single word for a password,
+/// because prose is common in tables.
 fn holds(cell: &str, value: Value) -> bool {
     let is_word = !cell.contains(' ')
         && (is_strong(cell) || cell.bytes().any(|byte| !byte.is_ascii_alphabetic()));

@@ -1,15 +1,23 @@
-//! Tells a secret value from code, prose, placeholders and ordinary names.
+//! Distinguishes a secret value from code, prose, placeholders and ordinary names.
+//!
+//! The name in front of a value decides how strict its check is. After `password` almost anything
+//! is one ([`is_password`]), after `api_key` it has to look random ([`is_key`]), and after a name
+//! that says little it has to be long and very random ([`is_random`]). In a sentence a word must
+//! look like a password by itself ([`is_spoken`]). All checks are about the form of the value: how
+//! many kinds of characters it has, how often they change, and whether it looks like a path, a
+//! variable or a template.
 
 use crate::rules::{ALNUM, TOKEN, WORD, is_in};
 
-/// What is looked at of a long value, in bytes: the rest does not change what it is.
+/// Only this many bytes of a long value are examined, so that a long text after a name does not
+/// take long.
 const LOOKED_AT: usize = 192;
 
 fn beginning(value: &str) -> &str {
     &value[..value.floor_char_boundary(LOOKED_AT)]
 }
 
-/// Whether it stands for a value: a variable, a template, a masked or an elided one.
+/// Whether a value only stands for one: a variable, a template, a masked value or a shortened one.
 pub(crate) fn is_placeholder(value: &str) -> bool {
     const WORDS: [&str; 8] = [
         "your_",
@@ -41,7 +49,7 @@ pub(crate) fn is_placeholder(value: &str) -> bool {
             .all(|byte| matches!(byte, b'x' | b'X' | b'.' | b'*' | b'-' | b'_' | b'#' | b'?'))
 }
 
-/// Whether a value without quotes is code.
+/// Whether a value without quotes is code, such as the name of a variable, a number or a call.
 fn is_code(value: &str) -> bool {
     let is_name = value
         .bytes()
@@ -71,7 +79,8 @@ fn is_code(value: &str) -> bool {
             .any(|start| lower.starts_with(start))
 }
 
-/// Whether the value behind a password's name is a password, rather than code, prose or a placeholder.
+/// Whether the value after the name of a password is a password, rather than code, prose or a
+/// placeholder. With quotes around it, fewer things can be code.
 pub(crate) fn is_password(value: &str, quoted: bool) -> bool {
     const DECLARED: [&str; 33] = [
         "await",
@@ -119,18 +128,19 @@ pub(crate) fn is_password(value: &str, quoted: bool) -> bool {
         return false;
     }
     let lower = full.to_ascii_lowercase();
+    // If the value is a type or a constant, the name is only declared.
     if DECLARED.contains(&lower.as_str()) {
         return false;
     }
     let has_digit = full.bytes().any(|byte| byte.is_ascii_digit());
     if quoted {
-        // `"password": "The user's password"`
+        // Such as `"password": "The user's password"`, which is a description.
         return !(full.contains(' ') && lower.split(' ').any(|word| PROSE.contains(&word)));
     }
     !is_code(full) && (has_digit || !(lower.contains("password") || lower.contains("passwd")))
 }
 
-/// How many kinds of characters there are: small letters, capital letters, digits and signs.
+/// Returns how many kinds of characters a value has: small letters, capitals, digits and signs.
 pub(crate) fn kinds(value: &str) -> usize {
     let has = |test: fn(&u8) -> bool| usize::from(value.as_bytes().iter().any(test));
     has(u8::is_ascii_lowercase)
@@ -139,7 +149,8 @@ pub(crate) fn kinds(value: &str) -> usize {
         + has(|byte| b"!@#$%^&*+=~".contains(byte))
 }
 
-/// Whether a short value looks like a password: letters with digits, or with a sign and in both cases.
+/// Whether a short value looks like a password: letters with digits, or with a sign and in both
+/// cases.
 pub(crate) fn is_strong(value: &str) -> bool {
     let value = beginning(value).trim_end_matches(['.', ',', '!', '?', ')', ';']);
     value.len() >= 6
@@ -155,13 +166,15 @@ const METHODS: [&str; 12] = [
     "argon2id", "pbkdf2", "oauth2",
 ];
 
-/// Whether a word begins with the name of a way to encode or to hash.
+/// Whether a word begins with the name of an encoding or of a hash function. Such names contain
+/// digits like a password.
 pub(crate) fn is_method(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     METHODS.iter().any(|method| word.starts_with(method))
 }
 
-/// Whether a word of a sentence looks like a password: as above, or of three kinds with a dash or a dot in it.
+/// Whether a word of a sentence looks like a password: strong, or of three kinds of characters with
+/// a dash or a dot in it.
 pub(crate) fn is_spoken(value: &str) -> bool {
     let value = beginning(value);
     !METHODS.contains(&value.to_ascii_lowercase().as_str())
@@ -172,17 +185,18 @@ pub(crate) fn is_spoken(value: &str) -> bool {
                 && !value.contains([' ', '/', ':', '(', '[', '{'])))
 }
 
-/// Whether a word looks like a password or a key, whatever stands before it.
+/// Whether a word looks like a password or a key, without any name in front of it.
 pub(crate) fn looks_secret(value: &str) -> bool {
     is_spoken(value) || is_key(value)
 }
 
-/// Whether a value behind the name of a secret is one, however short.
+/// Whether a value after the name of a secret is one, even if it is short.
 pub(crate) fn is_short_key(value: &str) -> bool {
     value.len() >= 8 && is_strong(value) && !is_placeholder(value)
 }
 
-/// Whether a value looks random enough for a name that says little: letters of both cases and digits, not encoded.
+/// Whether a value looks random enough for a name that says little. It needs letters of both cases
+/// and digits in a good mix, and must not be encoded text.
 pub(crate) fn is_random(value: &str) -> bool {
     value.len() >= 30
         && is_key(value)
@@ -191,7 +205,8 @@ pub(crate) fn is_random(value: &str) -> bool {
         && is_mixed(beginning(value).as_bytes())
 }
 
-/// Whether a value in quotes is random text with signs, as the secret keys of web frameworks.
+/// Whether a value in quotes is random text with signs, like the secret keys of web frameworks.
+/// Regular expressions and code have signs too, so typical parts of those are excluded.
 pub(crate) fn is_random_with_signs(value: &str) -> bool {
     const CODE: [&str; 8] = ["a-z", "A-Z", "0-9", "${", "{{", "://", "()", "=>"];
     let value = beginning(value);
@@ -207,12 +222,15 @@ pub(crate) fn is_random_with_signs(value: &str) -> bool {
         && !CODE.iter().any(|code| value.contains(code))
 }
 
-/// Whether a value looks random: long, letters with digits, no path, no UUID, no name made of words.
+/// Whether a value looks random: long, letters with digits, no path, no UUID, and no name made of
+/// words.
 pub(crate) fn is_key(value: &str) -> bool {
     let whole = value.len();
     let value = beginning(value);
     let bytes = value.as_bytes();
     if whole < 16
+        // If a value is a UUID, it is usually an id. Only some names make it a secret, see
+        // `is_secret`.
         || is_uuid(bytes)
         || is_placeholder(value)
         || is_path(value)
@@ -228,7 +246,8 @@ pub(crate) fn is_key(value: &str) -> bool {
     if digits >= 2 && letters >= 2 {
         return is_mixed(bytes) || has_long_piece(value);
     }
-    // Letters alone: about as many of one case as of the other, which no name has.
+    // If there are letters alone, about as many must be capitals as small letters, which no name
+    // has.
     let share = upper as f64 / letters.max(1) as f64;
     letters >= 20 && (0.3..=0.7).contains(&share) && is_mixed(bytes)
 }
@@ -241,7 +260,8 @@ pub(crate) fn is_uuid(bytes: &[u8]) -> bool {
         })
 }
 
-/// How often a digit, a small and a capital letter stand side by side.
+/// Returns how often two characters of different kinds (digit, small letter, capital) stand side by
+/// side.
 pub(crate) fn changes(bytes: &[u8]) -> usize {
     let kind = |byte: &u8| match byte {
         b'0'..=b'9' => 1,
@@ -258,12 +278,14 @@ pub(crate) fn changes(bytes: &[u8]) -> usize {
         .count()
 }
 
-/// Whether the kinds of characters change as often as in a random text.
+/// Whether the kinds of characters change as often as in a random text, at least once in four
+/// characters.
 pub(crate) fn is_mixed(bytes: &[u8]) -> bool {
     changes(bytes) * 4 >= bytes.len()
 }
 
-/// Whether 16 letters and digits stand in one piece, two of each at least.
+/// Whether 16 letters and digits stand in one piece, with at least two of each. Names of words have
+/// shorter pieces.
 fn has_long_piece(value: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '=');
     value.split(|c| !is_part(c)).any(|piece| {
@@ -277,11 +299,14 @@ fn is_path(value: &str) -> bool {
     value.starts_with("./")
         || value.starts_with("../")
         || value.starts_with("~/")
+        // A key in Base64 can begin with a slash too, but changes its kind of character more often
+        // than a path.
         || (value.starts_with('/') && value[1..].contains('/') && !is_mixed(value.as_bytes()))
         || value.contains("://")
 }
 
-/// Whether it is a user and a password, joined by a colon and encoded in Base64.
+/// Whether a value is a user and a password that are joined by a colon and encoded in Base64. The
+/// decoded text has to be printable ASCII.
 pub(crate) fn is_user_info(value: &str) -> bool {
     let value = beginning(value).trim_end_matches('=');
     let mut bits = 0_u32;

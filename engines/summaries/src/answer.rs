@@ -1,14 +1,22 @@
-//! What a model answered, read and cut to size.
+//! Reads what a model answered, and shortens it to size.
+//!
+//! [`words_of`] strips what models wrap around their answers, and [`summary_in`] rejects an answer
+//! that is empty or a refusal. `notes_in` does the same for notes under headings. [`unmarked`]
+//! removes the host's marks from a summary, and [`trim`] shortens notes to a budget by dropping
+//! lines from the longest section. None of these functions calls a model. The questions are in
+//! `brief` and `summariser`.
 
 use contexture_engine_api::{FailureKind, ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
 
-/// A refusal is shorter than this, in bytes.
+/// An answer of this many bytes or more is not a refusal, even if it begins like one.
 const SHORT_ANSWER: usize = 400;
 
-/// An answer without its thinking and its fence.
+/// Returns an answer without its thinking and without a code fence around all of it. The result is
+/// trimmed and may be empty.
 pub fn words_of(answer: &str) -> &str {
     let mut text = answer.trim();
     for (open, close) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
+        // If the thinking is not closed, the answer was cut off inside it and has no words at all.
         if let Some(thinking) = text.strip_prefix(open) {
             text = thinking
                 .split_once(close)
@@ -25,7 +33,8 @@ pub fn words_of(answer: &str) -> &str {
     text
 }
 
-/// Whether a text begins as a refusal does.
+/// Whether a text begins with a typical phrase of refusal, in English or Chinese. Case and the kind
+/// of apostrophe do not matter.
 fn is_refusal(text: &str) -> bool {
     let text = text.to_lowercase().replace('’', "'");
     [
@@ -45,16 +54,18 @@ fn is_refusal(text: &str) -> bool {
     .any(|opening| text.starts_with(opening))
 }
 
-/// A model's words, if they are a summary.
+/// Returns a model's words if they are a summary.
 ///
 /// # Errors
-/// There are none: no words at all, or a refusal.
+/// [`FailureKind::Empty`] if there are no words, and [`FailureKind::Refused`] if they are a short
+/// refusal.
 pub fn summary_in(words: String) -> Result<String, ModelFailure> {
     let failed = |kind, why: String| Err(ModelFailure::new(kind, why));
     if words.is_empty() {
         let why = "the summary model answered without a summary";
         return failed(FailureKind::Empty, why.to_owned());
     }
+    // A long text that begins with an apology can still be a summary.
     if words.len() < SHORT_ANSWER && is_refusal(&words) {
         let why = format!("the summary model declined: {words}");
         return failed(FailureKind::Refused, why);
@@ -62,10 +73,11 @@ pub fn summary_in(words: String) -> Result<String, ModelFailure> {
     Ok(words)
 }
 
-/// The notes under headings in a model's words, which stand there without what marks a summary.
+/// Returns notes under headings. If the words have no heading, they are put under one. The words
+/// must not contain the marks of a summary.
 ///
 /// # Errors
-/// There are none: no words at all, or a refusal.
+/// The same as for [`summary_in`], but only for words without a heading.
 pub(crate) fn notes_in(words: String) -> Result<String, ModelFailure> {
     if words.lines().any(|line| line.starts_with("## ")) {
         return Ok(words);
@@ -73,16 +85,18 @@ pub(crate) fn notes_in(words: String) -> Result<String, ModelFailure> {
     Ok(format!("## Critical Context\n{}", summary_in(words)?))
 }
 
-/// The text of a summary without the host's marks, so that no summary is ever wrapped in another.
+/// Returns the text of a summary without the host's marks. They are removed wherever they stand, so
+/// that no summary is ever wrapped in another.
 pub fn unmarked(summary: &str) -> String {
     let text = summary.replace(SUMMARY_END_MARK, "");
     text.replace(SUMMARY_MARK, "").trim().to_owned()
 }
 
-/// Shortens notes to a budget in tokens: the longest section loses its last lines first, so that each
-/// section keeps its beginning and none disappears because it comes last.
+/// Shortens notes to a budget in tokens. The longest section loses its last lines first, so that
+/// each section keeps its beginning and none disappears because it comes last.
 pub fn trim(notes: String, budget: u64, services: &Services) -> String {
     let mut notes = notes;
+    // Bytes and tokens are not proportional, so a few attempts are needed to get close.
     for _ in 0..4 {
         let tokens = services.count_tokens(&notes);
         if tokens <= budget {
@@ -94,6 +108,8 @@ pub fn trim(notes: String, budget: u64, services: &Services) -> String {
     notes
 }
 
+/// Removes lines from the longest sections until the notes have at most `goal` bytes. A single line
+/// that is much longer is cut.
 fn trim_to_bytes(notes: &str, goal: usize) -> String {
     let mut sections: Vec<Vec<&str>> = Vec::new();
     for line in notes.lines() {
@@ -115,13 +131,13 @@ fn trim_to_bytes(notes: &str, goal: usize) -> String {
             total -= line.len() + 1;
         }
     }
-    // A heading whose lines are all gone says nothing.
+    // A heading without lines says nothing, except that Progress has subheadings.
     if sections.len() > 1 {
         sections.retain(|lines| lines.len() > 1 || lines[0].starts_with("## Progress"));
     }
     let mut text = sections.concat().join("\n");
     if text.is_empty() || text.len() > goal.max(1) * 2 {
-        // One endless line: cut it, there is nothing better.
+        // One endless line is left, so cutting it is the only way.
         let source = if text.is_empty() { notes } else { &text };
         text = source[..source.floor_char_boundary(goal)].to_owned();
     }

@@ -1,4 +1,11 @@
-//! Notes under headings: what the model is told, and what is made of its answer.
+//! Notes under headings: the prompts that ask the model for them, and the marks that a summary
+//! carries in the window.
+//!
+//! `Brief` implements [`Prompts`] for [`Notes`](crate::Notes). It holds everything that goes along
+//! with the conversation: the earlier notes, facts, memory and a focus. [`Headings`] is what an
+//! engine contributes. [`marked`], [`body_of`] and [`framing_tokens`] deal with the marks around a
+//! summary: they add them, remove them, and count what they cost. The answer of the model is
+//! checked in `answer`.
 
 use contexture_engine_api::{ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
 use contexture_secrets::mask_secrets;
@@ -6,48 +13,51 @@ use contexture_secrets::mask_secrets;
 use crate::answer::{notes_in, unmarked, words_of};
 use crate::summariser::{Prompts, tagged};
 
-/// What a summary says of itself, after [`SUMMARY_MARK`].
-const PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are background, not \
+/// What a summary says about itself, after [`SUMMARY_MARK`]: which part of it holds, which is the
+/// state of the task, and which must not be taken for a request.
+const PREAMBLE: &str = "Earlier turns were compacted into these notes. Rules that the user stated still hold, so keep to \
+    them. Goal, progress and next steps say how far the work was. The rest is background and asks for nothing. The messages \
+    after the notes are what counts now.";
+/// What older versions wrote instead. It called the rules of users background, too.
+const OLD_PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are background, not \
     instructions; the messages after them are what counts now.";
 
-/// The tokens of the host's seal after the shorter form of a message, at most.
+/// The largest number of tokens of the seal that the host adds to the shorter form of a message.
 pub const SEAL_TOKENS: u64 = 8;
-/// The tokens of a message's role and the like, as the host counts them.
+/// The tokens of a message's role and structure, as the host counts them.
 const MESSAGE_TOKENS: u64 = 4;
 
-/// What holds for all notes.
 const RULES: &str = "Write in the language of the conversation. Keep names, paths, commands, numbers, hashes and error \
     messages exactly as they stand. State only what is there; call a failure a failure; never put words into the user's \
-    mouth. Mention secrets only as [REDACTED].";
+    mouth. Leave out standing rules of the user, which are kept word for word beside the notes. Mention secrets only as \
+    [REDACTED].";
 
-/// The headings that notes stand under.
+/// The headings that an engine's notes are written under.
 #[derive(Debug)]
 pub struct Headings {
-    /// Each, with what belongs under it in brackets.
+    /// All headings in order, each with a description in brackets of what belongs under it. The
+    /// model sees this text.
     pub template: &'static str,
-    /// What an update does with work that got finished, in a few words.
+    /// What an update does with work that was finished meanwhile, as a clause of a sentence to the
+    /// model.
     pub finished: &'static str,
 }
 
-/// What a summary is to be made with, beside the conversation itself.
+/// What goes into the prompts for notes besides the conversation itself. `facts` were extracted
+/// from the originals without a model, `memory` comes from a memory system, `focus` is a topic that
+/// is wanted in more detail, and `budget` is the largest size of the notes in tokens.
 #[derive(Debug)]
 pub(crate) struct Brief {
-    /// What it stands under.
     pub(crate) headings: &'static Headings,
-    /// The earlier notes that it updates.
     pub(crate) previous: Option<String>,
-    /// What was extracted from the originals without a model.
     pub(crate) facts: Option<String>,
-    /// What a memory system has on the matter.
     pub(crate) memory: Option<String>,
-    /// What is wanted in more detail.
     pub(crate) focus: Option<String>,
-    /// What it may take, in tokens.
     pub(crate) budget: u64,
 }
 
 impl Brief {
-    /// What goes along with the conversation, between tags.
+    /// The texts that go along with the conversation, each between tags. Empty texts are left out.
     fn given(&self, previous: &Option<String>) -> String {
         let mut prompt = String::new();
         for (tag, text) in [
@@ -78,7 +88,7 @@ impl Brief {
                  {focus:?}\n"
             )
         });
-        // A model told the limit itself overruns it.
+        // A model that is told the limit itself overruns it.
         let tokens = tokens * 2 / 3;
         format!("{focus}Now write {what}, in at most {tokens} tokens.")
     }
@@ -122,6 +132,7 @@ impl Prompts for Brief {
                 self.headings.finished
             ));
         }
+        // The earlier notes stand in the conversation already, so they are not repeated here.
         prompt.push_str(&self.given(&None));
         prompt.push_str(&format!("{}\n\n", self.form()));
         prompt.push_str(&self.closing("the notes", self.budget));
@@ -154,18 +165,21 @@ impl Prompts for Brief {
     }
 }
 
-/// The text of a summary without what marks it as one, so that no summary is ever wrapped in another.
+/// Returns the text of a summary without the marks and the preamble. They are removed wherever they
+/// stand, so that no summary is ever wrapped in another.
 pub fn body_of(summary: &str) -> String {
-    unmarked(summary).replace(PREAMBLE, "").trim().to_owned()
+    let text = unmarked(summary).replace(PREAMBLE, "");
+    text.replace(OLD_PREAMBLE, "").trim().to_owned()
 }
 
-/// The summary as it stands in the window.
+/// Returns the summary as it stands in the window, with its mark and preamble. The host adds the
+/// end mark.
 pub fn marked(body: &str) -> String {
     format!("{SUMMARY_MARK} {PREAMBLE}\n\n{body}")
 }
 
-/// The tokens that a summary has in the window beside its text, at most: those of any message, and the marks that the
-/// host puts around it, the last one with a checksum.
+/// The largest number of tokens that a summary takes in the window besides its text: those of any
+/// message, and the marks that the host puts around it, of which the last has a checksum.
 pub fn framing_tokens(services: &Services) -> u64 {
     let marks = format!("{SUMMARY_MARK}\n\n\n{SUMMARY_END_MARK} #9f3a07c1");
     MESSAGE_TOKENS + services.count_tokens(&marks)

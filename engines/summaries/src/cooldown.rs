@@ -1,5 +1,10 @@
-//! How long an engine leaves a model alone after it failed. The state is kept in a file, so that a restart between
-//! failure and retry changes nothing.
+//! Decides how long an engine leaves a model alone after it failed.
+//!
+//! Without a pause, every compaction during an outage would wait for the same failure.
+//! [`CoolDowns::failed`] starts a pause whose length depends on the kind of failure,
+//! [`CoolDowns::in_force`] says whether one is running, and [`CoolDowns::succeeded`] ends it. The
+//! state is kept in a file, so that a restart between the failure and the next attempt changes
+//! nothing. It applies to one model, so configuring another one ends it too.
 
 use std::fs;
 use std::io::Write;
@@ -8,21 +13,23 @@ use std::path::{Path, PathBuf};
 use contexture_engine_api::{FailureKind, LogLevel, ModelFailure, Services, private_file_options};
 use serde::{Deserialize, Serialize};
 
-/// A model that is not called for now.
+/// A pause during which a model is not called. It is shown in the engine's status and stored as
+/// JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoolDown {
-    /// The model that failed; other models are not affected.
+    /// The name of the model that failed. Other models are not affected.
     pub model: String,
-    /// What happened.
+    /// The failure that started the pause, with its kind and the provider's message.
     #[serde(flatten)]
     pub failure: ModelFailure,
-    /// When it failed, in milliseconds since the Unix epoch.
+    /// When the model failed, in milliseconds since the Unix epoch.
     pub since_ms: i64,
-    /// When it may be called again, in milliseconds since the Unix epoch.
+    /// When the model may be called again, in milliseconds since the Unix epoch.
     pub until_ms: i64,
 }
 
-/// The cool-down of one data directory, in its file `cooldown.json`.
+/// The cool-down of one engine's data directory, kept in its file `cooldown.json`. At most one is
+/// in force at a time.
 #[derive(Debug)]
 pub struct CoolDowns {
     file: PathBuf,
@@ -31,7 +38,8 @@ pub struct CoolDowns {
 }
 
 impl CoolDowns {
-    /// Reads the state of an earlier run. An unreadable file is logged and ignored.
+    /// Reads the state of an earlier run. A missing file means that there is none, and an
+    /// unreadable one is logged and ignored.
     pub fn open(data_dir: &Path, services: Services) -> Self {
         let file = data_dir.join("cooldown.json");
         let read = fs::read_to_string(&file)
@@ -40,7 +48,7 @@ impl CoolDowns {
             Ok(current) => Some(current),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
-                let line = format!("{} is unreadable ({error}) and ignored", file.display());
+                let line = format!("{} is not readable and is ignored: {error}", file.display());
                 services.log(LogLevel::Warn, &line);
                 None
             }
@@ -52,16 +60,18 @@ impl CoolDowns {
         }
     }
 
-    /// The current cool-down of the configured model, if any.
+    /// Returns the cool-down of the configured model, or `None` if it is over, concerns another
+    /// model or was never started.
     pub fn in_force(&self) -> Option<&CoolDown> {
         let current = self.current.as_ref()?;
         let now = self.services.now_ms();
-        // Setting the clock back must not make it longer.
+        // Setting the clock back must not make the cool-down longer.
         let lasts = (current.since_ms..current.until_ms).contains(&now);
         (lasts && self.services.model()?.name == current.model).then_some(current)
     }
 
-    /// Starts a cool-down for this model, as long as this kind of failure needs.
+    /// Starts a cool-down for this model and logs it. It lasts as long as the provider asks for, or
+    /// else as long as the kind of failure needs.
     pub fn failed(&mut self, model: &str, failure: &ModelFailure) {
         let length_ms = length_ms(failure);
         let since_ms = self.services.now_ms();
@@ -72,7 +82,8 @@ impl CoolDowns {
             until_ms: since_ms.saturating_add(length_ms),
         };
         let seconds = length_ms / 1_000;
-        let line = format!("{model} failed ({failure}) and is left alone for {seconds} s");
+        let line = format!("{model} failed ({failure}) and is not called for {seconds} s");
+        // A failed write is not an error: the cool-down still holds until the process ends.
         self.services.log(LogLevel::Warn, &line);
         if let Err(error) = self.write(&cool_down) {
             let line = format!(
@@ -86,7 +97,8 @@ impl CoolDowns {
 
     fn write(&self, cool_down: &CoolDown) -> std::io::Result<()> {
         let text = serde_json::to_string(cool_down)?;
-        // The rename makes the write atomic; the process id keeps two processes apart.
+        // The rename makes the write atomic. The process id keeps two processes from writing the
+        // same file.
         let new = self
             .file
             .with_extension(format!("{}.new", std::process::id()));
@@ -99,7 +111,7 @@ impl CoolDowns {
         fs::rename(&new, &self.file)
     }
 
-    /// The model answered.
+    /// Ends the cool-down after the model answered, and removes the file.
     pub fn succeeded(&mut self) {
         if self.current.take().is_none() {
             return;
@@ -117,7 +129,7 @@ impl CoolDowns {
 fn length_ms(failure: &ModelFailure) -> i64 {
     let default = match failure.kind {
         FailureKind::RateLimited => 60_000,
-        // Only the user can fix these.
+        // Only the user can fix these, so asking again soon is pointless.
         FailureKind::Auth | FailureKind::UnknownModel | FailureKind::NoProvider => 600_000,
         _ => 30_000,
     };

@@ -1,8 +1,15 @@
-//! The life cycle of summaries: see [`SummaryCycle`].
+//! The life cycle of summaries, from "a summary will be needed" to "it is in the window".
+//!
+//! Read [`SummaryCycle`] first: its table shows the states of a summary and what ends each of them.
+//! An engine describes the summary it wants as a [`Task`] and drives the cycle from its own calls.
+//! [`Ready`] is a text that waits for the next compaction, [`WrittenSummary`] one that is part of a
+//! proposal, and [`Making`] holds the model calls that are still open. How the model is asked lives
+//! in `summariser`, and how long a failed model is left alone in `cooldown`.
 
 use std::collections::HashSet;
 use std::path::Path;
 
+use contexture_digest::{Budget, RuleSection, Rules};
 use contexture_engine_api::{
     BackgroundCall, CompressOrder, Delivery, EngineError, FailureKind, MessageId, MessageView,
     ModelAnswer, ModelFailure, ModelInfo, Services,
@@ -10,49 +17,65 @@ use contexture_engine_api::{
 use serde_json::{Value, json};
 
 use crate::cooldown::CoolDowns;
+use crate::facts::rules_left_out;
 use crate::summariser::{Prompts, Summariser};
 
-/// Said of a summary that was written where no model is configured.
+/// The note on a summary that was written while no model is configured. It is shown to a person.
 pub const NO_MODEL: &str =
     "no summary model is configured, so the summary was extracted from the messages";
-/// An answer that has not come after this many milliseconds is lost: the host's calls end long before.
+/// Answers that have not come after this many milliseconds count as lost. The host's own timeouts
+/// end long before.
 const LOST_MS: i64 = 900_000;
-/// How many better texts are remembered.
+/// How many better texts are remembered. If there are more, the oldest are dropped.
 const REMEMBERED: usize = 32;
 
 type Answer = Result<ModelAnswer, ModelFailure>;
 
-/// A summary that an engine wants: what it covers, and how it is written.
+/// A summary that an engine wants: what it covers, and how it is written. The cycle calls
+/// `material` and `prompts` if it asks a model, `extract` if it does not, and `finish` on what the
+/// model wrote.
 pub trait Task {
-    /// The messages that it replaces.
+    /// The ids of the messages that the summary replaces, in order. A summary that was prepared is
+    /// used only if its messages are among these.
     fn covers(&self) -> Vec<MessageId>;
-    /// The earlier summary that it updates.
+    /// The text of the earlier summary that this one updates, or `None` if it is the first of its
+    /// session.
     fn previous(&self) -> Option<&str>;
-    /// What the model is asked. `facts` were extracted from the messages, to be kept.
+    /// The prompts for the model. `facts` were extracted from the messages without a model, and the
+    /// summary has to keep them. It is `None` if nobody waits for the answer.
     fn prompts(&self, facts: Option<String>) -> Box<dyn Prompts>;
-    /// What the model reads, in pieces that may be read apart.
+    /// The text that the model reads, in pieces that may be read separately. If it is empty, no
+    /// model is asked.
     fn material(&self) -> Vec<String>;
-    /// Facts for a model that is asked while somebody waits.
+    /// The facts that are given to a model while somebody waits for its answer. The default is
+    /// none.
     fn facts(&self) -> Option<String> {
         None
     }
-    /// The summary without a model. If one is ready for part of the messages, the others are extracted into it.
+    /// Writes the summary without a model. If `ready` has a model's text for part of the messages,
+    /// the remaining messages are extracted into it.
     fn extract(&self, ready: Option<&Ready>) -> String;
-    /// Completes the model's text and cuts it to its budget.
+    /// The rules that users stated in these messages, and those of the earlier summary. The cycle puts
+    /// them in front of the text, whoever wrote it, so their tokens are part of the task's budget.
+    fn rules(&self) -> RuleSection;
+    /// Completes the model's text, for instance with facts that it left out, and shortens it to its
+    /// budget.
     fn finish(&self, text: String) -> String;
 }
 
-/// A model's summary that waits for the next compaction.
+/// A model's summary that waits for the next compaction. It remembers which messages it covers and
+/// which earlier summary it updates, because it is usable only for a task that matches both.
 #[derive(Debug)]
 pub struct Ready {
-    /// The text.
+    /// The text as the model wrote it, before [`Task::finish`] completes it.
     pub text: String,
     covers: HashSet<MessageId>,
     previous: Option<String>,
 }
 
 impl Ready {
-    /// The messages that it does not cover.
+    /// Returns those of the given messages that this text does not cover, in their order. They
+    /// usually arrived after the text was requested.
     pub fn rest<'a>(&self, messages: &[MessageView<'a>]) -> Vec<MessageView<'a>> {
         let rest = messages.iter().copied();
         rest.filter(|message| !self.covers.contains(&message.id()))
@@ -64,58 +87,67 @@ impl Ready {
     }
 }
 
-/// A summary that is part of a proposal.
+/// A summary that is part of a proposal. The engine passes it to [`SummaryCycle::committed`] when
+/// the host commits the proposal, and drops it if the host does not.
 #[derive(Debug)]
 pub struct WrittenSummary {
-    /// The text, without what marks it as a summary.
+    /// The text without the marks that the host puts around a summary.
     pub text: String,
-    /// Whether it was written without the model although there is one.
+    /// Whether it was written without the model although one is configured. Such a summary is
+    /// redone later.
     pub degraded: bool,
-    /// Who wrote it, for a person.
+    /// A sentence for the user that says who wrote the summary, and why the model did not.
     pub note: String,
     covers: Vec<MessageId>,
     redo: Option<Making<Purpose>>,
 }
 
 impl WrittenSummary {
-    /// A summary that an engine wrote in a way of its own.
+    /// Wraps a text that an engine wrote itself, and puts the rules of users in front of it. It does
+    /// not count as degraded and is never redone.
     pub fn new(task: &impl Task, text: String, note: impl Into<String>) -> Self {
+        let rules = task.rules();
+        let mut note = note.into();
+        if let Some(left_out) = rules_left_out(&rules) {
+            note = format!("{note}; {left_out}");
+        }
         Self {
-            text,
+            text: rules.before(&text),
             degraded: false,
-            note: note.into(),
+            note,
             covers: task.covers(),
             redo: None,
         }
     }
 }
 
-/// What a summary in the making is for.
 #[derive(Debug)]
 enum Purpose {
-    /// The next compaction; with the earlier summary that it updates.
+    /// The next compaction, with the earlier summary that the text updates.
     Next(Option<String>),
-    /// To stand in for this text, which was written without the model.
+    /// To replace this text, which was written without the model and is in force.
     Redo(String),
 }
 
-/// A text in the making: the model calls between turns that it takes.
+/// A text that a model is being asked for between turns, together with its open calls. `P` says
+/// what the text is for. Use it directly if [`SummaryCycle`] does not fit, for instance for several
+/// kinds of summaries.
 #[derive(Debug)]
 pub struct Making<P> {
-    /// What it is for.
+    /// What the text is for. The engine reads it once the text is finished.
     pub purpose: P,
-    /// The model that is asked.
+    /// The name of the model that is asked, so that a failure is blamed on the right one.
     pub model: String,
-    /// What is asked.
+    /// The questions to the model and the reading of its answers.
     pub summariser: Summariser,
     covers: Vec<MessageId>,
-    /// The calls that are out, with the answers that have come.
+    /// The ids of the open calls, each with its answer if that has come.
     asked: Vec<(u64, Option<Answer>)>,
     since_ms: i64,
 }
 
 impl<P> Making<P> {
-    /// A text about these messages that is still to be asked for.
+    /// Prepares a text about these messages. Nothing is asked before [`calls`](Self::calls).
     pub fn new(
         purpose: P,
         covers: Vec<MessageId>,
@@ -132,19 +164,21 @@ impl<P> Making<P> {
         }
     }
 
-    /// How many answers are out.
+    /// The number of calls that were made and whose answers have not all come yet.
     pub fn out(&self) -> usize {
         self.asked.len()
     }
 
-    /// Whether an answer to this call is waited for.
+    /// Whether the call with this id belongs to this text and is still open.
     pub fn asks(&self, id: u64) -> bool {
         self.asked.iter().any(|(asked, _)| *asked == id)
     }
 
-    /// The calls to make now; none while answers are out. Those that have not come for a quarter of an hour are lost,
-    /// and asked for again.
+    /// Returns the calls to make now, numbered from `last_call` on. There are none while answers
+    /// are open. If answers have not come for a quarter of an hour, they count as lost and are
+    /// requested again.
     pub fn calls(&mut self, last_call: &mut u64, now_ms: i64) -> Vec<BackgroundCall> {
+        // The range also fails if the clock was set back, so a text cannot wait forever.
         let waits = (self.since_ms..self.since_ms + LOST_MS).contains(&now_ms);
         if !self.asked.is_empty() && waits {
             return Vec::new();
@@ -161,12 +195,16 @@ impl<P> Making<P> {
         calls
     }
 
-    /// Takes an answer. None while there are more to come or to ask for.
+    /// Takes an answer. Returns `None` while more answers are open or another round of calls is
+    /// needed, and also if the id is unknown.
     ///
-    /// The inner error is the first failure that asking in another way does not mend.
+    /// # Errors
+    /// The inner error is the first failure that another way of asking does not fix.
     pub fn answered(&mut self, id: u64, answer: Answer) -> Option<Result<String, ModelFailure>> {
         let (_, slot) = self.asked.iter_mut().find(|(asked, _)| *asked == id)?;
         *slot = Some(answer);
+        // A round is read as a whole, because the pieces of a long conversation are merged in
+        // order.
         if self.asked.iter().any(|(_, answer)| answer.is_none()) {
             return None;
         }
@@ -175,33 +213,35 @@ impl<P> Making<P> {
     }
 }
 
-/// The life cycle of the summaries of one session, the same for every engine.
+/// Manages the summaries of one session, in the same way for every engine.
 ///
-/// It holds everything between "a summary will be needed" and "it is in the window". The engine decides
-/// what a summary covers and how it is worded ([`Task`]); the cycle decides who writes it, and keeps what is prepared
-/// until it is used or no longer true. A summary is in one of these states:
+/// The cycle covers everything between "a summary will be needed" and "it is in the window". The
+/// engine decides what a summary covers and how it is worded ([`Task`]). The cycle decides who
+/// writes it, and keeps what is prepared until it is used or outdated. A summary is in one of these
+/// states:
 ///
 /// | state | what it is | what ends it |
 /// |---|---|---|
-/// | *in the making* | model calls between turns are to be made, or are out | its answers: **ready**. A failure, or a call that the host gave up: gone, and asked for again once the cool-down is over. |
-/// | *ready* | the model's text waits for the next compaction | [`write`](Self::write) uses it if its messages are among those of the task and both update the same earlier summary; what came since is extracted into it. |
-/// | *written* | part of a proposal | [`committed`](Self::committed): in force. If the host discards the proposal, it is dropped, and what was ready still is. |
-/// | *to redo* | in force, but written without the model although there is one | its next turn in the background: **in the making** again, before any other |
-/// | *better* | the model's text for a summary that is in force without it | the engine reads it in place of the summary when that is updated: [`better`](Self::better) |
+/// | *in the making* | model calls between turns are due or open | Its answers: **ready**. If a call fails or the host cancels it, the text is dropped and requested again once the cool-down is over. |
+/// | *ready* | the model's text waits for the next compaction | [`write`](Self::write) uses it if its messages are among those of the task and both update the same earlier summary. Newer messages are extracted into it. |
+/// | *written* | part of a proposal | [`committed`](Self::committed): it is in force. If the host discards the proposal, it is dropped, and what was ready stays ready. |
+/// | *to redo* | in force, but written without the model although one is configured | The next calls in the background: **in the making** again, before any other. |
+/// | *better* | the model's text for a summary that is in force without it | The engine reads it instead of the summary when that is updated: [`better`](Self::better). |
 ///
-/// Writing tries in this order: what is ready; the model, if somebody waits for the compaction and the model is not in a
-/// cool-down; and an extract of the messages, which needs no model. If the model is asked, the material goes in one
-/// piece, or in smaller ones if it is too long ([`Summariser`]).
+/// Writing tries three sources in this order: a text that is ready, then the model if somebody
+/// waits for the compaction and the model is not in a cool-down, and last an extract of the
+/// messages, which needs no model. If the model is asked, the material goes in one piece, or in
+/// smaller ones if it is too long ([`Summariser`]).
 ///
 /// The host drives the transitions through the engine:
 ///
-/// - `observe` → [`observe`](Self::observe): a cut drops everything in the making, ready or to redo. A revised
-///   message drops what covers it.
+/// - `observe` → [`observe`](Self::observe): a cut drops everything in the making, ready or to
+///   redo. A revised message drops what covers it.
 /// - `background` → [`prepare`](Self::prepare) if the engine finds the next compaction near, then
 ///   [`calls`](Self::calls).
 /// - `background_done` → [`answered`](Self::answered).
-/// - `compress` → [`write`](Self::write), and `committed` → [`committed`](Self::committed), which drops
-///   what was prepared for messages that have left.
+/// - `compress` → [`write`](Self::write), and `committed` → [`committed`](Self::committed), which
+///   drops what was prepared for messages that have left.
 #[derive(Debug)]
 pub struct SummaryCycle {
     services: Services,
@@ -210,14 +250,16 @@ pub struct SummaryCycle {
     making: Vec<Making<Purpose>>,
     ready: Vec<Ready>,
     redo: Vec<Making<Purpose>>,
-    /// Texts of summaries that were written without the model, and what it wrote later.
+    /// Pairs of a summary that was written without the model, and the text that the model wrote for
+    /// it later. The oldest pair comes first.
     better: Vec<(String, String)>,
     last_call: u64,
     degraded: u64,
 }
 
 impl SummaryCycle {
-    /// A cycle in which nothing is prepared. The cool-down of an earlier run is read from the engine's directory.
+    /// Opens a cycle in which nothing is prepared. The cool-down of an earlier run is read from the
+    /// engine's data directory, so a restart does not end it.
     pub fn open(data_dir: &Path, services: Services) -> Self {
         Self {
             cool_downs: CoolDowns::open(data_dir, services.clone()),
@@ -232,7 +274,8 @@ impl SummaryCycle {
         }
     }
 
-    /// Whether to use the model at all.
+    /// Sets whether to use the model at all. If it is false, every summary is extracted from the
+    /// messages, as if no model were configured.
     #[must_use]
     pub fn using_model(mut self, uses_model: bool) -> Self {
         self.uses_model = uses_model;
@@ -243,46 +286,55 @@ impl SummaryCycle {
         self.services.model().filter(|_| self.uses_model)
     }
 
-    /// Follows the conversation: forgets what was prepared from messages that are no longer part of it.
+    /// Follows the conversation and drops what was prepared from messages that are no longer part
+    /// of it. Call it for every delivery.
     pub fn observe(&mut self, delivery: &Delivery<'_>) {
         if delivery.cut.is_some() {
             self.forget();
         }
+        // The revised message has another text now, so a summary of the old one is wrong.
         let is_old = |id: &MessageId| delivery.revisions.iter().any(|(_, old)| old == id);
         self.making
             .retain(|making| !making.covers.iter().any(is_old));
         self.ready.retain(|ready| !ready.covers.iter().any(is_old));
     }
 
-    /// Forgets everything that was prepared or is to be redone. Answers to calls that are out will be ignored.
+    /// Drops everything that is prepared, in the making or to be redone. Answers to open calls will
+    /// be ignored.
     pub fn forget(&mut self) {
         self.making.clear();
         self.ready.clear();
         self.redo.clear();
     }
 
-    /// The same for a conversation that begins anew.
+    /// Resets the cycle for a conversation that starts over. Unlike [`forget`](Self::forget), this
+    /// also drops the better texts and the count of degraded summaries.
     pub fn reset(&mut self) {
         self.forget();
         self.better.clear();
         self.degraded = 0;
     }
 
-    /// Whether the next summary could be prepared now: the model may be called, and nothing else comes first.
+    /// Whether the next summary could be prepared now. It could if a model is configured and not in
+    /// a cool-down, and if no other text is in the making or to be redone.
     pub fn is_free(&self) -> bool {
         self.may_call() && self.making.is_empty() && self.redo.is_empty()
     }
 
-    /// The same for an engine that needs one summary at a time.
+    /// Like [`is_free`](Self::is_free), for an engine that needs only one summary at a time: no
+    /// summary may be ready either.
     pub fn is_idle(&self) -> bool {
         self.is_free() && self.ready.is_empty()
     }
 
+    /// Whether a model is configured and not in a cool-down.
     fn may_call(&self) -> bool {
         self.model().is_some() && self.cool_downs.in_force().is_none()
     }
 
-    /// Has a summary made between turns, unless the same is ready.
+    /// Starts a summary between turns, unless a ready one covers exactly the same messages. Nothing
+    /// happens if no model is configured or if the messages have no text. The calls are made by the
+    /// next [`calls`](Self::calls).
     pub fn prepare(&mut self, task: &impl Task) {
         let Some(model) = self.model() else { return };
         let covers = task.covers();
@@ -298,7 +350,7 @@ impl SummaryCycle {
         }
     }
 
-    /// What a model is asked for a task; none if its messages say nothing.
+    /// The questions to the model for this task, or `None` if its messages have no text.
     fn summariser(
         &self,
         task: &impl Task,
@@ -311,14 +363,15 @@ impl SummaryCycle {
             .then(|| Summariser::new(task.prompts(facts), material, window, services))
     }
 
-    /// The model calls to make between turns.
+    /// Returns the model calls to make between turns. There are none without a model or during a
+    /// cool-down. A summary to redo is started only if no other text is in the making.
     pub fn calls(&mut self) -> Vec<BackgroundCall> {
         let Some(model) = self.model().filter(|_| self.may_call()) else {
             return Vec::new();
         };
         if self.making.is_empty() {
             self.making.append(&mut self.redo);
-            // It may be another one by now.
+            // The configured model may have changed since the summary was written.
             let models = self.making.iter_mut().map(|making| &mut making.model);
             models.for_each(|name| name.clone_from(&model.name));
         }
@@ -329,7 +382,8 @@ impl SummaryCycle {
             .collect()
     }
 
-    /// Takes the answer to a call. One that nobody waits for any more is ignored.
+    /// Takes the answer to a call. It is ignored if the call is unknown, for instance because its
+    /// text was dropped meanwhile. A failure starts a cool-down unless the host cancelled the call.
     pub fn answered(&mut self, id: u64, answer: Answer) {
         let Some(at) = self.making.iter().position(|making| making.asks(id)) else {
             return;
@@ -341,10 +395,12 @@ impl SummaryCycle {
         let text = match finished {
             Ok(text) => text,
             Err(failure) => {
-                // The host gave the call up for reasons of its own; the model is not to blame.
+                // The host cancelled the call for its own reasons, so the model is not to blame.
                 if failure.kind != FailureKind::Cancelled {
                     self.cool_downs.failed(&making.model, &failure);
                 }
+                // A redo belongs to a text that is in force, so it stays queued. A failed
+                // preparation is simply started again by the engine.
                 if matches!(making.purpose, Purpose::Redo(_)) {
                     self.redo.push(making);
                 }
@@ -362,23 +418,29 @@ impl SummaryCycle {
             }
             Purpose::Redo(of) => {
                 self.better.push((of, text));
+                // A session can last for weeks, and only summaries in the window are ever looked
+                // up.
                 let surplus = self.better.len().saturating_sub(REMEMBERED);
                 self.better.drain(..surplus);
             }
         }
     }
 
-    /// The model's text for a summary that is in force, if it was written without the model and redone since.
-    pub fn better(&self, text: &str) -> Option<&str> {
+    /// Returns the model's text for a summary that was written without it and redone since, or
+    /// `None` if there is no such text. It has the rules of the summary that it replaces. White space
+    /// around `text` is ignored.
+    pub fn better(&self, text: &str) -> Option<String> {
         let mut better = self.better.iter();
         let (_, found) = better.find(|(of, _)| of.trim() == text.trim())?;
-        Some(found)
+        let rules = Rules::of(&[], Some(text));
+        Some(rules.section(Budget::chars(usize::MAX)).before(found))
     }
 
-    /// Writes a summary: from what is ready, by the model, or by extracting it from the messages.
+    /// Writes a summary: from what is ready, with the model, or by extracting it from the messages.
+    /// A failure of the model is not an error, but gives a degraded summary whose note says why.
     ///
     /// # Errors
-    /// [`EngineError::Cancelled`] if the host gave the call up.
+    /// [`EngineError::Cancelled`] if the host cancelled the compaction while the model was asked.
     pub fn write(
         &mut self,
         task: &impl Task,
@@ -389,10 +451,12 @@ impl SummaryCycle {
         };
         let answer = match self.text_of_ready(task) {
             Some(text) => Ok(text),
+            // Waiting for a model can take minutes, so it happens only if the caller permits it.
             None if order.may_wait_for_model => self.ask(task, &model, order.force)?,
-            None => {
-                Err("the summary model's answer was not ready, and nobody may wait for it".into())
-            }
+            None => Err(
+                "the summary model's answer was not ready, and the request may not wait for it"
+                    .into(),
+            ),
         };
         Ok(match answer {
             Ok(text) => {
@@ -404,18 +468,22 @@ impl SummaryCycle {
                 let note = format!(
                     "the summary was extracted from the messages without a model: {reason}"
                 );
+                // The extract goes into the later question as facts to keep, so the model's text
+                // does not lose what the extract has.
                 let summariser = self.summariser(task, Some(text.clone()), &model);
-                let purpose = Purpose::Redo(text.clone());
+                let written = WrittenSummary::new(task, text, note);
+                let purpose = Purpose::Redo(written.text.clone());
                 WrittenSummary {
                     degraded: true,
                     redo: summariser.map(|it| Making::new(purpose, task.covers(), model.name, it)),
-                    ..WrittenSummary::new(task, text, note)
+                    ..written
                 }
             }
         })
     }
 
-    /// What is ready for a task, with what came since.
+    /// The best text that is ready for a task: the one that covers the most of its messages, with
+    /// the remaining messages extracted into it.
     fn text_of_ready(&self, task: &impl Task) -> Option<String> {
         let covers: HashSet<MessageId> = task.covers().into_iter().collect();
         let ready = self.ready.iter();
@@ -427,7 +495,8 @@ impl SummaryCycle {
         })
     }
 
-    /// Asks the model while somebody waits. The inner error says, for a person, why there is no answer.
+    /// Asks the model while somebody waits. The outer error is a cancellation. The inner one says,
+    /// for a person, why there is no answer.
     fn ask(
         &mut self,
         task: &impl Task,
@@ -435,11 +504,12 @@ impl SummaryCycle {
         force: bool,
     ) -> Result<Result<String, String>, EngineError> {
         let services = &self.services;
-        // A forced compaction may follow a fix of the problem.
+        // The user may have forced the compaction after fixing the problem, so the cool-down does
+        // not apply.
         if let Some(cool_down) = self.cool_downs.in_force().filter(|_| !force) {
             let seconds = (cool_down.until_ms - services.now_ms()) / 1_000;
             return Ok(Err(format!(
-                "{} failed ({}) and is left alone for another {seconds} s",
+                "{} failed ({}) and is not called for another {seconds} s",
                 model.name, cool_down.failure
             )));
         }
@@ -447,6 +517,8 @@ impl SummaryCycle {
             return Ok(Err("the messages say nothing".to_owned()));
         };
         let mut summariser = summariser.in_window(task.covers().last().copied());
+        // Each round is one call for the whole summary, or several calls on pieces whose notes the
+        // next round merges.
         loop {
             if services.is_cancelled() {
                 return Err(EngineError::Cancelled);
@@ -462,6 +534,7 @@ impl SummaryCycle {
                     return Ok(Ok(text));
                 }
                 Ok(None) => {}
+                // A cancellation says nothing about the model, so it must not start a cool-down.
                 Err(failure) if failure.kind == FailureKind::Cancelled => {
                     return Err(EngineError::Cancelled);
                 }
@@ -473,8 +546,9 @@ impl SummaryCycle {
         }
     }
 
-    /// The host put these summaries in force. What was prepared for messages that they cover is dropped, and what was
-    /// written without the model is to be redone.
+    /// Records that the host put these summaries in force. What was prepared for messages that they
+    /// cover is dropped, and what was written without the model is queued to be redone. Nothing
+    /// changes if no message left.
     pub fn committed(&mut self, written: impl IntoIterator<Item = WrittenSummary>) {
         let mut left = HashSet::new();
         let mut redo = Vec::new();
@@ -483,9 +557,13 @@ impl SummaryCycle {
             self.degraded += u64::from(summary.degraded);
             redo.extend(summary.redo);
         }
+        // A compaction without a summary, such as one that clears tool results, leaves everything
+        // prepared usable.
         if left.is_empty() {
             return;
         }
+        // Only the summaries of the latest compaction are redone, since they usually replace those of
+        // earlier ones.
         self.redo = redo;
         self.ready.retain(|ready| ready.covers.is_disjoint(&left));
         self.making.retain(|making| {
@@ -494,7 +572,8 @@ impl SummaryCycle {
         });
     }
 
-    /// Adds what a person or a monitor may want to know of the summaries to an engine's status.
+    /// Adds the state of the summaries to an engine's status: the number of degraded ones, the
+    /// model, its cool-down and the open texts. `status` must be a JSON object.
     pub fn with_status(&self, mut status: Value) -> Value {
         status["degraded"] = json!(self.degraded);
         status["summary_model"] = json!(self.services.model().map(|model| model.name));
@@ -519,7 +598,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes on the messages of these numbers.
+    /// A task for notes on messages with these ids, with a text that says what it covers.
     #[derive(Debug, Clone, Default)]
     struct Numbers {
         covers: Vec<u64>,
@@ -536,6 +615,10 @@ mod tests {
     }
 
     impl Task for Numbers {
+        fn rules(&self) -> RuleSection {
+            RuleSection::default()
+        }
+
         fn covers(&self) -> Vec<MessageId> {
             self.covers.iter().copied().map(MessageId).collect()
         }
@@ -603,14 +686,15 @@ mod tests {
             Self { host, cycle }
         }
 
-        /// Has a summary prepared, and the model answer like this.
+        /// Prepares a summary, and lets the model give this answer to each of its calls.
         fn prepares(&mut self, task: &Numbers, answer: Result<&str, FailureKind>) {
             assert!(self.cycle.is_free());
             self.cycle.prepare(task);
             self.background(answer);
         }
 
-        /// Has the background calls answered like this, each; how many there were.
+        /// Lets the model give this answer to each of the background calls. Returns how many there
+        /// were.
         fn background(&mut self, answer: Result<&str, FailureKind>) -> usize {
             let calls = self.cycle.calls();
             for call in &calls {
@@ -655,7 +739,8 @@ mod tests {
             assert_eq!(written.degraded, text.starts_with('<'), "{task_:?}");
             assert_eq!(play.host.model.calls(), 0, "nobody may wait");
         }
-        // Of several the one with the most messages is used, and the same is not made twice.
+        // If several texts are ready, the one with the most messages is used, and the same text is
+        // not made twice.
         let mut play = Play::new();
         play.prepares(&task(&[1], None), Ok("one"));
         play.prepares(&task(&[1, 2], None), Ok("two"));
@@ -671,7 +756,7 @@ mod tests {
         let written = play.writes(&task(&[1], None), true);
         assert_eq!((written.text.as_str(), written.degraded), ("asked!", false));
         play.host.model.will(Err(FailureKind::Overloaded));
-        for reason in ["Overloaded", "left alone for another 30 s"] {
+        for reason in ["Overloaded", "not called for another 30 s"] {
             let written = play.writes(&task(&[1], None), true);
             assert!(
                 written.degraded && written.note.contains(reason),
@@ -688,7 +773,7 @@ mod tests {
         play.host.model.will(Err(FailureKind::Cancelled));
         let cancelled = play.cycle.write(&task(&[1], None), &order);
         assert!(matches!(cancelled, Err(EngineError::Cancelled)));
-        // A model that is not there, or not wanted, is not missed.
+        // If a model is not configured or not wanted, the summary does not count as degraded.
         for (host, wanted) in [
             (ScriptedHost::without_model(), true),
             (ScriptedHost::with_model(1_000), false),
@@ -723,7 +808,7 @@ mod tests {
         assert!(play.cycle.calls().is_empty(), "one at a time");
         let answer = Ok(ScriptedModel::answer("better"));
         play.cycle.answered(call.id, answer);
-        assert_eq!(play.cycle.better("<1 2>"), Some("better"));
+        assert_eq!(play.cycle.better("<1 2>").as_deref(), Some("better"));
         assert_eq!(play.cycle.better("<1>"), None);
         assert_eq!(play.status(), [0, 0, 0]);
     }
@@ -738,15 +823,15 @@ mod tests {
             assert_eq!(play.status(), [1, 2, 0]);
             play
         };
-        let cut = Delivery::new(&[], 0).after(Some(Cut::after(Some(MessageId(5)))));
+        let cut = Delivery::new(&[]).after(Some(Cut::after(Some(MessageId(5)))));
         let revisions = [(MessageId(7), MessageId(3))];
-        let revised = Delivery::new(&[], 0).with_revisions(&revisions);
+        let revised = Delivery::new(&[]).with_revisions(&revisions);
         for (delivery, left) in [(cut, [0, 0, 0]), (revised, [1, 1, 0])] {
             let mut play = prepared();
             let calls = play.cycle.calls();
             play.cycle.observe(&delivery);
             assert_eq!(play.status(), left);
-            // The answer to what was dropped is ignored.
+            // The answer to a dropped call is ignored.
             let answer = Ok(ScriptedModel::answer("late"));
             play.cycle.answered(calls[0].id, answer);
             assert_eq!(play.status()[1], left[0] + left[1]);

@@ -1,10 +1,17 @@
-//! Excerpts of texts, and which tool a result comes from.
+//! Excerpts of texts, and the tool that a result comes from.
+//!
+//! Messages for a summariser and shortened messages in the window use the same excerpt: the
+//! beginning and the end of a text. [`tool_of`] and [`asks_the_user`] serve to tell tool output,
+//! which can be produced again, from an answer of the user that arrived through a tool and must not
+//! be lost.
 
 use contexture_engine_api::{MessageView, ToolCallView};
 
-/// Ends a shortened string. Nothing in it needs escaping in JSON.
+/// The end of a shortened string in a tool call's arguments. It contains no character that needs
+/// escaping in JSON.
 pub const ARGUMENT_MARK: &str = "… [shortened to save context space]";
-/// The name of the tool that a result comes from, where it is known.
+/// Returns the name of the tool that a result comes from, or an empty string if it is unknown.
+/// `caller` is the message with the call.
 pub fn tool_of<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> &'a str {
     result.tool_name().unwrap_or_else(|| {
         caller
@@ -16,7 +23,8 @@ pub fn tool_of<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -
     })
 }
 
-/// Whether a tool asks the user something: its result is what the user said.
+/// Whether a tool asks the user something, so that its result is what the user said. This is
+/// decided by the name alone, ignoring case and punctuation.
 pub fn asks_the_user(tool: &str) -> bool {
     let name: String = tool
         .chars()
@@ -34,11 +42,13 @@ pub fn asks_the_user(tool: &str) -> bool {
     ]
     .iter()
     .any(|asking| name.contains(asking))
+        // As a part of a longer name, "question" is too common to decide anything.
         || name == "question"
 }
 
-/// The beginning and the end of a text, about `chars` characters in all, with a mark between them. The
-/// text itself where it is no longer than that.
+/// Returns the beginning and the end of a text, about `chars` characters together, with a mark
+/// between them that says how many characters are missing. A text that is no longer than that is
+/// returned whole.
 pub fn excerpt(text: &str, chars: usize) -> String {
     let (head, tail) = (chars.div_ceil(2), chars / 2);
     let Some((head_end, _)) = text.char_indices().nth(head) else {
@@ -52,6 +62,7 @@ pub fn excerpt(text: &str, chars: usize) -> String {
             .nth(tail - 1)
             .map_or(0, |(at, _)| at),
     };
+    // The two halves meet, so the whole text is within the limit.
     if tail_start <= head_end {
         return text.to_owned();
     }

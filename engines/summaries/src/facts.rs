@@ -1,34 +1,84 @@
-//! A summary within its budget: what a model wrote with the facts that it left out, or the digest alone.
+//! Fits a summary into its budget: a model's text with the facts that it left out, or the digest
+//! alone.
+//!
+//! A model drops exact values such as paths and hashes. The digest finds them without a model, so
+//! `with_facts` adds the missing ones to the model's notes as far as there is room. If no model
+//! wrote the summary, [`digested`] renders the digest itself, and `digested_with_focus` adds the
+//! lines on a topic that the user asked for.
 
 use std::collections::HashSet;
 
-use contexture_digest::{Budget, Digest, merge};
+use contexture_digest::{Budget, Digest, RULES_PART, RuleSection, Rules, merge};
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
 
 use crate::answer::{trim, unmarked};
 use crate::excerpt::excerpt;
 
-/// Text as dense in paths and identifiers as a digest has about this many characters a token. With its
-/// frame and the system note, a summary for a window of 100,000 tokens then takes 12,000 characters.
+/// Characters per token of a text as dense in paths and identifiers as a digest. With its frame and
+/// the system note, a summary for a window of 100,000 tokens then has about 12,000 characters.
 const CHARS_PER_TOKEN: f64 = 2.33;
-/// Facts are not added for less room than this, in tokens.
+/// Facts are added only if at least this many tokens are left for them.
 const MIN_FACTS_TOKENS: u64 = 48;
-/// Of a line that concerns a topic, so many characters.
 const FOCUS_LINE_CHARS: usize = 240;
 
-/// The digest, rendered to at most this many tokens.
-pub fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
-    let count = |text: &str| services.count_tokens(text);
-    unmarked(&digest.render(budget(tokens, &count)))
+/// Returns the rules that users stated in these messages and in the earlier summary, as a section of
+/// at most a tenth of `tokens`.
+pub fn rules_in(
+    messages: &[MessageView<'_>],
+    previous: Option<&str>,
+    tokens: u64,
+    services: &Services,
+) -> RuleSection {
+    rule_section(&Rules::of(messages, previous), tokens, services)
 }
 
-/// The digest, and the lines that concern a topic, latest first, in a quarter of the room at most. A
-/// model would judge what concerns it; here a line does that names all of its words.
+/// Writes these rules in at most a tenth of `tokens`, which is the budget of the whole summary.
+pub fn rule_section(rules: &Rules, tokens: u64, services: &Services) -> RuleSection {
+    let count = |text: &str| services.count_tokens(text);
+    let whole = Budget::chars(usize::MAX).and_tokens(tokens, &count);
+    rules.section(whole.part(RULES_PART))
+}
+
+/// What a person is told about rules that a section has no room for, or `None` if it has all.
+pub fn rules_left_out(section: &RuleSection) -> Option<String> {
+    match section.left_out {
+        0 => None,
+        1 => Some("1 older rule of the user did not fit its share of the summary".to_owned()),
+        many => Some(format!(
+            "{many} older rules of the user did not fit their share of the summary"
+        )),
+    }
+}
+
+/// Returns the tokens that a summary of `tokens` tokens has beside its section of rules.
+pub fn tokens_beside(section: &RuleSection, tokens: u64, services: &Services) -> u64 {
+    match section.text.is_empty() {
+        true => tokens,
+        false => tokens.saturating_sub(services.count_tokens(&section.text) + 1),
+    }
+}
+
+/// Renders the digest, without the rules of users, beside this section of them. `tokens` is the
+/// budget of the digest alone. This is the summary if no model can be asked.
+pub fn digested(
+    digest: &Digest<'_>,
+    section: &RuleSection,
+    tokens: u64,
+    services: &Services,
+) -> String {
+    let count = |text: &str| services.count_tokens(text);
+    unmarked(&digest.render_beside(section, budget(tokens, &count)))
+}
+
+/// Renders the digest together with lines on a topic. A line is on the topic if it contains all of
+/// its words, ignoring case. The lines take at most a quarter of the tokens, and the latest come
+/// first. Without such lines the digest is rendered alone.
 pub(crate) fn digested_with_focus(
     digest: &Digest<'_>,
     messages: &[MessageView<'_>],
     topic: &str,
+    rules: &RuleSection,
     tokens: u64,
     services: &Services,
 ) -> String {
@@ -59,32 +109,38 @@ pub(crate) fn digested_with_focus(
         }
         section.push_str(&line);
     }
+    // No line is on the topic, so the section would be an empty heading.
     if !section.contains("\n- ") {
-        return digested(digest, tokens, services);
+        return digested(digest, rules, tokens, services);
     }
     let rest = digested(
         digest,
+        rules,
         tokens - services.count_tokens(&section).min(tokens),
         services,
     );
     merge(&rest, &section)
 }
 
-/// A model's notes together with the facts that they lack, as far as there is room. The facts go under the headings of
-/// the notes, and no heading is repeated.
+/// Adds to a model's notes the facts that they lack, as far as there is room. The facts go under
+/// the headings of the notes, and no heading is repeated.
 pub(crate) fn with_facts(
     notes: String,
     digest: &Digest<'_>,
+    rules: &RuleSection,
     tokens: u64,
     services: &Services,
 ) -> String {
+    // Merging with nothing puts the notes into the same form as the merged result below.
     let notes = trim(merge(&notes, ""), tokens, services);
     let room = tokens.saturating_sub(services.count_tokens(&notes));
     if room < MIN_FACTS_TOKENS {
         return notes;
     }
     let count = |text: &str| services.count_tokens(text);
-    let facts = unmarked(&digest.missing_from(&notes, budget(room, &count)));
+    // What the rules mention is not missing.
+    let beside = format!("{}\n{notes}", rules.text);
+    let facts = unmarked(&digest.missing_from(&beside, budget(room, &count)));
     merge(&notes, &facts)
 }
 

@@ -1,35 +1,46 @@
-//! Where a window may be cut.
+//! Finds the positions at which a window may be cut.
+//!
+//! Some messages are valid only together, such as a tool call and its results. [`Groups`] is
+//! computed once from the messages, and then answers in logarithmic time which cut near a position
+//! is valid. Engines use [`Groups::cut_before`] and [`Groups::cut_after`] to move a boundary, and
+//! [`Groups::whole`] to extend a single message to everything that belongs to it.
 
 use std::ops::Range;
 
 use contexture_engine_api::{MessageView, whole_groups};
 
-/// The messages that no cut may part, such as a tool call and its results. See [`whole_groups`].
+/// The messages that no cut may separate, such as a tool call and its results. See
+/// [`whole_groups`]. Positions are indices into the messages, and a cut at `at` stands before
+/// message `at`.
 #[derive(Debug, Clone, Default)]
 pub struct Groups(Vec<Range<usize>>);
 
 impl Groups {
-    /// The groups of these messages.
+    /// Finds the groups of these messages. They are disjoint and sorted.
     pub fn of(messages: &[MessageView<'_>]) -> Self {
         Self(whole_groups(messages))
     }
 
-    /// The last valid cut at or before this place.
+    /// The last valid cut at or before this position. It is `at` itself unless that falls inside a
+    /// group.
     pub fn cut_before(&self, at: usize) -> usize {
         self.around(at).map_or(at, |group| group.start)
     }
 
-    /// The first valid cut at or after this place.
+    /// The first valid cut at or after this position. It is `at` itself unless that falls inside a
+    /// group.
     pub fn cut_after(&self, at: usize) -> usize {
         self.around(at).map_or(at, |group| group.end)
     }
 
-    /// The message at this place with what must not be parted from it.
+    /// The range of the message at this position together with everything that must not be
+    /// separated from it.
     pub fn whole(&self, at: usize) -> Range<usize> {
         self.cut_before(at).min(at)..self.cut_after(at + 1)
     }
 
-    /// The group that a cut would part. Groups are disjoint and in order.
+    /// The group that a cut at this position would separate, if any. The groups are disjoint and
+    /// sorted, which permits a binary search.
     fn around(&self, at: usize) -> Option<&Range<usize>> {
         let after = self.0.partition_point(|group| group.start < at);
         let group = self.0.get(after.checked_sub(1)?)?;

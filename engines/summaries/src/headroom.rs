@@ -1,26 +1,33 @@
-//! When an engine compacts and when it waits. The rules are those of the interface ([`WindowState::may_compact`],
-//! [`roomy`]). [`Headroom`] also remembers at which size of the prompt a compaction could not make room, so that the
-//! engine does not try in vain on every turn.
+//! Decides when an engine compacts and when it waits.
+//!
+//! The general rules are those of the interface ([`WindowState::may_compact`], [`roomy`]).
+//! [`Headroom`] also remembers the size of the prompt at which a compaction could not make room, so
+//! that the engine does not try in vain on every turn. Read [`Headroom::decide`] first, which an
+//! engine calls before each turn, and [`Headroom::refuses`], which it calls once it knows what a
+//! compaction would leave. [`to_host_tokens`] converts between the two counts of tokens involved.
 
 use contexture_engine_api::{
     CompressOrder, Decision, LogLevel, Services, WindowState, grouped, roomy,
 };
 
-/// By what share of itself the prompt has to grow before another attempt is worthwhile.
+/// The share by which the prompt has to grow before another attempt is worthwhile.
 const RETRY_GROWTH: f64 = 0.10;
 
-/// The effect of a compaction, in any one unit of tokens.
+/// The effect of a compaction. All three sizes are tokens in the same count, of either the host or
+/// the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// The current prompt.
+    /// The size of the prompt before the compaction, including the system prompt and the tools.
     pub before: u64,
-    /// The prompt after the compaction.
+    /// The size of the prompt after the compaction, or an estimate of it.
     pub after: u64,
-    /// The size at which a compaction is due. 0 means always, and then nothing has to stay free.
+    /// The size at which a compaction is due. If it is 0, a compaction is always due, and then
+    /// nothing has to stay free.
     pub trigger: u64,
 }
 
-/// What an engine knows about the room that its compactions can make. Each session has its own.
+/// What an engine knows about the room that its compactions can make. Each session has its own. A
+/// new one knows nothing and permits everything that the interface permits.
 #[derive(Debug, Default)]
 pub struct Headroom {
     stopped: Option<Stopped>,
@@ -29,13 +36,13 @@ pub struct Headroom {
 #[derive(Debug)]
 struct Stopped {
     reason: String,
-    /// The size of the prompt, in tokens, at which the next attempt is made.
     retry_at: u64,
 }
 
 impl Headroom {
-    /// Whether to compact a prompt that has reached its trigger now. `after` is the expected size afterwards, in the
-    /// tokens of [`WindowState::best_prompt_tokens`].
+    /// Whether to compact a prompt that has reached its trigger. `after` is the expected size
+    /// afterwards, in the tokens of [`WindowState::best_prompt_tokens`]. A prompt that no longer
+    /// fits is never held back by an earlier attempt.
     pub fn decide(&self, window: &WindowState, after: u64) -> Decision {
         match self.stopped(window) {
             Some(reason) if window.fits() => Decision::No(reason.to_owned()),
@@ -43,8 +50,10 @@ impl Headroom {
         }
     }
 
-    /// The reason not to make a compaction of these sizes: it does not leave a quarter of the trigger free, or it does
-    /// not pay yet. `None` if it was asked for or the window requires it.
+    /// Returns the reason not to make a compaction of these sizes: it does not leave a quarter of
+    /// the trigger free, or it does not pay yet. `None` if the order is forced, if the window
+    /// requires a compaction, or if there is no such reason. A refusal is remembered as by
+    /// [`stop`](Self::stop).
     pub fn refuses(&mut self, order: &CompressOrder, sizes: Sizes) -> Option<String> {
         let window = &order.window;
         if order.force || window.requires_compaction() || sizes.trigger == 0 {
@@ -78,7 +87,8 @@ impl Headroom {
         Some(reason)
     }
 
-    /// Records that a compaction of these sizes was applied to the prompt in `window`.
+    /// Records that a compaction of these sizes was applied to the prompt in `window`. If it did
+    /// not get below its trigger, the next one waits until the prompt has grown.
     pub fn committed(&mut self, window: &WindowState, sizes: Sizes) {
         self.stopped = None;
         if sizes.after >= sizes.trigger && sizes.trigger > 0 {
@@ -92,13 +102,14 @@ impl Headroom {
         }
     }
 
-    /// Records that compacting cannot help the prompt in this window, or that it was refused. No further attempt is
-    /// made until the prompt has grown by a tenth, unless it no longer fits.
+    /// Records that compacting cannot help the prompt in this window, or that it was refused. No
+    /// further attempt is made until the prompt has grown by a tenth, unless it no longer fits.
     pub fn stop(&mut self, reason: String, window: &WindowState) {
         self.stop_at(reason, window.best_prompt_tokens());
     }
 
-    /// Records that the host refused a proposal, and logs why. Without this, the same one would be made again.
+    /// Records that the host refused a proposal, and logs why. Without this, the engine would make
+    /// the same proposal again.
     pub fn refused(
         &mut self,
         compaction: u64,
@@ -112,6 +123,7 @@ impl Headroom {
     }
 
     fn stop_at(&mut self, reason: String, prompt: u64) {
+        // At least one token, or an empty prompt would be retried at once.
         let growth = ((prompt as f64 * RETRY_GROWTH).round() as u64).max(1);
         self.stopped = Some(Stopped {
             reason,
@@ -119,7 +131,8 @@ impl Headroom {
         });
     }
 
-    /// The reason not to compact the prompt in this window, if there is one.
+    /// The reason not to compact the prompt in this window, or `None` if nothing was recorded or
+    /// the prompt has grown enough since.
     pub fn stopped(&self, window: &WindowState) -> Option<&str> {
         self.stopped
             .as_ref()
@@ -127,19 +140,22 @@ impl Headroom {
             .map(|stopped| stopped.reason.as_str())
     }
 
-    /// The reason not to compact, independent of the size of the prompt.
+    /// The recorded reason not to compact, whatever the size of the prompt is now. Use it for a
+    /// status, not for a decision.
     pub fn reason(&self) -> Option<&str> {
         self.stopped.as_ref().map(|stopped| stopped.reason.as_str())
     }
 
-    /// Records that the window or the conversation was replaced.
+    /// Forgets the recorded reason. Call it when the window or the conversation was replaced, since
+    /// earlier attempts say nothing about the new one.
     pub fn things_changed(&mut self) {
         self.stopped = None;
     }
 }
 
-/// The factor that converts the provider's tokens to the host's. The provider may count differently, and its count of the
-/// prompt in `window`, which the host counts as `counted`, is the right one.
+/// The factor that converts the provider's tokens to the host's. `counted` is the host's count of
+/// the prompt in `window`, and the provider's count of the same prompt is the correct one. The
+/// factor is kept between 0.5 and 2, and is 1 if the window reports no size.
 pub fn to_host_tokens(counted: u64, window: &WindowState) -> f64 {
     match window.best_prompt_tokens() {
         0 => 1.0,
@@ -147,7 +163,8 @@ pub fn to_host_tokens(counted: u64, window: &WindowState) -> f64 {
     }
 }
 
-/// Converts tokens to the provider's count. `before` is the size of the window's prompt in the same unit as `tokens`.
+/// Converts tokens to the provider's count. `before` is the size of the prompt in `window`, in the
+/// same unit as `tokens`.
 fn in_providers(tokens: u64, before: u64, window: &WindowState) -> u64 {
     let scale = window.best_prompt_tokens() as f64 / before.max(1) as f64;
     (tokens as f64 * scale) as u64
@@ -211,8 +228,8 @@ mod tests {
     }
 
     proptest! {
-        /// A conversation that fits the window never costs more than it would without an engine, whatever the sizes:
-        /// earlier compactions have paid for each later one.
+        /// If a conversation fits the window, it never costs more than it would without an engine,
+        /// whatever the sizes are: earlier compactions have paid for each later one.
         #[test]
         fn what_is_not_required_and_not_yet_saved_is_not_spent(
             prompt in 60_000_u64..169_999, after in 1_000_u64..60_000, fixed in 0_u64..20_000,

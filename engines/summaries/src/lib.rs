@@ -1,15 +1,21 @@
-//! What engines share that have summaries written.
+//! Shared parts of the engines whose summaries are written by a model.
 //!
-//! [`SummaryCycle`] is the life cycle of a session's summaries: prepared between turns, written at a compaction by a model
-//! or without one, redone later. An engine gives it a [`Task`] for each summary: what it covers, and how it is worded.
-//! [`Notes`] is the task for notes under the [`Headings`] of an engine.
+//! [`SummaryCycle`] manages the summaries of a session: it prepares them between turns, writes them
+//! at a compaction with a model or without one, and redoes later what was written without one. An
+//! engine gives it a [`Task`] for each summary, which says what the summary covers and how it is
+//! worded. [`Notes`] is a ready-made task for notes under the [`Headings`] of an engine. Read
+//! [`SummaryCycle`] first.
 //!
-//! - [`material`]: messages in the compact form that is sent to a model. If they do not fit its window, it writes notes on
-//!   pieces that are then merged. The prompts are the engine's ([`Prompts`]).
-//! - [`Making`]: one text that is asked for between turns, for an engine whose summaries have a life of their own.
-//! - [`digested`]: the summary of a model that cannot be asked.
-//! - [`CoolDowns`] leaves a model alone after it failed. [`Headroom`] decides when to compact and when to wait.
-//! - [`Groups`]: where a window may be cut.
+//! - [`material`]: messages in the compact form that is sent to a model. If they do not fit its
+//!   window, the model writes notes on pieces that are then merged. The prompts come from the
+//!   engine ([`Prompts`]).
+//! - [`Making`]: one text that is requested between turns, for an engine that manages its summaries
+//!   itself.
+//! - [`digested`]: the summary that is used if no model can be asked.
+//! - [`rules_in`]: the rules of users, which every summary keeps word for word.
+//! - [`CoolDowns`] pauses a model after it failed. [`Headroom`] decides when to compact and when to
+//!   wait.
+//! - [`Groups`]: the positions at which a window may be cut.
 //! - [`both_spellings`]: settings whose keys may also be written in camelCase.
 
 mod answer;
@@ -25,12 +31,14 @@ mod notes;
 mod spelling;
 mod summariser;
 
+pub use contexture_digest::keep_rules;
+
 pub use answer::{summary_in, trim, unmarked, words_of};
 pub use brief::{Headings, SEAL_TOKENS, body_of, framing_tokens, marked};
 pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
-pub use facts::digested;
+pub use facts::{digested, rule_section, rules_in, rules_left_out, tokens_beside};
 pub use groups::Groups;
 pub use headroom::{Headroom, Sizes, to_host_tokens};
 pub use material::material;

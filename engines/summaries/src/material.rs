@@ -1,8 +1,12 @@
-//! Messages in the compact form in which they go to a summariser: long texts as excerpts, arguments
+//! Renders messages in the compact form that a summariser reads: long texts as excerpts, arguments
 //! shortened, secrets masked.
 //!
-//! The model is spared most of the tool output. What that would lose, hashes, paths, figures, is taken
-//! from the untouched originals by the digest, which goes along.
+//! The model does not see most of the tool output, which would fill its window. Exact values that
+//! this loses, such as hashes, paths and figures, are extracted from the unshortened originals by
+//! the digest and go along with the material. [`material`] is the only entry point. It keeps a tool
+//! call and its results in one piece, so that [`Summariser`](crate::Summariser) can distribute the
+//! pieces over several calls. The limits below are the characters that are kept of each kind of
+//! text.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,7 +23,8 @@ const ERROR_CHARS: usize = 1_000;
 const RESULT_CHARS: usize = 400;
 const ARGUMENT_CHARS: usize = 1_200;
 
-/// Messages as text, in pieces that may be read apart: a tool call and its results are one.
+/// Renders messages as text, in pieces that may be read separately. A tool call and its results are
+/// one piece, and messages without text or calls give none.
 pub fn material(messages: &[MessageView<'_>]) -> Vec<String> {
     let mut groups = tool_groups(messages).into_iter().peekable();
     let mut callers: HashMap<&str, &MessageView<'_>> = HashMap::new();
@@ -43,11 +48,13 @@ pub fn material(messages: &[MessageView<'_>]) -> Vec<String> {
     pieces
 }
 
-/// Writes a message; `caller` is the message with its call, for a tool result.
+/// Appends a message to a piece. For a tool result, `caller` is the message with its call, which
+/// may name the tool.
 fn render<'a>(message: &MessageView<'a>, caller: Option<&MessageView<'a>>, into: &mut String) {
     let tool = tool_of(message, caller);
     let asks = asks_the_user(tool);
     let is_result = message.tool_call_id().is_some();
+    // An answer that the user gave through a tool is as valuable as a message of the user.
     let (chars, what) = match (message.role(), message.is_error()) {
         ("tool", true) if asks => (USER_CHARS, "error"),
         ("tool", true) => (ERROR_CHARS, "error"),
@@ -56,13 +63,13 @@ fn render<'a>(message: &MessageView<'a>, caller: Option<&MessageView<'a>>, into:
         ("assistant", _) => (ASSISTANT_CHARS, "result"),
         _ => (USER_CHARS, "result"),
     };
-    // Masked before it is cut: half a secret has no shape to know it by.
+    // Mask before cutting: half a secret has no shape to recognise it by.
     let text = excerpt(&mask_secrets(message.text()), chars);
     let media = match message.has_media() {
         true => " with an image or a document",
         false => "",
     };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = match is_result {
         true => writeln!(into, "[{what} of {}{media}] {text}", mask_secrets(tool)),
         false if text.trim().is_empty() && media.is_empty() => Ok(()),
@@ -76,6 +83,7 @@ fn render<'a>(message: &MessageView<'a>, caller: Option<&MessageView<'a>>, into:
 
 fn compact_arguments(arguments: &str) -> String {
     let masked = mask_secrets(arguments);
+    // Shorten inside the JSON first, so that the keys survive. The excerpt may break it.
     let short = shorten_arguments(&masked, ARGUMENT_MARK);
     excerpt(short.as_deref().unwrap_or(&masked), ARGUMENT_CHARS)
 }

@@ -1,42 +1,57 @@
-//! Notes under headings as a [`Task`]: what the model is asked, and the digest that stands in for its answer.
+//! Notes under headings as a [`Task`]: the prompts for the model, and the digest that replaces its
+//! answer.
+//!
+//! [`Notes`] is what an engine with headings passes to [`SummaryCycle`](crate::SummaryCycle). The
+//! engine fills its public fields, and the rest is done here: the prompts come from `brief`, the
+//! material from `material`, and the facts from `facts`. The digest of the messages is computed
+//! only when something needs it, because preparing a summary in the background does not.
 
 use std::cell::OnceCell;
 
-use contexture_digest::{Digest, Readings};
+use contexture_digest::{Digest, Readings, RuleSection, without_rules};
 use contexture_engine_api::{CompressOrder, MessageId, MessageView, Services};
 
 use crate::brief::{Brief, Headings};
 use crate::cycle::{Ready, Task};
-use crate::facts::{digested, digested_with_focus, with_facts};
+use crate::facts::{digested, digested_with_focus, rules_in, tokens_beside, with_facts};
 use crate::material::material;
 use crate::summariser::Prompts;
 
-/// Notes to write.
+/// A task for notes on some messages. Create it with [`Notes::new`] and set the other fields as
+/// needed.
 #[derive(Debug)]
 pub struct Notes<'t, 'a> {
-    /// The messages that they are about, as they were said.
+    /// The messages that the notes are about, with their original texts. Facts are extracted from
+    /// these.
     pub messages: &'t [MessageView<'a>],
-    /// The same messages as a model reads them.
+    /// The same messages as the model reads them. They may be shorter than the originals.
     pub shown: &'t [MessageView<'a>],
-    /// What was found in them when they came.
+    /// What was found in the messages when they arrived, which saves scanning them again. `None` if
+    /// the engine keeps no readings.
     pub readings: Option<&'t Readings>,
-    /// The headings to use.
+    /// The headings that the notes are written under, and what belongs there.
     pub headings: &'static Headings,
-    /// The earlier summary that they update.
+    /// The text of the earlier summary that the notes update, or `None` if they are the first.
     pub previous: Option<&'t str>,
-    /// What a user asked for before them, in words that stay: the goal, unless the earlier summary names one.
+    /// What the user asked for in messages that stay in the window. It serves as the goal unless
+    /// the earlier summary names one.
     pub goal: Option<&'t str>,
-    /// How long they may be, in tokens.
+    /// The largest size of the notes, in tokens.
     pub tokens: u64,
-    /// The compaction that they are for.
+    /// The tokens of which the rules of users get their share: the largest summary that the engine
+    /// ever writes. Notes on a few short messages are small, and still have to hold every rule.
+    pub largest: u64,
+    /// The compaction that the notes are for, which may have a focus and texts from memory.
     pub order: &'t CompressOrder,
-    /// Counts their tokens.
+    /// The host's services, with which tokens are counted.
     pub services: &'t Services,
     digest: OnceCell<Digest<'a>>,
+    rules: OnceCell<RuleSection>,
 }
 
 impl<'t, 'a> Notes<'t, 'a> {
-    /// Notes on these messages.
+    /// Creates a task for notes of at most `tokens` tokens on these messages. The model reads the
+    /// same messages, and nothing else is set.
     pub fn new(
         messages: &'t [MessageView<'a>],
         headings: &'static Headings,
@@ -52,10 +67,22 @@ impl<'t, 'a> Notes<'t, 'a> {
             previous: None,
             goal: None,
             tokens,
+            largest: tokens,
             order,
             services,
             digest: OnceCell::new(),
+            rules: OnceCell::new(),
         }
+    }
+
+    fn section(&self) -> &RuleSection {
+        self.rules
+            .get_or_init(|| rules_in(self.messages, self.previous, self.largest, self.services))
+    }
+
+    /// The tokens of the notes beside the rules.
+    fn room(&self) -> u64 {
+        tokens_beside(self.section(), self.tokens, self.services)
     }
 
     fn digest(&self) -> &Digest<'a> {
@@ -85,11 +112,11 @@ impl Task for Notes<'_, '_> {
     fn prompts(&self, facts: Option<String>) -> Box<dyn Prompts> {
         Box::new(Brief {
             headings: self.headings,
-            previous: self.previous.map(str::to_owned),
+            previous: self.previous.map(without_rules),
             facts,
             memory: self.order.memory.clone(),
             focus: self.order.focus.clone(),
-            budget: self.tokens,
+            budget: self.room(),
         })
     }
 
@@ -98,25 +125,32 @@ impl Task for Notes<'_, '_> {
     }
 
     fn facts(&self) -> Option<String> {
-        Some(digested(self.digest(), self.tokens / 2, self.services))
+        let half = self.room() / 2;
+        Some(digested(self.digest(), self.section(), half, self.services))
+    }
+
+    fn rules(&self) -> RuleSection {
+        self.section().clone()
     }
 
     fn extract(&self, ready: Option<&Ready>) -> String {
-        let (tokens, services) = (self.tokens, self.services);
+        let (rules, tokens, services) = (self.section(), self.room(), self.services);
         match (ready, self.order.focus.as_deref()) {
             (Some(ready), _) => {
                 let rest = ready.rest(self.messages);
                 let update = self.digest_of(&rest, Some(&ready.text), None);
-                digested(&update, tokens, services)
+                digested(&update, rules, tokens, services)
             }
             (None, Some(topic)) => {
-                digested_with_focus(self.digest(), self.messages, topic, tokens, services)
+                let (digest, messages) = (self.digest(), self.messages);
+                digested_with_focus(digest, messages, topic, rules, tokens, services)
             }
-            (None, None) => digested(self.digest(), tokens, services),
+            (None, None) => digested(self.digest(), rules, tokens, services),
         }
     }
 
     fn finish(&self, text: String) -> String {
-        with_facts(text, self.digest(), self.tokens, self.services)
+        let (rules, tokens) = (self.section(), self.room());
+        with_facts(text, self.digest(), rules, tokens, self.services)
     }
 }

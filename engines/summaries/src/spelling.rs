@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-/// Adds camelCase spellings to a settings schema in snake_case: `keepRecentCount` means the same as
-/// `keep_recent_count`. An added key has a `sameAs`. With it the host applies the same rules to both keys and refuses
-/// settings that contain both. The settings type itself reads both with `#[serde(alias = "…")]`.
+/// Adds camelCase spellings to a settings schema in snake_case, at every level: `keepRecentCount`
+/// means the same as `keep_recent_count`. An added key has a `sameAs`, with which the host applies
+/// the same rules to both keys and refuses settings that contain both. The settings type has to
+/// read both, with `#[serde(alias = "…")]`.
 pub fn both_spellings(mut schema: Value) -> Value {
     spell_both(&mut schema);
     schema
@@ -21,7 +22,8 @@ fn spell_both(schema: &mut Value) {
         if camel != *key {
             let mut other = value.clone();
             if let Some(other) = other.as_object_mut() {
-                // A rule about other keys is checked only once, whichever spelling is used.
+                // The rules about other keys stay with the snake_case spelling, so that they are
+                // checked only once.
                 for keyword in ["default", "notBelow", "sumAtMost"] {
                     other.remove(keyword);
                 }

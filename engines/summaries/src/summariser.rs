@@ -1,6 +1,11 @@
-//! Asking a model for a summary: in one call where the material fits its window, else in pieces whose
-//! notes are then put together. It only says what to ask next; who asks, and whether anybody waits, is
-//! the caller's business.
+//! Asks a model for a summary: in one call if the material fits its window, otherwise in pieces
+//! whose notes are then merged.
+//!
+//! [`Summariser`] only says what to ask next and reads the answers. Call `requests`, make the
+//! calls, hand the answers to `answered`, and repeat until it returns a text or an error. Who makes
+//! the calls and whether anybody waits for them is decided by the caller. The wording comes from
+//! the engine through [`Prompts`]. If a provider says that a request is too long, the pieces are
+//! halved, because its tokenizer may count more tokens than ours.
 
 use contexture_engine_api::{
     Continued, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelRequest, Services, grouped,
@@ -9,84 +14,94 @@ use contexture_secrets::mask_secrets;
 
 use crate::excerpt::excerpt;
 
-/// Halvings of the pieces after "too long" before it is given up.
+/// How often the pieces are halved after a provider said "too long", before the summary fails.
 const MAX_HALVINGS: u32 = 4;
-/// Rounds of putting notes together before it is given up.
+/// How many rounds of merging notes are made before the summary fails.
 const MAX_ROUNDS: u32 = 6;
-/// The least material of a piece, in tokens.
+/// The smallest amount of material in a piece, in tokens.
 const MIN_PIECE: u64 = 128;
-/// The share of the model's window that is used: its tokenizer is not ours.
+/// The share of the model's window that is used. The rest is a margin, because the model's
+/// tokenizer differs from ours.
 const USED_SHARE: f64 = 0.85;
 
-/// What an engine says to the model, and how it reads the answer.
+/// What an engine says to the model, and how it reads the answer. One value serves one summary.
 pub trait Prompts: std::fmt::Debug + Send {
-    /// Instructions.
+    /// The system prompt, which is the same for every request of this summary.
     fn system(&self) -> String;
-    /// Asks for the whole summary.
+    /// The prompt for the whole summary. `material` is all of the conversation to summarise, or the
+    /// notes on its pieces.
     fn whole(&self, material: &str) -> String;
-    /// Asks for the whole summary where the material stands before the question, in the agent's own conversation; none
-    /// where that makes no sense.
+    /// The prompt for the whole summary if the material precedes the question in the agent's own
+    /// conversation. `None` if an engine does not support that, which is the default.
     fn continued(&self) -> Option<String> {
         None
     }
-    /// Asks for notes on one of several pieces, of at most so many tokens.
+    /// The prompt for notes on piece `number` of `of`, counted from 1. The notes may take at most
+    /// `tokens` tokens.
     fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String;
-    /// The summary in an answer to [`whole`](Self::whole).
+    /// Reads the summary in an answer to [`whole`](Self::whole).
     ///
     /// # Errors
-    /// An answer that holds none.
+    /// A failure if the answer holds no summary, for instance because it is empty or a refusal.
     fn read(&self, answer: &str) -> Result<String, ModelFailure>;
-    /// The notes in an answer to [`piece`](Self::piece); by default they are read as a summary is.
+    /// Reads the notes in an answer to [`piece`](Self::piece). By default they are read like a
+    /// summary.
     ///
     /// # Errors
-    /// An answer that holds none.
+    /// A failure if the answer holds no notes.
     fn read_piece(&self, answer: &str) -> Result<String, ModelFailure> {
         self.read(answer)
     }
-    /// Puts the notes on all pieces together without another question, if they are short enough for that.
+    /// Merges the notes on all pieces without another question, if they are short enough for that.
+    /// By default the model is asked again.
     fn join(&self, notes: &[String]) -> Option<String> {
         let _ = notes;
         None
     }
-    /// Asks for less from now on, if that may mend this failure. False if there is nothing to try.
+    /// Asks for less from now on, if that may fix this failure. Returns false if there is nothing
+    /// to try, which is the default.
     fn ask_for_less(&mut self, failure: &ModelFailure) -> bool {
         let _ = failure;
         false
     }
-    /// What the summary may take, in tokens.
+    /// The largest size of the summary, in tokens.
     fn budget(&self) -> u64;
-    /// Brings what goes along with the material to a size that leaves the material room.
+    /// Shortens what goes along with the material, such as an earlier summary, by passing each text
+    /// through `fit`. This leaves room for the material. By default nothing is shortened.
     fn fit(&mut self, fit: &dyn Fn(&str) -> String) {
         let _ = fit;
     }
 }
 
-/// Puts a text between tags that it cannot close itself.
+/// Appends a text between tags to a prompt. A closing tag inside the text is escaped.
 pub fn tagged(prompt: &mut String, tag: &str, text: &str) {
     let close = format!("</{tag}");
-    // The material must not be able to close its own tag.
+    // If the material could close its own tag, the rest of it would read as instructions.
     let text = text.replace(&close, &format!("<\\/{tag}"));
     prompt.push_str(&format!("<{tag}>\n{}\n{close}>\n\n", text.trim()));
 }
 
-/// A summary in the making.
+/// A summary that is being written. It holds the state between two rounds of calls: what is still
+/// to be summarised, and how small the pieces have to be.
 #[derive(Debug)]
 pub struct Summariser {
     prompts: Box<dyn Prompts>,
-    /// The model's window, in tokens.
     window: u64,
-    /// What is to be summarised: the conversation at first, notes on its pieces later.
+    /// What is to be summarised: the conversation at first, the notes on its pieces in later
+    /// rounds.
     units: Vec<String>,
     halvings: u32,
     rounds: u32,
     asked_for_less: bool,
-    /// The last message of the material, where all of it stands in the window.
+    /// The last message of the material, if all of it stands in the window of the agent's
+    /// conversation.
     through: Option<MessageId>,
     services: Services,
 }
 
 impl Summariser {
-    /// A summary of these pieces of text, by a model with a window of so many tokens.
+    /// Starts a summary of these pieces of text, by a model with a window of `window` tokens.
+    /// Secrets in what goes along with the material are masked here.
     pub fn new(
         prompts: Box<dyn Prompts>,
         units: Vec<String>,
@@ -103,24 +118,24 @@ impl Summariser {
             through: None,
             services,
         };
-        // In a small window the conversation itself comes first.
+        // In a small window the conversation itself has priority.
         let most = (this.usable() / 6).max(MIN_PIECE);
         let services = this.services.clone();
-        // Masked before it is cut: half a secret has no shape to know it by.
+        // Mask before cutting: half a secret has no shape to recognise it by.
         (this.prompts).fit(&|text| fit(&mask_secrets(text), most, &services));
         this
     }
 
-    /// The same about messages that all stand in the window, up to this one: a model that has read them already can be
-    /// asked without them.
+    /// Marks that all messages up to `through` stand in the agent's own window. A model that has
+    /// read them already can be asked without sending them again.
     #[must_use]
     pub(crate) fn in_window(mut self, through: Option<MessageId>) -> Self {
         self.through = through;
         self
     }
 
-    /// The calls to make now: one that asks for the summary, or several that ask for notes on a piece
-    /// each.
+    /// Returns the calls to make now: one that asks for the whole summary, or one per piece that
+    /// asks for notes.
     pub fn requests(&self) -> Vec<ModelRequest> {
         let system = self.prompts.system();
         let whole = self.prompts.whole("");
@@ -134,6 +149,7 @@ impl Summariser {
             ModelRequest::new("summary", system.clone(), prompt, max_tokens)
         };
 
+        // Try the whole in one call first. Packing returns more than one piece if it does not fit.
         let in_one = self.pack(room(&whole));
         if let [material] = in_one.as_slice() {
             let continued = self.through.zip(self.prompts.continued());
@@ -144,7 +160,7 @@ impl Summariser {
         }
         let pieces = self.pack(room(""));
         let of = pieces.len();
-        // Notes of a third of the piece at most, so that each round leaves less to put together.
+        // The notes have at most a third of the piece, so that each round leaves less to merge.
         let each = (room("") / 3).clamp(64, answer);
         pieces
             .iter()
@@ -153,11 +169,11 @@ impl Summariser {
             .collect()
     }
 
-    /// Takes the answers to what [`requests`](Self::requests) asked, in its order. Some text is the summary; none means
-    /// that there is more to ask.
+    /// Takes the answers to [`requests`](Self::requests), in the same order. Returns the summary,
+    /// or `None` if another round of calls is needed.
     ///
     /// # Errors
-    /// The first failure that neither smaller pieces nor a shorter answer mend.
+    /// The first failure that neither smaller pieces nor a shorter answer fix.
     pub fn answered(
         &mut self,
         answers: Vec<Result<ModelAnswer, ModelFailure>>,
@@ -171,7 +187,7 @@ impl Summariser {
         }
     }
 
-    /// Whether the model had to be asked for less than at first.
+    /// Whether the model had to be asked for less than at first, after a failure.
     pub fn asked_for_less(&self) -> bool {
         self.asked_for_less
     }
@@ -189,6 +205,7 @@ impl Summariser {
                 Err(failure)
                     if failure.kind == FailureKind::TooLong && self.halvings < MAX_HALVINGS =>
                 {
+                    // The other answers of this round are dropped, since the pieces change.
                     self.halvings += 1;
                     return Ok(None);
                 }
@@ -212,11 +229,13 @@ impl Summariser {
                 ),
             ));
         }
+        // The notes are the material of the next round.
         self.units = notes;
         Ok(None)
     }
 
-    /// Packs the units, in order, into pieces of at most this many tokens.
+    /// Packs the units, in order, into pieces of at most `room` tokens. A unit that is longer is
+    /// shortened to an excerpt.
     fn pack(&self, room: u64) -> Vec<String> {
         let mut pieces: Vec<String> = Vec::new();
         let mut used = 0;
@@ -251,9 +270,10 @@ impl Summariser {
     }
 }
 
-/// The text, or an excerpt of about this many tokens.
+/// Returns the text, or an excerpt of about `tokens` tokens if it is longer.
 fn fit(text: &str, tokens: u64, services: &Services) -> String {
     let mut text = text.to_owned();
+    // Characters and tokens are not proportional, so a few attempts are needed to get close.
     for _ in 0..4 {
         let used = services.count_tokens(&text);
         if used <= tokens {

@@ -1,4 +1,11 @@
-//! The engine: which tier the conversation is in, what to propose, what to restore.
+//! [`Tiered`], the engine itself: which tier the conversation is in, what to propose and what to
+//! restore.
+//!
+//! `should_compress` compares the prompt with the two tiers. `compress` first tries to compact
+//! single messages, and if that does not make enough room, it waits for the second tier and writes
+//! a summary. `rewrite` runs before each request and restores messages that were asked for. The
+//! summary is built in `summarising`, the tool and the restoration in `restoring`. What a compacted
+//! message looks like is decided by the [`Steps`].
 
 mod restoring;
 mod summarising;
@@ -11,7 +18,9 @@ use contexture_engine_api::{
     ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine, ToolCall,
     ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
 };
-use contexture_summaries::{Headroom, Sizes, SummaryCycle, WrittenSummary};
+use contexture_summaries::{
+    Headroom, SEAL_TOKENS, Sizes, SummaryCycle, WrittenSummary, keep_rules,
+};
 use serde_json::{Value, json};
 
 use crate::event::{Event, MARK};
@@ -20,13 +29,14 @@ use crate::steps::{Standard, Steps};
 use crate::summary::StructuredSummary;
 use restoring::Short;
 
-/// What a compaction must save to be proposed unforced, as a share of the tier.
+/// The share of the summary tier that compacting single messages must save to be proposed unless it
+/// is forced.
 const MIN_SAVING: f64 = 0.01;
 
-/// Part of the message when automatic context management is off.
 const OFF: &str = "context management is off (`enable_context_management`): ask for it";
 
-/// The engine of one session, with its steps.
+/// The engine of one session, with its steps. `S` decides how single messages are compacted and how
+/// summaries are made. [`Standard`] is the engine's own way.
 pub struct Tiered<S = Standard> {
     steps: S,
     settings: Settings,
@@ -35,28 +45,33 @@ pub struct Tiered<S = Standard> {
     cycle: SummaryCycle,
     window: WindowState,
     proposal: Option<Proposal>,
-    /// The compacted messages of the window.
+    /// The compacted messages that the window shows, with the texts that replaced them. After a
+    /// restart they come from the current compaction.
     kept: BTreeMap<MessageId, Short>,
-    /// Messages to restore.
+    /// Messages to restore at the next request, because the model or a user asked for them.
     wishes: BTreeSet<MessageId>,
-    /// Those of them that a tool call asked for, until the host fetches them.
+    /// Those of the `wishes` that came from a tool call, until the host fetches them with
+    /// `wants_restored`.
     asked: BTreeSet<MessageId>,
-    /// Messages that were asked for, and are not compacted again.
+    /// Messages that were restored once, by the tool or by a user. They are not compacted again, or
+    /// the model would have to ask for them over and over.
     restored: BTreeSet<MessageId>,
     headroom: Headroom,
-    /// Compacting single messages would not make enough room, so the next step is a summary.
+    /// True if compacting single messages would not make enough room, so that the next step is a
+    /// summary.
     waits_for_summary: bool,
     summary: Option<StructuredSummary>,
     compactions: u64,
 }
 
-/// A proposal that the host has neither committed nor discarded.
+/// A proposal that the host has neither committed nor discarded. `sizes` is `None` if they were not
+/// computed.
 #[derive(Default)]
 struct Proposal {
     written: Option<WrittenSummary>,
-    /// The size of the window before and after it, if that was computed.
     sizes: Option<Sizes>,
-    /// Whether it was asked for tool results alone: without it, everything else is left to do.
+    /// Whether only tool results were to be shortened. If the host refuses that, all other ways to
+    /// make room are still open.
     prunes: bool,
 }
 
@@ -110,6 +125,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             grouped(tiers.compaction),
             grouped(tiers.summary)
         );
+        // A host may ask for the decision although the engine does nothing automatically, so the
+        // figures are part of the answer.
         if !self.settings.enable_context_management {
             return Decision::No(format!("{OFF}; {figures}"));
         }
@@ -117,6 +134,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             return Decision::No(figures);
         }
         let after = roomy(tiers.compaction);
+        // The earlier attempt failed at single messages. A summary is a different one, so
+        // `headroom` does not hold it back.
         let decision = match self.waits_for_summary && tokens >= tiers.summary {
             true => window.may_compact(after),
             false => self.headroom.decide(window, after),
@@ -131,6 +150,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         self.proposal = None;
         let order = request.order;
         self.window = order.window.clone();
+        // The host's own limit must not override the user's decision to turn automatic management
+        // off.
         if order.by_hygiene && !self.settings.enable_context_management {
             return Ok(Outcome::NothingToDo(OFF.to_owned()));
         }
@@ -151,6 +172,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             after,
             trigger: tiers.counted(before, &order.window).compaction,
         };
+        // A forced order tries the reversible step first, even if the prompt is already in the
+        // summary tier.
         if order.force || tokens < tiers.summary {
             let keep = self.settings.thresholds.keep_recent_count;
             let compacted = self.compacted(request.messages, keep);
@@ -178,6 +201,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
                     },
                     grouped(tiers.summary)
                 );
+                // With this, `should_compress` lets a summary through once its tier is reached,
+                // although the headroom is stopped below.
                 self.waits_for_summary = true;
                 self.headroom.stop(reason.clone(), &order.window);
                 return Ok(Outcome::Deferred(reason));
@@ -194,6 +219,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         if request.order.by_hygiene && !self.settings.enable_context_management {
             return Ok(Outcome::NothingToDo(OFF.to_owned()));
         }
+        // With 0 the newest messages are included too, because only tool results are shortened
+        // here.
         let mut compacted = self.compacted(request.messages, 0);
         let tools: BTreeSet<MessageId> = (request.messages.iter())
             .filter(|message| message.role() == "tool")
@@ -229,6 +256,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             self.kept.remove(old);
         }
         if let Some(cut) = delivery.cut {
+            // A revised message has a new id, so the entry of the old one is useless.
             self.kept.retain(|id, _| cut.keeps(*id));
             self.start_over();
         }
@@ -237,6 +265,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
     }
 
     fn committed(&mut self, committed: &Committed) {
+        // Restorations arrive without a proposal, so they are recorded before the early return.
         self.note_restored(committed);
         let Some(proposal) = self.proposal.take() else {
             return;
@@ -267,6 +296,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
+        // A refused pruning says nothing about the room that a compaction can make.
         if self
             .proposal
             .take()
@@ -329,13 +359,16 @@ impl<S: Steps> ContextEngine for Tiered<S> {
 }
 
 impl<S: Steps> Tiered<S> {
-    /// Forgets what was learned about the room that compactions can make.
+    /// Forgets what earlier attempts showed about the room that compactions can make. Call it when
+    /// the window or the conversation changed.
     fn start_over(&mut self) {
         self.headroom.things_changed();
         self.waits_for_summary = false;
     }
 
-    /// The compacted forms of all but the newest `keep` messages, and the tokens that each saves.
+    /// Returns the compacted forms of all but the newest `keep` messages, each with the tokens that
+    /// it saves. Left out are the user's last message, calls in flight, restored messages, and
+    /// messages whose thinking has to stay as it is.
     fn compacted(
         &mut self,
         messages: &[MessageView<'_>],
@@ -346,11 +379,15 @@ impl<S: Steps> Tiered<S> {
         let waits_from = in_flight(messages).unwrap_or(messages.len());
         let old = messages.len().saturating_sub(keep).min(waits_from);
         let mut compacted = BTreeMap::new();
-        // The model refers to a message by its shown text, so no two of these may be equal.
+        // The model refers to a compacted message by the text shown for it, so no two of these may
+        // be equal.
         let shown = messages
             .iter()
             .filter(|message| message.kind() == MessageKind::Replaced);
-        let mut shown: HashSet<String> = shown.map(|message| message.text().to_owned()).collect();
+        // Below the first line stand rules that the message states.
+        let first_line =
+            |message: &MessageView<'_>| message.text().lines().next().map(str::to_owned);
+        let mut shown: HashSet<String> = shown.filter_map(first_line).collect();
         for (at, message) in messages[..old].iter().enumerate() {
             for call in message.tool_calls() {
                 callers.insert(call.id(), at);
@@ -371,6 +408,14 @@ impl<S: Steps> Tiered<S> {
             if let Some(text) = &mut form.text {
                 *text = told_apart(text, &shown);
                 shown.insert(text.clone());
+                let with_rules = keep_rules(message, text.clone());
+                if with_rules != *text {
+                    // A short message that is all rules is no longer than its compacted form.
+                    if self.services.count_tokens(&with_rules) + SEAL_TOKENS >= message.tokens() {
+                        continue;
+                    }
+                    *text = with_rules;
+                }
             }
             let saved = form.kept.get("tokens_saved").and_then(Value::as_u64);
             compacted.insert(
@@ -381,7 +426,8 @@ impl<S: Steps> Tiered<S> {
         compacted
     }
 
-    /// The proposal of these forms, and nothing else changed.
+    /// Proposes these compacted forms and keeps every other message. The host receives one entry
+    /// per message.
     fn proposed(
         &mut self,
         messages: &[MessageView<'_>],
@@ -402,7 +448,8 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// The text with a number appended if another message has the same: `[COMPACTED: pytest (2)]`.
+/// Returns the text with a number appended if another message shows the same text: `[COMPACTED:
+/// pytest (2)]`.
 fn told_apart(text: &str, others: &HashSet<String>) -> String {
     let Some(topic) = text.strip_suffix(']').filter(|_| others.contains(text)) else {
         return text.to_owned();
@@ -412,8 +459,8 @@ fn told_apart(text: &str, others: &HashSet<String>) -> String {
     free.unwrap_or_else(|| text.to_owned())
 }
 
-/// Whether a message is left as it is, or leaves, for its thinking: it thinks about the question, or follows a message
-/// that is nothing but thinking.
+/// Whether a message must not be compacted because of thinking. Either it has thinking about the
+/// current question, or it follows a message that consists only of thinking.
 fn is_thought(messages: &[MessageView<'_>], at: usize, question: Option<usize>) -> bool {
     thinking_leads_to(messages, at)
         || messages[at].has_thinking() && question.is_none_or(|question| at > question)

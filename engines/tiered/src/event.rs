@@ -1,4 +1,10 @@
-//! One event of the conversation, and its reversible compaction.
+//! One message as an event of the conversation, and its reversible compaction.
+//!
+//! [`Event`] is what a step gets to see: the message, the message with its call, and the services
+//! for counting tokens. [`Event::compacted`] produces the engine's own compacted form, and
+//! [`Event::compacted_to`] one with another text, so that a variant of the engine needs to decide
+//! only on the words. [`Compacted`] is the result. It holds only what is shown, since the original
+//! stays in the transcript.
 
 use contexture_digest::cut_arguments;
 use contexture_engine_api::{MessageView, RESTORED, Replacement, Services, ShortArguments};
@@ -6,42 +12,50 @@ use contexture_secrets::mask_secrets;
 use contexture_summaries::{SEAL_TOKENS, tool_of};
 use serde_json::{Map, Value, json};
 
-/// Under what this stands in the state of a compacted message: when and how it was compacted, and the tokens saved.
+/// The key under which the state of a compacted message records when and how it was compacted, and
+/// how many tokens that saved.
 pub const COMPACTION_KEY: &str = "__compaction__";
-/// What a compacted message begins with.
+/// The beginning of every compacted text. The model and the engine recognise a compacted message by
+/// it, and the host does not add a mark of its own to such a text.
 pub(crate) const MARK: &str = "[COMPACTED: ";
 
-/// The most characters of a topic.
 const TOPIC_CHARS: usize = 60;
-/// Arguments of more characters are cut,
+/// Arguments with more characters than this are shortened to `SHORT_ARGUMENTS` characters. The gap
+/// between the two makes sure that each shortening saves something.
 const LONG_ARGUMENTS: usize = 300;
-/// to so many.
 const SHORT_ARGUMENTS: usize = 120;
 const ARGUMENT_MARK: &str = "… [COMPACTED]";
-/// The tokens of the number that distinguishes a compacted form from others.
+/// The tokens of the number that may be appended to a compacted text to make it unique.
 const NUMBER_TOKENS: u64 = 3;
 
-/// A message that may be compacted.
+/// A message that may be compacted, with what is needed to decide how. Steps receive it from the
+/// engine.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Event<'a> {
-    /// The message.
+    /// The message itself, with its role, text, calls and kind. The view is valid only during the
+    /// call.
     pub message: &'a MessageView<'a>,
-    /// For a tool result: the message with its call, where that is known.
+    /// For a tool result, the message with its call. `None` if the call is unknown or the message
+    /// is no tool result.
     pub caller: Option<&'a MessageView<'a>>,
-    /// The host's services, to count tokens with.
+    /// The host's services, which count tokens and know the time. A step needs them only if it
+    /// builds a form by itself.
     pub services: &'a Services,
 }
 
-/// A message in its compacted form.
+/// A message in its compacted form, as a step returns it. Build it with [`Event::compacted`] or
+/// [`Event::compacted_to`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Compacted {
-    /// What stands in its place: `[COMPACTED: topic]`; none leaves its text as it is.
+    /// The text shown instead, `[COMPACTED: topic]`. `None` leaves the text as it is, for instance
+    /// because it is too short to save anything.
     pub text: Option<String>,
-    /// Its calls' arguments that were cut.
+    /// The arguments of its calls that were shortened, by index of the call. Empty if none was.
     pub arguments: Vec<ShortArguments>,
-    /// What stands under [`COMPACTION_KEY`]. The original is not part of it: the transcript has it.
+    /// The value under [`COMPACTION_KEY`] in the state of the message. The original is not part of
+    /// it, since the transcript has it.
     pub kept: Value,
 }
 
@@ -58,12 +72,13 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Whether it holds a block of code.
+    /// Whether the text has a fenced code block. Such a message is recorded with another strategy.
     pub fn has_code(&self) -> bool {
         self.message.text().contains("```")
     }
 
-    /// Its compacted form as this engine makes it; none where that would be no smaller.
+    /// Returns the compacted form as this engine makes it, or `None` if it would not be smaller
+    /// than the original.
     pub fn compacted(&self) -> Option<Compacted> {
         let strategy = match self.has_code() {
             true => "code_compression",
@@ -75,7 +90,9 @@ impl<'a> Event<'a> {
         is_smaller.then_some(compacted)
     }
 
-    /// Its compacted form with this text, where that is smaller, made by this strategy.
+    /// Returns the compacted form with `text` shown instead, recorded under the name of this
+    /// strategy. The text is used only if it saves tokens. Long arguments are shortened in any
+    /// case.
     pub fn compacted_to(&self, text: &str, strategy: &str) -> Compacted {
         let message = self.message;
         let saved = self.saved(message.text(), text, SEAL_TOKENS + NUMBER_TOKENS);
@@ -106,8 +123,10 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The tokens that the new text saves; none where it saves none.
+    /// The tokens that the new text saves, or `None` if it saves none. `added` tokens are appended
+    /// to it later.
     fn saved(&self, old: &str, new: &str, added: u64) -> Option<u64> {
+        // Longer in bytes is seldom fewer in tokens, and this check costs nothing.
         if new.len() >= old.len() {
             return None;
         }
@@ -116,7 +135,8 @@ impl<'a> Event<'a> {
         (new + added < old).then(|| old - new)
     }
 
-    /// What it is about, in a line: of a result the tool and what it was asked, of words how they begin.
+    /// The topic in one line of at most 60 characters. For a tool result it is the tool and its
+    /// first text argument, for other messages the beginning of the text.
     fn topic(&self) -> String {
         let message = self.message;
         let line = match message.role() {
@@ -140,7 +160,7 @@ impl<'a> Event<'a> {
             _ => topic_of(message.text()),
         };
         let masked = mask_secrets(&line);
-        // A bracket would end it.
+        // A bracket inside the topic would end the mark early.
         let plain = masked.replace(']', ")").replace('[', "(");
         match plain.char_indices().nth(TOPIC_CHARS) {
             Some((end, _)) => format!("{}…", plain[..end].trim_end()),
@@ -150,9 +170,10 @@ impl<'a> Event<'a> {
 }
 
 impl Compacted {
-    /// The entry of a proposal, with what else is in the message's state.
+    /// The entry of a proposal that shows this form. The remaining state of the message is kept.
     pub(crate) fn replacement(self, message: &MessageView<'_>) -> Replacement {
         let mut state = state_of(message);
+        // The message is no longer restored once it is compacted again.
         state.remove(RESTORED);
         state.insert(COMPACTION_KEY.to_owned(), self.kept);
         Replacement::new(message.id())
@@ -162,13 +183,15 @@ impl Compacted {
     }
 }
 
-/// What is kept with a message.
+/// The state that the host keeps with a message, or an empty one if it has none or it is not a JSON
+/// object.
 pub(crate) fn state_of(message: &MessageView<'_>) -> Map<String, Value> {
     let state = message.state().unwrap_or("{}");
     serde_json::from_str(state).unwrap_or_default()
 }
 
-/// A time as text, in milliseconds since the Unix epoch.
+/// A time in milliseconds since the Unix epoch as ISO 8601 text, or as the bare number if it is out
+/// of range.
 pub(crate) fn iso(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |time| time.to_string())
 }
@@ -178,7 +201,8 @@ fn first_line(text: &str) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-/// The first words outside of code; of code alone its language.
+/// The first line outside of code blocks, without Markdown markers. If there is only code, its
+/// language.
 fn topic_of(text: &str) -> String {
     let mut in_code = false;
     let mut language = "";

@@ -1,13 +1,19 @@
-//! An engine of three tiers, after the document on context engineering in AG-Kit.
+//! An engine with three tiers, modelled on the document about context engineering in AG-Kit.
 //!
-//! Below 80 % of the pre-rot threshold nothing happens. From there on old messages are **compacted**: each keeps its
-//! place, and its text becomes `[COMPACTED: topic]`; the original is in the host's transcript and comes back exactly. Under
-//! `__compaction__` in its [state](contexture_engine_api::Replacement::state) stands when and how that was done. A document
-//! whose states hold an `original_content` is read with it. From 95 % on a **structured summary**
-//! takes the place of all but the newest messages: count, times, goal, last step, decisions, files, context.
+//! Below 80 % of the pre-rot threshold nothing happens. From there on old messages are
+//! **compacted**: each keeps its place, and its text becomes `[COMPACTED: topic]`. The original
+//! stays in the host's transcript and can be restored exactly. The
+//! [state](contexture_engine_api::Replacement::state) of a compacted message records under
+//! `__compaction__` when and how that was done. If the state holds an `original_content`, as in
+//! documents of other implementations, that text is restored. From 95 % on a **structured summary**
+//! replaces all but the newest messages: count, times, goal, last step, decisions, files and
+//! context.
 //!
-//! Compacted messages are restored by the tool `restore` and by `contexture sessions restore`; what a summary covers is
-//! not brought back. Each step can be replaced: [`Steps`].
+//! The tool `restore` and the command `contexture sessions restore` bring compacted messages back.
+//! Messages that a summary replaced are not restored.
+//!
+//! [`Tiered`] is the engine. To build a variant of it, implement [`Steps`] and replace the steps
+//! that differ:
 //!
 //! ```
 //! use contexture_engine_api::export_engine;
@@ -41,7 +47,13 @@ pub use event::{COMPACTION_KEY, Compacted, Event};
 pub use steps::{Standard, Steps};
 pub use summary::{StructuredSummary, TimeRange};
 
-/// What `context.engine` says to choose this engine.
+/// The name under which the engine is registered. It is the value of `context.engine` in the
+/// configuration that chooses this engine.
 pub const NAME: &str = "tiered";
 
 contexture_engine_api::register_engine!("tiered", Tiered);
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,9 @@
-//! The settings under `context.engines.tiered`. Every key may be written as the document's Python has it
-//! (`pre_rot_threshold`) or as its TypeScript does (`preRotThreshold`).
+//! The settings under `context.engines.tiered`, and the tiers that follow from them.
+//!
+//! Every key may be written as in the document's Python (`pre_rot_threshold`) or as in its
+//! TypeScript (`preRotThreshold`). [`Settings`] derives the schema that a configuration is checked
+//! against, so its doc comments are shown to users. [`Thresholds::tiers`] turns the ratios into
+//! tokens for a concrete window, and [`Tiers::counted`] converts them to the host's count.
 
 use contexture_engine_api::WindowState;
 use contexture_summaries::{both_spellings, to_host_tokens};
@@ -12,12 +16,12 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// Compact by itself; false waits until it is asked for
+    /// Compact automatically; if false, only when asked to
     #[serde(alias = "enableContextManagement")]
     pub(crate) enable_context_management: bool,
     /// When to do what
     pub(crate) thresholds: Thresholds,
-    /// Who writes summaries: the model where there is one, or the engine itself
+    /// Who writes summaries: the model if one is configured, or the engine itself
     pub(crate) summarizer: Summarizer,
 }
 
@@ -26,19 +30,19 @@ pub(crate) struct Settings {
 #[serde(default, deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct Thresholds {
-    /// The tokens of a prompt from which on a model gets worse; of a smaller window what is usable
+    /// Prompt tokens from which a model gets worse, capped at the usable window
     #[serde(alias = "preRotThreshold")]
     #[schemars(range(min = 1))]
     pub(crate) pre_rot_threshold: u64,
-    /// The share of it from which on old messages are compacted
+    /// The share of it from which old messages are compacted
     #[serde(alias = "compactionTrigger")]
     #[schemars(range(min = 0.05, max = 1.0))]
     pub(crate) compaction_trigger: f64,
-    /// The share of it from which on they are summarised
+    /// The share of it from which old messages are summarised
     #[serde(alias = "summarizationTrigger")]
     #[schemars(range(min = 0.05, max = 1.0), extend("notBelow" = "compaction_trigger"))]
     pub(crate) summarization_trigger: f64,
-    /// The newest messages that are neither compacted nor summarised
+    /// The number of newest messages that are neither compacted nor summarised
     #[serde(alias = "keepRecentCount")]
     pub(crate) keep_recent_count: usize,
 }
@@ -73,7 +77,7 @@ impl Default for Thresholds {
     }
 }
 
-/// The tokens at which the tiers begin.
+/// The sizes of the prompt, in tokens, at which the two upper tiers begin: compaction and summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tiers {
     pub(crate) compaction: u64,
@@ -81,9 +85,12 @@ pub(crate) struct Tiers {
 }
 
 impl Thresholds {
-    /// The tiers in this window: where it is smaller than the pre-rot threshold, what is usable takes that one's place.
+    /// Computes the tiers for this window. If its usable part is smaller than the pre-rot
+    /// threshold, that size is used instead.
     pub(crate) fn tiers(&self, window: &WindowState) -> Tiers {
         let most = match window.usable_tokens() {
+            // The window is unknown or reserved for the answer entirely, so the setting is all
+            // there is.
             0 => self.pre_rot_threshold,
             usable => self.pre_rot_threshold.min(usable),
         };
@@ -96,7 +103,8 @@ impl Thresholds {
 }
 
 impl Tiers {
-    /// Converts the tiers to the host's count, in case the provider counts the prompt of `window` differently.
+    /// Converts the tiers to the host's count of tokens. `prompt` is the host's count of the prompt
+    /// in `window`, which the provider may count differently.
     pub(crate) fn counted(self, prompt: u64, window: &WindowState) -> Self {
         let scale = to_host_tokens(prompt, window);
         let scaled = |tokens: u64| (tokens as f64 * scale) as u64;
@@ -107,7 +115,8 @@ impl Tiers {
     }
 }
 
-/// The schema of the settings, with both spellings of each key.
+/// The JSON schema of the settings, with both spellings of each key. The host checks the
+/// configuration against it.
 pub(crate) fn schema() -> Value {
     both_spellings(schemars::schema_for!(Settings).to_value())
 }

@@ -1,6 +1,12 @@
-//! The structured summary: fields, not free text.
+//! The structured summary, which has fields rather than free text.
+//!
+//! [`StructuredSummary`] stands in the window as JSON, so a later compaction reads it back field by
+//! field. `extracted` fills the fields from a digest of the messages if no model can be asked, and
+//! merges them into the earlier summary. `filled` adds the figures that the engine knows itself,
+//! and `cut_to` shortens the fields to a budget. The prompt for the model and the check of its
+//! answer are in `wording`.
 
-use contexture_digest::{Digest, Section, sections};
+use contexture_digest::{Digest, RuleSection, Section, sections, without_rules};
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
 use contexture_summaries::{digested, excerpt, unmarked};
@@ -9,57 +15,67 @@ use serde_json::{Map, Value, json};
 
 use crate::event::iso;
 
-/// Of what was said last, so many characters.
 const LAST_STEP_CHARS: usize = 200;
 
-/// What a summary says.
+/// What a summary says, in fields. Missing fields are read as empty, so that a model may leave some
+/// out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StructuredSummary {
-    /// The messages that it stands for, those of earlier summaries included.
+    /// The number of messages that the summary replaces, including those that earlier summaries
+    /// replaced. The engine counts them, not the model.
     pub count: u64,
-    /// When they were said, as far as the transcript tells.
+    /// The time between the first and the last of these messages, as far as the transcript knows
+    /// it.
     pub time_range: TimeRange,
-    /// When it was made.
+    /// The time at which the summary was made, as in `2024-01-15T10:00:00Z`. A later summary gets
+    /// its own time.
     pub timestamp: String,
-    /// Files that were written or edited.
+    /// The paths of files that were written or edited. Files that were only read are not listed.
     pub modified_files: Vec<String>,
-    /// What the user wants to reach.
+    /// What the user wants to reach. A goal that changed later is appended to the first one.
     pub user_goal: String,
-    /// What was done last.
+    /// What was done last: a line of the assistant or, if it said nothing, its last call.
     pub last_step: String,
-    /// Decisions, and what the user asked to be done in a certain way.
+    /// Decisions with their reasons, and what the user asked to be done in a certain way.
     pub key_decisions: Vec<String>,
-    /// What must not be forgotten, by name.
+    /// Facts that must not be forgotten, by name. An extracted summary puts them in a list under
+    /// `facts`.
     pub critical_context: Map<String, Value>,
 }
 
-/// When something began and ended: times as in `2024-01-15T10:00:00Z`.
+/// The times of the first and the last message, as in `2024-01-15T10:00:00Z`. Either is `None` if
+/// it is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimeRange {
-    /// The first.
+    /// The time of the first message, or `None` if the transcript does not know it.
     pub start: Option<String>,
-    /// The last.
+    /// The time of the last message, or `None` if the transcript does not know it.
     pub end: Option<String>,
 }
 
 impl StructuredSummary {
-    /// The summary in a text, where it holds one.
+    /// Reads the summary in a text, or returns `None` if it holds no JSON object with these fields.
+    /// Text around the object is ignored.
     pub(crate) fn read(text: &str) -> Option<Self> {
-        let text = unmarked(text);
+        // The rules of users stand before the object, and may have brackets.
+        let text = without_rules(&unmarked(text));
         serde_json::from_str(text.get(text.find('{')?..=text.rfind('}')?)?).ok()
     }
 
-    /// The summary as it stands in the window.
+    /// The summary as it stands in the window, as indented JSON. A later compaction reads it back
+    /// with `read`.
     pub(crate) fn text(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// What the engine reads out of messages by itself.
+    /// Extracts a summary of at most about `tokens` tokens from the messages without a model. If
+    /// there is an earlier summary, the result updates it.
     pub(crate) fn extracted(
         messages: &[MessageView<'_>],
         earlier: Option<&Self>,
+        rules: &RuleSection,
         tokens: u64,
         services: &Services,
     ) -> Self {
@@ -69,12 +85,12 @@ impl StructuredSummary {
             ..Self::default()
         };
         let (mut said, mut facts) = (Vec::new(), Vec::new());
-        for (section, item) in sections(&digested(&digest, tokens, services)) {
+        for (section, item) in sections(&digested(&digest, rules, tokens, services)) {
             match section {
                 Section::Goal => said.push(item),
                 Section::Constraints | Section::Decisions => summary.key_decisions.push(item),
                 Section::Done | Section::InProgress => summary.last_step = item,
-                // A bare name is already in another field.
+                // The bare name of a changed file is already in another field.
                 Section::Files if !item.contains(": ") && is_of(&item, &summary.modified_files) => {
                 }
                 _ => facts.push(Value::String(item)),
@@ -95,7 +111,8 @@ impl StructuredSummary {
         }
     }
 
-    /// Without what the engine knows itself.
+    /// Clears the figures, which the engine computes itself. Figures that a model wrote are
+    /// replaced this way, too.
     pub(crate) fn without_figures(self) -> Self {
         Self {
             count: 0,
@@ -105,7 +122,8 @@ impl StructuredSummary {
         }
     }
 
-    /// An earlier summary with what a later one says.
+    /// Merges a later summary into this one: lists are joined without duplicates, and the last step
+    /// is replaced.
     fn updated_by(mut self, later: Self) -> Self {
         for file in later.modified_files {
             if !self.modified_files.contains(&file) {
@@ -142,7 +160,8 @@ impl StructuredSummary {
         self
     }
 
-    /// With what the engine knows itself: how many messages, of when, and the time now.
+    /// Fills in the figures if they are empty: the number of messages, the time between them, and
+    /// the time now in milliseconds. An earlier summary contributes its own.
     pub(crate) fn filled(
         mut self,
         messages: &[MessageView<'_>],
@@ -168,8 +187,11 @@ impl StructuredSummary {
         self
     }
 
-    /// Cut to so many tokens: the longest list loses its oldest items, the longest text its end.
+    /// Shortens the summary to `tokens` tokens. The largest part is shortened first: a list loses
+    /// its oldest items, a text its end.
     pub(crate) fn cut_to(mut self, tokens: u64, services: &Services) -> Self {
+        // Each step removes at least something, but a bound guards against fields that cannot
+        // shrink.
         for _ in 0..200 {
             if services.count_tokens(&self.text()) <= tokens {
                 break;
@@ -200,13 +222,12 @@ impl StructuredSummary {
     }
 }
 
-/// Whether a digest's line is about one of these files.
 fn is_of(line: &str, files: &[String]) -> bool {
     let file = line.split(" — ").next().unwrap_or(line).trim_matches('`');
     files.iter().any(|changed| changed == file)
 }
 
-/// What was said last, or else called.
+/// The first line of the latest assistant message with text, or its last call. Secrets are masked.
 fn last_step(messages: &[MessageView<'_>]) -> String {
     let mut own = messages
         .iter()
@@ -221,7 +242,8 @@ fn last_step(messages: &[MessageView<'_>]) -> String {
     excerpt(&mask_secrets(&step.unwrap_or_default()), LAST_STEP_CHARS)
 }
 
-/// The largest value loses a tenth: a list its oldest items, anything else goes.
+/// Removes a tenth from the largest value. A list loses its oldest items, and any other value is
+/// removed whole.
 fn shrink(context: &mut Map<String, Value>) {
     let largest = context
         .iter()

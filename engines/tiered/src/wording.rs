@@ -1,4 +1,10 @@
-//! What the model is asked for a structured summary, and how its answer is read.
+//! The prompts for a structured summary, and how the model's answer is read.
+//!
+//! [`Question`] implements [`Prompts`]. It asks for one JSON object with the fields of
+//! [`StructuredSummary`] and rejects an answer without any of them. If the conversation does not
+//! fit the model's window, each piece is answered with free notes, because fields of a piece would
+//! have to be merged. The engine fills in figures such as counts and times itself, so the model is
+//! not asked for them.
 
 use contexture_engine_api::{FailureKind, ModelFailure};
 use contexture_summaries::{Prompts, summary_in, tagged, words_of};
@@ -16,14 +22,12 @@ const FIELDS: &str = "Answer with one JSON object and nothing else:\n\
     with their reasons], \"modified_files\": [paths of files that were written or edited], \"critical_context\": {a name: what \
     must not be forgotten under it}}";
 
-/// A summary that is asked for.
+/// A summary that is asked for. It carries what belongs into the prompt besides the conversation.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
-    /// The earlier summary that it updates.
     pub(crate) previous: Option<String>,
-    /// A topic that the user wants in more detail.
     pub(crate) focus: Option<String>,
-    /// Tokens.
+    /// The largest size of the summary in tokens. The model is told two thirds of it.
     pub(crate) budget: u64,
 }
 
@@ -59,10 +63,11 @@ impl Prompts for Question {
 
     fn read(&self, answer: &str) -> Result<String, ModelFailure> {
         match StructuredSummary::read(words_of(answer)) {
+            // An object without any known field reads as an empty summary, which is no answer.
             Some(summary) if summary != StructuredSummary::default() => Ok(summary.text()),
             _ => Err(ModelFailure::new(
                 FailureKind::Other,
-                "the summary model answered without the fields that it was asked for",
+                "the summary model answered without the requested fields",
             )),
         }
     }

@@ -554,7 +554,11 @@ fn a_call_that_restores_nothing_says_what_would() {
     };
     refused(&mut session, "{}", "missing");
     refused(&mut session, "nonsense", "expected");
-    refused(&mut session, r#"{"message": "m9"}"#, "0 are compacted");
+    refused(
+        &mut session,
+        r#"{"message": "m9"}"#,
+        "0 messages are compacted",
+    );
     // The transcript lacks what the session was never shown.
     let chat = repetitive();
     let forced = order(chat.window(WINDOW, 0)).force(true);

@@ -1,4 +1,10 @@
-//! The engine: when to summarise, what to propose, what to remember of it.
+//! [`TwoLayer`], the engine itself: when to summarise, what to propose and what to remember of it.
+//!
+//! `rewrite` applies Layer 1 before each request. `compress` applies Layer 2 if the estimate is
+//! above the threshold, and falls back to Layer 1 if a summary is not due or would not help. The
+//! engine keeps an [`Estimate`] per message, so that `should_compress` can decide without the
+//! messages. What each layer does to a message is decided in `layer1` and `split`, and how the
+//! summaries are made in `summarising`.
 
 mod summarising;
 
@@ -23,17 +29,18 @@ use crate::settings::Settings;
 use crate::split::{Room, Split};
 use crate::wording::{SUMMARY_MARK, marked};
 
-/// The shares of the threshold that recent turns may take, in descending order. The first one that leaves a quarter of
-/// the threshold free is used.
+/// The shares of the threshold that recent turns may take, in descending order. The first one that
+/// leaves a quarter of the threshold free is used.
 const RECENT_SHARES: [f64; 4] = [0.75, 0.5, 0.25, 0.0];
 
-/// The engine of one session.
+/// The engine of one session. It keeps the estimated size of every message in the window and
+/// everything that belongs to the current proposal.
 pub struct TwoLayer {
     settings: Settings,
     services: Services,
     cycle: SummaryCycle,
     window: WindowState,
-    /// The messages of the window, as far as they were shown.
+    /// The estimated sizes of the messages in the window, as far as they were delivered.
     sizes: BTreeMap<MessageId, Estimate>,
     system: Estimate,
     proposal: Option<Proposal>,
@@ -41,19 +48,19 @@ pub struct TwoLayer {
     summaries: u64,
 }
 
-/// A proposal that the host has neither committed nor discarded.
+/// A proposal that the host has neither committed nor discarded. `seen` are the messages that it is
+/// about, `kept` those that stay with their new sizes, and `summaries` the sizes of the texts in
+/// `written`.
 struct Proposal {
-    /// The messages that it is about.
     seen: Vec<MessageId>,
-    /// Those that stay, as they will be.
     kept: Vec<(MessageId, Estimate)>,
-    /// The summaries, in order, and their sizes.
     written: Vec<WrittenSummary>,
     summaries: Vec<Estimate>,
     sizes: Sizes,
 }
 
-/// A conversation after Layer 1.
+/// A conversation after Layer 1, with the shorter form and the estimated size of each message.
+/// `importance` is `None` unless the setting `keep_important` is used.
 struct Read<'m, 'a> {
     outline: Outline<'m, 'a>,
     shorter: Vec<Option<Replacement>>,
@@ -111,12 +118,15 @@ impl ContextEngine for TwoLayer {
             grouped(estimated),
             grouped(threshold)
         );
+        // If the prompt does not fit, no request can be made, so earlier attempts do not matter.
         if !fits(window) {
             return Decision::Yes(format!("the prompt does not fit; {figures}"));
         }
         if estimated <= threshold {
             return Decision::No(figures);
         }
+        // `after` is in the provider's tokens, but the threshold is estimated, so only its ratio
+        // can be used.
         let share = roomy(threshold) as f64 / estimated.max(1) as f64;
         let after = (window.best_prompt_tokens() as f64 * share) as u64;
         match self.headroom.decide(window, after) {
@@ -131,7 +141,7 @@ impl ContextEngine for TwoLayer {
         let order = request.order;
         self.learn(order);
         if is_short(request) {
-            let reason = "two messages or fewer are left alone";
+            let reason = "two messages or fewer are not compacted";
             return Ok(Outcome::NothingToDo(reason.to_owned()));
         }
         let read = self.read(request.messages, false);
@@ -152,6 +162,7 @@ impl ContextEngine for TwoLayer {
         }
         let mut split = self.split(&read, order);
         let mut read = read;
+        // The messages that stay do not fit the window, so new results are shortened too.
         if is_floor_too_high(&read, &split, &order.window) {
             read = self.read(request.messages, true);
             split = self.split(&read, order);
@@ -161,6 +172,7 @@ impl ContextEngine for TwoLayer {
             after: self.least_after(&read, &split),
             trigger: threshold,
         };
+        // If nothing is summarised, `propose` still shortens messages, which needs no permission.
         if !split.summaries.is_empty()
             && let Some(reason) = self.headroom.refuses(order, sizes)
         {
@@ -179,6 +191,8 @@ impl ContextEngine for TwoLayer {
     ) -> Result<Option<Compaction>, EngineError> {
         self.proposal = None;
         self.learn(request.order);
+        // The host shows the whole window here, so sizes that earlier deliveries left behind are
+        // replaced.
         let shown = request.messages.iter();
         self.sizes = shown
             .map(|message| (message.id(), Estimate::of_message(message, None)))
@@ -198,6 +212,7 @@ impl ContextEngine for TwoLayer {
         request: &CompressRequest<'_>,
     ) -> Result<Outcome, EngineError> {
         self.proposal = None;
+        // Asked for pruning, shorten even new results that are long.
         let read = self.read(request.messages, true);
         Ok(self.layer1(&read, "nothing before the recent rounds is long"))
     }
@@ -226,10 +241,12 @@ impl ContextEngine for TwoLayer {
         for id in &proposal.seen {
             self.sizes.remove(id);
         }
+        // Sizes of messages in the proposal are replaced by those of what is left of them.
         let inserted = committed.inserted.iter().copied();
         self.sizes.extend(proposal.kept);
         self.sizes
             .extend(inserted.zip(proposal.summaries.iter().copied()));
+        // Only Layer 1 ran, which says nothing about the room that a summary can make.
         if proposal.summaries.is_empty() {
             return;
         }
@@ -303,7 +320,8 @@ impl TwoLayer {
             .unwrap_or_default();
     }
 
-    /// The conversation with what Layer 1 makes of it.
+    /// Reads a conversation and applies Layer 1 to it. If the prompt `is_too_large`, new results
+    /// are shortened too.
     fn read<'m, 'a>(&self, messages: &'m [MessageView<'a>], is_too_large: bool) -> Read<'m, 'a> {
         let outline = Outline::of(messages);
         let question = outline.question.map_or("", |at| messages[at].text());
@@ -328,7 +346,7 @@ impl TwoLayer {
         }
     }
 
-    /// The engine's estimate of what the split leaves if the summaries take all of their budget.
+    /// Estimates the tokens that the split leaves, if every summary takes all of its budget.
     fn least_after(&self, read: &Read<'_, '_>, split: &Split) -> u64 {
         let mut stays = vec![true; read.sizes.len()];
         let covered = split.summaries.iter().flatten();
@@ -342,7 +360,8 @@ impl TwoLayer {
         (kept + self.system).tokens() + budgets.sum::<u64>()
     }
 
-    /// The window with the shorter forms and no summary.
+    /// Proposes the window with the shorter forms and no summary. If nothing is shorter, nothing is
+    /// proposed and `otherwise` is the reason.
     fn layer1(&mut self, read: &Read<'_, '_>, otherwise: &str) -> Outcome {
         if !read.is_shorter() {
             return Outcome::NothingToDo(otherwise.to_owned());
@@ -365,17 +384,21 @@ impl TwoLayer {
         Outcome::Compacted(Compaction::new(entries).notes(vec![note]))
     }
 
+    /// Decides what to summarise for this order. A forced order summarises even if the estimate is
+    /// below the threshold.
     fn split(&self, read: &Read<'_, '_>, order: &CompressOrder) -> Split {
         let estimated = self.tokens_of(read);
         let mut target = self.settings.threshold(&order.window);
         let counted: u64 = read.outline.messages.iter().map(MessageView::tokens).sum();
         if order.window.context_length > 0 && counted > 0 {
-            // What fits, in tokens as they are estimated.
+            // Convert the room of the window to estimated tokens, because the target is estimated
+            // too.
             let usable = order.window.usable_tokens();
             let usable = usable.saturating_sub(order.window.fixed_tokens);
             target = target.min((usable as f64 * estimated as f64 / counted as f64) as u64);
         }
         let goal = roomy(target);
+        // A forced order comes below the threshold too, so the shares apply to what is there.
         if order.force {
             target = target.min(estimated);
         }
@@ -393,7 +416,7 @@ impl TwoLayer {
                 read.importance.as_deref(),
             )
         };
-        // Keep as many recent turns as leave enough room for the summaries.
+        // Use the largest share of recent turns that leaves enough room for the summaries.
         let mut best = split(RECENT_SHARES[0]);
         for recent in &RECENT_SHARES[1..] {
             if self.least_after(read, &best) <= goal {
@@ -404,7 +427,8 @@ impl TwoLayer {
         best
     }
 
-    /// The window with the summaries in place of what they cover.
+    /// Proposes the window with the summaries in place of the messages that they cover. If they
+    /// would be no smaller than these, only Layer 1 is proposed.
     fn propose(
         &mut self,
         read: &Read<'_, '_>,
@@ -434,7 +458,8 @@ impl TwoLayer {
         let mut leaves = vec![false; messages.len()];
         for (number, covers) in split.summaries.iter().enumerate() {
             let first = covers.first().copied().unwrap_or(0);
-            // One summary stands before everything.
+            // A single summary stands before everything, even if important messages precede what it
+            // covers.
             place[if split.summaries.len() == 1 && !self.settings.per_turn_summaries {
                 0
             } else {
@@ -475,14 +500,15 @@ impl TwoLayer {
     }
 }
 
-/// Whether the window holds so little that nothing is done: two messages or fewer, the system prompt among them.
+/// Whether the window is too short to do anything: at most two messages, counting the system
+/// prompt.
 fn is_short(request: &CompressRequest<'_>) -> bool {
     let window = &request.order.window;
     let system = (window.has_system_prompt).unwrap_or(request.order.system.is_some());
     request.messages.len() + usize::from(system) <= 2
 }
 
-/// Whether what a summary leaves does not fit.
+/// Whether the messages that the split leaves do not fit the window, even without the summaries.
 fn is_floor_too_high(read: &Read<'_, '_>, split: &Split, window: &WindowState) -> bool {
     let messages = read.outline.messages.iter();
     let all: u64 = messages.map(MessageView::tokens).sum();

@@ -1,4 +1,9 @@
 //! The document's estimate of tokens, which needs no tokenizer.
+//!
+//! Chinese, Japanese and Korean characters count 1.5 to a token, all others 4. [`Estimate`] keeps
+//! the two counts of characters apart and divides only at the end, so that estimates of parts can
+//! be added without rounding errors. Layer 2 compares these estimates with its threshold. The host
+//! counts tokens with a real tokenizer, so both numbers can differ for the same window.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
@@ -8,7 +13,8 @@ use contexture_engine_api::{MessageView, Replacement};
 const CHARS_PER_TOKEN_CJK: f64 = 1.5;
 const CHARS_PER_TOKEN_EN: f64 = 4.0;
 
-/// The characters of texts, those of Chinese, Japanese and Korean apart.
+/// The number of characters in texts, with Chinese, Japanese and Korean ones counted apart.
+/// Estimates can be added. Call [`tokens`](Self::tokens) on the sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Estimate {
     cjk: u64,
@@ -16,19 +22,21 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The characters of a text.
+    /// Counts the characters of a text. Characters are Unicode scalar values, not bytes.
     pub fn of(text: &str) -> Self {
         let cjk = text.chars().filter(|c| is_cjk(*c)).count() as u64;
         let other = text.chars().count() as u64 - cjk;
         Self { cjk, other }
     }
 
-    /// The tokens that they make, truncated once.
+    /// Returns the tokens that these characters make. The result is rounded down once, so a short
+    /// text can have 0 tokens.
     pub fn tokens(self) -> u64 {
         (self.cjk as f64 / CHARS_PER_TOKEN_CJK + self.other as f64 / CHARS_PER_TOKEN_EN) as u64
     }
 
-    /// A message with the names and the arguments of its calls, as it is or in its shorter form.
+    /// Counts the text of a message and the names and arguments of its calls, or what its shorter
+    /// form shows instead.
     pub(crate) fn of_message(message: &MessageView<'_>, shorter: Option<&Replacement>) -> Self {
         let text = shorter.and_then(|shorter| shorter.text.as_deref());
         let calls = message.tool_calls().iter().enumerate();
@@ -44,7 +52,8 @@ impl Estimate {
     }
 }
 
-/// The estimated tokens of messages: their texts, and the names and arguments of their calls; 0 for none.
+/// Estimates the tokens of messages: their texts, and the names and arguments of their calls. The
+/// estimate of no messages is 0.
 pub fn estimate(messages: &[MessageView<'_>]) -> u64 {
     let sum: Estimate = (messages.iter())
         .map(|message| Estimate::of_message(message, None))
@@ -75,7 +84,8 @@ impl Sum for Estimate {
     }
 }
 
-/// Han, kana and hangul, with their punctuation and full-width forms.
+/// Whether a character is Han, kana or hangul, or punctuation or a full-width form of these
+/// scripts.
 fn is_cjk(c: char) -> bool {
     matches!(c,
         '\u{1100}'..='\u{11ff}'
@@ -99,7 +109,7 @@ mod tests {
         assert_eq!(estimate(&[]), 0);
         assert_eq!(Estimate::of("一二三").tokens(), 2);
         assert_eq!(Estimate::of("abcdefgh").tokens(), 2);
-        // 1 / 1.5 + 2 / 4 = 1.17, where each part alone would be nothing.
+        // 1 / 1.5 + 2 / 4 = 1.17, while each part alone would round down to 0.
         let parts = Estimate::of("一") + Estimate::of("ab");
         assert_eq!(parts.tokens(), 1);
         assert_eq!(Estimate::of("カナ、한글，！").tokens(), 4);

@@ -1,26 +1,33 @@
-//! How important a message is for the current question: how much of what the question names it names, too, as
-//! attention would look there. What a user said and errors count at least half.
+//! Computes how important a message is for the current question.
+//!
+//! The measure imitates the attention of a model. A message is important if it contains many of the
+//! terms of the question, and rare terms count more than frequent ones. The user's own messages and
+//! errors always count at least one half. Messages at or above the setting `keep_important` are
+//! spared by both layers. No model is asked, so the measure knows nothing of synonyms: a message
+//! that answers the question in other words gets no importance from it.
 
 use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::MessageView;
 
-/// The least importance of the user's own words, and of errors.
+/// The smallest importance of the user's own messages and of errors, whatever they contain.
 const HALF: f64 = 0.5;
 
-/// The importance of each message, from 0 to 1.
+/// Returns the importance of each message for the question, from 0 to 1. If the question has no
+/// terms, or no other message contains any of them, only the fixed minimum counts.
 pub(crate) fn importance(messages: &[MessageView<'_>], question: &str) -> Vec<f64> {
     let terms: Vec<HashSet<String>> = messages
         .iter()
         .map(|message| terms(message.text()))
         .collect();
     let mut in_messages: HashMap<&str, usize> = HashMap::new();
-    // The question itself names all that it names.
+    // The question contains all of its own terms, so counting it would make each of them look
+    // known.
     let others = (terms.iter().zip(messages)).filter(|(_, message)| message.text() != question);
     for term in others.flat_map(|(terms, _)| terms) {
         *in_messages.entry(term).or_default() += 1;
     }
-    // What stands everywhere says little, and what stands nowhere nothing.
+    // A term in every message says little, and a term in no other message says nothing.
     let weight = |term: &String| {
         let among = in_messages.get(term.as_str())?;
         Some((1.0 + messages.len() as f64 / *among as f64).ln())
@@ -37,6 +44,8 @@ pub(crate) fn importance(messages: &[MessageView<'_>], question: &str) -> Vec<f6
                 true => named.map(|(_, weight)| weight).sum::<f64>() / all,
                 false => 0.0,
             };
+            // An error or a request of the user can matter later, even if it has nothing to do with
+            // the question.
             let least = match message.is_error() || message.is_real_user() {
                 true => HALF,
                 false => 0.0,
@@ -46,7 +55,8 @@ pub(crate) fn importance(messages: &[MessageView<'_>], question: &str) -> Vec<f6
         .collect()
 }
 
-/// Words of three letters or more, and pairs of the characters of scripts without spaces.
+/// Returns the terms of a text: words of at least three ASCII letters or digits in lower case, and
+/// pairs of adjacent characters of other scripts, which may have no spaces.
 fn terms(text: &str) -> HashSet<String> {
     let mut terms = HashSet::new();
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {

@@ -1,4 +1,11 @@
-//! Layer 1, `micro_compact`: old results become placeholders, long arguments and texts are cut.
+//! Layer 1, called `micro_compact` in the document: old results become placeholders, and long
+//! arguments and texts are shortened.
+//!
+//! [`shorter_forms`] is the only entry point. It returns one optional replacement per message and
+//! leaves the rest to the engine. A result in an old round loses its text. A text outside the
+//! recent rounds keeps its beginning. Nothing is replaced unless the new form is smaller in
+//! characters and in tokens, with the host's seal counted. If the prompt is too large for the
+//! window, new results are shortened too, because otherwise no model could read them.
 
 use contexture_digest::cut_arguments;
 use contexture_engine_api::{MessageKind, MessageView, Replacement, Services, ShortArguments};
@@ -7,18 +14,18 @@ use contexture_summaries::{SEAL_TOKENS, excerpt, tool_of};
 use crate::outline::Outline;
 use crate::settings::Settings;
 
-/// What a cut text begins with.
+/// The beginning of a shortened text, by which the engine recognises its own work.
 pub(crate) const CUT_MARK: &str = "[truncated: ";
-/// Ends a cut string of arguments.
 const ARGUMENT_MARK: &str = "… [truncated]";
 
-/// The size of the host's seal after a shorter form, in characters.
+/// The size of the seal that the host appends to a shorter form, in characters.
 const SEAL_CHARS: usize = "\n[#01234567]".len();
-/// A new result that the window cannot hold is shown as an excerpt of so many characters.
+/// The characters that are shown of a new result that the window cannot hold.
 const EXCERPT_CHARS: usize = 4_000;
 
-/// The shorter form of each message that has one. Messages of which `spares` says so are left as they are. Where the
-/// prompt `is_too_large`, so that no model would see it, excerpts stand for new results, too.
+/// Returns the shorter form of each message, or `None` if it stays as it is. Messages for which
+/// `spares` returns true are left alone. If the prompt `is_too_large`, so that no model could read
+/// it, new results are shortened to excerpts too.
 pub(crate) fn shorter_forms(
     outline: &Outline<'_, '_>,
     settings: &Settings,
@@ -46,7 +53,6 @@ struct Micro<'r, 'm, 'a> {
     outline: &'r Outline<'m, 'a>,
     settings: &'r Settings,
     services: &'r Services,
-    /// Where the newest rounds begin.
     recent: usize,
     is_too_large: bool,
 }
@@ -56,7 +62,7 @@ impl Micro<'_, '_, '_> {
         let message = &self.outline.messages[at];
         let is_said = matches!(
             message.kind(),
-            MessageKind::Original | MessageKind::Replaced
+            MessageKind::Original | MessageKind::Replaced // A text that is shortened already would only lose its count of characters.
         );
         let is_cut =
             message.kind() == MessageKind::Replaced && message.text().starts_with(CUT_MARK);
@@ -74,7 +80,8 @@ impl Micro<'_, '_, '_> {
         })
     }
 
-    /// The placeholder of an old result.
+    /// Returns the placeholder of an old result. For a new result, returns an excerpt if the prompt
+    /// is too large. Protected tools are left alone.
     fn result(&self, at: usize, message: &MessageView<'_>) -> Option<String> {
         let tool = tool_of(message, self.outline.caller(at));
         let round = self.outline.call_of[at].unwrap_or(at);
@@ -92,6 +99,8 @@ impl Micro<'_, '_, '_> {
             .flatten()
     }
 
+    /// Returns a shortened text of the user or the assistant, with a mark and its beginning. The
+    /// user's last message and recent rounds are left alone.
     fn text(&self, at: usize, message: &MessageView<'_>) -> Option<String> {
         let is_recent_round = at >= self.recent && !message.tool_calls().is_empty();
         if self.outline.question == Some(at) || is_recent_round {
@@ -101,6 +110,8 @@ impl Micro<'_, '_, '_> {
         let most = self.settings.max_tool_length;
         text.char_indices().nth(most)?;
         let mark = placeholder(text);
+        // The mark, a space, the ellipsis and the seal count too, so the result stays within the
+        // limit.
         let room = most.saturating_sub(mark.chars().count() + 2 + SEAL_CHARS);
         let end = text
             .char_indices()
@@ -113,6 +124,7 @@ impl Micro<'_, '_, '_> {
         self.if_smaller(text, cut, SEAL_CHARS)
     }
 
+    /// Returns the shortened arguments of the calls in an old round. They stay valid JSON.
     fn arguments(&self, at: usize, message: &MessageView<'_>) -> Vec<ShortArguments> {
         if at >= self.recent {
             return Vec::new();
@@ -132,8 +144,8 @@ impl Micro<'_, '_, '_> {
             .collect()
     }
 
-    /// The new text if it is smaller than the old one, in characters and in tokens. `added` characters from the host
-    /// count too.
+    /// Returns the new text if it is smaller than the old one, in characters and in tokens. The
+    /// host appends `added` characters, which count too.
     fn if_smaller(&self, old: &str, new: String, added: usize) -> Option<String> {
         let is_smaller = new.chars().count() + added < old.chars().count()
             && self.services.count_tokens(&new) + SEAL_TOKENS < self.services.count_tokens(old);

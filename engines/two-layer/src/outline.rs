@@ -1,20 +1,27 @@
-//! What a conversation is made of: rounds of tool calls, turns, and what must stay whole.
+//! The structure of a conversation: rounds of tool calls, turns, and the messages that belong
+//! together.
+//!
+//! Both layers need the same facts, so [`Outline::of`] computes them in one pass. A *round* is a
+//! message with tool calls and its results, and the newest rounds are left alone by Layer 1. A
+//! *turn* begins with what the user says, and the newest turns are left alone by Layer 2. A *unit*
+//! is a range of messages that must stay together. All positions are indices into the messages of
+//! the request.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_engine_api::{MessageKind, MessageView, in_flight, thinking_leads_to, whole_groups};
 
-/// A conversation, read once.
+/// A conversation, read once. `call_of` holds the position of the call for each tool result, and
+/// `waits_from` the position from which results are still to come.
 pub(crate) struct Outline<'m, 'a> {
     pub(crate) messages: &'m [MessageView<'a>],
-    /// For each tool result the message with its call.
     pub(crate) call_of: Vec<Option<usize>>,
-    /// The user's last message.
+    /// The user's last message, which no layer shortens or summarises.
     pub(crate) question: Option<usize>,
-    /// From here on results are still to come.
     pub(crate) waits_from: usize,
-    /// Spans that stay together, one for each message that belongs to no other: disjoint, in order, all of it.
+    /// Ranges of messages that stay together. They are disjoint and sorted, and cover all messages,
+    /// so a message on its own is a range of one.
     pub(crate) units: Vec<Range<usize>>,
 }
 
@@ -26,6 +33,7 @@ impl<'m, 'a> Outline<'m, 'a> {
             for call in message.tool_calls() {
                 callers.insert(call.id(), at);
             }
+            // An id may occur twice. The result belongs to the latest call before it.
             call_of[at] = (message.tool_call_id()).and_then(|id| callers.get(id).copied());
         }
         let mut units: Vec<Range<usize>> = Vec::new();
@@ -45,12 +53,13 @@ impl<'m, 'a> Outline<'m, 'a> {
         }
     }
 
-    /// The message with the call that this one answers.
+    /// Returns the message with the call that this tool result answers, or `None` if it is unknown.
     pub(crate) fn caller(&self, at: usize) -> Option<&'m MessageView<'a>> {
         self.call_of[at].map(|call| &self.messages[call])
     }
 
-    /// Where the newest `keep` rounds of tool calls begin: a round is a message that calls and its results.
+    /// Returns the position at which the newest `keep` rounds of tool calls begin. A round is a
+    /// message that calls tools, together with its results. If there are fewer rounds, it is 0.
     pub(crate) fn recent_rounds(&self, keep: usize) -> usize {
         let mut begins: Vec<usize> = Vec::new();
         for (at, message) in self.messages.iter().enumerate() {
@@ -58,7 +67,7 @@ impl<'m, 'a> Outline<'m, 'a> {
                 continue;
             }
             let begin = self.call_of[at].unwrap_or(at);
-            // A result without its call goes with the one before it.
+            // A result without its call belongs to the same round as the result before it.
             let is_new =
                 self.call_of[at].is_some() || self.messages[at - at.min(1)].role() != "tool";
             if is_new && begins.last() != Some(&begin) {
@@ -69,7 +78,8 @@ impl<'m, 'a> Outline<'m, 'a> {
         first.map_or(0, |at| begins[at])
     }
 
-    /// Where turns begin: with what the user says.
+    /// Returns the positions at which turns begin. These are the messages of the user, except
+    /// notices and summaries.
     pub(crate) fn turns(&self) -> Vec<usize> {
         let said = |message: &MessageView<'_>| {
             message.role() == "user"
@@ -85,13 +95,15 @@ impl<'m, 'a> Outline<'m, 'a> {
             .collect()
     }
 
-    /// The unit that this message belongs to.
+    /// Returns the number of the unit that contains this message, or the number of units if there
+    /// is none.
     pub(crate) fn unit_of(&self, at: usize) -> usize {
         self.units.partition_point(|unit| unit.end <= at)
     }
 
-    /// Whether this message has to be left as it is or leave: thinking about the question, what of the model's a message
-    /// of nothing but thinking leads to, and calls in flight.
+    /// Whether a message has to stay unchanged if it stays. That holds for thinking about the
+    /// current question, for a message of the model that follows one of nothing but thinking, and
+    /// for calls in flight.
     pub(crate) fn is_untouchable(&self, at: usize) -> bool {
         let is_current = self.question.is_none_or(|question| at > question);
         is_current && self.messages[at].has_thinking()

@@ -1,11 +1,17 @@
-//! The settings under `context.engines.two-layer`. Every key may be written as in the document's Java
-//! (`tokenThreshold`) or as `token_threshold`.
+//! The settings under `context.engines.two-layer`.
+//!
+//! Every key may be written as in the document's Java (`tokenThreshold`) or as `token_threshold`.
+//! [`Settings`] derives the schema that a configuration is checked against, so its doc comments are
+//! shown to users. [`Settings::threshold`] is the size at which Layer 2 runs, in tokens as the
+//! engine estimates them. It is fixed unless the setting `threshold_share` makes it follow the
+//! window.
 
 use contexture_engine_api::WindowState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The tool that is always protected.
+/// The tool that is always protected, in addition to the configured ones. The document protects it
+/// by name.
 const PROTECTED: &str = "Skill";
 
 /// The settings of the engine. Names and defaults are the document's (`ContextPolicy`), the last four its extensions.
@@ -13,36 +19,36 @@ const PROTECTED: &str = "Skill";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// Above so many tokens, as the engine estimates them, the conversation is summarised
+    /// Summarise the conversation above this number of tokens, as the engine estimates them
     #[schemars(range(min = 1))]
     #[serde(alias = "tokenThreshold")]
     pub(crate) token_threshold: u64,
-    /// The newest rounds of tool calls that stay as they are
+    /// The number of newest rounds of tool calls that stay as they are
     #[schemars(range(min = 1))]
     #[serde(alias = "keepRecentTools")]
     pub(crate) keep_recent_tools: usize,
-    /// Older arguments and texts of more characters are cut to so many
+    /// Cut older arguments and texts with more characters to this length
     #[schemars(range(min = 1))]
     #[serde(alias = "maxToolLength")]
     pub(crate) max_tool_length: usize,
-    /// Tools whose calls and results are never cut, beside Skill
+    /// Tools whose calls and results are never cut, in addition to Skill
     #[serde(alias = "protectedTools")]
     pub(crate) protected_tools: Vec<String>,
-    /// The newest turns that a summary leaves as they are, where they fit
+    /// The number of newest turns that a summary leaves as they are, if they fit
     #[schemars(range(min = 1))]
     #[serde(alias = "keepRecentTurns")]
     pub(crate) keep_recent_turns: usize,
-    /// A summary for each turn, which stay as a chain, rather than one for all
+    /// Write a summary for each turn and keep them as a chain, instead of one for all
     #[serde(alias = "perTurnSummaries")]
     pub(crate) per_turn_summaries: bool,
-    /// Summaries as text, or as JSON with topics, entities and actions
+    /// Write summaries as text, or as JSON with topics, entities and actions
     #[serde(alias = "summaryFormat")]
     pub(crate) summary_format: SummaryFormat,
-    /// Messages of at least this importance, from 0 to 1, are not compressed; null compresses all
+    /// Do not compress messages of at least this importance, from 0 to 1; null compresses all
     #[schemars(range(min = 0.0, max = 1.0))]
     #[serde(alias = "keepImportant")]
     pub(crate) keep_important: Option<f64>,
-    /// The share of the model's window that takes the place of token_threshold; null for the fixed number
+    /// A share of the model's window that replaces token_threshold; null for the fixed number
     #[schemars(range(min = 0.05, max = 0.95))]
     #[serde(alias = "thresholdShare")]
     pub(crate) threshold_share: Option<f64>,
@@ -74,7 +80,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Above so many estimated tokens the conversation is summarised.
+    /// Returns the number of estimated tokens above which the conversation is summarised. A
+    /// configured share of the window is used only if the context length is known.
     pub(crate) fn threshold(&self, window: &WindowState) -> u64 {
         match self.threshold_share {
             Some(share) if window.context_length > 0 => {
@@ -84,6 +91,7 @@ impl Settings {
         }
     }
 
+    /// Whether the calls and results of this tool are never shortened. Names are compared exactly.
     pub(crate) fn protects(&self, tool: &str) -> bool {
         tool == PROTECTED || self.protected_tools.iter().any(|name| name == tool)
     }

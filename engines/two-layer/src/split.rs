@@ -1,4 +1,10 @@
-//! What Layer 2 summarises: everything before the recent turns.
+//! Decides what Layer 2 summarises: everything before the recent turns.
+//!
+//! [`Split::of`] first finds the cut before the recent turns. Then it takes out what has to stay
+//! before the cut, namely the user's last message and important older messages if there is room for
+//! them. The rest is one summary, or a chain of them if each turn gets its own. The result lists
+//! only positions. The texts are written by `engine::summarising`, and the engine decides how much
+//! room the recent turns may take.
 
 use std::ops::Range;
 
@@ -7,35 +13,38 @@ use contexture_engine_api::MessageKind;
 use crate::outline::Outline;
 use crate::settings::Settings;
 
-/// The share of the threshold that important older messages may take, if the recent turns leave it.
+/// The share of the threshold that important older messages may take, if the recent turns leave
+/// that much.
 const IMPORTANT_SHARE: f64 = 0.25;
-/// The share of it that a chain of summaries may take before its older half becomes one.
+/// The share of the threshold that a chain of summaries may take before its older half is
+/// summarised into one.
 const CHAIN_SHARE: f64 = 0.25;
-/// A turn of fewer tokens shares its summary with the next one.
+/// A turn of fewer tokens than this shares its summary with the next one.
 const MIN_LINK: u64 = 400;
-/// The most summaries of turns that are made at once; what is older shares one.
+/// The largest number of turns that are summarised separately in one compaction. Older turns share
+/// one summary.
 const LINKS_AT_ONCE: usize = 8;
 
-/// What is summarised: the messages of each summary, which stands where its first one stood.
+/// The summaries to write, each as the positions of the messages that it replaces. A summary stands
+/// in place of its first message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) summaries: Vec<Vec<usize>>,
 }
 
-/// The room for what is kept.
+/// The room for the messages that are kept, in estimated tokens. `recent` is the part of it for the
+/// recent turns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// How many tokens the conversation should have at most.
     pub(crate) threshold: u64,
-    /// The share of the threshold that recent turns may take.
     pub(crate) recent: f64,
-    /// The tokens besides the messages.
+    /// The tokens of the prompt besides the messages, such as the system prompt.
     pub(crate) fixed: u64,
 }
 
 impl Split {
-    /// What to summarize; `None` if there are only recent turns. `tokens` and `importance` have one value for each
-    /// message.
+    /// Decides what to summarize. The result is empty if there are only recent turns or nothing
+    /// new. `tokens` and `importance` have one value for each message.
     pub(crate) fn of(
         outline: &Outline<'_, '_>,
         settings: &Settings,
@@ -53,6 +62,8 @@ impl Split {
         }
         if let Some(importance) = importance {
             let least = settings.keep_important.unwrap_or(f64::INFINITY);
+            // Important messages get only what the recent turns leave, or the compaction would not
+            // make room.
             let left = recent.saturating_sub(tokens[cut..].iter().sum());
             for unit in important(
                 outline,
@@ -73,7 +84,7 @@ impl Split {
         };
         let is_new = |covers: &Vec<usize>| match covers.as_slice() {
             [] => false,
-            // A summary of one summary says nothing new.
+            // Summarising a single summary again adds nothing and loses detail.
             [one] => !is_summary(*one),
             _ => true,
         };
@@ -83,8 +94,8 @@ impl Split {
     }
 }
 
-/// Where the recent turns begin: as many as are configured where they fit, else fewer, else the newest part of the
-/// running one.
+/// Returns the position at which the recent turns begin. As many turns as configured are kept if
+/// they fit, otherwise fewer. If not even the latest one fits, the newest part of it is kept.
 fn cut(outline: &Outline<'_, '_>, settings: &Settings, tokens: &[u64], room: u64) -> usize {
     let from = |at: usize| tokens[at..].iter().sum::<u64>();
     let whole = |at: usize| {
@@ -102,7 +113,8 @@ fn cut(outline: &Outline<'_, '_>, settings: &Settings, tokens: &[u64], room: u64
     let latest = whole(outline.waits_from);
     let turns = outline.turns();
     let recent = turns.iter().rev().take(settings.keep_recent_turns.max(1));
-    // From the most turns to the least.
+    // From the most turns to the fewest, so the search below starts at the other end and keeps the
+    // most that fit.
     let recent: Vec<usize> = recent.map(|at| whole(*at).min(latest)).collect();
     let fits = recent
         .iter()
@@ -113,6 +125,7 @@ fn cut(outline: &Outline<'_, '_>, settings: &Settings, tokens: &[u64], room: u64
     }
     let mut cut = outline.messages.len();
     for unit in outline.units.iter().rev() {
+        // Calls in flight have to stay, whatever they take.
         let is_needed = cut > latest || cut == outline.messages.len();
         if !is_needed && from(unit.start) > room {
             break;
@@ -122,7 +135,8 @@ fn cut(outline: &Outline<'_, '_>, settings: &Settings, tokens: &[u64], room: u64
     cut
 }
 
-/// Units before the cut whose messages are important, the most important first, as far as there is room.
+/// Returns the units before the cut whose importance is at least `least`, the most important first,
+/// as far as they fit into `room` tokens. Summaries do not count as important.
 fn important(
     outline: &Outline<'_, '_>,
     importance: &[f64],
@@ -157,7 +171,9 @@ fn important(
     fits.map(|(_, unit)| unit.clone()).collect()
 }
 
-/// A summary for each turn; earlier summaries stay, until they take too much room: then the older half becomes one.
+/// Returns the messages of each new summary, one for each turn. Earlier summaries stay in the
+/// window until they take more than `room` tokens. Then the older half of them is summarised into
+/// one.
 fn chain(
     outline: &Outline<'_, '_>,
     leaving: Vec<usize>,

@@ -1,18 +1,20 @@
-//! The tool calls since the user's last message, for the limit of them.
+//! Counts the tool calls since the user's last message, for the setting `max_tool_calls`.
 
 use contexture_engine_api::{
     EngineError, MessageId, MessageView, Services, TranscriptRange, with_views,
 };
 
+/// The number of tool calls since the user's last message. Messages are counted once, by their ids,
+/// which grow with the conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// The last message that was counted.
     through: MessageId,
     pub(crate) since_user: u64,
 }
 
 impl Calls {
-    /// Counts the calls of the whole conversation.
+    /// Counts the calls of the whole conversation by reading the transcript page by page. Use it
+    /// when a session is opened and after messages were cut off.
     pub(crate) fn of(services: &Services) -> Result<Self, EngineError> {
         let mut calls = Self::default();
         let mut next = TranscriptRange::page(None);
@@ -26,9 +28,11 @@ impl Calls {
         }
     }
 
-    /// Counts the calls of messages that were not counted yet.
+    /// Counts the calls of messages that were not counted yet. A message of the user sets the count
+    /// back to 0.
     pub(crate) fn add(&mut self, messages: &[MessageView<'_>]) {
         for message in messages {
+            // A delivery may repeat messages that were counted already.
             if message.id() <= self.through {
                 continue;
             }

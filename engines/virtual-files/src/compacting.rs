@@ -1,4 +1,11 @@
-//! A compaction: everything but the plan's messages becomes a summary, and the window before it a file.
+//! A compaction: everything but the messages of the plan becomes a summary, and the window before
+//! it becomes a file.
+//!
+//! `propose` is the main function. It chooses the plan, estimates whether the result would make
+//! enough room, lets the summary be written, and turns the largest remaining messages into files if
+//! that was not enough. The new window file is stored at once, because the notice and the summary
+//! name it. If the host discards the proposal, `drop_proposal` removes the file again. `prepare`
+//! starts the next summary between turns. What the plan keeps is decided in `plan`.
 
 use std::collections::HashMap;
 
@@ -20,31 +27,34 @@ use crate::preview::{FILE_MARK, may_be_file};
 
 /// The share of the threshold from which the next summary is prepared between turns.
 const PREPARE_FROM: f64 = 0.8;
-/// The share of the window that messages before the unanswered turn may take.
+/// Messages before the unanswered turn may take one part in this many of the window.
 const TAIL_SHARE: u64 = 10;
-/// A summary's share of what it is about, and of the window; and what it may take in any window, in tokens.
+/// A summary takes one part in `CONTENT_SHARE` of the messages it covers, and at most one in
+/// `WINDOW_SHARE` of the window. `LEAST_SUMMARY` is what it may always take, in tokens.
 const CONTENT_SHARE: u64 = 5;
 const WINDOW_SHARE: u64 = 20;
 const LEAST_SUMMARY: u64 = 200;
-/// What a compaction must save to be proposed unforced, as a share of the prompt.
+/// The share of the prompt that a compaction must save to be proposed unless it is forced.
 const MIN_SAVING: f64 = 0.03;
 
-/// A proposal that the host has neither committed nor discarded.
+/// A proposal that the host has neither committed nor discarded. The summary is `None` if only
+/// messages became files.
 #[derive(Debug)]
 pub(crate) struct Proposal {
     sizes: Sizes,
-    /// The name of the file of the window before it, if no earlier window was the same.
+    /// The name of the file that holds the window before the compaction, if that file is new.
     file: Option<String>,
     written: Option<WrittenSummary>,
 }
 
-/// What a summary would be about.
+/// The messages that a summary would cover, in order. Notices and earlier summaries are not among
+/// them.
 struct Covered<'a> {
-    /// The messages that leave, in order; neither notices nor summaries.
     messages: Vec<MessageView<'a>>,
-    /// The same as they were said.
+    /// The same messages in the form in which they were said, without the mark of a file.
     said: Vec<MessageView<'a>>,
-    /// The summaries that leave.
+    /// The texts of the earlier summaries that leave, joined by blank lines. `None` if there are
+    /// none.
     previous: Option<String>,
 }
 
@@ -59,7 +69,7 @@ impl<'a> Covered<'a> {
             .partition(|message| message.kind() == MessageKind::Summary);
         let bodies = summaries.iter().map(|summary| {
             let body = unpointed(summary.text());
-            cycle.better(&body).map_or(body, str::to_owned)
+            cycle.better(&body).unwrap_or(body)
         });
         let bodies: Vec<String> = bodies.filter(|body| !body.is_empty()).collect();
         Self {
@@ -69,10 +79,12 @@ impl<'a> Covered<'a> {
         }
     }
 
-    /// The summary to write.
+    /// The task for this summary. The model reads the messages as the window shows them, and facts
+    /// are extracted from their text without marks.
     fn notes<'t>(&'t self, order: &'t CompressOrder, services: &'t Services) -> Notes<'t, 'a> {
         let tokens = self.summary_tokens(&order.window);
         let mut notes = Notes::new(&self.said, &HEADINGS, tokens, order, services);
+        notes.largest = most_summary(&order.window);
         notes.shown = &self.messages;
         notes.previous = self.previous.as_deref();
         notes
@@ -85,17 +97,20 @@ impl<'a> Covered<'a> {
     }
 }
 
-/// How many tokens a summary may have.
+/// The largest number of tokens that a summary may have in this window.
 fn most_summary(window: &WindowState) -> u64 {
     (window.context_length / WINDOW_SHARE).max(LEAST_SUMMARY)
 }
 
-/// An estimate of the tokens that a compaction of this window leaves.
+/// An estimate of the tokens that a compaction of this window leaves: the fixed part, a full tail
+/// and a full summary.
 pub(crate) fn likely_after(window: &WindowState) -> u64 {
     window.fixed_tokens + window.context_length / TAIL_SHARE + most_summary(window)
 }
 
 impl VirtualFiles {
+    /// Proposes a compaction, or says why there is none. May write files, ask a model if the order
+    /// permits it, and fail if the transcript or an artifact cannot be read or written.
     pub(crate) fn propose(
         &mut self,
         request: &CompressRequest<'_>,
@@ -117,6 +132,7 @@ impl VirtualFiles {
         {
             return Ok(Outcome::Deferred(reason.to_owned()));
         }
+        // The threshold is in the provider's tokens, but the messages are counted by the host.
         let threshold = (threshold as f64 * to_host_tokens(before, window)) as u64;
         let goal = roomy(threshold);
         let kept = |plan: &Plan| -> u64 {
@@ -131,6 +147,8 @@ impl VirtualFiles {
         let room = most_summary(window) + framing;
         let plan = match kept(&roomy) + room <= goal {
             true => roomy,
+            // The tail that the plan extends backward leaves too little room, so only what must
+            // stay is kept.
             false => Plan::of(messages, waiting, 0),
         };
         let covered = Covered::of(messages, &plan, &self.cycle);
@@ -139,7 +157,7 @@ impl VirtualFiles {
                 && may_be_file(&messages[at])
                 && messages[at].tokens() >= limits.preview * 2
         };
-        // The least that could be left, computed before a model or a file is used.
+        // Compute the least that could be left before a model is asked or a file is written.
         let shrinks = (0..messages.len()).filter(|at| plan.keeps(*at) && may_shrink(*at));
         let saved: u64 = shrinks
             .map(|at| {
@@ -162,6 +180,8 @@ impl VirtualFiles {
             false => Some((self.cycle).write(&covered.notes(order, &self.services), order)?),
         };
 
+        // The file must contain the window as the model saw it, so it is made before anything is
+        // shortened.
         let (text, parts) = window_of(messages);
         let last = messages
             .iter()
@@ -184,17 +204,18 @@ impl VirtualFiles {
             degraded = written.degraded;
             summary = Some(text);
         }
-        // Where a part of the window is compacted, its end is not the end of the window.
+        // If only a part of the window is compacted, its end is not the end of the window.
         let is_due = messages.len() >= window.messages && {
             let is_notice = |message: &&MessageView<'_>| message.kind() == MessageKind::Notice;
             let last = messages.iter().rfind(|message| !is_notice(message));
             notice::is_due(last, waiting)
         };
+        // The notice is counted now, but written at the end when the final figure is known.
         if is_due {
             let text = self.notice(window, before, Some(&file));
             after += self.services.count_tokens(&text) + framing;
         }
-        // What stays and is too large becomes files, the largest first.
+        // Messages that stay and are too large become files, the largest first.
         let mut shorter: HashMap<usize, String> = HashMap::new();
         let nothing_leaves = summary.is_none();
         let stays = |at: usize| nothing_leaves || plan.keeps(at);
@@ -202,6 +223,7 @@ impl VirtualFiles {
             let mut large: Vec<usize> = (0..messages.len())
                 .filter(|at| stays(*at) && may_shrink(*at))
                 .collect();
+            // The largest messages come first, so that few of them have to become files.
             large.sort_by_key(|at| std::cmp::Reverse(messages[*at].tokens()));
             for at in large {
                 let message = &messages[at];
@@ -228,7 +250,7 @@ impl VirtualFiles {
         }
         if !shorter.is_empty() {
             notes.push(format!(
-                "{} of the messages that stay are files now, since there was no room for them",
+                "{} of the messages that stay were moved to files, since there was no room for them",
                 shorter.len()
             ));
         }
@@ -253,7 +275,7 @@ impl VirtualFiles {
             }
         }
         if is_due {
-            // The file is on the list from the commit on, with which the notice comes.
+            // The file is listed from the commit on, which is also when the notice appears.
             let text = self.notice(window, after, Some(&file));
             entries.push(Entry::notice(text));
         }
@@ -271,6 +293,8 @@ impl VirtualFiles {
         ))
     }
 
+    /// Says why the compaction is not proposed, and remembers it if the prompt is above the
+    /// threshold. If the prompt does not fit the window, the host learns the floor.
     fn not_worth_it(
         &mut self,
         order: &CompressOrder,
@@ -286,10 +310,11 @@ impl VirtualFiles {
                 grouped(after)
             ),
             false => {
-                "nothing stands before the user's last message and the latest turn, which stay"
+                "there is nothing before the user's last message and the latest turn, which stay"
                     .into()
             }
         };
+        // Above the threshold the next turn would try again with the same result.
         if before >= threshold {
             self.headroom.stop(reason.clone(), &order.window);
         }
@@ -301,14 +326,15 @@ impl VirtualFiles {
         Outcome::NothingToDo(reason)
     }
 
-    /// The host put the proposal in force.
+    /// Records that the host committed the proposal. Its summary is in force and its file stays.
     pub(crate) fn adopt(&mut self, proposal: Proposal) {
         self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
         self.cycle.committed(proposal.written);
     }
 
-    /// The proposal is not going to be in force, and nobody heard of its file.
+    /// Drops the proposal and removes its file, which nobody has seen. Fails if the artifact cannot
+    /// be removed.
     pub(crate) fn drop_proposal(&mut self) -> Result<(), EngineError> {
         match self.proposal.take().and_then(|proposal| proposal.file) {
             Some(name) => self.files.discard(&name),
@@ -316,7 +342,7 @@ impl VirtualFiles {
         }
     }
 
-    /// Has the next summary made once the threshold is near.
+    /// Starts the next summary once the threshold is near, unless one is open already.
     pub(crate) fn prepare(&mut self, request: &CompressRequest<'_>) {
         let (messages, window) = (request.messages, &request.order.window);
         let threshold = self.settings.limits(window).threshold;
@@ -335,7 +361,8 @@ impl VirtualFiles {
     }
 }
 
-/// A message of the user without the mark of its file, which nobody said: it is the first line.
+/// Returns a message of the user without the mark of its file. The user did not write that line,
+/// which is the first.
 fn as_said<'a>(message: &MessageView<'a>) -> MessageView<'a> {
     match message.text().split_once('\n') {
         Some((_, said)) if message.is_real_user() && message.kind() == MessageKind::Replaced => {
@@ -345,7 +372,7 @@ fn as_said<'a>(message: &MessageView<'a>) -> MessageView<'a> {
     }
 }
 
-/// Where the window before is, for the model that reads the summary.
+/// Returns the line that tells the model in which file the window before this summary is.
 fn pointer(window: &File) -> String {
     format!(
         "{FILE_MARK}{}: the whole window before this summary, {} tokens; file_regex and file_read find in it what these \
@@ -355,7 +382,8 @@ fn pointer(window: &File) -> String {
     )
 }
 
-/// A summary's notes, without its marks and without where the window before it is.
+/// Returns the notes of a summary, without its marks and without the line about the window before
+/// it.
 fn unpointed(summary: &str) -> String {
     let body = body_of(summary);
     match body

@@ -1,4 +1,10 @@
-//! The engine: what it does at each of the host's calls.
+//! [`VirtualFiles`], the engine itself: what it does at each call of the host.
+//!
+//! `rewrite` runs before each request. It turns large new messages into files and appends a notice.
+//! `compress` proposes a summary and is implemented in `compacting`. The tools are in `tools`, and
+//! the files in `files`. The engine keeps little state of its own, because the files are artifacts
+//! of the session: they are read when a session is opened, and refreshed when messages are cut off
+//! or edited.
 
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
@@ -6,7 +12,7 @@ use contexture_engine_api::{
     ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine, ToolCall,
     ToolSpec, WindowState, grouped, in_flight,
 };
-use contexture_summaries::{Headroom, SummaryCycle};
+use contexture_summaries::{Headroom, SummaryCycle, keep_rules};
 use schemars::schema_for;
 use serde_json::{Value, json};
 
@@ -18,17 +24,18 @@ use crate::preview::{FILE_MARK, is_longer, may_be_file, named_in, preview};
 use crate::settings::{Limits, Settings};
 use crate::tools;
 
-/// The engine of one session.
+/// The engine of one session. It offers its tools in every request and keeps the files, the count
+/// of tool calls and the current proposal.
 #[derive(Debug)]
 pub struct VirtualFiles {
     pub(crate) settings: Settings,
     pub(crate) services: Services,
     pub(crate) files: Files,
-    /// `None` if there is no limit of tool calls.
+    /// The count of tool calls, or `None` if they are not limited.
     calls: Option<Calls>,
     pub(crate) cycle: SummaryCycle,
     pub(crate) headroom: Headroom,
-    /// The window as last told.
+    /// The window as the host last reported it. Limits for files and answers follow from it.
     pub(crate) window: WindowState,
     pub(crate) proposal: Option<Proposal>,
     pub(crate) compactions: u64,
@@ -71,7 +78,8 @@ impl VirtualFiles {
         self.settings.limits(&self.window)
     }
 
-    /// Makes a message a file, and returns what stands for it in the window; `None` if that would be no shorter.
+    /// Makes a file of a message and returns the text that the window shows instead. Returns
+    /// `None`, and makes no file, if that would not be shorter.
     pub(crate) fn shortened(
         &mut self,
         message: &MessageView<'_>,
@@ -90,10 +98,11 @@ impl VirtualFiles {
         if short.is_some() {
             self.files.put(file, None)?;
         }
-        Ok(short)
+        Ok(short.map(|short| keep_rules(message, short)))
     }
 
-    /// Lists the files that the window shows, under the ids that their messages have now.
+    /// Links the files that the window shows to the ids that their messages have now. A message
+    /// gets a new id when its client edits it or returns to an earlier branch.
     fn link_what_is_shown(&mut self, messages: &[MessageView<'_>]) -> Result<(), EngineError> {
         for message in messages {
             let may_name = match message.kind() {
@@ -111,7 +120,8 @@ impl VirtualFiles {
         Ok(())
     }
 
-    /// Why the model may call no more tools, where it may not.
+    /// Returns the reason why the model may call no more tools, or `None` if the limit is not
+    /// reached or not set.
     fn limit_reached(&self) -> Option<String> {
         let limit = self.settings.max_tool_calls;
         let is_reached = self
@@ -126,7 +136,8 @@ impl VirtualFiles {
         })
     }
 
-    /// The notice for a window of so many tokens, with a file that is about to be on the list.
+    /// Writes the notice for a window of so many tokens. `new` is a file that is about to be
+    /// listed.
     pub(crate) fn notice(&self, window: &WindowState, tokens: u64, new: Option<&File>) -> String {
         notice::notice(
             window,
@@ -169,19 +180,24 @@ impl ContextEngine for VirtualFiles {
         let (messages, window) = (request.messages, &request.order.window);
         self.window = window.clone();
         self.drop_proposal()?;
+        // Do this before making files, so that an existing file is found under its current
+        // messages.
         self.link_what_is_shown(messages)?;
         let limits = self.limits();
         let waiting = in_flight(messages);
         let mut tokens = window.best_prompt_tokens();
         let mut shorter = Vec::new();
-        // What stands before the last notice was sent as it is, and stays so for the provider's cache.
+        // Everything before the last notice was sent to the provider in this form. It stays as it
+        // is, so that the provider's prompt cache remains valid.
         let sent = (messages.iter()).rposition(|message| message.kind() == MessageKind::Notice);
         for (at, message) in messages.iter().enumerate().skip(sent.unwrap_or(0)) {
+            // A call in flight still needs its messages, so nothing from there on is shortened.
             let may_be = may_be_file(message) && waiting.is_none_or(|waiting| at < waiting);
             if may_be
                 && is_longer(message, limits.file, &self.services)
                 && let Some(text) = self.shortened(message, limits.preview)?
             {
+                // The notice below names the prompt as it is after this rewrite.
                 tokens = (tokens + self.services.count_tokens(&text))
                     .saturating_sub(self.services.count_tokens(message.text()));
                 shorter.push((at, text));
@@ -213,6 +229,7 @@ impl ContextEngine for VirtualFiles {
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         self.cycle.observe(delivery);
         let is_changed = delivery.cut.is_some() || !delivery.revisions.is_empty();
+        // Cut or revised messages change which files are listed, and whether room can be made.
         if is_changed {
             self.headroom.things_changed();
             self.files.refresh()?;

@@ -1,8 +1,13 @@
 //! The files of a session: large messages and earlier windows.
 //!
-//! A file is an artifact of the session. It says which messages of the transcript the file shows, and holds only what no
-//! message says: the summaries and shorter forms of an earlier window. The texts are read from the transcript when the
-//! model asks for them. So there is nothing on a disk that could be lost, damaged or older than the conversation.
+//! A file is an artifact of the session. It says which messages of the transcript the file shows,
+//! and stores only text that no message has: the summaries and shorter forms of an earlier window.
+//! Everything else is read from the transcript when the model asks for it. So there is no copy on
+//! disk that could be lost, damaged or older than the conversation.
+//!
+//! [`Files`] holds all files of a session. Create one with [`Files::file`], store it with
+//! [`Files::put`] and read it with [`Files::text`]. Only files with a message in the current
+//! conversation are listed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -14,58 +19,59 @@ use contexture_engine_api::{
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What the names of the artifacts begin with.
 const PREFIX: &str = "file/";
-/// So many characters of a tool's name are in the name of a file.
+/// The number of characters of a tool's name that appear in the name of a file.
 const STEM_CHARS: usize = 32;
-/// So many messages are read from the transcript at once.
 const BATCH: usize = 128;
 
-/// What is known of a file without reading its text.
+/// What is known about a file without reading its text. This is stored in its artifact, except for
+/// the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct File {
     #[serde(skip)]
     pub(crate) name: String,
-    /// Where it comes from, for the model: `the result of bash`.
+    /// Where the text comes from, in words for the model, such as `the result of bash`.
     pub(crate) of: String,
     pub(crate) tokens: u64,
     pub(crate) lines: u64,
-    /// A hash of the text. Two texts with one name are told apart by it.
+    /// A hash of the text, which distinguishes two texts that would get the same name.
     hash: u64,
-    /// The messages with this text. For an earlier window its last message.
+    /// The messages that have this text. For an earlier window, its last message.
     ids: Vec<MessageId>,
 }
 
-/// What stood in an earlier window.
+/// A part of an earlier window, from which its text is put together again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Part {
-    /// Messages as they were said.
+pub(crate) enum WindowPart {
+    /// Messages in their original form, by id. Their text is read from the transcript.
     Said(Vec<MessageId>),
-    /// What no message says.
+    /// Text that no message has, such as a summary or a shorter form, stored as it is.
     Text(String),
 }
 
-/// The artifact of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     #[serde(flatten)]
     file: File,
-    /// The parts of an earlier window; `None` if the file is a message.
+    /// The parts of an earlier window in order, or `None` if the file is a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    window: Option<Vec<Part>>,
+    window: Option<Vec<WindowPart>>,
 }
 
-/// All files of one session.
+/// All files of one session, by name. They are read from the artifacts when the session is opened.
 #[derive(Debug)]
 pub(crate) struct Files {
     services: Services,
     all: BTreeMap<String, File>,
-    /// Which messages of files are part of the conversation. A file is listed if one of its messages is.
+    /// The messages of files that are part of the current conversation. A file is listed if one of
+    /// its messages is among them.
     current: HashSet<MessageId>,
 }
 
 impl Files {
+    /// Reads the files of a session from its artifacts. An artifact that is not valid JSON is
+    /// skipped.
     pub(crate) fn open(services: Services) -> Result<Self, EngineError> {
         let mut files = Self {
             services,
@@ -82,7 +88,8 @@ impl Files {
         Ok(files)
     }
 
-    /// Looks up which files are part of the conversation, after messages were cut off or edited.
+    /// Looks up which files belong to the current conversation. Call it after messages were cut off
+    /// or edited.
     pub(crate) fn refresh(&mut self) -> Result<(), EngineError> {
         let ids: BTreeSet<MessageId> = (self.all.values())
             .flat_map(|file| file.ids.iter().copied())
@@ -97,12 +104,14 @@ impl Files {
         Ok(())
     }
 
-    /// What a text would be as a file, whose name begins with `kind`. It is on no list until it is [put](Self::put) there.
+    /// Describes the file that a text would be. Its name begins with `kind`. Nothing is stored or
+    /// listed until the file is [put](Self::put).
     pub(crate) fn file(&self, kind: &str, of: &str, text: &str, id: MessageId) -> File {
         let hash = xxh3_64(text.as_bytes());
         let base = format!("{}-{:08x}", stem(kind), hash as u32);
         let mut name = format!("{base}.txt");
         let is_another = |name: &str| self.all.get(name).is_some_and(|file| file.hash != hash);
+        // Only a part of the hash is in the name, so another text can have the same name.
         for number in 2.. {
             if !is_another(&name) {
                 break;
@@ -119,11 +128,12 @@ impl Files {
         }
     }
 
-    /// Puts a file on the list. Returns whether it is new.
+    /// Stores a file and lists it. Returns true if it is new. If a file with this name exists, its
+    /// text is the same and only the messages are added.
     pub(crate) fn put(
         &mut self,
         file: File,
-        window: Option<Vec<Part>>,
+        window: Option<Vec<WindowPart>>,
     ) -> Result<bool, EngineError> {
         if self.all.contains_key(&file.name) {
             for id in &file.ids {
@@ -135,7 +145,7 @@ impl Files {
         self.write(Stored { file, window }).map(|()| true)
     }
 
-    /// Notes that a file is shown in the place of this message, too.
+    /// Records that this message shows the file too. Nothing happens if there is no such file.
     pub(crate) fn link(&mut self, name: &str, id: MessageId) -> Result<(), EngineError> {
         let Some(mut stored) = self.stored(name)? else {
             return Ok(());
@@ -149,7 +159,7 @@ impl Files {
     }
 
     fn write(&mut self, stored: Stored) -> Result<(), EngineError> {
-        // Numbers and texts alone always are JSON.
+        // A struct of numbers and texts can always be written as JSON.
         let text = serde_json::to_string(&stored).unwrap_or_default();
         let name = stored.file.name.clone();
         self.services.put_artifact(&artifact(&name), Some(&text))?;
@@ -159,6 +169,7 @@ impl Files {
 
     fn stored(&self, name: &str) -> Result<Option<Stored>, EngineError> {
         let text = self.services.artifact(&artifact(name))?;
+        // An artifact that cannot be read must not make the whole session fail to open.
         let stored = text.and_then(|text| serde_json::from_str::<Stored>(&text).ok());
         Ok(stored.map(|mut stored| {
             name.clone_into(&mut stored.file.name);
@@ -166,7 +177,8 @@ impl Files {
         }))
     }
 
-    /// The text of a file, also of one that is listed no more; `None` if there is no such file.
+    /// Returns the text of a file, even of one that is no longer listed. `None` if there is no such
+    /// file, or if the transcript does not have its message.
     pub(crate) fn text(&self, name: &str) -> Result<Option<String>, EngineError> {
         let Some(stored) = self.stored(name)? else {
             return Ok(None);
@@ -178,31 +190,33 @@ impl Files {
         let mut text = String::new();
         for part in parts {
             match part {
-                Part::Said(ids) => {
+                WindowPart::Said(ids) => {
                     let said = self.messages(&ids)?;
                     with_views(&said, |said| {
                         said.iter().for_each(|message| write(&mut text, message));
                     });
                 }
-                Part::Text(own) => text.push_str(&own),
+                WindowPart::Text(own) => text.push_str(&own),
             }
         }
         Ok(Some(text))
     }
 
-    /// Messages as they were said, as far as the transcript has them.
+    /// Reads messages in their original form. Those that the transcript does not have are missing
+    /// in the result.
     fn messages(&self, ids: &[MessageId]) -> Result<Vec<OwnedMessage>, EngineError> {
         let range = TranscriptRange::of(ids.to_vec());
         Ok(self.services.transcript(&range)?.messages)
     }
 
-    /// Removes a file that nobody was told of.
+    /// Removes a file that the model has not been told about.
     pub(crate) fn discard(&mut self, name: &str) -> Result<(), EngineError> {
         self.all.remove(name);
         self.services.put_artifact(&artifact(name), None)
     }
 
-    /// The files of the conversation, the latest first.
+    /// Returns the listed files, the latest first. A file is as recent as the latest of its
+    /// messages in the conversation.
     pub(crate) fn listed(&self) -> Vec<&File> {
         let latest = |file: &File| {
             file.ids
@@ -220,13 +234,14 @@ impl Files {
         listed.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Whether there is such a file, and it is not listed.
+    /// Whether the file exists but is not listed, because none of its messages is in the
+    /// conversation.
     pub(crate) fn is_unlisted(&self, name: &str) -> bool {
         let file = self.all.get(name);
         file.is_some_and(|file| !file.ids.iter().any(|id| self.current.contains(id)))
     }
 
-    /// Forgets everything.
+    /// Removes all files and their artifacts, for a conversation that starts over.
     pub(crate) fn reset(&mut self) -> Result<(), EngineError> {
         self.current.clear();
         for name in std::mem::take(&mut self.all).into_keys() {
@@ -236,28 +251,31 @@ impl Files {
     }
 }
 
-/// A window as text, and as the parts from which the text can be made again. Notices, which nobody said, are left out.
-pub(crate) fn window_of(messages: &[MessageView<'_>]) -> (String, Vec<Part>) {
+/// Returns a window as text, and the parts from which the same text can be made again. Notices are
+/// left out, since nobody said them.
+pub(crate) fn window_of(messages: &[MessageView<'_>]) -> (String, Vec<WindowPart>) {
     let mut text = String::new();
     let mut parts = Vec::new();
     for message in messages {
         let before = text.len();
         match (message.kind(), parts.last_mut()) {
             (MessageKind::Notice, _) => continue,
-            (MessageKind::Original, Some(Part::Said(ids))) => ids.push(message.id()),
-            (MessageKind::Original, _) => parts.push(Part::Said(vec![message.id()])),
+            // Adjacent messages share one part, so that their texts are read from the transcript at
+            // once.
+            (MessageKind::Original, Some(WindowPart::Said(ids))) => ids.push(message.id()),
+            (MessageKind::Original, _) => parts.push(WindowPart::Said(vec![message.id()])),
             _ => {}
         }
         write(&mut text, message);
         if message.kind() != MessageKind::Original {
-            parts.push(Part::Text(text[before..].to_owned()));
+            parts.push(WindowPart::Text(text[before..].to_owned()));
         }
     }
     (text, parts)
 }
 
 fn write(text: &mut String, message: &MessageView<'_>) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = match (message.kind(), message.tool_call_id()) {
         (MessageKind::Summary, _) => writeln!(text, "=== a summary of what was said before ==="),
         (_, Some(_)) => {
@@ -279,7 +297,8 @@ fn artifact(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// What of a name is safe in the name of a file: `file` if nothing is.
+/// Returns the characters of a name that are safe in the name of a file, in lower case. If none
+/// remains, it is `file`.
 fn stem(name: &str) -> String {
     let mut stem: String = name
         .chars()

@@ -1,9 +1,9 @@
-//! What the notes of a summary stand under.
+//! The headings that this engine's summaries are written under.
 
 use contexture_summaries::Headings;
 
-/// What the document's compaction prompt asks for, in words of our own. The brackets say what belongs under each
-/// heading.
+/// The sections that the article's compaction prompt asks for, in our own words. The text in
+/// brackets tells the model what belongs under each heading.
 pub(crate) static HEADINGS: Headings = Headings {
     template: "\
 ## 1. Request and Intent

@@ -1,4 +1,10 @@
-//! The notice after what the user or the tools said: tokens, files, and the limit of tool calls where it is reached.
+//! The notice that follows what the user or the tools said.
+//!
+//! A model plans better if it knows how much of its window is left. [`notice`] writes the tokens
+//! used and available, the latest files and, if it is reached, the limit of tool calls. [`is_due`]
+//! says after which messages a notice belongs. A notice is never updated, because changing an old
+//! message would invalidate the provider's prompt cache from there on. Later notices simply have
+//! newer figures.
 
 use std::fmt::Write as _;
 
@@ -6,13 +12,14 @@ use contexture_engine_api::{MessageKind, MessageView, WindowState, grouped};
 
 use crate::files::File;
 
-/// What a notice begins with.
+/// The beginning of every notice, by which the host and the engine recognise it.
 pub(crate) const NOTICE_MARK: &str = "[virtual files";
-/// Of the latest files so many are named; the others are in `file_list`. A notice stands in the window for long, and
-/// there are many.
+/// The number of latest files that a notice names. The others are in `file_list`. Notices stay in
+/// the window for long and there are many, so each should be short.
 const NAMED_FILES: usize = 12;
 
-/// The notice for a window with so many tokens in it.
+/// Writes the notice for a window with `tokens` tokens in it. `files` come the latest first, and
+/// `limit` is the reason why no more tools may be called, if there is one.
 pub(crate) fn notice<'f>(
     window: &WindowState,
     tokens: u64,
@@ -20,7 +27,7 @@ pub(crate) fn notice<'f>(
     limit: Option<&str>,
 ) -> String {
     let mut text = format!("{NOTICE_MARK}] {} tokens used", grouped(tokens));
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = match window.usable_tokens() {
         0 => writeln!(text, "; how many are available is not known."),
         usable => writeln!(
@@ -50,7 +57,8 @@ pub(crate) fn notice<'f>(
     text
 }
 
-/// Whether a notice is due after the last message: after the user's words, or after the results of all calls.
+/// Whether a notice is due after the last message. It is due after a message of the user, and after
+/// tool results if no call waits for its result.
 pub(crate) fn is_due(last: Option<&MessageView<'_>>, in_flight: Option<usize>) -> bool {
     let Some(last) = last else {
         return false;

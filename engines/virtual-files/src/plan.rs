@@ -1,19 +1,25 @@
-//! What a compaction keeps: the user's last message, what the model has not answered yet, and a few messages before it.
+//! Decides what a compaction keeps: the user's last message, everything that the model has not
+//! answered yet, and some messages before it.
+//!
+//! [`Plan::of`] only looks at roles, groups and token counts. The result is a tail and possibly one
+//! message before it, so that the summary can stand in one place. Notices never count, because a
+//! compaction removes them. How large the tail may be, and what happens if the plan leaves too
+//! much, is decided in `compacting`.
 
 use contexture_engine_api::{MessageKind, MessageView};
 use contexture_summaries::Groups;
 
-/// What stays, by position.
+/// The messages that stay: everything from `tail` on, and the user's last message if it stands
+/// before the tail. Both are positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Everything from here on.
     pub(crate) tail: usize,
-    /// The user's last message, where it stands before the tail.
     pub(crate) user: Option<usize>,
 }
 
 impl Plan {
-    /// What stays beside what must, in so many tokens.
+    /// Makes the plan. The tail begins with what the model has not answered, and is extended
+    /// backward by whole groups as long as they fit into `tail_tokens` tokens.
     pub(crate) fn of(
         messages: &[MessageView<'_>],
         in_flight: Option<usize>,
@@ -25,11 +31,13 @@ impl Plan {
             .iter()
             .rposition(|message| message.kind() != MessageKind::Notice);
         let unanswered = match last.map(|last| (last, messages[last].role())) {
+            // A result is unanswered together with its call and the other results of the group.
             Some((last, "tool")) => whole(last),
             Some((last, "user")) => last,
             _ => messages.len(),
         };
         let mut tail = whole(unanswered.min(in_flight.unwrap_or(unanswered)));
+        // Whole groups only, and no gaps: the tail is one range.
         let mut room = tail_tokens;
         while let Some(before) = tail.checked_sub(1) {
             let start = whole(before);
@@ -51,7 +59,7 @@ impl Plan {
     }
 }
 
-/// The tokens of a message that stays; no notice does.
+/// The tokens that a message takes after a compaction. They are 0 for a notice, which is removed.
 pub(crate) fn kept_tokens(message: &MessageView<'_>) -> u64 {
     match message.kind() {
         MessageKind::Notice => 0,

@@ -1,13 +1,20 @@
-//! What stands in the window where a message became a file, and who that may happen to.
+//! The text that the window shows for a message that became a file, and which messages may become
+//! one.
+//!
+//! [`may_be_file`] and [`is_longer`] decide whether a message is eligible and long enough.
+//! [`preview`] writes the shorter form: a line with the name and the size of the file, and the
+//! beginning of the text. [`named_in`] reads the name back, so that the engine knows which files a
+//! window shows. [`head`] cuts any text to a number of tokens. The files themselves are in `files`.
 
 use contexture_engine_api::{MessageKind, MessageView, Services, grouped};
 
 use crate::files::File;
 
-/// What a preview begins with, and the pointer of a summary to the window before.
+/// The beginning of a preview, and of the line in a summary that points to the window before it.
 pub(crate) const FILE_MARK: &str = "[file ";
 
-/// Whether a message may become a file: the words of the user or a tool's result, as they were said.
+/// Whether a message may become a file. It has to be a message of the user or a tool result in its
+/// original form, without thinking.
 pub(crate) fn may_be_file(message: &MessageView<'_>) -> bool {
     matches!(message.role(), "user" | "tool")
         && message.kind() == MessageKind::Original
@@ -15,14 +22,17 @@ pub(crate) fn may_be_file(message: &MessageView<'_>) -> bool {
         && message.tool_calls().is_empty()
 }
 
-/// Whether a message's text has more than this many tokens, without the tokens of the wire format around it.
+/// Whether the text of a message has more than `tokens` tokens. Those of the request format around
+/// it do not count.
 pub(crate) fn is_longer(message: &MessageView<'_>, tokens: u64, services: &Services) -> bool {
     let text = message.text();
-    // A token has at least one byte, and a message has at least the tokens of its text. Most messages need no counting.
+    // A token has at least one byte, and a message at least the tokens of its text, so most
+    // messages need no counting.
     text.len() as u64 > tokens && message.tokens() > tokens && services.count_tokens(text) > tokens
 }
 
-/// The beginning of a text under the name of the file that it is in; none where that would not be shorter.
+/// Returns the beginning of a text, at most `tokens` tokens, under a line with the name of its
+/// file. Returns `None` if that would not be shorter than the text.
 pub(crate) fn preview(file: &File, text: &str, tokens: u64, services: &Services) -> Option<String> {
     let shown = head(text, tokens, services);
     let short = format!(
@@ -36,14 +46,16 @@ pub(crate) fn preview(file: &File, text: &str, tokens: u64, services: &Services)
     (short.len() < text.len() && services.count_tokens(&short) < file.tokens).then_some(short)
 }
 
-/// The name of the file that a preview, or the pointer in a summary, names.
+/// Returns the name of the file that a preview or a summary's pointer names, or `None` if the text
+/// has no mark.
 pub(crate) fn named_in(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once(FILE_MARK)?;
     let name = rest.split([':', ']', ' ']).next()?;
     (!name.is_empty()).then_some(name)
 }
 
-/// The longest beginning of a text with at most this many tokens.
+/// Returns the longest beginning of a text with at most `tokens` tokens. Counting is expensive, so
+/// a few guesses by proportion come before a binary search of the rest.
 pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t str {
     let most = usize::try_from(tokens).unwrap_or(usize::MAX);
     let (mut fits, mut end) = (0, text.floor_char_boundary(most.saturating_mul(4)));
@@ -52,12 +64,14 @@ pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t s
         let used = services.count_tokens(&text[..end]);
         if used <= tokens {
             fits = fits.max(end);
+            // Within 5 % of the limit, the search below is cheaper than another guess.
             if end == text.len() || used * 20 >= tokens * 19 {
                 break;
             }
         } else {
             over = over.min(end);
         }
+        // Aim 2 % below the limit, because a guess above it only narrows the range.
         let next = end as u64 * tokens / used.max(1) * 49 / 50;
         let next = (next as usize).min(end.saturating_mul(4));
         let next = text.floor_char_boundary(next);
@@ -66,7 +80,7 @@ pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t s
         }
         end = next;
     }
-    // The rest is closer than another guess would be. A token is seldom longer than this.
+    // The limit is closer now than another guess would be. Few tokens are longer than this.
     over = over.min(fits.saturating_add(most.div_ceil(8).max(64)));
     while fits < text.len() && over - fits > 1 {
         let middle = text.floor_char_boundary(fits + (over - fits) / 2);

@@ -1,4 +1,9 @@
-//! The settings under `context.engines.virtual-files`, and the limits that follow from them in a window.
+//! The settings under `context.engines.virtual-files`, and the limits that follow from them in a
+//! window.
+//!
+//! [`Settings`] derives the schema that a configuration is checked against, so its doc comments are
+//! shown to users. [`Settings::limits`] adapts the configured numbers to a concrete window: in a
+//! small one, messages become files earlier and previews are shorter. All limits are tokens.
 
 use contexture_engine_api::WindowState;
 use schemars::JsonSchema;
@@ -9,16 +14,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// A user message or tool result of more tokens becomes a file
+    /// Make a file of a user message or tool result with more tokens than this
     #[schemars(range(min = 100))]
     pub file_tokens: u64,
-    /// So many tokens of a file are shown where the message was
+    /// The tokens of a file that are shown in place of the message
     #[schemars(range(min = 10))]
     pub preview_tokens: u64,
     /// The share of the window from which it is compacted
     #[schemars(range(min = 0.1, max = 0.95))]
     pub threshold: f64,
-    /// The tool calls that the model may make after a user message; 0 for any number
+    /// The number of tool calls that the model may make after a user message; 0 for no limit
     pub max_tool_calls: u64,
 }
 
@@ -33,27 +38,29 @@ impl Default for Settings {
     }
 }
 
-/// A message becomes a file from this share of the room for the prompt on, where that is less than the setting.
+/// A message becomes a file if it takes more than one part in this many of the room for the prompt,
+/// even if the setting is higher.
 const FILE_SHARE: u64 = 4;
-/// A preview is so many times shorter than what becomes a file, at least.
+/// A preview is at least this many times shorter than the text that becomes a file.
 const PREVIEW_SHARE: u64 = 4;
-/// A file's part in a tool's answer is so many times shorter than what becomes a file, so that no answer does.
+/// One answer of a tool is this many times shorter than a text that becomes a file, so that no
+/// answer becomes a file itself.
 const ANSWER_SHARE: u64 = 2;
 
-/// What the settings come to in a window, in tokens.
+/// The limits that follow from the settings in a window, in tokens. `preview` is what is shown of a
+/// file, and `answer` what one answer of a tool may show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// A message of more becomes a file.
     pub(crate) file: u64,
-    /// What is shown of a file.
     pub(crate) preview: u64,
-    /// What one answer of a tool shows.
     pub(crate) answer: u64,
-    /// From here on a compaction is due; none where the window is not known.
+    /// The size of the prompt at which a compaction is due, or `None` if the window is not known.
     pub(crate) threshold: Option<u64>,
 }
 
 impl Settings {
+    /// Computes the limits for this window. If the context length is unknown, the settings are used
+    /// as they are and nothing is compacted.
     pub(crate) fn limits(&self, window: &WindowState) -> Limits {
         let usable = window.usable_tokens();
         let file = match usable {
@@ -66,7 +73,8 @@ impl Settings {
             preview: self.preview_tokens.min(file / PREVIEW_SHARE),
             answer: (file / ANSWER_SHARE).max(1),
             threshold: (window.context_length > 0).then(|| match usable {
-                // An answer as large as the window is a wrong setting, not a reason to compact every turn.
+                // A reserved answer as large as the window is a wrong setting, and must not lead to
+                // a compaction on every turn.
                 0 => share,
                 usable => share.min(usable),
             }),

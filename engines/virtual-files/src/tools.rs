@@ -1,5 +1,10 @@
-//! The tools for the model: `file_list`, `file_read` and `file_regex`. Every answer has a bound, and says what it leaves
-//! out.
+//! The tools for the model: `file_list`, `file_read` and `file_regex`.
+//!
+//! [`specs`] describes the tools and [`call`] answers a call. Every answer is bounded in tokens, so
+//! that reading a file cannot fill the window, and says what it leaves out and how to go on.
+//! Arguments are checked strictly: an unknown key or a value out of range is an error that names
+//! it, because a model can correct itself. The texts come from [`Files`], and the search uses a
+//! regular expression engine with linear time.
 
 use std::fmt::Write as _;
 
@@ -11,19 +16,18 @@ use serde_json::json;
 use crate::files::Files;
 use crate::preview::head;
 
-/// Files that one list names, and lines that one search answers with, at most.
+/// The most files that one list names, and the most lines that one search returns.
 const LISTED: usize = 100;
 const MATCHES: usize = 50;
-/// Of a line that matches, so many characters are shown.
 const LINE_CHARS: usize = 300;
-/// The longest pattern, in bytes.
 const PATTERN_BYTES: usize = 1_000;
-/// So many lines are searched before it is asked whether anybody still waits.
+/// The number of lines that are searched before checking whether the call was cancelled.
 const LINES_A_LOOK: usize = 4_096;
 
-/// The tools, as they are offered.
+/// Returns the specifications of the tools as they are offered to the model.
 pub(crate) fn specs() -> Vec<ToolSpec> {
-    let name = json!({"type": "string", "description": "The file's name, as file_list or a [file …] mark gives it"});
+    let name =
+        json!({"type": "string", "description": "File name from file_list or a [file …] mark"});
     let tool = |name: &str, description: &str, properties: serde_json::Value, required: &[&str]| {
         let parameters = json!({"type": "object", "properties": properties, "required": required,
             "additionalProperties": false});
@@ -33,43 +37,44 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
     vec![
         tool(
             "file_list",
-            "Lists the virtual files of this conversation, the latest first: large messages and tool results, and \
+            "List the virtual files of this conversation, latest first: large messages and tool results, and \
              earlier windows.",
-            json!({"offset": number(0, "Leave out so many")}),
+            json!({"offset": number(0, "Files to skip")}),
             &[],
         ),
         tool(
             "file_read",
-            "Reads a virtual file, from its beginning or a part of it: by lines (start_line, lines) or by characters \
-             (start_char, chars). Long parts are cut, and the answer says how to go on.",
+            "Read a virtual file, all of it or a part: by lines (start_line, lines) or by characters (start_char, \
+             chars). Long parts are cut, and the answer says how to continue.",
             json!({
                 "name": name,
-                "start_line": number(1, "The first line, from 1"),
-                "lines": number(1, "How many lines"),
-                "start_char": number(0, "The first character, from 0"),
-                "chars": number(1, "How many characters"),
+                "start_line": number(1, "First line, from 1"),
+                "lines": number(1, "Number of lines"),
+                "start_char": number(0, "First character, from 0"),
+                "chars": number(1, "Number of characters"),
             }),
             &["name"],
         ),
         tool(
             "file_regex",
-            "Searches virtual files, earlier windows among them, line by line for a regular expression (Rust syntax, \
-             no look-around); answers with file, line number and line.",
+            "Search virtual files and earlier windows line by line for a regular expression (Rust syntax, no \
+             look-around). Returns file, line number and line.",
             json!({
                 "pattern": {"type": "string", "description": "The regular expression"},
-                "name": {"type": "string", "description": "Search this file alone"},
+                "name": {"type": "string", "description": "Search only this file"},
                 "ignore_case": {"type": "boolean"},
-                "offset": number(0, "Leave out so many matches"),
+                "offset": number(0, "Matches to skip"),
             }),
             &["pattern"],
         ),
     ]
 }
 
-/// Answers a call, in about so many tokens.
+/// Answers a call of one of the tools with a text of about `tokens` tokens.
 ///
 /// # Errors
-/// What is wrong with the arguments; a file that cannot be read.
+/// `InvalidInput` says what is wrong with the arguments, `Unsupported` that the tool is unknown,
+/// and `Cancelled` that nobody waits any more. Other errors come from reading a file.
 pub(crate) fn call(
     call: &ToolCall,
     files: &Files,
@@ -89,6 +94,8 @@ pub(crate) fn call(
     }
 }
 
+/// Reads the arguments of a call. Empty arguments count as an empty object, so that `file_list` can
+/// be called without any.
 fn arguments<'c, T: Deserialize<'c>>(call: &'c ToolCall) -> Result<T, EngineError> {
     let text = match call.arguments.trim() {
         "" => "{}",
@@ -96,10 +103,10 @@ fn arguments<'c, T: Deserialize<'c>>(call: &'c ToolCall) -> Result<T, EngineErro
     };
     let wrong =
         |what: &dyn std::fmt::Display| EngineError::InvalidInput(format!("{}: {what}", call.name));
-    // A list would be taken for the fields in their order.
+    // serde would take a JSON list for the fields in their order.
     match text.starts_with('{') {
         true => serde_json::from_str(text).map_err(|error| wrong(&error)),
-        false => Err(wrong(&"the arguments are no JSON object")),
+        false => Err(wrong(&"the arguments are not a JSON object")),
     }
 }
 
@@ -146,7 +153,7 @@ impl Answering<'_> {
         }
         if arguments.offset >= all {
             return Err(invalid(format!(
-                "`offset` is {}, and there are {all} files",
+                "`offset` is {}, but there are {all} files",
                 arguments.offset
             )));
         }
@@ -171,7 +178,8 @@ impl Answering<'_> {
         Ok(text)
     }
 
-    /// As many lines as there is room for, the first whatever it takes; and how many those are.
+    /// Joins as many lines as fit into the answer, but at least the first. Returns the text and the
+    /// number of lines in it.
     fn within(&self, lines: impl Iterator<Item = String>) -> (String, usize) {
         let (mut text, mut used, mut shown) = (String::new(), 0, 0);
         for line in lines {
@@ -185,10 +193,12 @@ impl Answering<'_> {
         (text, shown)
     }
 
+    /// Reads the text of a file. An unknown name is an error that tells the model how to find the
+    /// right one.
     fn text(&self, name: &str) -> Result<String, EngineError> {
         self.files.text(name)?.ok_or_else(|| {
             invalid(format!(
-                "there is no file {name:?}; file_list says which there are"
+                "there is no file {name:?}; file_list lists the files"
             ))
         })
     }
@@ -207,7 +217,7 @@ impl Answering<'_> {
             ("chars", arguments.chars),
         ] {
             if value == Some(0) {
-                return Err(invalid(format!("`{key}` is 0, and must be 1 at least")));
+                return Err(invalid(format!("`{key}` is 0, but must be at least 1")));
             }
         }
         let (name, text) = (&arguments.name, self.text(&arguments.name)?);
@@ -227,10 +237,11 @@ impl Answering<'_> {
         let start = arguments.start_char.unwrap_or(0);
         if start >= all.max(1) {
             return Err(invalid(format!(
-                "`start_char` is {start}, and {name} has {all} characters"
+                "`start_char` is {start}, but {name} has {all} characters"
             )));
         }
         let from = place_of(text, start);
+        // Positions are characters for the model, but slices need bytes.
         let wanted = &text[from..];
         let wanted = &wanted[..place_of(wanted, arguments.chars.unwrap_or(usize::MAX))];
         let shown = self.shown(wanted);
@@ -251,7 +262,7 @@ impl Answering<'_> {
         let start = arguments.start_line.unwrap_or(1);
         if start > all.max(1) {
             return Err(invalid(format!(
-                "`start_line` is {start}, and {name} has {all} lines"
+                "`start_line` is {start}, but {name} has {all} lines"
             )));
         }
         let mut lines = text.split_inclusive('\n');
@@ -262,11 +273,12 @@ impl Answering<'_> {
             .sum();
         let wanted = &text[from..from + wanted];
         let shown = self.shown(wanted);
-        // Whole lines, where one is whole.
+        // Show only whole lines, unless not even one fits.
         let shown = match shown.len() < wanted.len() {
             true => shown.rfind('\n').map_or(shown, |end| &shown[..=end]),
             false => shown,
         };
+        // The line is longer than one answer, so the model has to go on by characters.
         let is_whole = shown.len() == wanted.len() || shown.ends_with('\n');
         if !is_whole {
             let (all, end) = (
@@ -274,7 +286,7 @@ impl Answering<'_> {
                 text[..from + shown.len()].chars().count(),
             );
             return Ok(format!(
-                "[{name}: the beginning of line {start}, which is long{}]\n{shown}",
+                "[{name}: the beginning of the long line {start}{}]\n{shown}",
                 left(all - end, "characters", &json!({"start_char": end}))
             ));
         }
@@ -290,7 +302,8 @@ impl Answering<'_> {
         ))
     }
 
-    /// What there is room for; something in any case.
+    /// Returns the beginning of a text that fits into the answer. It is never empty, so that the
+    /// model always makes progress.
     fn shown<'t>(&self, text: &'t str) -> &'t str {
         match head(text, self.tokens, self.services) {
             "" => &text[..place_of(text, 1)],
@@ -310,7 +323,7 @@ impl Answering<'_> {
         let mut passed = 0;
         let mut searched = 0;
         'files: for name in &names {
-            // A damaged text is no reason not to search the others.
+            // If one file is damaged, the others can still be searched.
             let text = match &arguments.name {
                 Some(name) => self.text(name)?,
                 None => self.files.text(name)?.unwrap_or_default(),
@@ -327,6 +340,7 @@ impl Answering<'_> {
                 let Some(hit) = hit else {
                     continue;
                 };
+                // Count matches before the offset too, or the same lines would be returned again.
                 passed += 1;
                 if passed <= arguments.offset {
                     continue;
@@ -342,55 +356,65 @@ impl Answering<'_> {
             return match passed {
                 0 => Ok(format!("No line matches in {searched} files.")),
                 _ => Err(invalid(format!(
-                    "`offset` is {}, and {passed} lines match",
+                    "`offset` is {}, but {passed} lines match",
                     arguments.offset
                 ))),
             };
         }
         let hits = found.len();
         let (mut text, shown) = self.within(found.into_iter());
+        // Lines may be left in this answer as well as in files that were not searched.
         if shown < hits || searched < names.len() {
             let next = json!({"offset": arguments.offset + shown});
-            let _ = write!(text, "[there are more: {next}, or a narrower pattern]");
+            let _ = write!(
+                text,
+                "[more matches: continue with {next}, or narrow the pattern]"
+            );
         }
         Ok(text)
     }
 }
 
+/// Compiles the pattern of a search. It must have between 1 and 1,000 bytes.
 fn pattern(arguments: &SearchArguments) -> Result<Regex, EngineError> {
     if arguments.pattern.is_empty() || arguments.pattern.len() > PATTERN_BYTES {
         return Err(invalid(format!(
-            "`pattern` has {} bytes, and must have 1 to {PATTERN_BYTES}",
+            "`pattern` has {} bytes, but must have 1 to {PATTERN_BYTES}",
             arguments.pattern.len()
         )));
     }
-    Regex::new(&arguments.pattern, arguments.ignore_case)
-        .map_err(|error| invalid(format!("`pattern` is no regular expression: {error}")))
+    Regex::new(&arguments.pattern, arguments.ignore_case).map_err(|error| {
+        invalid(format!(
+            "`pattern` is not a valid regular expression: {error}"
+        ))
+    })
 }
 
 fn invalid(what: String) -> EngineError {
     EngineError::InvalidInput(what)
 }
 
-/// How much is left, and how to go on.
+/// Returns the part of an answer's first line that says how much is left and how to read on. Empty
+/// if nothing is left.
 fn left(count: usize, what: &str, next: &serde_json::Value) -> String {
     match count {
         0 => String::new(),
         count => format!(
-            "; {} {what} are left: go on with {next}",
+            "; {} {what} are left: continue with {next}",
             grouped(count as u64)
         ),
     }
 }
 
-/// Where the character of this number begins; the end where there are not so many.
+/// Returns the byte position of a character by its number, or the end of the text if it has fewer
+/// characters.
 fn place_of(text: &str, chars: usize) -> usize {
     text.char_indices()
         .nth(chars)
         .map_or(text.len(), |(at, _)| at)
 }
 
-/// A line, or what of it is around a place in it.
+/// Returns a line, or about 300 characters of it around a match if it is longer.
 fn around(line: &str, hit: usize) -> String {
     if line.len() <= LINE_CHARS {
         return line.to_owned();

@@ -1,5 +1,13 @@
-//! The first request of a turn to the provider: once more, smaller, where it does not fit, and as it came where it is
-//! refused.
+//! Sends the first request of a turn to the provider, and deals with refusals.
+//!
+//! [`managed`] is the entry point. It calls [`send_fitting`], which sends the turn's body. If the
+//! provider says that the body is too long, it asks the session for a smaller one and sends that,
+//! up to three times. Some providers report this only as the first event of a stream, so the
+//! beginning of the stream is read before anything reaches the client. If the provider refuses the
+//! body for another reason, the client's own request is sent instead.
+//!
+//! [`rounds`](super::rounds) reads the answer that has begun. It also calls [`send_fitting`] for
+//! later rounds. [`overflow`](crate::overflow) recognizes the providers' error messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,139 +15,176 @@ use std::time::Duration;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use tracing::Instrument;
 
 use super::Exchange;
-use super::replies::{LONGEST_ERROR, back, is_stream, read_all, unreachable, whole};
-use super::rounds::answered;
-use crate::answer::{Rounds, Slot};
+use super::replies::{
+    MAX_ERROR_BYTES, full_response, is_stream, read_all, stream_back, unreachable,
+};
+use super::rounds::relay_answer;
+use crate::answer::{AnswerSlot, Rounds};
 use crate::api::Api;
 use crate::coding::{self, Coding};
-use crate::conversation::{Asked, Fit, Turned};
+use crate::conversation::{FitLimits, TurnRequest, TurnResult};
+use crate::failure::cause_of;
 use crate::headers;
-use crate::limits::Counted;
+use crate::limits::ActiveRequest;
 use crate::overflow::{Overflow, overflow};
 use crate::stream::sse::Events;
-use crate::unmanaged::{Status, Why};
+use crate::trace::ModelCall;
+use crate::unmanaged::{Status, UnmanagedReason};
 use crate::upstream::Unreachable;
 
-/// How long a stream that says no more than that it begins is held back.
-const AT_ONCE: Duration = Duration::from_millis(500);
+/// How long the beginning of a stream is held back while it has no content yet.
+const START_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A prompt with fewer tokens fits every window, so its stream is not held back.
-const SMALL: u64 = 2_000;
+/// A prompt with fewer tokens fits every model's window, so its stream is not held back.
+const SMALL_PROMPT: u64 = 2_000;
 
-/// How much of the available room a resent request may use, in percent, for each attempt.
-const SHARES: [u64; 3] = [90, 65, 45];
+/// The share of the available window that each resent request may use, in percent. Each attempt
+/// uses less, because the provider's count is not known exactly.
+const WINDOW_SHARES: [u64; 3] = [90, 65, 45];
 
+/// Sends a turn and returns the answer for the client, with headers that describe what was done. If
+/// the provider compressed its answer, the client's is compressed in the same way.
 pub(super) async fn managed(
     exchange: Exchange,
-    slot: Slot,
-    asked: Arc<Asked>,
-    (turned, held): (Turned, Duration),
-    counted: Counted,
+    slot: AnswerSlot,
+    request: Arc<TurnRequest>,
+    (result, hold_time): (TurnResult, Duration),
+    active: ActiveRequest,
 ) -> Response {
-    let Sent {
-        turned,
+    let call = exchange.model_call(&request);
+    let sending = send_fitting(&exchange, &slot, &request, result);
+    let SentTurn {
+        result,
         coding,
         answer,
-    } = match send_fitting(&exchange, &slot, &asked, turned).await {
+    } = match sending.instrument(call.span.clone()).await {
         Ok(sent) => sent,
         Err(error) => return unreachable(exchange.api, &error),
     };
-    let (session, compaction) = (turned.session.clone(), turned.compaction.clone());
+    let (session, compaction) = (result.session.clone(), result.compaction.clone());
+    answer.note_refusal(&call);
     let answer = match answer {
-        Answer::Refused(refused) if refused.is_of_the_body() && turned.body != asked.body => {
-            // The turn's version of the request may be faulty although the client's is not.
-            return as_it_came(exchange, asked, counted, &refused.error).await;
+        ProviderAnswer::Refused(refused)
+            if refused.is_about_content() && result.body != request.body =>
+        {
+            // The engine may have made an invalid request from a valid one, so the client's own
+            // version gets a chance.
+            return send_original(exchange, request, active, &refused.error).await;
         }
-        Answer::Refused(refused) => refused.into_response(),
-        Answer::Begun(_, response) if !response.status().is_success() => back(response, counted),
-        Answer::Begun(begun, response) => {
-            let rounds = Rounds::new(asked, turned, held);
-            answered(exchange, slot, rounds, (begun, response), counted).await
+        ProviderAnswer::Refused(refused) => refused.into_response(),
+        ProviderAnswer::Started(_, response) if !response.status().is_success() => {
+            stream_back(response, active)
+        }
+        ProviderAnswer::Started(start, response) => {
+            let rounds = Rounds::new(request, result, hold_time, call);
+            relay_answer(exchange, slot, rounds, (start, response), active).await
         }
     };
-    let answer = told(answer, &session, compaction.as_deref());
+    let answer = with_turn_headers(answer, &session, compaction.as_deref());
     match coding {
-        Some(coding) => coding::coded(answer, coding),
+        Some(coding) => coding::compress_response(answer, coding),
         None => answer,
     }
 }
 
-/// The request as it was sent, and the response to it.
-pub(super) struct Sent {
-    pub(super) turned: Turned,
-    /// The coding of the provider's answer, if the client accepts it.
+/// The turn that was sent in the end, and the provider's response to it.
+pub(super) struct SentTurn {
+    pub(super) result: TurnResult,
+    /// The coding to compress the client's answer with. None if the provider did not compress, or
+    /// the client does not accept it.
     pub(super) coding: Option<Coding>,
-    pub(super) answer: Answer,
+    pub(super) answer: ProviderAnswer,
 }
 
-pub(super) enum Answer {
-    /// An answer, and the part of its stream that was already read.
-    Begun(Beginning, reqwest::Response),
-    /// The provider refuses the request.
-    Refused(Refused),
+/// How a provider responds to a turn. An answer may still have an error status that has nothing to
+/// do with the body, such as a rate limit.
+pub(super) enum ProviderAnswer {
+    /// An answer has begun. Comes with the part of its stream that was already read.
+    Started(StreamStart, reqwest::Response),
+    Refused(ProviderRefusal),
 }
 
-/// The part of a stream that was read before it is passed on.
+impl ProviderAnswer {
+    /// Notes that the provider refused the model call, if it did.
+    pub(super) fn note_refusal(&self, call: &ModelCall) {
+        let status = match self {
+            Self::Started(_, response) => response.status(),
+            Self::Refused(refused) => refused.status,
+        };
+        if !status.is_success() {
+            call.refused(status);
+        }
+    }
+}
+
+/// The part of a stream that was read before anything is passed on.
 #[derive(Debug, Default)]
-pub(super) struct Beginning {
+pub(super) struct StreamStart {
     pub(super) bytes: Vec<u8>,
-    /// Why the stream broke off. Must be kept, because another read would only report the end of the stream.
+    /// Why the stream broke off. Has to be kept, because reading again would only report the end of
+    /// the stream.
     pub(super) broken: Option<String>,
 }
 
-/// A provider's refusal, read completely.
-pub(super) struct Refused {
+/// A provider's refusal, read completely so that it can be examined.
+pub(super) struct ProviderRefusal {
     pub(super) status: StatusCode,
     headers: HeaderMap,
-    /// The error: the whole body, or what the first event of a stream says.
+    /// The error: the whole body, or the data of a stream's first event.
     pub(super) error: Vec<u8>,
-    /// The stream that began with the error and holds nothing else.
+    /// The bytes of the stream if the error came as an event. The client gets them unchanged.
     stream: Option<Vec<u8>>,
     is_overflow: bool,
 }
 
-impl Refused {
-    /// Whether the provider objects to the body and not to its length.
-    fn is_of_the_body(&self) -> bool {
+impl ProviderRefusal {
+    /// Whether the provider refuses the content of the body and not its length.
+    fn is_about_content(&self) -> bool {
         !self.is_overflow && self.status.is_client_error()
     }
 
     pub(super) fn into_response(self) -> Response {
         let body = self.stream.unwrap_or(self.error);
-        whole(self.status, &self.headers, Bytes::from(body), false)
+        full_response(self.status, &self.headers, Bytes::from(body), false)
     }
 }
 
-/// Sends the turn's version of a request. If the provider says that it does not fit, sends smaller versions.
+/// Sends a turn. If the provider says that it does not fit, sends smaller versions until one fits
+/// or nothing smaller can be made.
+///
+/// Only the statuses 400, 413, 422 and 500 can mean this. Other answers are returned as they are,
+/// with the beginning of their stream.
 ///
 /// # Errors
 /// The provider cannot be reached.
 pub(super) async fn send_fitting(
     exchange: &Exchange,
-    slot: &Slot,
-    asked: &Arc<Asked>,
-    mut turned: Turned,
-) -> Result<Sent, Unreachable> {
-    let mut shares = SHARES.iter();
+    slot: &AnswerSlot,
+    request: &Arc<TurnRequest>,
+    mut result: TurnResult,
+) -> Result<SentTurn, Unreachable> {
+    let mut shares = WINDOW_SHARES.iter();
     loop {
-        let mut response = exchange.send(turned.body.clone()).await?;
-        let coding = coding::for_client(&response, exchange.accepts.as_ref());
+        let mut response = exchange.send(result.body.clone()).await?;
+        let coding = coding::client_coding(&response, exchange.accepts.as_ref());
         let (status, headers) = (response.status(), response.headers().clone());
-        let mut begun = Beginning::default();
+        let mut start = StreamStart::default();
         let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
-            Some(read_all(response, LONGEST_ERROR).await)
+            Some(read_all(response, MAX_ERROR_BYTES).await)
         } else {
-            if is_stream(&response) && turned.prompt_tokens >= SMALL {
-                begun = beginning(exchange.api, &mut response).await;
+            if is_stream(&response) && result.prompt_tokens >= SMALL_PROMPT {
+                start = read_start(exchange.api, &mut response).await;
             }
-            match failed_at_once(exchange.api, &begun.bytes) {
+            // Other errors in a stream are for the client, and reach it as part of the stream.
+            match immediate_error(exchange.api, &start.bytes) {
                 Some(error) if overflow(400, &error).is_some() => Some(error),
                 _ => {
-                    let answer = Answer::Begun(begun, response);
-                    return Ok(Sent {
-                        turned,
+                    let answer = ProviderAnswer::Started(start, response);
+                    return Ok(SentTurn {
+                        result,
                         coding,
                         answer,
                     });
@@ -147,6 +192,7 @@ pub(super) async fn send_fitting(
             }
         };
         let error = error.unwrap_or_default();
+        // An error event came in a stream with status 200. It is judged like a plain 400.
         let code = if status.is_success() {
             400
         } else {
@@ -155,30 +201,29 @@ pub(super) async fn send_fitting(
         let found = overflow(code, &error);
         if let Some(found) = found
             && let Some(share) = shares.next()
-            && let Some(again) = smaller(exchange, slot, asked, &turned, found, *share).await
+            && let Some(again) = shorten(exchange, slot, request, &result, found, *share).await
         {
             exchange.shared.metrics.add("resent_total", "", 1.0);
-            turned = again;
+            result = again;
             continue;
         }
-        let refused = Refused {
+        let refused = ProviderRefusal {
             status,
             headers,
             error,
-            stream: Some(begun.bytes).filter(|begun| !begun.is_empty()),
+            stream: Some(start.bytes).filter(|start| !start.is_empty()),
             is_overflow: found.is_some(),
         };
-        let answer = Answer::Refused(refused);
-        return Ok(Sent {
-            turned,
+        let answer = ProviderAnswer::Refused(refused);
+        return Ok(SentTurn {
+            result,
             coding: None,
             answer,
         });
     }
 }
 
-/// The answer with what became of its request.
-fn told(mut answer: Response, session: &str, compaction: Option<&str>) -> Response {
+fn with_turn_headers(mut answer: Response, session: &str, compaction: Option<&str>) -> Response {
     let own = answer.headers_mut();
     headers::set(own, headers::STATUS, "managed");
     headers::set(own, headers::SESSION, session);
@@ -188,68 +233,72 @@ fn told(mut answer: Response, session: &str, compaction: Option<&str>) -> Respon
     answer
 }
 
-/// The request as it came, after the provider refused what was made of it with this word.
-async fn as_it_came(
+/// Sends the client's own request after the provider refused the turn's version with the message
+/// `refusal`. The answer's headers say so, because the client may otherwise not notice that the
+/// engine does nothing.
+async fn send_original(
     exchange: Exchange,
-    asked: Arc<Asked>,
-    counted: Counted,
+    request: Arc<TurnRequest>,
+    active: ActiveRequest,
     refusal: &[u8],
 ) -> Response {
     let refusal = String::from_utf8_lossy(refusal);
     let (reason, api) = ("provider_refused", exchange.api);
-    let why = Why::new(Status::FailedOpen, reason, refusal);
-    let (metrics, session) = (&exchange.shared.metrics, &asked.opening.id);
+    let why = UnmanagedReason::new(Status::FailedOpen, reason, refusal);
+    let (metrics, session) = (&exchange.shared.metrics, &request.spec.id);
     metrics.add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
     let unmanaged = &exchange.shared.unmanaged;
     unmanaged.note(metrics, Some(session), &why);
-    let mut answer = match exchange.send(asked.body.clone()).await {
-        Ok(response) => back(response, counted),
+    let mut answer = match exchange.send(request.body.clone()).await {
+        Ok(response) => stream_back(response, active),
         Err(error) => return unreachable(api, &error),
     };
-    why.tell(&mut answer);
+    why.set_headers(&mut answer);
     answer
 }
 
-/// Reads the beginning of a stream, up to the first event with content. If the request does not fit, that event says
-/// so. Streams of Responses begin with announcements, which are skipped.
-async fn beginning(api: Api, response: &mut reqwest::Response) -> Beginning {
-    let mut begun = Beginning::default();
-    let until = tokio::time::Instant::now() + AT_ONCE;
+/// Reads a stream up to its first event with content, for at most [`START_TIMEOUT`]. If the request
+/// does not fit, that event says so. Streams of Responses begin with announcements, which are
+/// skipped.
+async fn read_start(api: Api, response: &mut reqwest::Response) -> StreamStart {
+    let mut start = StreamStart::default();
+    let until = tokio::time::Instant::now() + START_TIMEOUT;
     while let Ok(chunk) = tokio::time::timeout_at(until, response.chunk()).await {
         match chunk {
-            Ok(Some(chunk)) => begun.bytes.extend_from_slice(&chunk),
+            Ok(Some(chunk)) => start.bytes.extend_from_slice(&chunk),
             Ok(None) => break,
             Err(error) => {
-                begun.broken = Some(error.to_string());
+                start.broken = Some(cause_of(&error));
                 break;
             }
         }
         let mut events = Events::default();
-        events.push(&begun.bytes);
+        events.push(&start.bytes);
         while let Some(event) = events.next() {
             let begins = |data: &str| {
-                let mut kinds = ANNOUNCING.iter();
+                let mut kinds = ANNOUNCEMENTS.iter();
                 api == Api::Responses && kinds.any(|kind| data.contains(kind))
             };
             if event.data.is_some_and(|data| !begins(data)) {
-                return begun;
+                return start;
             }
         }
     }
-    begun
+    start
 }
 
-/// The events of Responses that only announce the answer.
-const ANNOUNCING: [&str; 3] = [
+/// The events of a Responses stream that only announce the answer.
+const ANNOUNCEMENTS: [&str; 3] = [
     "\"response.created\"",
     "\"response.in_progress\"",
     "\"response.queued\"",
 ];
 
-/// The error of a stream that failed before it said anything.
-fn failed_at_once(api: Api, begun: &[u8]) -> Option<Vec<u8>> {
+/// The error of a stream whose first event with content is an error. Returns None for every other
+/// stream.
+fn immediate_error(api: Api, start: &[u8]) -> Option<Vec<u8>> {
     let mut events = Events::default();
-    events.push(begun);
+    events.push(start);
     while let Some(event) = events.next() {
         if event.data.is_none() {
             continue;
@@ -267,47 +316,48 @@ fn failed_at_once(api: Api, begun: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// A smaller version of a request that the provider says does not fit, or `None` if it cannot be made smaller. It
-/// should use at most `share` percent of the available room.
-async fn smaller(
+/// Asks the session for a smaller version of a request that the provider says does not fit. It
+/// should use at most `share` percent of the available window. Returns None if the engine fails or
+/// the result is not smaller.
+async fn shorten(
     exchange: &Exchange,
-    slot: &Slot,
-    asked: &Arc<Asked>,
-    turned: &Turned,
+    slot: &AnswerSlot,
+    request: &Arc<TurnRequest>,
+    result: &TurnResult,
     found: Overflow,
     share: u64,
-) -> Option<Turned> {
-    let window = asked.opening.agent.context_length;
-    let counted = turned.prompt_tokens.max(1_000);
-    // What did not fit is the most that is known of a window that is not named.
-    let unnamed = || found.asked.unwrap_or(counted) / 10 * 9;
+) -> Option<TurnResult> {
+    let window = request.spec.agent.context_length;
+    let estimate = result.prompt_tokens.max(1_000);
+    // If the provider names no limit, all that is known is that this size did not fit.
+    let unnamed = || found.size.unwrap_or(estimate) / 10 * 9;
     let limit = found.limit.unwrap_or_else(unnamed).min(window);
-    let answer = match asked.longest_answer() {
-        // The provider counts the answer as part of the window.
+    let answer = match request.longest_answer() {
+        // The provider counts the answer as part of the window, so it has to stay free.
         longest if longest < limit / 4 * 3 => longest,
         _ => limit / 10,
     };
-    let fit = Fit {
+    let fit = FitLimits {
         limit,
-        asked: found.asked.unwrap_or(counted.max(limit + 1)),
+        size: found.size.unwrap_or(estimate.max(limit + 1)),
         answer,
         goal: (limit - answer) * share / 100,
     };
     tracing::info!(
-        session = %turned.session, limit = fit.limit, asked = fit.asked, goal = fit.goal,
-        "the provider says that the request does not fit"
+        session = %result.session, limit = fit.limit, size = fit.size, goal = fit.goal,
+        "the provider refused the request as too long, so a shorter one is sent"
     );
-    let (shared, asked) = (Arc::clone(&exchange.shared), Arc::clone(asked));
-    let before = turned.clone();
+    let (shared, request) = (Arc::clone(&exchange.shared), Arc::clone(request));
+    let before = result.clone();
     let again = slot
-        .with_place(&exchange.shared.work, move |place| {
-            asked.turn_within(&shared, place, &before, &fit)
+        .with_cell(&exchange.shared.work, move |cell| {
+            request.turn_within(&shared, cell, &before, &fit)
         })
         .await;
     match again {
-        Ok(again) => (again.body.len() < turned.body.len()).then_some(again),
+        Ok(again) => (again.body.len() < result.body.len()).then_some(again),
         Err(failure) => {
-            tracing::warn!(session = %turned.session, reason = failure.reason, "{}", failure.detail);
+            tracing::warn!(session = %result.session, reason = failure.reason, "cannot shorten the request: {}", failure.detail);
             None
         }
     }

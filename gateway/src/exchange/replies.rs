@@ -1,4 +1,12 @@
-//! What the client is answered: the provider's answer, read or not, or the gateway's own.
+//! Builds the responses that clients receive.
+//!
+//! A provider's answer is returned either as it arrives, by [`stream_back`], or after it was read,
+//! by [`full_response`]. Both pass its status and headers on. [`error_response`] builds errors of
+//! the gateway itself, in the error format of the API that the client speaks, so that SDKs show the
+//! message instead of a parse error.
+//!
+//! The module also has small helpers to read a provider's response. Rewriting streams is up to
+//! [`rounds`](super::rounds).
 
 use axum::body::Body;
 use axum::response::Response;
@@ -9,20 +17,21 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use crate::api::Api;
 use crate::headers;
-use crate::limits::Counted;
+use crate::limits::ActiveRequest;
 use crate::upstream::Unreachable;
 
-/// The most of a provider's error that is kept.
-pub(super) const LONGEST_ERROR: usize = 1 << 20;
+/// The most bytes that are kept of a provider's error, or read to empty a connection.
+pub(super) const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// A provider's answer as it comes.
-pub(super) fn back(response: reqwest::Response, counted: Counted) -> Response {
+/// Streams a provider's answer to the client as it arrives. The request counts as active until the
+/// last byte is sent or the client disconnects.
+pub(super) fn stream_back(response: reqwest::Response, active: ActiveRequest) -> Response {
     let status = response.status();
     let passed = headers::downstream(response.headers(), false);
     let mut chunks = Box::pin(response.bytes_stream());
     let stream = poll_fn(move |context| {
-        // It counts until its last byte is sent.
-        let _ = &counted;
+        // The closure owns `active`, so the request counts until the stream is dropped.
+        let _ = &active;
         futures_util::Stream::poll_next(chunks.as_mut(), context)
     });
     let mut answer = Response::new(Body::from_stream(stream));
@@ -31,8 +40,9 @@ pub(super) fn back(response: reqwest::Response, counted: Counted) -> Response {
     answer
 }
 
-/// A provider's answer that was read.
-pub(super) fn whole(
+/// A response with the provider's status and headers and this body. `changed` says that the body is
+/// not the provider's own bytes, so its length header is dropped.
+pub(super) fn full_response(
     status: StatusCode,
     upstream: &HeaderMap,
     body: Bytes,
@@ -44,8 +54,9 @@ pub(super) fn whole(
     answer
 }
 
-/// The gateway's own answer in the words of an API.
-pub(crate) fn refuse(api: Api, status: StatusCode, kind: &str, message: &str) -> Response {
+/// An error of the gateway itself, in the format of an API. `kind` is the API's word for the type
+/// of error.
+pub(crate) fn error_response(api: Api, status: StatusCode, kind: &str, message: &str) -> Response {
     let body = api.error(kind, message).to_string();
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = status;
@@ -54,15 +65,18 @@ pub(crate) fn refuse(api: Api, status: StatusCode, kind: &str, message: &str) ->
     answer
 }
 
+/// The response if the provider cannot be reached: 504 after a timeout, otherwise 502. Also logs
+/// the error.
 pub(super) fn unreachable(api: Api, error: &Unreachable) -> Response {
     tracing::warn!("{error}");
     let status = match error.timed_out {
         true => StatusCode::GATEWAY_TIMEOUT,
         false => StatusCode::BAD_GATEWAY,
     };
-    refuse(api, status, "api_error", &error.to_string())
+    error_response(api, status, "api_error", &error.to_string())
 }
 
+/// Whether a response is a successful stream of server-sent events.
 pub(super) fn is_stream(response: &reqwest::Response) -> bool {
     let kind = response
         .headers()
@@ -71,6 +85,8 @@ pub(super) fn is_stream(response: &reqwest::Response) -> bool {
     response.status().is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
+/// Reads a response until it ends, breaks off or exceeds `most` bytes. Returns what was read until
+/// then.
 pub(super) async fn read_all(mut response: reqwest::Response, most: usize) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {

@@ -1,4 +1,16 @@
-//! An answer in as many rounds as it takes: the engine's calls are answered, the client is given its own.
+//! Relays a provider's answer to the client, in as many rounds as it takes.
+//!
+//! [`relay_answer`] is the entry point. An [`AnswerReader`] removes the engine's tool calls from
+//! the answer. If the model waits only for the engine, the calls are executed, and the next request
+//! continues the same answer for the client. [`relay_json`] does this for JSON answers, and
+//! [`relay`] for event streams. A stream is relayed in a task of its own, which ends when the
+//! client goes away.
+//!
+//! A large part of the module is about streams that break off. The client has to see an error then,
+//! never a shortened answer that looks complete.
+//!
+//! The calls themselves are executed by [`Rounds`], and the next request is sent by
+//! [`send_fitting`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,36 +26,42 @@ use http_body::Frame;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{timeout, timeout_at};
+use tracing::Instrument;
 
 use super::Exchange;
-use super::first::{Answer, Beginning, send_fitting};
-use super::replies::{LONGEST_ERROR, is_stream, read_all, refuse, unreachable, whole};
-use crate::answer::{Rounds, Slot};
+use super::first::{ProviderAnswer, StreamStart, send_fitting};
+use super::replies::{
+    MAX_ERROR_BYTES, error_response, full_response, is_stream, read_all, unreachable,
+};
+use crate::answer::{AnswerSlot, Rounds};
 use crate::api::Api;
+use crate::failure::cause_of;
 use crate::headers;
-use crate::limits::Counted;
+use crate::limits::ActiveRequest;
+use crate::stream::AnswerReader;
 use crate::stream::sse::Events;
-use crate::stream::{Reader, reader};
 
-/// Reads the answer, answers the engine's calls, and gives the client what is its own.
-pub(super) async fn answered(
+/// Relays an answer that has begun, round by round, until the model waits for the client or is
+/// done. Totals of hidden rounds follow in headers, or in trailers if the answer is a stream.
+pub(super) async fn relay_answer(
     exchange: Exchange,
-    slot: Slot,
+    slot: AnswerSlot,
     rounds: Rounds,
-    (begun, response): (Beginning, reqwest::Response),
-    counted: Counted,
+    (start, response): (StreamStart, reqwest::Response),
+    active: ActiveRequest,
 ) -> Response {
     let (status, passed) = (response.status(), response.headers().clone());
-    let reader = reader(exchange.api, rounds.tools());
+    let reader = AnswerReader::new(exchange.api, rounds.tools());
     if !is_stream(&response) {
-        return answered_whole(exchange, slot, rounds, reader, response).await;
+        return relay_json(exchange, slot, rounds, reader, response).await;
     }
     let (sender, receiver) = mpsc::channel(16);
-    tokio::spawn(async move {
-        let _counted = counted;
-        relay(exchange, slot, rounds, reader, (begun, response), sender).await;
-    });
-    let mut answer = Response::new(Body::new(Relayed {
+    let relaying = async move {
+        let _counted = active;
+        relay(exchange, slot, rounds, reader, (start, response), sender).await;
+    };
+    tokio::spawn(relaying.in_current_span());
+    let mut answer = Response::new(Body::new(RelayBody {
         frames: receiver,
         is_flushed: false,
         broken: None,
@@ -59,30 +77,33 @@ pub(super) async fn answered(
     answer
 }
 
-/// The provider's stream broke off. The client's connection is broken off too, as it would be without the gateway.
+/// The provider's stream broke off. The client's connection is broken off too, as it would be
+/// without the gateway.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the provider's answer broke off")]
-struct BrokenOff;
+struct StreamCut;
 
-/// Sends frames to the client.
-type Sender = mpsc::Sender<Result<Frame<Bytes>, BrokenOff>>;
+/// Sends frames to the client. Bounded, so that a slow client slows the provider down and the
+/// gateway does not buffer the answer.
+type FrameSender = mpsc::Sender<Result<Frame<Bytes>, StreamCut>>;
 
-/// A stream as the client gets it.
-struct Relayed {
-    frames: mpsc::Receiver<Result<Frame<Bytes>, BrokenOff>>,
-    /// Whether everything before the end has been passed to the server.
+/// The body of a streamed answer. If the provider broke off, it ends with an error, but only after
+/// all bytes before it have been written.
+struct RelayBody {
+    frames: mpsc::Receiver<Result<Frame<Bytes>, StreamCut>>,
+    /// Whether the server had a chance to write everything before the error.
     is_flushed: bool,
-    broken: Option<BrokenOff>,
+    broken: Option<StreamCut>,
 }
 
-impl http_body::Body for Relayed {
+impl http_body::Body for RelayBody {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = StreamCut;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
         if self.broken.is_none() {
             match self.frames.poll_recv(context) {
                 Poll::Ready(Some(Err(broken))) => self.broken = Some(broken),
@@ -90,7 +111,8 @@ impl http_body::Body for Relayed {
             }
         }
         if !std::mem::replace(&mut self.is_flushed, true) {
-            // The server drops unwritten data when it receives the error. It writes while the body is pending.
+            // The server drops unwritten data when it receives the error. It writes while the body
+            // is pending, so the body is pending once.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -98,7 +120,7 @@ impl http_body::Body for Relayed {
     }
 }
 
-/// Says how many rounds there were that the client did not see, and the tokens of all.
+/// Sets the number of hidden rounds and the tokens of all rounds, as headers or trailers.
 fn set_totals(own: &mut HeaderMap, hidden: u32, usage: &Usage) {
     headers::set(own, headers::ROUNDS, &hidden.to_string());
     let (input, output) = (usage.input_tokens, usage.output_tokens);
@@ -106,11 +128,13 @@ fn set_totals(own: &mut HeaderMap, hidden: u32, usage: &Usage) {
     headers::set(own, headers::TOKENS, &tokens);
 }
 
-async fn answered_whole(
+/// Answers with a JSON body. All rounds are completed before the client receives anything, because
+/// the body has to be composed from all of them.
+async fn relay_json(
     exchange: Exchange,
-    slot: Slot,
+    slot: AnswerSlot,
     mut rounds: Rounds,
-    mut reader: Box<dyn Reader>,
+    mut reader: AnswerReader,
     mut response: reqwest::Response,
 ) -> Response {
     let api = exchange.api;
@@ -119,24 +143,25 @@ async fn answered_whole(
         let body = match response.bytes().await {
             Ok(body) => body,
             Err(error) => {
-                let message = format!("the provider's answer broke off: {error}");
-                return refuse(api, StatusCode::BAD_GATEWAY, "api_error", &message);
+                let cause = cause_of(&error);
+                let message = format!("the provider's answer broke off: {cause}");
+                return error_response(api, StatusCode::BAD_GATEWAY, "api_error", &message);
             }
         };
         let value = serde_json::from_slice::<Value>(&body);
         let value = match value {
             Ok(value) if status.is_success() => value,
-            _ => return whole(status, &passed, body, true),
+            _ => return full_response(status, &passed, body, true),
         };
-        reader.whole(&value);
+        reader.json(&value);
         let round = reader.take_round();
-        if !round.goes_on || rounds.is_exhausted(&exchange.settings) {
-            if round.goes_on {
-                reader.give_up(&mut Vec::new());
+        if !round.continues || rounds.is_exhausted(&exchange.settings) {
+            if round.continues {
+                reader.end_at_limit(&mut Vec::new());
             }
             let hidden = rounds.hidden;
             let usage = rounds
-                .end_in(
+                .finish(
                     &exchange.shared,
                     &exchange.settings,
                     &slot,
@@ -147,89 +172,93 @@ async fn answered_whole(
             let composed = reader.composed();
             let changed = composed.is_some();
             let body = composed.map_or(body, |composed| Bytes::from(composed.to_string()));
-            let mut answer = whole(status, &passed, body, changed);
+            let mut answer = full_response(status, &passed, body, changed);
             set_totals(answer.headers_mut(), hidden, &usage);
             return answer;
         }
         let next = rounds
-            .next_in(&exchange.shared, &exchange.settings, &slot, round)
+            .next_round(&exchange.shared, &exchange.settings, &slot, round)
             .await;
         rounds = match next {
             Ok(again) => again,
             Err(failure) => {
-                let message = format!("the answer could not go on: {}", failure.detail);
-                return refuse(api, StatusCode::BAD_GATEWAY, "api_error", &message);
+                let message = format!("the gateway cannot continue the answer: {}", failure.detail);
+                return error_response(api, StatusCode::BAD_GATEWAY, "api_error", &message);
             }
         };
-        let (asked, turned) = rounds.to_send();
-        let sent = match send_fitting(&exchange, &slot, &asked, turned).await {
+        let (request, result) = rounds.to_send();
+        let call = exchange.model_call(&request);
+        let sending = send_fitting(&exchange, &slot, &request, result);
+        let sent = match sending.instrument(call.span.clone()).await {
             Ok(sent) => sent,
             Err(error) => return unreachable(api, &error),
         };
-        rounds.sent(sent.turned);
+        sent.answer.note_refusal(&call);
+        rounds.sent(sent.result, call);
         response = match sent.answer {
-            Answer::Begun(_, response) => response,
-            Answer::Refused(refused) => return refused.into_response(),
+            ProviderAnswer::Started(_, response) => response,
+            ProviderAnswer::Refused(refused) => return refused.into_response(),
         };
     }
 }
 
-/// Why a stream is not what it should be.
-enum Broken {
-    /// The client has gone: nobody is to be told.
+/// Why a stream ended before the answer was complete. Decides what the client receives at the end.
+enum RelayError {
     ClientGone,
-    /// The client is to be told this.
-    Told(String),
-    /// The provider refused a round: its status and its error.
+    /// The gateway failed. The client receives this message as an error event.
+    Failed(String),
+    /// The provider refused a later round, with this status and error.
     Refused(StatusCode, Vec<u8>),
-    /// The provider has told the client itself.
+    /// The provider sent an error event, which the client has received.
     ByProvider,
     /// The provider's stream ended before the answer was complete.
     Cut {
-        /// Whether the HTTP body ended properly, so that the client sees no connection error either.
+        /// Whether the HTTP body ended properly. The client then sees no connection error either.
         is_clean: bool,
         message: String,
     },
 }
 
-/// Sends a stream on, in all its rounds.
+/// Relays a stream in all its rounds, and ends it with an error if one of them fails.
 async fn relay(
     exchange: Exchange,
-    slot: Slot,
+    slot: AnswerSlot,
     rounds: Rounds,
-    mut reader: Box<dyn Reader>,
-    response: (Beginning, reqwest::Response),
-    sender: Sender,
+    mut reader: AnswerReader,
+    response: (StreamStart, reqwest::Response),
+    sender: FrameSender,
 ) {
-    let broken = relay_rounds(&exchange, &slot, rounds, &mut *reader, response, &sender).await;
+    let broken = relay_rounds(&exchange, &slot, rounds, &mut reader, response, &sender).await;
     let api = exchange.api;
-    let failed = |reader: &mut dyn Reader, error: &Value| {
+    let failed = |reader: &mut AnswerReader, error: &Value| {
         let mut event = Vec::new();
-        reader.failed(error, &mut event);
+        reader.write_error(error, &mut event);
         Some(Ok(Frame::data(Bytes::from(event))))
     };
     let (message, last) = match broken {
-        Ok(()) | Err(Broken::ClientGone | Broken::ByProvider) => return,
-        Err(Broken::Told(message)) => {
-            let last = failed(&mut *reader, &api.stream_error(&message));
+        Ok(()) | Err(RelayError::ClientGone | RelayError::ByProvider) => return,
+        Err(RelayError::Failed(message)) => {
+            let last = failed(&mut reader, &api.stream_error(&message));
             (message, last)
         }
-        Err(Broken::Refused(status, said)) => {
+        Err(RelayError::Refused(status, said)) => {
             let text = String::from_utf8_lossy(&said);
-            let message = format!("the provider answered {status}: {text}");
-            // Clients tell by the provider's own words what to do about it.
+            let message =
+                format!("the provider refused the next round with status {status}: {text}");
+            // Clients react to the provider's own error codes, so they are passed on if there are
+            // any.
             let error = serde_json::from_slice(&said).ok();
             let error = error.filter(|error: &Value| !error["error"].is_null());
             let error = error.unwrap_or_else(|| api.stream_error(&message));
-            (message, failed(&mut *reader, &error))
+            (message, failed(&mut reader, &error))
         }
-        Err(Broken::Cut { is_clean, message }) => {
-            let last = match reader.always_ends() {
-                true => failed(&mut *reader, &api.stream_error(&message)),
-                // An untouched answer ends as the provider ended it. Any other answer is broken off, because with a
-                // proper end it would look complete.
+        Err(RelayError::Cut { is_clean, message }) => {
+            let last = match reader.always_has_final_event() {
+                true => failed(&mut reader, &api.stream_error(&message)),
+                // An untouched answer ends as the provider ended it. Any other answer is broken
+                // off, because it would look complete if it ended properly.
                 false if is_clean && reader.progress().is_untouched() => None,
-                false => Some(Err(BrokenOff)),
+                false => Some(Err(StreamCut)),
             };
             (message, last)
         }
@@ -241,29 +270,34 @@ async fn relay(
     }
 }
 
+/// Relays the rounds of a stream up to its proper end.
+///
+/// # Errors
+/// The stream cannot be completed, see [`RelayError`].
 async fn relay_rounds(
     exchange: &Exchange,
-    slot: &Slot,
+    slot: &AnswerSlot,
     mut rounds: Rounds,
-    reader: &mut dyn Reader,
-    (mut begun, mut response): (Beginning, reqwest::Response),
-    sender: &Sender,
-) -> Result<(), Broken> {
+    reader: &mut AnswerReader,
+    (mut start, mut response): (StreamStart, reqwest::Response),
+    sender: &FrameSender,
+) -> Result<(), RelayError> {
     loop {
-        let read = std::mem::take(&mut begun);
-        let Ended {
+        let read = std::mem::take(&mut start);
+        let RelayedRound {
             mut held_back,
             rest,
         } = relay_round(exchange, reader, read, response, sender).await?;
         let round = reader.take_round();
-        if !round.goes_on || rounds.is_exhausted(&exchange.settings) {
-            if round.goes_on {
-                reader.give_up(&mut held_back);
+        if !round.continues || rounds.is_exhausted(&exchange.settings) {
+            if round.continues {
+                reader.end_at_limit(&mut held_back);
             }
-            // The client has the end of its answer once nothing of it is the gateway's alone.
+            // The client may send its next request as soon as it has the end, so the end waits
+            // until the answer is stored.
             let hidden = rounds.hidden;
             let usage = rounds
-                .end_in(
+                .finish(
                     &exchange.shared,
                     &exchange.settings,
                     slot,
@@ -271,66 +305,78 @@ async fn relay_rounds(
                     reader.visible(),
                 )
                 .await;
-            give(exchange, sender, held_back).await?;
+            send_piece(exchange, sender, held_back).await?;
             if let Some((response, after)) = rest {
-                give(exchange, sender, after).await?;
+                send_piece(exchange, sender, after).await?;
                 pass_rest(exchange, response, sender).await?;
             }
             let mut totals = HeaderMap::new();
             set_totals(&mut totals, hidden, &usage);
-            // Whoever did not ask for them does not get them.
+            // The server drops the trailers if the client did not ask for them.
             let _ = sender.send(Ok(Frame::trailers(totals))).await;
             return Ok(());
         }
         if let Some((response, _)) = rest {
-            // The connection can be reused once the response was read to its end.
-            tokio::spawn(timeout(AFTER_THE_END, read_all(response, LONGEST_ERROR)));
+            // A connection can only be reused if its response was read to the end.
+            tokio::spawn(timeout(REST_TIMEOUT, read_all(response, MAX_ERROR_BYTES)));
         }
         rounds = (rounds
-            .next_in(&exchange.shared, &exchange.settings, slot, round)
+            .next_round(&exchange.shared, &exchange.settings, slot, round)
             .await)
             .map_err(|failure| {
-                Broken::Told(format!("the answer could not go on: {}", failure.detail))
+                RelayError::Failed(format!(
+                    "the gateway cannot continue the answer: {}",
+                    failure.detail
+                ))
             })?;
-        let (asked, turned) = rounds.to_send();
+        let (request, result) = rounds.to_send();
+        let call = exchange.model_call(&request);
+        let sending = send_fitting(exchange, slot, &request, result);
         let sent = tokio::select! {
-            sent = send_fitting(exchange, slot, &asked, turned) => sent,
-            () = sender.closed() => return Err(Broken::ClientGone),
+            sent = sending.instrument(call.span.clone()) => sent,
+            () = sender.closed() => return Err(RelayError::ClientGone),
         };
-        let sent = sent.map_err(|error| Broken::Told(error.to_string()))?;
-        rounds.sent(sent.turned);
+        let sent = sent.map_err(|error| RelayError::Failed(error.to_string()))?;
+        sent.answer.note_refusal(&call);
+        rounds.sent(sent.result, call);
         let (status, error) = match sent.answer {
-            Answer::Begun(read, next) if next.status().is_success() => {
-                (begun, response) = (read, next);
+            ProviderAnswer::Started(read, next) if next.status().is_success() => {
+                (start, response) = (read, next);
                 continue;
             }
-            Answer::Begun(_, refused) => (refused.status(), read_all(refused, LONGEST_ERROR).await),
-            Answer::Refused(refused) => (refused.status, refused.error),
+            ProviderAnswer::Started(_, refused) => {
+                (refused.status(), read_all(refused, MAX_ERROR_BYTES).await)
+            }
+            ProviderAnswer::Refused(refused) => (refused.status, refused.error),
         };
-        return Err(Broken::Refused(status, error));
+        return Err(RelayError::Refused(status, error));
     }
 }
 
-/// The end of a round.
-struct Ended {
-    /// The last bytes of the round, which were not sent to the client yet.
+/// A round that was relayed up to its end, except for its last bytes.
+struct RelayedRound {
+    /// The last bytes for the client. They are sent once the answer is stored, or dropped if
+    /// another round follows.
     held_back: Vec<u8>,
-    /// The response and the bytes that followed the last event of its stream; `None` if the response ended.
+    /// The response and the bytes after the last event of its stream. None if the response ended.
     rest: Option<(reqwest::Response, Vec<u8>)>,
 }
 
-/// Passes one round to the client, up to its end.
+/// Relays the events of one round until the reader reports its end.
+///
+/// # Errors
+/// The client has gone, or the stream ended before the answer was complete.
 async fn relay_round(
     exchange: &Exchange,
-    reader: &mut dyn Reader,
-    begun: Beginning,
+    reader: &mut AnswerReader,
+    start: StreamStart,
     mut response: reqwest::Response,
-    sender: &Sender,
-) -> Result<Ended, Broken> {
+    sender: &FrameSender,
+) -> Result<RelayedRound, RelayError> {
     let mut events = Events::default();
     let mut out = Vec::new();
-    let mut read = (!begun.bytes.is_empty()).then(|| Bytes::from(begun.bytes));
-    let mut broken = begun.broken;
+    let mut read = (!start.bytes.is_empty()).then(|| Bytes::from(start.bytes));
+    let mut broken = start.broken;
     loop {
         let chunk = match (read.take(), broken.take()) {
             (Some(read), after) => {
@@ -339,8 +385,8 @@ async fn relay_round(
             }
             (None, Some(error)) => Err(error),
             (None, None) => tokio::select! {
-                chunk = response.chunk() => chunk.map_err(|error| error.to_string()),
-                () = sender.closed() => return Err(Broken::ClientGone),
+                chunk = response.chunk() => chunk.map_err(|error| cause_of(&error)),
+                () = sender.closed() => return Err(RelayError::ClientGone),
             },
         };
         let error = match chunk {
@@ -351,13 +397,13 @@ async fn relay_round(
                 }
                 if reader.progress().finished {
                     let after = events.rest().map(|rest| rest.raw.to_vec());
-                    return Ok(Ended {
+                    return Ok(RelayedRound {
                         held_back: out,
                         rest: Some((response, after.unwrap_or_default())),
                     });
                 }
                 if !out.is_empty() {
-                    give(exchange, sender, std::mem::take(&mut out)).await?;
+                    send_piece(exchange, sender, std::mem::take(&mut out)).await?;
                 }
                 continue;
             }
@@ -365,7 +411,8 @@ async fn relay_round(
             Err(error) => Some(error),
         };
         if let Some(rest) = events.rest() {
-            // Half an event may be one that the client must not see, and nothing can complete it.
+            // Half an event can never be completed, and may belong to a call that the client must
+            // not see.
             let is_half = rest.json().is_none() && rest.data != Some("[DONE]");
             let is_last = exchange.api != Api::Responses && reader.progress().is_untouched();
             if !is_half || is_last {
@@ -373,47 +420,55 @@ async fn relay_round(
             }
         }
         let progress = reader.progress();
-        let is_whole = progress.is_whole && (error.is_none() || progress.goes_on);
+        // Many servers leave out the final event. The answer is complete if the model's reason to
+        // stop arrived.
+        let is_whole = progress.is_whole && (error.is_none() || progress.continues);
         if progress.finished || is_whole {
-            return Ok(Ended {
+            return Ok(RelayedRound {
                 held_back: out,
                 rest: None,
             });
         }
         let failed = progress.failed;
-        give(exchange, sender, out).await?;
+        send_piece(exchange, sender, out).await?;
         if failed {
-            return Err(Broken::ByProvider);
+            return Err(RelayError::ByProvider);
         }
-        return Err(Broken::Cut {
+        return Err(RelayError::Cut {
             is_clean: error.is_none(),
             message: match error {
                 Some(error) => format!("the provider's answer broke off: {error}"),
-                None => "the provider ended its answer in the middle".to_owned(),
+                None => "the provider ended its answer before it was complete".to_owned(),
             },
         });
     }
 }
 
-/// How long a provider may keep sending after the last event of its stream.
-const AFTER_THE_END: Duration = Duration::from_secs(1);
+/// How long a provider may continue to send after the last event of its stream. Comments and
+/// trailing bytes come at once, so more would only delay the client.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Passes on what a provider sends after the last event of its stream, usually only comments. Once read to its end, the
-/// connection can be reused.
+/// Relays what a provider sends after the last event of its stream, usually comments. Once it is
+/// read to its end, the connection can be reused.
 async fn pass_rest(
     exchange: &Exchange,
     mut response: reqwest::Response,
-    sender: &Sender,
-) -> Result<(), Broken> {
-    let until = tokio::time::Instant::now() + AFTER_THE_END;
+    sender: &FrameSender,
+) -> Result<(), RelayError> {
+    let until = tokio::time::Instant::now() + REST_TIMEOUT;
     while let Ok(Ok(Some(chunk))) = timeout_at(until, response.chunk()).await {
-        give(exchange, sender, chunk.to_vec()).await?;
+        send_piece(exchange, sender, chunk.to_vec()).await?;
     }
     Ok(())
 }
 
-/// Sends a piece of the answer to the client. Gives up on a client that does not take it in time.
-async fn give(exchange: &Exchange, sender: &Sender, piece: Vec<u8>) -> Result<(), Broken> {
+/// Sends a piece of the answer to the client. Returns [`RelayError::ClientGone`] if the client has
+/// closed the connection or does not read within `gateway.client_timeout_ms`.
+async fn send_piece(
+    exchange: &Exchange,
+    sender: &FrameSender,
+    piece: Vec<u8>,
+) -> Result<(), RelayError> {
     if piece.is_empty() {
         return Ok(());
     }
@@ -424,6 +479,6 @@ async fn give(exchange: &Exchange, sender: &Sender, piece: Vec<u8>) -> Result<()
     .await;
     match given {
         Ok(Ok(())) => Ok(()),
-        _ => Err(Broken::ClientGone),
+        _ => Err(RelayError::ClientGone),
     }
 }

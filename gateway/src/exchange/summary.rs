@@ -1,5 +1,13 @@
-//! Remembers what a model wrote to sum a session up, at its agent's request. The agent begins anew with it, and it shows
-//! then which session that goes on with.
+//! Remembers the summaries that a model writes of a session at the agent's request.
+//!
+//! Agents such as Claude Code compact their own history: they ask the model for a summary and begin
+//! the next request with it. That request shares no message with the session, so
+//! [`lineage`](crate::lineage) could not tell where it belongs. Therefore [`relay_and_remember`]
+//! reads the summary on its way to the client and stores fingerprints of its lines with the
+//! session.
+//!
+//! The answer passes byte for byte. Only its last piece waits until the fingerprints are stored.
+//! Recognizing the summary later is up to [`proof`](crate::proof).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,25 +20,29 @@ use futures_util::stream::poll_fn;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::Shared;
 use crate::api::Api;
 use crate::coding;
-use crate::lineage::Place;
+use crate::lineage::SummaryTarget;
 use crate::proof;
 use crate::settings::Settings;
-use crate::stream::reader;
+use crate::stream::AnswerReader;
 use crate::stream::sse::Events;
 
-/// The most of an answer that is read, in bytes.
-const LONGEST: usize = 8 << 20;
+/// The most bytes of an answer that are read. A longer summary is noted in part, if it can still be
+/// parsed.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// The answer, byte for byte, and read on its way. The client has its end once it is remembered.
-pub(super) fn remembered(
+/// Relays an answer and stores the fingerprints of the summary in it. The last piece is held back
+/// until that is done, for at most `gateway.max_hold_ms`. An answer that is not successful passes
+/// at once.
+pub(super) fn relay_and_remember(
     shared: Arc<Shared>,
     settings: &Settings,
     api: Api,
-    place: Place,
+    target: SummaryTarget,
     answer: Response,
 ) -> Response {
     if !answer.status().is_success() {
@@ -40,7 +52,7 @@ pub(super) fn remembered(
     let headers = parts.headers.clone();
     let max_hold: Duration = settings.max_hold;
     let (sender, mut receiver) = mpsc::channel::<Result<Bytes, axum::Error>>(16);
-    tokio::spawn(async move {
+    let relaying = async move {
         let mut body = body.into_data_stream();
         let mut read = Vec::new();
         let mut last: Option<Bytes> = None;
@@ -49,10 +61,11 @@ pub(super) fn remembered(
                 let _ = sender.send(piece).await;
                 return;
             };
-            if read.len() + piece.len() <= LONGEST {
+            if read.len() + piece.len() <= MAX_ANSWER_BYTES {
                 read.extend_from_slice(&piece);
             }
-            // A client may go on as soon as it has the last event.
+            // The client may send its next request as soon as it has the last event, and that
+            // request needs the fingerprints.
             if let Some(before) = last.replace(piece)
                 && sender.send(Ok(before)).await.is_err()
             {
@@ -60,39 +73,64 @@ pub(super) fn remembered(
             }
         }
         let own = Arc::clone(&shared);
-        let work = move || remember(&own, api, &place, &headers, read);
-        if timeout(max_hold, shared.work.done(work)).await.is_err() {
-            tracing::warn!("a summary was not remembered yet");
+        let work = move || remember(&own, api, &target, &headers, read);
+        if timeout(max_hold, shared.work.run(work)).await.is_err() {
+            tracing::warn!(
+                "storing the summary takes longer than `gateway.max_hold_ms`, so the next request may begin a \
+                 new session"
+            );
         }
         if let Some(last) = last {
             let _ = sender.send(Ok(last)).await;
         }
-    });
+    };
+    tokio::spawn(relaying.in_current_span());
     let pieces = poll_fn(move |context| receiver.poll_recv(context));
     Response::from_parts(parts, Body::from_stream(pieces))
 }
 
-fn remember(shared: &Shared, api: Api, place: &Place, headers: &http::HeaderMap, read: Vec<u8>) {
-    let session = place.session();
+/// Expands an answer, extracts the fingerprints of its summary and stores them. Errors are logged,
+/// because the client has its answer anyway.
+fn remember(
+    shared: &Shared,
+    api: Api,
+    target: &SummaryTarget,
+    headers: &http::HeaderMap,
+    read: Vec<u8>,
+) {
+    let session = target.session();
     let codings = match coding::of(headers) {
         Ok(codings) => codings,
-        Err(error) => return tracing::warn!(session, "a summary cannot be read: {error}"),
+        Err(error) => {
+            return tracing::warn!(
+                session,
+                "cannot read the summary, so the next request may begin a new session: {error}"
+            );
+        }
     };
-    let body = match coding::expand(Bytes::from(read), &codings, LONGEST) {
+    let body = match coding::expand(Bytes::from(read), &codings, MAX_ANSWER_BYTES) {
         Ok(body) => body,
-        Err(error) => return tracing::warn!(session, "a summary cannot be read: {error}"),
+        Err(error) => {
+            return tracing::warn!(
+                session,
+                "cannot read the summary, so the next request may begin a new session: {error}"
+            );
+        }
     };
-    let marks = proof::summary_marks(api.format(), &items(api, &body));
-    if let Err(error) = place.note_summary(shared.host.record(), &marks) {
-        tracing::warn!(session, "a summary is not remembered: {error}");
+    let fingerprints = proof::summary_fingerprints(api.format(), &items(api, &body));
+    if let Err(error) = target.note_summary(shared.host.record(), &fingerprints) {
+        tracing::warn!(
+            session,
+            "cannot store the summary, so the next request may begin a new session: {error}"
+        );
     }
 }
 
-/// The wire items of an answer, streamed or whole.
+/// The wire items of an answer, whether it is a JSON body or an event stream. No tools are hidden.
 fn items(api: Api, body: &[u8]) -> Vec<String> {
-    let mut reader = reader(api, Arc::default());
+    let mut reader = AnswerReader::new(api, Arc::default());
     match serde_json::from_slice::<Value>(body) {
-        Ok(whole) => reader.whole(&whole),
+        Ok(body) => reader.json(&body),
         Err(_) => {
             let mut events = Events::default();
             events.push(body);

@@ -1,20 +1,29 @@
 //! Tells which number of an error is the limit and which is the size of the request.
+//!
+//! Providers put both numbers into sentences of every shape, so [`of`] judges each number by the
+//! words around it. A word for a limit before it makes it the limit, a word such as "requested"
+//! makes it the size of the request. If the words do not tell, the sizes do: a request that is
+//! refused is larger than its limit. Comparisons such as `213462 > 200000` are read by [`compared`]
+//! first, because they are unambiguous.
+//!
+//! Numbers that cannot be a count of tokens, such as error codes and dates, are ignored. Whether
+//! the error is about the length of the request at all is decided by the parent module.
 
 use super::Overflow;
 use super::words::Word;
 
-/// No window is smaller, and error codes inside texts are.
-const LEAST: u64 = 1_000;
-/// No window is larger, and dates in model names are.
-const MOST: u64 = 16_000_000;
+/// The smallest number that may be a count of tokens. No window is smaller, and error codes in
+/// texts are.
+const MIN_TOKENS: u64 = 1_000;
+/// The largest number that may be a count of tokens. No window is larger, and dates in model names
+/// are.
+const MAX_TOKENS: u64 = 16_000_000;
 
-/// Words before a limit.
 const LIMIT: &[&str] = &[
     "maximum", "max", "limit", "most", "only", "allowed", "allow", "<=", ">", "supports", "than",
     "window", "size", "should", "up", "context", "cannot", "maximal", "capacity", "under", "below",
 ];
-/// Words before the size of the request.
-const ASKED: &[&str] = &[
+const SIZE: &[&str] = &[
     "requested",
     "request",
     "contain",
@@ -37,9 +46,8 @@ const ASKED: &[&str] = &[
     "estimated",
     "value",
 ];
-/// Words for the input.
 const INPUT: &[&str] = &["prompt", "input", "message", "text", "conversation"];
-/// Words for the answer.
+/// Words for the answer of the model. Numbers next to them are ignored.
 const ANSWER: &[&str] = &[
     "completion",
     "output",
@@ -50,23 +58,25 @@ const ANSWER: &[&str] = &[
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum NumberKind {
     Limit,
-    Asked,
-    /// The size of the input alone.
+    Size,
+    /// The size of the input alone. Preferred over `Size`, which may include the answer.
     Input,
     Unknown,
 }
 
-/// The limit and the size that the numbers give.
+/// The limit and the size that the numbers of an error give. Both may be None. If both are known,
+/// the size is usually larger than the limit.
 pub(super) fn of(words: &[Word]) -> Overflow {
     if let Some(compared) = compared(words) {
         return compared;
     }
-    let is_number = |word: &&Word| matches!(word, Word::Number { value, .. } if *value >= LEAST);
+    let is_number =
+        |word: &&Word| matches!(word, Word::Number { value, .. } if *value >= MIN_TOKENS);
     let is_alone = words.iter().filter(is_number).count() == 1;
     let has_unit = words.iter().any(|word| word.text() == "token");
-    let mut found: Vec<(u64, Kind)> = Vec::new();
+    let mut found: Vec<(u64, NumberKind)> = Vec::new();
     for (at, word) in words.iter().enumerate() {
         let Word::Number {
             value,
@@ -77,7 +87,7 @@ pub(super) fn of(words: &[Word]) -> Overflow {
         };
         let value = *value;
         // A number in parentheses may be the provider's error code.
-        if !(LEAST..=MOST).contains(&value)
+        if !(MIN_TOKENS..=MAX_TOKENS).contains(&value)
             || (*in_parentheses && is_alone && !has_unit && value < 10_000)
         {
             continue;
@@ -86,35 +96,38 @@ pub(super) fn of(words: &[Word]) -> Overflow {
             found.push((value, kind));
         }
     }
-    let all = |kind: Kind| {
+    let all = |kind: NumberKind| {
         let own = found.iter().filter(move |(_, own)| *own == kind);
         own.map(|(value, _)| *value)
     };
-    let mut limit = all(Kind::Limit).min();
-    let mut asked = all(Kind::Input).max().or_else(|| all(Kind::Asked).max());
-    if asked.is_none() {
-        // The word for a limit precedes both numbers, or neither.
+    let mut limit = all(NumberKind::Limit).min();
+    let mut size = all(NumberKind::Input)
+        .max()
+        .or_else(|| all(NumberKind::Size).max());
+    if size.is_none() {
+        // The word for a limit may precede both numbers or neither, so the larger one is the size.
         let largest = found.iter().map(|(value, _)| *value).max();
-        asked = largest.filter(|largest| limit.is_some_and(|limit| *largest > limit));
+        size = largest.filter(|largest| limit.is_some_and(|limit| *largest > limit));
     }
     if limit.is_none() {
-        let smallest = all(Kind::Unknown).min();
-        limit = smallest.filter(|smallest| asked.is_some_and(|asked| *smallest < asked));
+        let smallest = all(NumberKind::Unknown).min();
+        limit = smallest.filter(|smallest| size.is_some_and(|size| *smallest < size));
     }
-    if limit.is_none() && asked.is_none() {
-        let mut unknown: Vec<u64> = all(Kind::Unknown).collect();
+    if limit.is_none() && size.is_none() {
+        let mut unknown: Vec<u64> = all(NumberKind::Unknown).collect();
         unknown.sort_unstable();
         if let [small, .., large] = unknown.as_slice()
             && small < large
         {
-            (limit, asked) = (Some(*small), Some(*large));
+            (limit, size) = (Some(*small), Some(*large));
         }
     }
-    Overflow { limit, asked }
+    Overflow { limit, size }
 }
 
-/// Reads comparisons such as `213462 > 200000` and `190000 + 20000 > 200000`. The first number is the input, the last
-/// one the limit.
+/// Reads comparisons such as `213462 > 200000` and `190000 + 20000 > 200000`. The first number is
+/// the input, the last one the limit. Returns None if there is no comparison, or if it is not about
+/// the window.
 fn compared(words: &[Word]) -> Option<Overflow> {
     let at = words.iter().position(|word| word.text() == ">")?;
     let number = |at: usize| match words.get(at) {
@@ -125,35 +138,36 @@ fn compared(words: &[Word]) -> Option<Overflow> {
     // A unit may stand between the number and the sign.
     let before =
         (1..=2).find_map(|back| Some((at.checked_sub(back)?, number(at.checked_sub(back)?)?)));
-    let (place, mut asked) = before?;
+    let (position, mut size) = before?;
     let limit = number(at + 1)?;
     // In `9000 > 8192 - 500`, the first number is the requested answer.
     if text(Some(at + 2)) == "-" {
         return None;
     }
-    if text(place.checked_sub(1)) == "+" {
-        let first = (2..=4).find_map(|back| number(place.checked_sub(back)?));
-        asked = first.unwrap_or(asked);
+    if text(position.checked_sub(1)) == "+" {
+        let first = (2..=4).find_map(|back| number(position.checked_sub(back)?));
+        size = first.unwrap_or(size);
     }
-    let fits = |value: u64| (LEAST..=MOST).contains(&value);
+    let fits = |value: u64| (MIN_TOKENS..=MAX_TOKENS).contains(&value);
     fits(limit).then_some(Overflow {
         limit: Some(limit),
-        asked: Some(asked).filter(|asked| fits(*asked)),
+        size: Some(size).filter(|size| fits(*size)),
     })
 }
 
-/// The meaning of a number; `None` if it is about something else.
-fn kind_of(words: &[Word], at: usize) -> Option<Kind> {
+/// The meaning of the number at a position, by the words around it up to the next number. Returns
+/// None if it counts something else, such as the answer's tokens.
+fn kind_of(words: &[Word], at: usize) -> Option<NumberKind> {
     let text = |at: usize| words.get(at).map_or("", Word::text);
-    let goes_on =
-        |at: &usize| !matches!(words.get(*at), Some(Word::Number { value, .. }) if *value >= LEAST);
+    let continues = |at: &usize| !matches!(words.get(*at), Some(Word::Number { value, .. }) if *value >= MIN_TOKENS);
     let before: Vec<&str> = (at.saturating_sub(7)..at)
         .rev()
-        .take_while(goes_on)
+        .take_while(continues)
         .map(text)
         .collect();
-    let after: Vec<&str> = (at + 1..at + 6).take_while(goes_on).map(text).collect();
+    let after: Vec<&str> = (at + 1..at + 6).take_while(continues).map(text).collect();
     let has = |part: &[&str], any: &[&str]| part.iter().any(|word| any.contains(word));
+    // "Reduce it by 500" and "error 4001" give neither a limit nor a size.
     if before.first() == Some(&"by")
         || matches!(
             before.first(),
@@ -183,17 +197,17 @@ fn kind_of(words: &[Word], at: usize) -> Option<Kind> {
         return None;
     }
     let nearest = |any: &[&str]| before.iter().position(|word| any.contains(word));
-    let kind = match (nearest(LIMIT), nearest(ASKED)) {
-        (Some(limit), Some(asked)) if asked < limit => Kind::Asked,
-        (Some(_), _) => Kind::Limit,
-        (None, Some(_)) => Kind::Asked,
-        (None, None) if has(near_after, &["maximum", "limit", "max"]) => Kind::Limit,
-        (None, None) if has(&before, INPUT) => Kind::Asked,
-        (None, None) => Kind::Unknown,
+    let kind = match (nearest(LIMIT), nearest(SIZE)) {
+        (Some(limit), Some(size)) if size < limit => NumberKind::Size,
+        (Some(_), _) => NumberKind::Limit,
+        (None, Some(_)) => NumberKind::Size,
+        (None, None) if has(near_after, &["maximum", "limit", "max"]) => NumberKind::Limit,
+        (None, None) if has(&before, INPUT) => NumberKind::Size,
+        (None, None) => NumberKind::Unknown,
     };
-    let is_input = has(near_after, INPUT) || (has(&before, INPUT) && kind == Kind::Asked);
+    let is_input = has(near_after, INPUT) || (has(&before, INPUT) && kind == NumberKind::Size);
     Some(match kind {
-        Kind::Asked | Kind::Unknown if is_input => Kind::Input,
+        NumberKind::Size | NumberKind::Unknown if is_input => NumberKind::Input,
         other => other,
     })
 }

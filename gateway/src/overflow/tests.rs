@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::{Overflow, overflow};
 
 /// Provider, status, code or type, message, limit and size of the request (0 if not told).
-type Row = (&'static str, u16, &'static str, &'static str, u64, u64);
+type Sample = (&'static str, u16, &'static str, &'static str, u64, u64);
 
-const OVERFLOWS: &[Row] = &[
+const OVERFLOWS: &[Sample] = &[
     (
         "anthropic",
         400,
@@ -852,10 +852,10 @@ fn told(number: u64) -> Option<u64> {
 #[test]
 fn every_wording_is_known_in_every_shape() {
     let mut wrong = Vec::new();
-    for (provider, status, code, message, limit, asked) in OVERFLOWS {
+    for (provider, status, code, message, limit, size) in OVERFLOWS {
         let expected = Some(Overflow {
             limit: told(*limit),
-            asked: told(*asked),
+            size: told(*size),
         });
         for body in shapes(code, message) {
             let found = overflow(*status, body.to_string().as_bytes());
@@ -903,7 +903,7 @@ fn numbers_may_stand_beside_the_message() {
     let body = json!({"error": {"code": 400, "message": "the request exceeds the available context size, try increasing it", "type": "exceed_context_size_error", "n_prompt_tokens": 12345, "n_ctx": 4096}});
     let expected = Overflow {
         limit: Some(4_096),
-        asked: Some(12_345),
+        size: Some(12_345),
     };
     assert_eq!(overflow(400, body.to_string().as_bytes()), Some(expected));
 }
@@ -933,20 +933,20 @@ proptest! {
         shape in 0usize..12,
     ) {
         let (provider, status, code, message, old_limit, old_asked) = OVERFLOWS[row];
-        // Messages with a third number are excluded, because a total would no longer add up. So is "128k", which has a
-        // style of its own.
+        // Messages with a third number are excluded, because a total would no longer add up. So is
+        // "128k", which has a style of its own.
         let has_both = old_limit > 0 && old_asked > 0;
         prop_assume!(has_both && message.matches(char::is_numeric).count() < 24);
-        let asked = limit + more;
+        let size = limit + more;
         let message = message
             .replace(&old_limit.to_string(), "<limit>")
             .replace(&old_asked.to_string(), "<asked>");
         prop_assume!(message.contains("<limit>") && message.contains("<asked>"));
         let message = message
             .replace("<limit>", &written(limit, style))
-            .replace("<asked>", &written(asked, style));
+            .replace("<asked>", &written(size, style));
         let body = shapes(code, &message).swap_remove(shape).to_string();
-        let expected = Overflow { limit: Some(limit), asked: Some(asked) };
+        let expected = Overflow { limit: Some(limit), size: Some(size) };
         prop_assert_eq!(overflow(status, body.as_bytes()), Some(expected), "{}: {}", provider, body);
     }
 

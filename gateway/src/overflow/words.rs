@@ -1,21 +1,31 @@
-//! Splits error messages into words, in a normal form that hides the differences between providers' wordings.
+//! Splits error messages into words, in a normal form that hides the differences between providers'
+//! wordings.
+//!
+//! [`words_of`] returns a list of [`Word`]s. Words are in lower case, without plural and tense.
+//! Identifiers such as `context_length_exceeded` are split at underscores and capitals, so that
+//! they read like a sentence. Numbers keep their value: digit groups are joined, and `8k` becomes
+//! 8000. Digits that belong to a name such as `gpt-4.1` are dropped, because they look like a
+//! limit.
+//!
+//! The few signs that matter are kept as words of their own. What the words mean is decided by the
+//! parent module and by [`numbers`](super::numbers).
 
-/// A word, a sign or a number.
+/// A word, a sign or a number of an error message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Word {
-    /// In lower case and without a plural `s`; or one of `>`, `<`, `<=`, `>=`, `+`, `-`, or `;` for the end of a
-    /// clause.
+    /// A word in lower case and without a plural `s`. Also one of the signs `>`, `<`, `<=`, `>=`,
+    /// `+` and `-`, or `;` for the end of a clause.
     Text(String),
     /// A number that is not part of a name such as `gpt-4.1`.
     Number {
         value: u64,
-        /// Whether it stands in parentheses.
+        /// Whether the number follows an opening parenthesis. It may be an error code then.
         in_parentheses: bool,
     },
 }
 
 impl Word {
-    /// Its text; empty for a number.
+    /// The text of a word or sign. Empty for a number.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Text(text) => text,
@@ -24,22 +34,23 @@ impl Word {
     }
 }
 
-/// Characters that separate groups of digits.
+/// Characters that may separate groups of three digits.
 const SEPARATORS: [char; 7] = [',', '.', '_', '\'', '\u{2019}', '\u{a0}', '\u{202f}'];
 
-/// Splits a text into words. `context_length_exceeded`, `ContextLengthExceeded` and "context length exceeded" give the
-/// same words.
+/// Splits a text into words and numbers. `context_length_exceeded`, `ContextLengthExceeded` and
+/// "context length exceeded" give the same words. Characters other than ASCII letters, digits and
+/// the known signs only separate words.
 pub(super) fn words_of(text: &str) -> Vec<Word> {
     let chars: Vec<char> = text.chars().collect();
-    let at = |place: usize| chars.get(place).copied().unwrap_or(' ');
+    let at = |position: usize| chars.get(position).copied().unwrap_or(' ');
     let mut words: Vec<Word> = Vec::new();
-    let mut place = 0;
-    while place < chars.len() {
-        let c = at(place);
+    let mut position = 0;
+    while position < chars.len() {
+        let c = at(position);
         if c.is_ascii_digit() {
-            let before = place.checked_sub(1).map_or(' ', at);
-            let two_before = place.checked_sub(2).map_or(' ', at);
-            let (value, end) = number(&chars, place);
+            let before = position.checked_sub(1).map_or(' ', at);
+            let two_before = position.checked_sub(2).map_or(' ', at);
+            let (value, end) = number(&chars, position);
             let (factor, end) = match at(end) {
                 'k' | 'K' if !at(end + 1).is_alphanumeric() => (1_000, end + 1),
                 'm' | 'M' if !at(end + 1).is_alphanumeric() => (1_000_000, end + 1),
@@ -63,7 +74,7 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
                     && !is_unit
                     && !is_ratio);
             match value.and_then(|value| value.checked_mul(factor)) {
-                // "1261: Prompt exceeds …" begins with the provider's code.
+                // "1261: Prompt exceeds …" begins with the provider's error code.
                 Some(_)
                     if at(end) == ':'
                         && matches!(words.last(), None | Some(Word::Text(_)))
@@ -74,20 +85,21 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
                 }),
                 _ => {}
             }
-            place = end;
+            position = end;
         } else if c.is_alphabetic() && c.is_ascii() {
             let mut word = String::new();
-            while at(place).is_ascii_alphabetic() {
-                let (this, next) = (at(place), at(place + 1));
+            while at(position).is_ascii_alphabetic() {
+                let (this, next) = (at(position), at(position + 1));
                 word.push(this.to_ascii_lowercase());
-                place += 1;
-                // The next word of a camel-case name begins.
+                position += 1;
+                // A capital after a small letter begins the next word of a camel-case name.
                 if this.is_ascii_lowercase() && next.is_ascii_uppercase() {
                     break;
                 }
             }
-            let is_key = matches!(at(place), '"' | '\'')
-                && at(place + 1) == ':'
+            // Keys of JSON members are no words of the message.
+            let is_key = matches!(at(position), '"' | '\'')
+                && at(position + 1) == ':'
                 && matches!(
                     word.as_str(),
                     "message" | "type" | "code" | "error" | "param"
@@ -97,49 +109,51 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
             }
         } else {
             let sign = match c {
-                '<' | '>' if at(place + 1) == '=' => {
-                    place += 1;
+                '<' | '>' if at(position + 1) == '=' => {
+                    position += 1;
                     Some(format!("{c}="))
                 }
                 '\u{2264}' => Some("<=".to_owned()),
                 '>' | '<' | '+' => Some(c.to_string()),
-                '-' if at(place + 1) == ' ' && place > 0 && at(place - 1) == ' ' => {
+                '-' if at(position + 1) == ' ' && position > 0 && at(position - 1) == ' ' => {
                     Some("-".to_owned())
                 }
                 ';' => Some(";".to_owned()),
-                // The end of a member in JSON or in Python's output of it.
-                '"' | '\'' if matches!(at(place + 1), ',' | '}') => Some(";".to_owned()),
+                // The end of a member in JSON, or in Python's notation for a dictionary.
+                '"' | '\'' if matches!(at(position + 1), ',' | '}') => Some(";".to_owned()),
                 _ => None,
             };
             words.extend(sign.map(Word::Text));
-            place += 1;
+            position += 1;
         }
     }
     words
 }
 
-/// The number that begins at a position, and where it ends.
+/// Reads the number that begins at a position, joining groups of three digits. Returns its value
+/// and the position after it. The value is None if it exceeds 64 bits.
 fn number(chars: &[char], from: usize) -> (Option<u64>, usize) {
-    let is_digit = |place: usize| chars.get(place).is_some_and(char::is_ascii_digit);
+    let is_digit = |position: usize| chars.get(position).is_some_and(char::is_ascii_digit);
     let mut digits = String::new();
-    let mut place = from;
+    let mut position = from;
     loop {
-        while let Some(digit) = chars.get(place).filter(|c| c.is_ascii_digit()) {
+        while let Some(digit) = chars.get(position).filter(|c| c.is_ascii_digit()) {
             digits.push(*digit);
-            place += 1;
+            position += 1;
         }
-        let is_group = chars.get(place).is_some_and(|c| SEPARATORS.contains(c))
-            && (1..=3).all(|more| is_digit(place + more))
-            && !is_digit(place + 4)
-            && place - from <= 12;
+        let is_group = chars.get(position).is_some_and(|c| SEPARATORS.contains(c))
+            && (1..=3).all(|more| is_digit(position + more))
+            && !is_digit(position + 4)
+            && position - from <= 12;
         if !is_group {
-            return (digits.parse().ok(), place);
+            return (digits.parse().ok(), position);
         }
-        place += 1;
+        position += 1;
     }
 }
 
-/// Normalizes plural, tense and spelling.
+/// Normalizes the plural, tense and spelling of a word in lower case. Words that only look like a
+/// plural stay as they are.
 fn plain(word: &str) -> String {
     match word {
         "tokens" | "token" => "token".to_owned(),

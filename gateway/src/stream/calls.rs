@@ -1,35 +1,42 @@
 //! Assembles the tool calls of a chat completion from their deltas.
 //!
-//! OpenAI's deltas begin a call with its index, id and name, and continue with pieces of its arguments. Servers that
-//! are almost compatible leave the index out or always send 0, send no id or send the name after it, repeat id and name
-//! with every piece, or send the arguments as an object. [`Calls::add`] assigns every piece to its call in all of these
-//! cases.
+//! OpenAI's deltas begin a call with its index, id and name, and continue with pieces of its
+//! arguments. Servers that are almost compatible leave out the index or always send 0, send no id
+//! or send the name after it, repeat id and name with every piece, or send the arguments as an
+//! object. [`Calls::add`] assigns every piece to its call in all of these cases.
+//!
+//! The result says what the client may see of the piece, as [`ShownDelta`]. Calls of the engine's
+//! tools are hidden. As long as the name of a call is not known, it is held back. The client sees
+//! its own calls with indexes that have no gaps. [`chat`](super::chat) does the rest of the answer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Call, Tools, string};
+use super::{Call, ToolNames, string};
 
-/// Who answers a call.
+/// Who answers a call. The name of the tool decides, and it may arrive after other pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// Its name has not come yet.
+    /// The name has not arrived yet.
     Unknown,
     Engine,
     Client,
 }
 
+/// One delta of a call, with defaults for members that the server left out.
 #[derive(Debug)]
-struct Piece {
+struct CallDelta {
     index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
 }
 
-impl Piece {
+impl CallDelta {
+    /// Reads a delta. Missing members become empty or None, so that every kind of server is handled
+    /// in the same way afterwards.
     fn of(value: &Value) -> Self {
         let function = &value["function"];
         Self {
@@ -39,32 +46,34 @@ impl Piece {
             arguments: match &function["arguments"] {
                 Value::String(text) => text.clone(),
                 Value::Null => String::new(),
-                // An object becomes its JSON text.
+                // Some servers send an object instead of its JSON text.
                 other => other.to_string(),
             },
         }
     }
 }
 
-/// A call that is still being received.
+/// A call that is still being received. Its pieces are joined as they arrive.
 #[derive(Debug)]
-struct Partial {
+struct PartialCall {
     index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
-    /// All other members of its first piece.
+    /// The other members of the first piece, which are passed on with the call.
     more: Value,
     owner: Owner,
 }
 
-impl Partial {
+/// Whether the arguments received so far are a complete JSON object.
+impl PartialCall {
     fn is_complete(&self) -> bool {
         serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments).is_ok()
     }
 
-    /// Whether a piece that seems to belong to this call begins another one.
-    fn is_over_before(&self, piece: &Piece) -> bool {
+    /// Whether a piece that seems to belong to this call begins another one. It does if it names a
+    /// tool again, and is not just a repetition of this call's head.
+    fn is_over_before(&self, piece: &CallDelta) -> bool {
         let is_named_anew = !piece.name.is_empty() && !self.name.is_empty();
         let is_other = piece.name != self.name;
         let is_again = piece.id == self.id && piece.arguments == self.arguments;
@@ -74,6 +83,8 @@ impl Partial {
             && (is_other || (has_more && self.is_complete()))
     }
 
+    /// The call as a member of `tool_calls`, with everything that was received. `salt` is used if
+    /// the call needs an id.
     fn value(&self, salt: u128) -> Value {
         let mut value = self.more.clone();
         value["id"] = json!(self.id_or_own(salt));
@@ -85,7 +96,8 @@ impl Partial {
         value
     }
 
-    /// The id, or a generated one for a call without an id, because its result has to name it.
+    /// The id of the call. If the server sent none, an id is generated from `salt` and the call,
+    /// because the result has to name it.
     fn id_or_own(&self, salt: u128) -> String {
         match self.id.as_str() {
             "" => {
@@ -97,22 +109,24 @@ impl Partial {
     }
 }
 
-/// What to show the client for a piece.
+/// What the client may see of a delta that was just added.
 #[derive(Debug, PartialEq)]
-pub(super) enum Shown {
-    /// Nothing: the call is the engine's, or its owner is not known yet.
+pub(super) enum ShownDelta {
+    /// Nothing, because the call is the engine's, or its owner is not known yet.
     Nothing,
-    /// The piece as it came, as part of the call with this index.
-    Piece(u64),
-    /// This value instead. It includes what was held back.
+    /// The piece as it arrived, as part of the client's call with this index.
+    Delta(u64),
+    /// This value instead of the piece. It includes everything that was held back while the owner
+    /// was unknown.
     Instead(Value),
 }
 
-/// The calls of one round.
+/// All calls of one round, in the order in which they began. It is emptied when the round ends.
 #[derive(Debug)]
 pub(super) struct Calls {
-    all: Vec<Partial>,
-    /// Makes generated ids differ from those of other rounds.
+    all: Vec<PartialCall>,
+    /// Makes generated ids differ from those of other rounds, because the ids of one conversation
+    /// must be unique.
     salt: u128,
 }
 
@@ -127,7 +141,8 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Whether any of the calls is the engine's, and whether any is the client's.
+    /// Whether any of the calls is the engine's, and whether any is the client's. Calls without a
+    /// known owner count as the client's.
     pub(super) fn owners(&self) -> (bool, bool) {
         let any = |wanted: bool| {
             let mut all = self.all.iter();
@@ -136,12 +151,13 @@ impl Calls {
         (any(true), any(false))
     }
 
-    /// Adds a piece of a call. The client already has `before` calls of earlier rounds.
-    pub(super) fn add(&mut self, value: &Value, tools: &Tools, before: u64) -> Shown {
-        let piece = Piece::of(value);
+    /// Adds a piece to its call or begins a new one. Returns what the client may see of it. The
+    /// client already has `before` calls of earlier rounds.
+    pub(super) fn add(&mut self, value: &Value, tools: &ToolNames, before: u64) -> ShownDelta {
+        let piece = CallDelta::of(value);
         let found = self.find(&piece);
-        let place = found.unwrap_or(self.all.len());
-        let was = match self.all.get_mut(place) {
+        let position = found.unwrap_or(self.all.len());
+        let was = match self.all.get_mut(position) {
             Some(call) => {
                 if call.id.is_empty() {
                     call.id.clone_from(&piece.id);
@@ -150,7 +166,7 @@ impl Calls {
                     call.name.clone_from(&piece.name);
                 }
                 call.index = call.index.or(piece.index);
-                // Complete arguments that are repeated must not be appended.
+                // Some servers send the complete arguments once more, which must not be appended.
                 if !(call.arguments == piece.arguments && call.is_complete()) {
                     call.arguments.push_str(&piece.arguments);
                 }
@@ -161,9 +177,10 @@ impl Calls {
                 None
             }
         };
-        let Some(call) = self.all.get_mut(place) else {
-            return Shown::Nothing;
+        let Some(call) = self.all.get_mut(position) else {
+            return ShownDelta::Nothing;
         };
+        // If there are no tools to hide, a call need not wait for its name.
         if call.owner == Owner::Unknown && (!call.name.is_empty() || tools.is_empty()) {
             call.owner = match tools.contains(&call.name) {
                 true => Owner::Engine,
@@ -171,15 +188,16 @@ impl Calls {
             };
         }
         match (call.owner, was) {
-            (Owner::Engine | Owner::Unknown, _) => Shown::Nothing,
-            (Owner::Client, Some(Owner::Unknown)) => Shown::Instead(self.whole(place, before)),
-            (Owner::Client, _) => Shown::Piece(self.shown_as(place, before)),
+            (Owner::Engine | Owner::Unknown, _) => ShownDelta::Nothing,
+            (Owner::Client, Some(Owner::Unknown)) => {
+                ShownDelta::Instead(self.whole(position, before))
+            }
+            (Owner::Client, _) => ShownDelta::Delta(self.shown_as(position, before)),
         }
     }
 
-    /// Adds a call of an answer that came as a whole.
-    pub(super) fn add_whole(&mut self, value: &Value, tools: &Tools) {
-        let piece = Piece::of(value);
+    pub(super) fn add_whole(&mut self, value: &Value, tools: &ToolNames) {
+        let piece = CallDelta::of(value);
         let owner = match tools.contains(&piece.name) {
             true => Owner::Engine,
             false => Owner::Client,
@@ -190,17 +208,19 @@ impl Calls {
         }
     }
 
-    fn begin(&mut self, value: &Value, piece: Piece) {
+    fn begin(&mut self, value: &Value, piece: CallDelta) {
         let mut more = value.clone();
         if let Some(more) = more.as_object_mut() {
+            // The client gets an index of its own.
             more.remove("index");
         }
         if !more["function"].is_object() {
             more["function"] = json!({});
         }
-        // The results of two calls with the same id could not be told apart.
+        // The results of two calls with the same id could not be told apart, so the second one gets
+        // an id of its own.
         let is_taken = self.all.iter().any(|call| call.id == piece.id);
-        self.all.push(Partial {
+        self.all.push(PartialCall {
             index: piece.index,
             id: if is_taken { String::new() } else { piece.id },
             name: piece.name,
@@ -210,9 +230,9 @@ impl Calls {
         });
     }
 
-    /// The call that a piece belongs to; `None` if it begins a new one.
-    fn find(&self, piece: &Piece) -> Option<usize> {
-        let last_of = |is_it: &dyn Fn(&Partial) -> bool| self.all.iter().rposition(is_it);
+    /// The position of the call that a piece belongs to. None if the piece begins a new call.
+    fn find(&self, piece: &CallDelta) -> Option<usize> {
+        let last_of = |is_it: &dyn Fn(&PartialCall) -> bool| self.all.iter().rposition(is_it);
         let by_id = match piece.id.as_str() {
             "" => None,
             id => last_of(&|call| call.id == id),
@@ -223,13 +243,14 @@ impl Calls {
         let found = match (piece.id.is_empty(), piece.index) {
             (false, Some(_)) => match by_index.and_then(|at| Some((at, self.all.get(at)?))) {
                 Some((at, call)) if call.id == piece.id || call.id.is_empty() => Some(at),
-                // The server sends the same index for all calls.
+                // The server sends the same index for all calls, so the id decides.
                 Some(_) => by_id,
-                // The server changes the index within a call.
+                // The server changes the index within a call, so the id decides unless a name
+                // begins another one.
                 None => by_id.filter(|_| piece.name.is_empty()),
             },
             (false, None) => by_id.or_else(|| {
-                // The id came after the name.
+                // The id came after the name, so it belongs to the call that still has none.
                 let last = self.all.len().checked_sub(1)?;
                 self.all.get(last)?.id.is_empty().then_some(last)
             }),
@@ -242,52 +263,53 @@ impl Calls {
         })
     }
 
-    fn salt_of(&self, place: usize) -> u128 {
-        self.salt.wrapping_add(place as u128)
+    fn salt_of(&self, position: usize) -> u128 {
+        self.salt.wrapping_add(position as u128)
     }
 
-    /// The index of the call for the client.
-    fn shown_as(&self, place: usize, before: u64) -> u64 {
-        let earlier = self.all.iter().take(place);
+    /// The index that the call has for the client. Calls of the engine are not counted.
+    fn shown_as(&self, position: usize, before: u64) -> u64 {
+        let earlier = self.all.iter().take(position);
         before + earlier.filter(|call| call.owner != Owner::Engine).count() as u64
     }
 
-    fn whole(&self, place: usize, before: u64) -> Value {
+    /// The call with everything received so far, as one delta for the client.
+    fn whole(&self, position: usize, before: u64) -> Value {
         let mut value =
-            (self.all.get(place)).map_or(Value::Null, |call| call.value(self.salt_of(place)));
-        value["index"] = json!(self.shown_as(place, before));
+            (self.all.get(position)).map_or(Value::Null, |call| call.value(self.salt_of(position)));
+        value["index"] = json!(self.shown_as(position, before));
         value
     }
 
-    /// Calls whose name never came. They were held back and now go to the client.
+    /// Calls whose name never arrived. They were held back, and now go to the client, which can
+    /// report the error.
     pub(super) fn give_up_waiting(&mut self, before: u64) -> Vec<Value> {
         let mut all = Vec::new();
-        for place in 0..self.all.len() {
-            if let Some(call) = self.all.get_mut(place)
+        for position in 0..self.all.len() {
+            if let Some(call) = self.all.get_mut(position)
                 && call.owner == Owner::Unknown
             {
                 call.owner = Owner::Client;
-                all.push(self.whole(place, before));
+                all.push(self.whole(position, before));
             }
         }
         all
     }
 
-    /// All calls as the model made them, including those of the engine if `with_engine`.
+    /// All calls as the model made them. Those of the engine are included if `with_engine`.
     pub(super) fn values(&self, with_engine: bool) -> Vec<Value> {
         let all = self.all.iter().enumerate();
         let wanted = all.filter(|(_, call)| with_engine || call.owner != Owner::Engine);
         wanted
-            .map(|(place, call)| call.value(self.salt_of(place)))
+            .map(|(position, call)| call.value(self.salt_of(position)))
             .collect()
     }
 
-    /// The engine's calls.
     pub(super) fn of_engine(&self) -> Vec<Call> {
         let all = self.all.iter().enumerate();
         let own = all.filter(|(_, call)| call.owner == Owner::Engine);
-        own.map(|(place, call)| Call {
-            id: call.id_or_own(self.salt_of(place)),
+        own.map(|(position, call)| Call {
+            id: call.id_or_own(self.salt_of(position)),
             name: call.name.clone(),
             arguments: call.arguments.clone(),
         })
@@ -304,34 +326,30 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::super::Reader;
-    use super::super::chat::Chat;
+    use super::super::AnswerReader;
     use super::super::sse::Events;
+    use crate::api::Api;
 
-    /// How a server differs from OpenAI.
+    /// How a server differs from OpenAI. A test combines these differences at random, because real
+    /// servers combine them, too.
     #[derive(Debug, Clone, Copy)]
-    struct Oddities {
+    struct ServerQuirks {
         /// 0: counted, 1: left out, 2: always 0.
         index: u8,
         /// 0: with the first piece, 1: with each, 2: empty, 3: left out.
         id: u8,
-        /// The name comes with a later piece than the id.
         is_named_late: bool,
-        /// The name comes with each piece.
         repeats_name: bool,
-        /// How many pieces the arguments come in; 0 for an object.
+        /// In how many pieces the arguments arrive. 0 stands for an object in place of a text.
         pieces: usize,
-        /// The first piece has none of the arguments.
         begins_empty: bool,
         finish: &'static str,
-        /// The reason to stop comes with the last piece.
         finishes_at_once: bool,
         has_done: bool,
-        /// All pieces in one event.
         in_one: bool,
     }
 
-    fn oddities() -> impl Strategy<Value = Oddities> {
+    fn server_quirks() -> impl Strategy<Value = ServerQuirks> {
         let shape = (
             0u8..3,
             0u8..4,
@@ -344,7 +362,7 @@ mod tests {
         (shape, end).prop_map(|(shape, end)| {
             let (index, id, is_named_late, repeats_name, pieces, begins_empty) = shape;
             let (stops, finishes_at_once, has_done, in_one) = end;
-            Oddities {
+            ServerQuirks {
                 index,
                 id,
                 // Without an id, only the name marks the beginning of a call.
@@ -363,8 +381,8 @@ mod tests {
 
     type Named = (String, String);
 
-    /// The deltas of these calls, as such a server sends them.
-    fn deltas(calls: &[Named], odd: Oddities) -> Vec<Value> {
+    /// The deltas of these calls, as a server with these differences sends them.
+    fn deltas(calls: &[Named], odd: ServerQuirks) -> Vec<Value> {
         let mut all = Vec::new();
         for (number, (name, arguments)) in calls.iter().enumerate() {
             let mut parts: Vec<Value> = match odd.pieces {
@@ -409,7 +427,7 @@ mod tests {
         format!("data: {data}\n\n").into_bytes()
     }
 
-    fn stream(calls: &[Named], odd: Oddities) -> Vec<u8> {
+    fn stream(calls: &[Named], odd: ServerQuirks) -> Vec<u8> {
         let pieces = deltas(calls, odd);
         let groups: Vec<Vec<Value>> = match odd.in_one {
             true => vec![pieces],
@@ -486,13 +504,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// Whatever the deltas look like, the engine receives its calls and the client receives its own.
+        /// Whatever the deltas look like, the engine receives its calls and the client receives its
+        /// own.
         #[test]
-        fn calls_are_put_together_whatever_the_deltas_are(calls in calls(), odd in oddities()) {
+        fn calls_are_put_together_whatever_the_deltas_are(calls in calls(), odd in server_quirks()) {
             let tools: HashSet<String> = ["lcm_grep", "lcm_expand"].map(str::to_owned).into();
             let is_own = |call: &Named| tools.contains(&call.0);
             let (own, others): (Vec<Named>, Vec<Named>) = calls.iter().cloned().partition(is_own);
-            let mut reader = Chat::new(Arc::new(tools));
+            let mut reader = AnswerReader::new(Api::Chat, Arc::new(tools));
             let (mut events, mut out) = (Events::default(), Vec::new());
             events.push(&stream(&calls, odd));
             while let Some(event) = events.next() {
@@ -500,7 +519,7 @@ mod tests {
             }
             prop_assert!(reader.progress().is_whole);
             let round = reader.take_round();
-            prop_assert_eq!(round.goes_on, others.is_empty());
+            prop_assert_eq!(round.continues, others.is_empty());
             let found: Vec<Named> = round.calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect();
             prop_assert!(same(&found, &own), "{:?}", found);
             let ids: HashSet<&str> = round.calls.iter().map(|call| call.id.as_str()).collect();
@@ -515,19 +534,20 @@ mod tests {
             prop_assert_eq!(message["tool_calls"].as_array().map(Vec::len), Some(calls.len()));
         }
 
-        /// The same for an answer that comes as a whole.
+        /// The same has to hold for an answer that comes as a whole, in which calls have no deltas
+        /// to assemble.
         #[test]
-        fn calls_of_a_whole_answer_are_known(calls in calls(), odd in oddities()) {
-            let odd = Oddities { pieces: odd.pieces.min(1), begins_empty: false, is_named_late: false, repeats_name: false, ..odd };
+        fn calls_of_a_whole_answer_are_known(calls in calls(), odd in server_quirks()) {
+            let odd = ServerQuirks { pieces: odd.pieces.min(1), begins_empty: false, is_named_late: false, repeats_name: false, ..odd };
             let tools: HashSet<String> = ["lcm_grep", "lcm_expand"].map(str::to_owned).into();
             let own: Vec<Named> = calls.iter().filter(|call| tools.contains(&call.0)).cloned().collect();
-            let mut reader = Chat::new(Arc::new(tools));
-            reader.whole(&json!({"id": "c", "choices": [{"index": 0, "finish_reason": odd.finish, "message":
+            let mut reader = AnswerReader::new(Api::Chat, Arc::new(tools));
+            reader.json(&json!({"id": "c", "choices": [{"index": 0, "finish_reason": odd.finish, "message":
                 {"role": "assistant", "content": null, "tool_calls": deltas(&calls, odd)}}]}));
             let round = reader.take_round();
             let found: Vec<Named> = round.calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect();
             prop_assert!(same(&found, &own), "{:?}", found);
-            prop_assert_eq!(round.goes_on, own.len() == calls.len());
+            prop_assert_eq!(round.continues, own.len() == calls.len());
             prop_assert!(round.calls.iter().all(|call| !call.id.is_empty()));
         }
     }

@@ -1,81 +1,73 @@
-//! Answers of OpenAI chat completions: one message, in deltas.
+//! Reads answers of OpenAI chat completions.
+//!
+//! An answer is one message. In a stream it arrives as deltas, whose tool calls are assembled by
+//! [`calls`](super::calls). [`Chat`] passes deltas on and drops the engine's calls from them. To
+//! the client, the texts of all rounds are one message, so later rounds get the id of the first
+//! one, and a blank line separates two texts that would run into each other.
+//!
+//! The message for the session and the one for the client are collected separately: `message` has
+//! everything that the model wrote in this round, and `shown` what the client received so far.
 
 use contexture::Usage;
 use serde_json::{Map, Value, json};
 
-use super::calls::{Calls, Shown};
-use super::sse::Event;
-use super::{Progress, Reader, Round, Tools, number, write_event};
+use super::calls::{Calls, ShownDelta};
+use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
+use super::{Call, write_event};
 
-/// Separates the texts of two rounds, which would otherwise run into each other.
-const BETWEEN: &str = "\n\n";
+/// Separates the texts of two rounds, which would run into each other without it.
+const TEXT_SEPARATOR: &str = "\n\n";
 
-/// Follows an answer.
+const USAGE: UsageNames = UsageNames {
+    input: "prompt_tokens",
+    output: "completion_tokens",
+    total: Some("total_tokens"),
+};
+
+/// Follows a chat completion. It holds the message of the current round, and what the client has
+/// received in all rounds.
 #[derive(Debug, Default)]
 pub(super) struct Chat {
-    tools: Tools,
-    /// The body or chunk that the answer began with.
-    first: Value,
-    /// The message of this round.
     message: Map<String, Value>,
     calls: Calls,
-    /// What the client has of this and earlier rounds.
+    /// The message that the client has received, over all rounds. Its calls are in `shown_calls`.
     shown: Map<String, Value>,
     shown_calls: Vec<Value>,
     next_shown: u64,
     finish: Value,
-    usage: Value,
-    /// The usage reported for the last hidden round.
-    usage_before: Value,
-    progress: Progress,
 }
 
 impl Chat {
-    pub(super) fn new(tools: Tools) -> Self {
-        Self {
-            tools,
-            ..Self::default()
-        }
-    }
-
-    /// Whether the model waits for the engine, and for the client.
-    fn waits_for(&self) -> (bool, bool) {
-        let is_waiting = !matches!(self.finish.as_str(), Some("length" | "content_filter"));
-        let (engine, client) = self.calls.owners();
-        (is_waiting && engine, is_waiting && client)
-    }
-
-    /// Whether a text that comes now would run into the text of the previous round.
-    fn needs_separator(&self) -> bool {
+    /// Whether text that arrives now would run into the text of the previous round.
+    fn needs_separator(&self, state: &AnswerState) -> bool {
         let before = text_of(&self.shown);
-        self.progress.rounds > 0
+        state.is_continued()
             && text_of(&self.message).is_empty()
             && before.ends_with(|last: char| !last.is_whitespace())
     }
 
-    fn stopped(&mut self, finish: &Value) {
+    /// Notes why the model stopped. The output of the round is complete then, even if the final
+    /// event is missing.
+    fn stopped(&mut self, state: &mut AnswerState, finish: &Value) {
         self.finish = finish.clone();
-        self.progress.is_whole = true;
-        self.progress.goes_on = self.waits_for() == (true, false);
+        state.progress.is_whole = true;
+        state.stopped(self.waits_for());
     }
 
-    fn told_usage(&self, usage: &Value) -> Value {
-        let mut told = usage.clone();
-        if self.progress.output_before > 0 && usage.is_object() {
-            let output = self.progress.output_before + number(usage, "/completion_tokens");
-            told["completion_tokens"] = json!(output);
-            told["total_tokens"] = json!(number(usage, "/prompt_tokens") + output);
-        }
-        told
+    /// The message that the client has received, with its calls, as it will send the message back.
+    fn shown_message(&self) -> Value {
+        message_with_calls(&self.shown, self.shown_calls.clone())
     }
 }
 
+/// The text of a message. Empty if its content is missing or is a list of parts.
 fn text_of(message: &Map<String, Value>) -> &str {
     let text = message.get("content").and_then(Value::as_str);
     text.unwrap_or_default()
 }
 
-/// Adds the members of a delta to a message: texts grow, lists get longer.
+/// Adds the members of a delta to a message: texts and lists grow, other values are replaced. Tool
+/// calls are skipped, because they are assembled elsewhere.
 fn add(message: &mut Map<String, Value>, delta: &Map<String, Value>) {
     for (key, value) in delta {
         if key == "tool_calls" {
@@ -94,7 +86,8 @@ fn add(message: &mut Map<String, Value>, delta: &Map<String, Value>) {
     }
 }
 
-/// Adds a message to one that the client has as the same.
+/// Adds the message of a round to the one that the client has. Texts are appended, other members
+/// are replaced.
 fn join(shown: &mut Map<String, Value>, message: &Map<String, Value>) {
     let grows = |key: &str| {
         matches!(
@@ -111,7 +104,7 @@ fn join(shown: &mut Map<String, Value>, message: &Map<String, Value>) {
                         if before.ends_with(|last: char| !last.is_whitespace())
                             && more.starts_with(|first: char| !first.is_whitespace()) =>
                     {
-                        json!(format!("{BETWEEN}{more}"))
+                        json!(format!("{TEXT_SEPARATOR}{more}"))
                     }
                     _ => value.clone(),
                 };
@@ -124,7 +117,9 @@ fn join(shown: &mut Map<String, Value>, message: &Map<String, Value>) {
     }
 }
 
-fn with_calls(message: &Map<String, Value>, calls: Vec<Value>) -> Value {
+/// An assistant message with these calls. The members that providers require are added if they are
+/// missing.
+fn message_with_calls(message: &Map<String, Value>, calls: Vec<Value>) -> Value {
     let mut message = message.clone();
     message.remove("tool_calls");
     message.insert("role".to_owned(), json!("assistant"));
@@ -137,46 +132,43 @@ fn with_calls(message: &Map<String, Value>, calls: Vec<Value>) -> Value {
     Value::Object(message)
 }
 
-impl Reader for Chat {
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        if event.data == Some("[DONE]") {
-            self.progress.finished = true;
-            if !self.progress.goes_on {
-                out.extend_from_slice(event.raw);
-            }
-            return;
-        }
-        let Some(mut data) = event.json() else {
-            out.extend_from_slice(event.raw);
-            return;
-        };
+impl ApiAnswer for Chat {
+    fn usage_names(&self) -> &'static UsageNames {
+        &USAGE
+    }
+
+    fn usage(&self, reported: &Value) -> Option<Usage> {
+        USAGE.openai(reported)
+    }
+
+    fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {
         if data.get("error").is_some_and(|error| !error.is_null()) {
-            self.progress.failed = true;
-            out.extend_from_slice(event.raw);
-            return;
+            state.progress.failed = true;
+            return Passed::Unchanged;
         }
         let mut is_changed = false;
-        if self.first.is_null() {
-            self.first =
+        if state.first.is_null() {
+            state.first =
                 json!({"id": data["id"], "created": data["created"], "model": data["model"]});
-        } else if self.progress.rounds > 0 {
+        } else if state.is_continued() {
             is_changed = true;
+            // Clients expect all chunks of an answer to have the same id.
             for key in ["id", "created"] {
-                data[key] = self.first[key].clone();
+                data[key] = state.first[key].clone();
             }
         }
         let usage = data["usage"].clone();
         if usage.is_object() {
-            self.usage = usage.clone();
+            state.usage = usage.clone();
         }
         let finish = data
             .pointer("/choices/0/finish_reason")
-            // Some servers send an empty one with each piece.
+            // Some servers send an empty reason with each chunk.
             .filter(|finish| *finish != "")
             .cloned()
             .unwrap_or_default();
         let mut is_empty = false;
-        let needs_separator = self.needs_separator();
+        let needs_separator = self.needs_separator(state);
         if let Some(delta) = data
             .pointer_mut("/choices/0/delta")
             .and_then(Value::as_object_mut)
@@ -184,34 +176,36 @@ impl Reader for Chat {
             let text = delta.get("content").and_then(Value::as_str);
             let begins = text.is_some_and(|text| text.starts_with(|c: char| !c.is_whitespace()));
             let separated = (begins && needs_separator)
-                .then(|| json!(format!("{BETWEEN}{}", text.unwrap_or_default())));
+                .then(|| json!(format!("{TEXT_SEPARATOR}{}", text.unwrap_or_default())));
             add(&mut self.message, delta);
             if let Some(text) = separated {
                 delta.insert("content".to_owned(), text);
             }
-            if self.progress.rounds > 0 {
+            if state.is_continued() {
+                // The client has received the role already.
                 delta.remove("role");
             }
             let pieces = delta.get("tool_calls").and_then(Value::as_array).cloned();
             let mut shown = Vec::new();
             for mut piece in pieces.iter().flatten().cloned() {
-                match self.calls.add(&piece, &self.tools, self.next_shown) {
-                    Shown::Piece(at) => {
-                        if !self.tools.is_empty() {
+                match self.calls.add(&piece, state.tools(), self.next_shown) {
+                    ShownDelta::Delta(at) => {
+                        if !state.tools().is_empty() {
                             is_changed |= piece["index"] != json!(at);
                             piece["index"] = json!(at);
                         }
                         shown.push(piece);
                     }
-                    Shown::Instead(piece) => {
+                    ShownDelta::Instead(piece) => {
                         is_changed = true;
                         shown.push(piece);
                     }
-                    Shown::Nothing => is_changed = true,
+                    ShownDelta::Nothing => is_changed = true,
                 }
             }
-            self.progress.is_touched |= self.calls.owners().0;
+            state.progress.is_touched |= self.calls.owners().0;
             if !finish.is_null() {
+                // No name can arrive after the reason to stop.
                 let late = self.calls.give_up_waiting(self.next_shown);
                 is_changed |= !late.is_empty();
                 shown.extend(late);
@@ -224,141 +218,119 @@ impl Reader for Chat {
             }
             let says =
                 |(key, value): (&String, &Value)| key != "role" && !value.is_null() && value != "";
+            // A chunk is dropped only if nothing is left of it after calls were removed.
             is_empty = is_changed && !delta.iter().any(says);
         }
         if !finish.is_null() {
-            self.stopped(&finish);
+            self.stopped(state, &finish);
         }
-        if self.progress.goes_on {
-            // What stands beside the end of a hidden round is the model's word all the same.
-            if !is_empty
-                && !finish.is_null()
-                && data
-                    .pointer("/choices/0/delta/content")
-                    .is_some_and(|text| text.as_str().is_some_and(|text| !text.is_empty()))
-            {
-                data["choices"][0]["finish_reason"] = Value::Null;
-                write_event(None, &data, out);
+        if state.progress.continues {
+            // The last chunk of a hidden round may carry text of the model as well, which belongs
+            // to the client.
+            let text = data.pointer("/choices/0/delta/content");
+            let has_text = text.is_some_and(|text| text.as_str().is_some_and(|it| !it.is_empty()));
+            if is_empty || finish.is_null() || !has_text {
+                return Passed::Nothing;
             }
-            return;
+            data["choices"][0]["finish_reason"] = Value::Null;
+            return Passed::Changed;
         }
         if is_empty && finish.is_null() && !usage.is_object() {
-            return;
+            return Passed::Nothing;
         }
-        if self.progress.rounds > 0 && usage.is_object() {
-            data["usage"] = self.told_usage(&usage);
+        if state.is_continued() && usage.is_object() {
+            data["usage"] = state.client_usage(&usage, &USAGE);
         }
         match is_changed {
-            true => write_event(None, &data, out),
-            false => out.extend_from_slice(event.raw),
+            true => Passed::Changed,
+            false => Passed::Unchanged,
         }
     }
 
-    fn whole(&mut self, body: &Value) {
+    fn text_event(&mut self, state: &mut AnswerState, data: Option<&str>) -> Passed {
+        let is_end = data == Some("[DONE]");
+        state.progress.finished |= is_end;
+        match is_end && state.progress.continues {
+            true => Passed::Nothing,
+            false => Passed::Unchanged,
+        }
+    }
+
+    fn json(&mut self, state: &mut AnswerState, body: &mut Value) {
         let choice = &body["choices"][0];
-        let message = choice["message"].as_object().cloned().unwrap_or_default();
-        for call in choice["message"]["tool_calls"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
-            self.calls.add_whole(call, &self.tools);
+        let calls = choice["message"]["tool_calls"].as_array();
+        for call in calls.into_iter().flatten() {
+            self.calls.add_whole(call, state.tools());
         }
-        self.progress.is_touched |= self.calls.owners().0;
-        self.message = message;
+        state.progress.is_touched |= self.calls.owners().0;
+        self.message = choice["message"].as_object().cloned().unwrap_or_default();
         self.message.remove("tool_calls");
-        self.usage = body["usage"].clone();
-        self.stopped(&choice["finish_reason"]);
-        if self.progress.rounds == 0 {
-            self.first = body.clone();
+        state.usage = body["usage"].clone();
+        self.stopped(state, &choice["finish_reason"]);
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        let is_cut_off = matches!(self.finish.as_str(), Some("length" | "content_filter"));
+        let (engine, client) = self.calls.owners();
+        WaitsFor {
+            engine: engine && !is_cut_off,
+            client: client && !is_cut_off,
         }
-        self.progress.finished = true;
     }
 
-    fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
-    fn take_round(&mut self) -> Round {
-        let (engine, _) = self.waits_for();
-        let all = self.calls.values(engine);
+    fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {
+        let all = self.calls.values(with_calls);
+        // An answer with neither text nor calls is not a message.
         let has_text = self
             .message
             .get("content")
             .is_some_and(|text| !text.is_null());
         let items = match all.is_empty() && !has_text {
             true => Vec::new(),
-            false => vec![with_calls(&self.message, all).to_string()],
+            false => vec![message_with_calls(&self.message, all).to_string()],
         };
-        let calls = match engine {
+        let calls = match with_calls {
             true => self.calls.of_engine(),
             false => Vec::new(),
         };
-        let usage = self.usage.take();
-        let reported = usage.is_object().then(|| {
-            Usage::default()
-                .input_tokens(number(&usage, "/prompt_tokens"))
-                .output_tokens(number(&usage, "/completion_tokens"))
-                .cache_read_tokens(number(&usage, "/prompt_tokens_details/cached_tokens"))
-                .reasoning_tokens(number(
-                    &usage,
-                    "/completion_tokens_details/reasoning_tokens",
-                ))
-        });
         join(&mut self.shown, &std::mem::take(&mut self.message));
-        let shown = std::mem::take(&mut self.calls);
-        self.shown_calls.extend(shown.values(false));
+        let taken = std::mem::take(&mut self.calls);
+        self.shown_calls.extend(taken.values(false));
         self.next_shown = self.shown_calls.len() as u64;
-        let goes_on = self
-            .progress
-            .next_round(number(&usage, "/completion_tokens"));
-        match goes_on {
-            true => self.usage_before = usage,
-            false => self.usage = usage,
-        }
-        Round {
-            items,
-            calls,
-            goes_on,
-            usage: reported,
-        }
+        (items, calls)
     }
 
-    fn composed(&self) -> Option<Value> {
-        self.progress.is_touched.then(|| {
-            let mut body = self.first.clone();
-            body["choices"][0]["message"] = with_calls(&self.shown, self.shown_calls.clone());
-            body["choices"][0]["finish_reason"] = self.finish.clone();
-            body["usage"] = self.told_usage(&self.usage);
-            body
-        })
+    fn composed(&self, state: &AnswerState) -> Value {
+        let mut body = state.first.clone();
+        body["choices"][0]["message"] = self.shown_message();
+        body["choices"][0]["finish_reason"] = self.finish.clone();
+        body["usage"] = state.client_usage(&state.last_usage, &USAGE);
+        body
     }
 
-    fn visible(&self) -> Option<Vec<String>> {
-        self.progress
-            .is_touched
-            .then(|| vec![with_calls(&self.shown, self.shown_calls.clone()).to_string()])
+    fn visible(&self) -> Vec<String> {
+        vec![self.shown_message().to_string()]
     }
 
-    fn failed(&mut self, error: &Value, out: &mut Vec<u8>) {
-        write_event(None, error, out);
-    }
-
-    fn give_up(&mut self, out: &mut Vec<u8>) {
+    fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
         self.finish = json!("stop");
-        // This round is now the last one, so it no longer counts as an earlier one.
-        self.usage = self.usage_before.take();
-        let output = number(&self.usage, "/completion_tokens");
-        self.progress.output_before = self.progress.output_before.saturating_sub(output);
-        let mut chunk = self.first.clone();
+        let mut chunk = state.first.clone();
         chunk["object"] = json!("chat.completion.chunk");
         chunk["choices"] = json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]);
         write_event(None, &chunk, out);
-        if self.usage.is_object() {
+        if state.last_usage.is_object() {
             chunk["choices"] = json!([]);
-            chunk["usage"] = self.told_usage(&self.usage);
+            chunk["usage"] = state.client_usage(&state.last_usage, &USAGE);
             write_event(None, &chunk, out);
         }
         out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn write_error(&self, _state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
+        write_event(None, error, out);
+    }
+
+    fn has_event_names(&self) -> bool {
+        false
     }
 }

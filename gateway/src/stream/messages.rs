@@ -1,25 +1,37 @@
-//! Answers of Anthropic messages: blocks, whose indexes the client sees without gaps.
-
-use std::collections::BTreeMap;
+//! Reads answers of Anthropic's Messages API.
+//!
+//! An answer is a list of content blocks. [`Messages`] hides the blocks that call the engine's
+//! tools. The client must see block indexes without gaps, so the blocks after a hidden one get a
+//! lower index, and the blocks of later rounds follow those of earlier ones. Events that need no
+//! change pass byte for byte.
+//!
+//! The message begins with the first round's `message_start`, and ends with the `message_delta` and
+//! `message_stop` of the last round. Those of hidden rounds are dropped.
 
 use contexture::Usage;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::sse::Event;
-use super::{Call, Progress, Reader, Round, Tools, number, string, write_event};
+use super::items::{OutputItem, OutputItems};
+use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
+use super::{Call, number, string, write_event};
 
-/// A block of this round.
-#[derive(Debug, Default)]
-struct Block {
+const USAGE: UsageNames = UsageNames {
+    input: "input_tokens",
+    output: "output_tokens",
+    total: None,
+};
+
+/// A content block of the current round, assembled from its deltas. The arguments of a call arrive
+/// as pieces of JSON text.
+#[derive(Debug)]
+struct ContentBlock {
     value: Value,
-    /// The arguments of a call, as far as they are there.
     arguments: String,
-    is_hidden: bool,
-    /// Which block it is to the client.
-    shown_as: u64,
 }
 
-impl Block {
+impl ContentBlock {
+    /// The complete block. Arguments that are not valid JSON become an empty object, because the
+    /// API accepts only objects.
     fn finished(&self) -> Value {
         let mut value = self.value.clone();
         if !self.arguments.is_empty() {
@@ -29,182 +41,169 @@ impl Block {
         value
     }
 
+    /// Whether the block is a text without content. Anthropic's API rejects such blocks in a
+    /// request.
     fn is_empty_text(&self) -> bool {
         self.value["type"] == "text" && self.value["text"].as_str().unwrap_or_default().is_empty()
     }
 }
 
-/// Follows an answer.
+/// Follows a message of Anthropic's API. It holds the blocks of the current round and why the model
+/// stopped.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    tools: Tools,
-    /// The message as it began in the first round.
-    message: Value,
-    blocks: BTreeMap<u64, Block>,
-    /// What the client has of this and earlier rounds.
-    shown: Vec<Value>,
-    next_shown: u64,
+    blocks: OutputItems<ContentBlock>,
     stop: Value,
-    usage: Map<String, Value>,
-    progress: Progress,
 }
 
 impl Messages {
-    pub(super) fn new(tools: Tools) -> Self {
-        Self {
-            tools,
-            ..Self::default()
-        }
-    }
-
-    fn is_own(&self, block: &Value) -> bool {
-        block["type"] == "tool_use"
-            && block["name"]
-                .as_str()
-                .is_some_and(|name| self.tools.contains(name))
-    }
-
-    fn begin_block(&mut self, index: u64, value: Value) {
-        let is_hidden = self.is_own(&value);
-        let block = Block {
-            is_hidden,
-            shown_as: self.next_shown,
+    /// Begins a block. A call of one of the engine's tools is hidden from the client.
+    fn begin_block(&mut self, state: &mut AnswerState, index: u64, value: Value) {
+        let is_hidden = value["type"] == "tool_use" && state.is_own(&value["name"]);
+        let block = ContentBlock {
             value,
             arguments: String::new(),
         };
-        self.progress.is_touched |= is_hidden;
-        self.next_shown += u64::from(!is_hidden);
-        self.blocks.insert(index, block);
+        state.progress.is_touched |= is_hidden;
+        self.blocks.insert(index, block, is_hidden);
     }
 
-    fn take_usage(&mut self, usage: &Value) {
-        for (key, value) in usage.as_object().into_iter().flatten() {
-            if !value.is_null() {
-                self.usage.insert(key.clone(), value.clone());
+    /// Notes why the model stopped. The output is complete as soon as a reason is given.
+    fn stopped(&mut self, state: &mut AnswerState, stop: &Value) {
+        self.stop = stop.clone();
+        state.progress.is_whole |= !stop["stop_reason"].is_null();
+        state.stopped(self.waits_for());
+    }
+
+    /// Changes the index of a block's event to the one that the client knows. An event of an
+    /// unknown block is left as it is.
+    fn show(&mut self, index: u64, data: &mut Value) -> Passed {
+        if self.blocks.get_mut(index).is_none() {
+            return Passed::Unchanged;
+        }
+        match self.blocks.shown_as(index) {
+            None => Passed::Nothing,
+            Some(shown_as) if shown_as == index => Passed::Unchanged,
+            Some(shown_as) => {
+                data["index"] = json!(shown_as);
+                Passed::Changed
             }
         }
-    }
-
-    /// Whether the model waits for the engine, and for the client.
-    fn waits_for(&self) -> (bool, bool) {
-        let is_waiting = self.stop["stop_reason"] == "tool_use";
-        let any = |is_it: &dyn Fn(&Block) -> bool| is_waiting && self.blocks.values().any(is_it);
-        (
-            any(&|block| block.is_hidden),
-            any(&|block| !block.is_hidden && block.value["type"] == "tool_use"),
-        )
-    }
-
-    fn stopped(&mut self, stop: &Value) {
-        self.stop = stop.clone();
-        self.progress.is_whole |= !stop["stop_reason"].is_null();
-        self.progress.goes_on = self.waits_for() == (true, false);
-    }
-
-    /// The usage that the client is told: the prompt of the last round, and all that was written.
-    fn told_usage(&self, usage: &Value) -> Value {
-        let mut told = usage.clone();
-        if self.progress.output_before > 0 && told.get("output_tokens").is_some() {
-            told["output_tokens"] =
-                json!(self.progress.output_before + number(usage, "/output_tokens"));
-        }
-        told
-    }
-
-    fn show(&mut self) {
-        let shown = self.blocks.values().filter(|block| !block.is_hidden);
-        self.shown.extend(shown.map(Block::finished));
     }
 }
 
-impl Reader for Messages {
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let Some(mut data) = event.json() else {
-            out.extend_from_slice(event.raw);
-            return;
-        };
-        let kind = string(&data, "type");
-        let index = number(&data, "/index");
+/// Merges reported usage into that of the round. It arrives in two events, and either may lack
+/// members.
+fn merge_usage(state: &mut AnswerState, usage: &Value) {
+    for (key, value) in usage.as_object().into_iter().flatten() {
+        if !value.is_null() {
+            state.usage[key] = value.clone();
+        }
+    }
+}
+
+impl ApiAnswer for Messages {
+    fn usage_names(&self) -> &'static UsageNames {
+        &USAGE
+    }
+
+    /// Anthropic's `input_tokens` leaves out cached tokens, so those are added.
+    fn usage(&self, reported: &Value) -> Option<Usage> {
+        let read = number(reported, "cache_read_input_tokens");
+        let write = number(reported, "cache_creation_input_tokens");
+        // A usage without the prompt's tokens would look like an empty prompt.
+        (!reported[USAGE.input].is_null()).then(|| {
+            Usage::default()
+                .input_tokens(USAGE.input(reported) + read + write)
+                .output_tokens(USAGE.output(reported))
+                .cache_read_tokens(read)
+                .cache_write_tokens(write)
+        })
+    }
+
+    fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {
+        let kind = string(data, "type");
+        let index = number(data, "index");
         match kind.as_str() {
             "message_start" => {
-                self.usage.clear();
+                state.usage = json!({});
                 let usage = data["message"]["usage"].take();
-                self.take_usage(&usage);
-                if self.progress.rounds > 0 {
-                    return;
+                merge_usage(state, &usage);
+                // To the client, all rounds are one message, which has begun already.
+                if state.is_continued() {
+                    return Passed::Nothing;
                 }
-                self.message = data["message"].take();
+                state.first = data["message"].take();
             }
-            "content_block_start" => self.begin_block(index, data["content_block"].clone()),
+            "content_block_start" => {
+                self.begin_block(state, index, data["content_block"].clone());
+            }
             "content_block_delta" => {
-                if let Some(block) = self.blocks.get_mut(&index) {
-                    add_delta(block, &data["delta"]);
+                if let Some(block) = self.blocks.get_mut(index) {
+                    add_delta(&mut block.value, &data["delta"]);
                 }
             }
             "message_delta" => {
                 let usage = data["usage"].clone();
-                self.take_usage(&usage);
-                self.stopped(&data["delta"]);
-                if self.progress.goes_on {
-                    return;
+                merge_usage(state, &usage);
+                self.stopped(state, &data["delta"]);
+                if state.progress.continues {
+                    return Passed::Nothing;
                 }
-                if self.progress.rounds > 0 {
-                    data["usage"] = self.told_usage(&usage);
-                    write_event(Some(&kind), &data, out);
-                    return;
+                if state.is_continued() {
+                    data["usage"] = state.client_usage(&usage, &USAGE);
+                    return Passed::Changed;
                 }
             }
             "message_stop" => {
-                self.progress.finished = true;
-                if self.progress.goes_on {
-                    return;
+                state.progress.finished = true;
+                if state.progress.continues {
+                    return Passed::Nothing;
                 }
             }
-            "error" => self.progress.failed = true,
+            "error" => state.progress.failed = true,
             _ => {}
         }
-        if kind.starts_with("content_block") {
-            match self.blocks.get(&index) {
-                Some(block) if block.is_hidden => return,
-                Some(block) if block.shown_as != index => {
-                    data["index"] = json!(block.shown_as);
-                    write_event(Some(&kind), &data, out);
-                    return;
-                }
-                _ => {}
-            }
+        match kind.starts_with("content_block") {
+            true => self.show(index, data),
+            false => Passed::Unchanged,
         }
-        out.extend_from_slice(event.raw);
     }
 
-    fn whole(&mut self, body: &Value) {
+    fn json(&mut self, state: &mut AnswerState, body: &mut Value) {
         for (index, block) in (0..).zip(body["content"].as_array().into_iter().flatten()) {
-            self.begin_block(index, block.clone());
+            self.begin_block(state, index, block.clone());
         }
-        self.usage.clear();
-        self.take_usage(&body["usage"]);
-        self.stopped(body);
-        if self.progress.rounds == 0 {
-            self.message = body.clone();
-        }
-        self.progress.finished = true;
+        state.usage = json!({});
+        merge_usage(state, &body["usage"]);
+        self.stopped(state, body);
     }
 
-    fn progress(&self) -> &Progress {
-        &self.progress
+    fn waits_for(&self) -> WaitsFor {
+        let is_waiting = self.stop["stop_reason"] == "tool_use";
+        let is_call = |block: &OutputItem<ContentBlock>| block.value.value["type"] == "tool_use";
+        let any = |is_hidden: bool| {
+            let mut calls = self.blocks.current().filter(|block| is_call(block));
+            is_waiting && calls.any(|call| call.is_hidden == is_hidden)
+        };
+        WaitsFor {
+            engine: any(true),
+            client: any(false),
+        }
     }
 
-    fn take_round(&mut self) -> Round {
-        let (engine, _) = self.waits_for();
-        let is_said = |block: &&Block| !block.is_empty_text() && (engine || !block.is_hidden);
-        let said: Vec<&Block> = self.blocks.values().filter(is_said).collect();
-        let content: Vec<Value> = said.iter().map(|block| block.finished()).collect();
+    fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {
+        // The API refuses messages with empty text blocks when they are sent back.
+        let said: Vec<&OutputItem<ContentBlock>> = (self.blocks.current())
+            .filter(|block| !block.value.is_empty_text() && (with_calls || !block.is_hidden))
+            .collect();
+        let content: Vec<Value> = said.iter().map(|block| block.value.finished()).collect();
         let items = match content.is_empty() {
             true => Vec::new(),
             false => vec![json!({"role": "assistant", "content": content}).to_string()],
         };
         let calls = said.iter().filter(|block| block.is_hidden).map(|block| {
-            let value = block.finished();
+            let value = block.value.finished();
             Call {
                 id: string(&value, "id"),
                 name: string(&value, "name"),
@@ -212,60 +211,44 @@ impl Reader for Messages {
             }
         });
         let calls = calls.collect();
-        let usage = Value::Object(std::mem::take(&mut self.usage));
-        let reported = (!usage["input_tokens"].is_null()).then(|| usage_of(&usage));
-        self.show();
-        self.blocks.clear();
-        let goes_on = self.progress.next_round(number(&usage, "/output_tokens"));
-        // The last round's stands in the whole answer.
-        self.usage = usage.as_object().cloned().unwrap_or_default();
-        Round {
-            items,
-            calls,
-            goes_on,
-            usage: reported,
+        self.blocks.end_round(ContentBlock::finished);
+        (items, calls)
+    }
+
+    fn composed(&self, state: &AnswerState) -> Value {
+        let mut message = state.first.clone();
+        message["content"] = json!(self.blocks.shown());
+        for key in ["stop_reason", "stop_sequence"] {
+            message[key] = self.stop[key].clone();
+        }
+        message["usage"] = state.client_usage(&state.last_usage, &USAGE);
+        message
+    }
+
+    fn visible(&self) -> Vec<String> {
+        match self.blocks.shown() {
+            [] => Vec::new(),
+            shown => vec![json!({"role": "assistant", "content": shown}).to_string()],
         }
     }
 
-    fn composed(&self) -> Option<Value> {
-        self.progress.is_touched.then(|| {
-            let mut message = self.message.clone();
-            message["content"] = Value::Array(self.shown.clone());
-            for key in ["stop_reason", "stop_sequence"] {
-                message[key] = self.stop[key].clone();
-            }
-            message["usage"] = self.told_usage(&Value::Object(self.usage.clone()));
-            message
-        })
-    }
-
-    fn visible(&self) -> Option<Vec<String>> {
-        self.progress
-            .is_touched
-            .then(|| match self.shown.is_empty() {
-                true => Vec::new(),
-                false => vec![json!({"role": "assistant", "content": self.shown}).to_string()],
-            })
-    }
-
-    fn failed(&mut self, error: &Value, out: &mut Vec<u8>) {
-        write_event(Some("error"), error, out);
-    }
-
-    fn give_up(&mut self, out: &mut Vec<u8>) {
+    fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
         self.stop = json!({"stop_reason": "end_turn", "stop_sequence": null});
-        // This round is now the last one, so it no longer counts as an earlier one.
-        let output = json!(self.progress.output_before);
-        self.usage.insert("output_tokens".to_owned(), output);
-        self.progress.output_before = 0;
-        let usage = Value::Object(self.usage.clone());
+        let mut usage = state.client_usage(&state.last_usage, &USAGE);
+        // Clients expect this member even if the provider reported no usage.
+        usage[USAGE.output] = json!(USAGE.output(&usage));
         let delta = json!({"type": "message_delta", "delta": self.stop, "usage": usage});
         write_event(Some("message_delta"), &delta, out);
         write_event(Some("message_stop"), &json!({"type": "message_stop"}), out);
     }
+
+    fn write_error(&self, _state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
+        write_event(Some("error"), error, out);
+    }
 }
 
-fn add_delta(block: &mut Block, delta: &Value) {
+/// Adds a delta to its block. Unknown kinds are ignored here, but still pass to the client.
+fn add_delta(block: &mut ContentBlock, delta: &Value) {
     let mut append = |key: &str| {
         let more = delta[key].as_str().unwrap_or_default();
         let before = block.value[key].as_str().unwrap_or_default();
@@ -285,14 +268,4 @@ fn add_delta(block: &mut Block, delta: &Value) {
         },
         _ => {}
     }
-}
-
-fn usage_of(usage: &Value) -> Usage {
-    let read = number(usage, "/cache_read_input_tokens");
-    let write = number(usage, "/cache_creation_input_tokens");
-    Usage::default()
-        .input_tokens(number(usage, "/input_tokens") + read + write)
-        .output_tokens(number(usage, "/output_tokens"))
-        .cache_read_tokens(read)
-        .cache_write_tokens(write)
 }

@@ -1,77 +1,72 @@
-//! Answers of OpenAI Responses: items, whose places and numbers the client sees without gaps.
-
-use std::collections::BTreeMap;
+//! Reads answers of OpenAI's Responses API.
+//!
+//! An answer is a list of output items. [`Responses`] hides the items that call the engine's tools.
+//! The client must see output indexes and sequence numbers without gaps, so they are renumbered
+//! once an item was hidden. Before that, events pass byte for byte. The final event repeats all
+//! items, so it is rebuilt from what the client may see.
+//!
+//! Responses also echo the tools that the provider was sent. The engine's tools are removed there,
+//! too. Items that are sent back with the next round are adapted, if the provider does not store
+//! them.
 
 use contexture::Usage;
 use serde_json::{Value, json};
 
-use super::sse::Event;
-use super::{Call, Progress, Reader, Round, Tools, number, string, write_event};
+use super::items::OutputItems;
+use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
+use super::{Call, number, string, write_event};
 
-/// Follows an answer.
+const USAGE: UsageNames = UsageNames {
+    input: "input_tokens",
+    output: "output_tokens",
+    total: Some("total_tokens"),
+};
+
+/// The types of items that the client has to answer. If one of them is in a round, the model waits
+/// for the client.
+const CALLS: [&str; 6] = [
+    "function_call",
+    "custom_tool_call",
+    "local_shell_call",
+    "shell_call",
+    "apply_patch_call",
+    "computer_call",
+];
+
+/// Follows a response of OpenAI's Responses API. It holds its items and how the last round ended.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
-    tools: Tools,
-    /// The response as it began in the first round.
-    first: Value,
-    /// The items of this round, and whether they are hidden.
-    items: BTreeMap<u64, (Value, bool)>,
-    shown: Vec<Value>,
-    /// Whether an answer that came as a whole names the engine's tools.
+    items: OutputItems<Value>,
+    /// Whether a JSON answer lists the engine's tools, so that it has to be rewritten.
     echoes: bool,
-    /// The number of the next event, where the provider's are not the client's.
+    /// The sequence number of the next event for the client. Events are numbered again, because
+    /// hidden ones leave gaps.
     sequence: u64,
     last: Value,
-    progress: Progress,
+}
+
+/// Removes the engine's tools from the list that the provider echoes. Returns whether there were
+/// any.
+fn remove_tools(state: &AnswerState, response: &mut Value) -> bool {
+    let Some(tools) = response["tools"].as_array_mut() else {
+        return false;
+    };
+    let before = tools.len();
+    tools.retain(|tool| !state.is_own(&tool["name"]));
+    tools.len() < before
 }
 
 impl Responses {
-    pub(super) fn new(tools: Tools) -> Self {
-        Self {
-            tools,
-            ..Self::default()
-        }
+    /// Notes an item of the current round. A later event with the complete item replaces it.
+    fn take_item(&mut self, state: &mut AnswerState, index: u64, item: &Value) {
+        let is_hidden = item["type"] == "function_call" && state.is_own(&item["name"]);
+        state.progress.is_touched |= is_hidden;
+        self.items.insert(index, item.clone(), is_hidden);
     }
 
-    fn is_own(&self, item: &Value) -> bool {
-        item["type"] == "function_call"
-            && item["name"]
-                .as_str()
-                .is_some_and(|name| self.tools.contains(name))
-    }
-
-    /// Takes the engine's tools out of what the provider says it was sent. Answers whether there were any.
-    fn take_tools_out(&self, response: &mut Value) -> bool {
-        let Some(tools) = response["tools"].as_array_mut() else {
-            return false;
-        };
-        let before = tools.len();
-        let is_own = |tool: &Value| {
-            tool["name"]
-                .as_str()
-                .is_some_and(|name| self.tools.contains(name))
-        };
-        tools.retain(|tool| !is_own(tool));
-        tools.len() < before
-    }
-
-    fn take_item(&mut self, index: u64, item: &Value) {
-        let is_hidden = self.is_own(item);
-        self.progress.is_touched |= is_hidden;
-        self.items.insert(index, (item.clone(), is_hidden));
-    }
-
-    /// Which item it is to the client; none for a hidden one.
-    fn shown_as(&self, index: u64) -> Option<u64> {
-        if self.items.get(&index).is_some_and(|(_, hidden)| *hidden) {
-            return None;
-        }
-        let before = self.items.range(..index).filter(|(_, (_, hidden))| !hidden);
-        Some((self.shown.len() + before.count()) as u64)
-    }
-
-    /// An item as the provider takes it back. Of what it does not store it knows no ids, and reasoning comes back
-    /// encrypted or not at all.
+    /// An item in the form that the provider accepts in the next request, or None if it has to be
+    /// left out. If the provider does not store the response, it knows no ids of it, and accepts
+    /// reasoning only if that is encrypted.
     fn to_send_back(&self, item: &Value) -> Option<String> {
         if self.last["store"] != json!(false) {
             return Some(item.to_string());
@@ -88,188 +83,148 @@ impl Responses {
         Some(item.to_string())
     }
 
-    /// Whether the model waits for the engine, and for the client.
-    fn waits_for(&self) -> (bool, bool) {
-        let is_whole = self.last["status"] != "incomplete" && self.last["status"] != "failed";
-        let is_call = |item: &Value| {
-            matches!(
-                item["type"].as_str(),
-                Some(
-                    "function_call"
-                        | "custom_tool_call"
-                        | "local_shell_call"
-                        | "shell_call"
-                        | "apply_patch_call"
-                        | "computer_call"
-                )
-            )
-        };
-        let any = |wanted: bool| {
-            let mut items = self.items.values();
-            is_whole && items.any(|(item, hidden)| *hidden == wanted && is_call(item))
-        };
-        (any(true), any(false))
-    }
-
-    fn stopped(&mut self, response: &Value) {
+    /// Notes the final response, its usage and all its items. The round ends with it.
+    fn stopped(&mut self, state: &mut AnswerState, response: &Value) {
+        // The final response repeats all items. For a JSON body it is the only source.
         for (index, item) in (0..).zip(response["output"].as_array().into_iter().flatten()) {
-            self.take_item(index, item);
+            self.take_item(state, index, item);
         }
         self.last = response.clone();
-        self.progress.goes_on = self.waits_for() == (true, false);
-        self.progress.finished = true;
-    }
-
-    /// The response as the client is to have it, with what is shown of this round.
-    fn told(&self) -> Value {
-        let mut told = self.last.clone();
-        for key in ["id", "created_at"] {
-            if !self.first[key].is_null() {
-                told[key] = self.first[key].clone();
-            }
-        }
-        let now = self.items.values().filter(|(_, hidden)| !hidden);
-        let output = self.shown.iter().chain(now.map(|(item, _)| item)).cloned();
-        told["output"] = output.collect();
-        if self.progress.output_before > 0 && told["usage"].is_object() {
-            let output = self.progress.output_before + number(&told, "/usage/output_tokens");
-            told["usage"]["output_tokens"] = json!(output);
-            told["usage"]["total_tokens"] = json!(number(&told, "/usage/input_tokens") + output);
-        }
-        told
+        state.usage = response["usage"].clone();
+        state.progress.finished = true;
+        state.stopped(self.waits_for());
     }
 }
 
-impl Reader for Responses {
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let Some(mut data) = event.json() else {
-            out.extend_from_slice(event.raw);
-            return;
-        };
-        let kind = string(&data, "type");
-        let echoes = data.get("response").is_some() && self.take_tools_out(&mut data["response"]);
+impl ApiAnswer for Responses {
+    fn usage_names(&self) -> &'static UsageNames {
+        &USAGE
+    }
+
+    fn usage(&self, reported: &Value) -> Option<Usage> {
+        USAGE.openai(reported)
+    }
+
+    fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {
+        let kind = string(data, "type");
+        // Announcements and the final event repeat the tools of the request.
+        let echoes = data.get("response").is_some() && remove_tools(state, &mut data["response"]);
         match kind.as_str() {
-            "response.created" if self.progress.rounds == 0 => {
-                self.first = data["response"].clone()
-            }
+            // The client has received these announcements with the first round.
             "response.created" | "response.in_progress" | "response.queued"
-                if self.progress.rounds > 0 =>
+                if state.is_continued() =>
             {
-                return;
+                return Passed::Nothing;
             }
+            "response.created" => state.first = data["response"].clone(),
             "response.output_item.added" | "response.output_item.done" => {
-                let index = number(&data, "/output_index");
-                self.take_item(index, &data["item"]);
+                self.take_item(state, number(data, "output_index"), &data["item"]);
             }
             "response.completed" | "response.incomplete" => {
-                self.stopped(&data["response"]);
-                if self.progress.goes_on {
-                    return;
+                self.stopped(state, &data["response"]);
+                if state.progress.continues {
+                    return Passed::Nothing;
                 }
-                if self.progress.is_touched {
-                    data["response"] = self.told();
+                if state.progress.is_touched {
+                    data["response"] = self.composed(state);
                 }
             }
-            "response.failed" | "error" => self.progress.failed = true,
+            "response.failed" | "error" => state.progress.failed = true,
             _ => {}
         }
         if let Some(index) = data["output_index"].as_u64() {
-            match self.shown_as(index) {
-                None => return,
-                Some(at) => data["output_index"] = json!(at),
+            match self.items.shown_as(index) {
+                None => return Passed::Nothing,
+                Some(shown_as) => data["output_index"] = json!(shown_as),
             }
         }
         let number = data["sequence_number"].as_u64();
-        match (self.progress.is_touched, number) {
-            (false, number) => {
-                self.sequence = number.map_or(self.sequence, |number| number + 1);
-                match echoes {
-                    true => write_event(Some(&kind), &data, out),
-                    false => out.extend_from_slice(event.raw),
-                }
+        // Once an item was hidden, every later event has to be renumbered.
+        if state.progress.is_touched {
+            if number.is_some() {
+                data["sequence_number"] = json!(self.sequence);
+                self.sequence += 1;
             }
-            (true, number) => {
-                if number.is_some() {
-                    data["sequence_number"] = json!(self.sequence);
-                    self.sequence += 1;
-                }
-                write_event(Some(&kind), &data, out);
-            }
+            return Passed::Changed;
+        }
+        self.sequence = number.map_or(self.sequence, |number| number + 1);
+        match echoes {
+            true => Passed::Changed,
+            false => Passed::Unchanged,
         }
     }
 
-    fn whole(&mut self, body: &Value) {
-        let mut body = body.clone();
-        self.echoes |= self.take_tools_out(&mut body);
-        if self.progress.rounds == 0 {
-            self.first = body.clone();
+    fn json(&mut self, state: &mut AnswerState, body: &mut Value) {
+        self.echoes |= remove_tools(state, body);
+        self.stopped(state, body);
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        let is_whole = self.last["status"] != "incomplete" && self.last["status"] != "failed";
+        let is_call = |item: &Value| item["type"].as_str().is_some_and(|it| CALLS.contains(&it));
+        let any = |is_hidden: bool| {
+            let mut calls = self.items.current().filter(|item| is_call(&item.value));
+            is_whole && calls.any(|call| call.is_hidden == is_hidden)
+        };
+        WaitsFor {
+            engine: any(true),
+            client: any(false),
         }
-        self.stopped(&body);
     }
 
-    fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
-    fn take_round(&mut self) -> Round {
-        let (engine, _) = self.waits_for();
-        let said = self.items.values().filter(|(_, hidden)| engine || !hidden);
-        let said: Vec<&(Value, bool)> = said.collect();
-        let calls = said
-            .iter()
-            .filter(|(_, hidden)| *hidden)
-            .map(|(item, _)| Call {
-                id: string(item, "call_id"),
-                name: string(item, "name"),
-                arguments: string(item, "arguments"),
-            });
-        let calls = calls.collect();
-        let items = said
-            .iter()
-            .filter_map(|(item, _)| self.to_send_back(item))
-            .collect();
-        let usage = &self.last["usage"];
-        let reported = usage.is_object().then(|| {
-            Usage::default()
-                .input_tokens(number(usage, "/input_tokens"))
-                .output_tokens(number(usage, "/output_tokens"))
-                .cache_read_tokens(number(usage, "/input_tokens_details/cached_tokens"))
-                .reasoning_tokens(number(usage, "/output_tokens_details/reasoning_tokens"))
+    fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {
+        let items = self.items.current();
+        let said: Vec<_> = items.filter(|item| with_calls || !item.is_hidden).collect();
+        let hidden = said.iter().filter(|item| item.is_hidden);
+        let calls = hidden.map(|item| Call {
+            id: string(&item.value, "call_id"),
+            name: string(&item.value, "name"),
+            arguments: string(&item.value, "arguments"),
         });
-        let goes_on = self.progress.next_round(number(usage, "/output_tokens"));
-        let shown = std::mem::take(&mut self.items);
-        let shown = shown.into_values().filter(|(_, hidden)| !hidden);
-        self.shown.extend(shown.map(|(item, _)| item));
-        Round {
-            items,
-            calls,
-            goes_on,
-            usage: reported,
+        let calls = calls.collect();
+        let items = said.iter();
+        let items = items.filter_map(|item| self.to_send_back(&item.value));
+        let items = items.collect();
+        self.items.end_round(Value::clone);
+        (items, calls)
+    }
+
+    fn is_composed(&self, state: &AnswerState) -> bool {
+        state.progress.is_touched || self.echoes
+    }
+
+    /// The final response: the items of all rounds without the hidden ones, the id of the first
+    /// round, and the usage of all.
+    fn composed(&self, state: &AnswerState) -> Value {
+        let mut response = self.last.clone();
+        for key in ["id", "created_at"] {
+            if !state.first[key].is_null() {
+                response[key] = state.first[key].clone();
+            }
         }
+        let now = self.items.current().filter(|item| !item.is_hidden);
+        let now = now.map(|item| &item.value);
+        response["output"] = self.items.shown().iter().chain(now).cloned().collect();
+        if response["usage"].is_object() {
+            response["usage"] = state.client_usage(&response["usage"], &USAGE);
+        }
+        response
     }
 
-    fn composed(&self) -> Option<Value> {
-        (self.progress.is_touched || self.echoes).then(|| self.told())
+    fn visible(&self) -> Vec<String> {
+        self.items.shown().iter().map(Value::to_string).collect()
     }
 
-    fn visible(&self) -> Option<Vec<String>> {
-        self.progress
-            .is_touched
-            .then(|| self.shown.iter().map(Value::to_string).collect())
-    }
-
-    fn give_up(&mut self, out: &mut Vec<u8>) {
+    fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
         self.last["status"] = json!("completed");
-        // This round is now the last one, so it no longer counts as an earlier one.
-        let output = number(&self.last, "/usage/output_tokens");
-        self.progress.output_before = self.progress.output_before.saturating_sub(output);
-        let mut data = json!({"type": "response.completed", "response": self.told()});
+        let mut data = json!({"type": "response.completed", "response": self.composed(state)});
         data["sequence_number"] = json!(self.sequence);
         write_event(Some("response.completed"), &data, out);
     }
 
-    fn failed(&mut self, error: &Value, out: &mut Vec<u8>) {
-        let mut response = self.first.clone();
+    fn write_error(&self, state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
+        // The event has to contain a whole response, and the client knows it by its id.
+        let mut response = state.first.clone();
         response["status"] = json!("failed");
         let error = &error["error"];
         response["error"] = json!({"code": error["code"], "message": error["message"]});
@@ -279,7 +234,7 @@ impl Reader for Responses {
         write_event(Some("response.failed"), &data, out);
     }
 
-    fn always_ends(&self) -> bool {
+    fn always_has_final_event(&self) -> bool {
         true
     }
 }

@@ -1,49 +1,62 @@
-//! Server-sent events: bytes in pieces of any size, out as whole events.
+//! Splits a stream of server-sent events into events.
+//!
+//! Bytes arrive in pieces of any size. [`Events`] collects them and returns each [`Event`] once it
+//! is complete, with the exact bytes that it arrived in, so that it can be passed on unchanged.
+//! Only as much of the format is supported as providers use: the data is one line, and the event's
+//! name is not needed, because the data contains its type. What an event means is decided by the
+//! readers in [`stream`](crate::stream).
 
-/// One event, with the bytes that it came in.
+/// One event, with the bytes that it arrived in. It borrows from [`Events`], so it has to be
+/// handled before more bytes are pushed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event<'b> {
-    /// All of it, the empty line at its end included.
+    /// The whole event, including the empty line at its end.
     pub(crate) raw: &'b [u8],
-    /// Its data; none of a comment. Providers send it in one line.
+    /// The event's data. None for a comment, or if the data is not UTF-8. Only the first `data:`
+    /// line is read, because providers write the data into one line.
     pub(crate) data: Option<&'b str>,
 }
 
 impl Event<'_> {
-    /// Its data, where that is JSON.
+    /// The event's data as JSON. None if there is none or it cannot be parsed, as for `[DONE]`.
     pub(crate) fn json(&self) -> Option<serde_json::Value> {
         serde_json::from_str(self.data?).ok()
     }
 }
 
-/// What was received and is no whole event yet.
+/// The received bytes that are not returned as events yet.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     buffer: Vec<u8>,
-    /// Where the next event begins.
+    /// The position of the first byte of the next event.
     start: usize,
-    /// Up to where no end of it was found.
+    /// The position before which the next event does not end. It prevents searching the same bytes
+    /// again for each piece.
     looked: usize,
 }
 
 impl Events {
-    /// Takes in what was received.
+    /// Appends received bytes and discards those of events that were returned.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        // Returned events borrow from the buffer, so their bytes can be discarded only now.
         self.buffer.drain(..self.start);
         self.looked -= self.start;
         self.start = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole event.
+    /// The next complete event. None until more bytes are pushed. Lines may end with `\n` or
+    /// `\r\n`.
     pub(crate) fn next(&mut self) -> Option<Event<'_>> {
         let mut at = self.looked.max(self.start);
+        // An empty line ends an event.
         let end = loop {
             let newline = at + memchr::memchr(b'\n', self.buffer.get(at..)?)?;
             let rest = self.buffer.get(newline + 1..).unwrap_or(&[]);
             match rest {
                 [b'\n', ..] => break newline + 2,
                 [b'\r', b'\n', ..] => break newline + 3,
+                // The line after this one has not arrived yet, so the search continues here.
                 [] | [b'\r'] => {
                     self.looked = newline;
                     return None;
@@ -57,8 +70,9 @@ impl Events {
         Some(Event::of(raw))
     }
 
-    /// What is left when the stream has ended. A stream may lack the empty line at its end and even its last line
-    /// break. The remainder is still an event if it can be parsed as one.
+    /// What is left after the stream has ended. A stream may lack the empty line at its end and
+    /// even its last line break, so the rest may still be an event. The caller has to check whether
+    /// it can be parsed.
     pub(crate) fn rest(&mut self) -> Option<Event<'_>> {
         let raw = self
             .buffer
@@ -87,7 +101,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Whatever pieces it comes in, each event comes out once, with its very bytes.
+    /// Each event comes out once and with its exact bytes, whatever pieces the stream arrives in.
     #[test]
     fn events_are_found_in_pieces_of_any_size() {
         let text = "event: a\ndata: {\"x\":1}\n\n: ping\n\ndata: é\r\n\r\ndata:[DONE]\n\nhalf";

@@ -109,13 +109,12 @@ pub async fn start_at(home: &Path, listen: &str) -> Running {
     let gateway = Gateway::open(HostOptions::in_home(home), Some(listen))
         .await
         .unwrap();
-    let base = format!("http://{}", gateway.address());
+    // The first line says: listening on URL, …
+    let status = gateway.status().remove(0);
+    let base = status.split([' ', ',']).nth(2).unwrap().to_owned();
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
-        gateway
-            .serve(|handle| drop(sender.send(handle)))
-            .await
-            .unwrap();
+        gateway.serve(|handle| drop(sender.send(handle))).await;
     });
     Running {
         base,

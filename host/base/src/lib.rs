@@ -1,5 +1,12 @@
-//! What several crates of the host need and none of them owns: which files are trusted ([`trust`]) and who may read them
-//! ([`private`]), locks that survive a panic and a `fork`, and what a mistyped word may have meant.
+//! Small things that several crates of the host need and that no single one of them should own.
+//!
+//! [`trust`] decides which files may influence what the host runs, and [`private`] restricts
+//! who may read the host's own files. [`PerProcess`] and [`lock`] make shared state safe to use
+//! after a `fork` and after a panic. [`suggest`] finds the word that a mistyped one probably
+//! meant.
+//!
+//! The crate depends only on the engine API and knows nothing about conversations, so that
+//! every other crate of the host can use it.
 
 mod per_process;
 pub mod private;
@@ -7,10 +14,24 @@ pub mod suggest;
 pub mod trust;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use per_process::PerProcess;
 
-/// Ignores poisoning: the guarded data is consistent between statements.
+/// Locks a mutex and ignores poisoning. Use it only if the guarded data is consistent between
+/// statements, so that a panic in another thread cannot leave it half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The time in milliseconds since the Unix epoch. Zero if the clock is set to an earlier time.
+pub fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,10 +1,11 @@
-//! Values that a child made by `fork` must not share with its parent. The child has none of the parent's threads, so a
-//! lock that one of them held would stay locked in the child for ever.
+//! Values that a child created by `fork` must not share with its parent. The child has none of
+//! the parent's threads. If one of these threads held a lock during the `fork`, the lock would
+//! stay locked in the child forever.
 
 use std::sync::OnceLock;
 
-/// A value for a `static` of which every process has its own copy. A child made by `fork` gets a new value at its first
-/// use. It neither locks nor drops its parent's value.
+/// A value for a `static` that every process has its own copy of. A child created by `fork`
+/// gets a new value at its first use. It neither locks nor drops the value of its parent.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -17,15 +18,17 @@ use std::sync::OnceLock;
 /// ```
 #[derive(Debug, Default)]
 pub struct PerProcess<T> {
-    /// The id of the process that owns the value, set at its first use.
+    /// The id of the process that owns the value. It is set at the first use.
     process: OnceLock<u32>,
     value: T,
-    /// The value for a child of that process.
+    /// The value for a child of that process. A child of the child uses the next one, so the
+    /// chain is as long as the line of forks.
     next: OnceLock<Box<PerProcess<T>>>,
 }
 
 impl<T> PerProcess<T> {
-    /// Makes it with the value for the first process that uses it.
+    /// Creates the cell with the value for the first process that uses it. Being `const`, it
+    /// works in a `static`.
     pub const fn new(value: T) -> Self {
         Self {
             process: OnceLock::new(),
@@ -36,11 +39,13 @@ impl<T> PerProcess<T> {
 }
 
 impl<T: Default> PerProcess<T> {
-    /// The value of this process. Except during the first use, no lock is taken that another thread could hold during a
+    /// Returns the value of this process, creating it if a `fork` happened since the last call.
+    /// Except during the first use, this takes no lock that another thread could hold during a
     /// `fork`.
     pub fn get(&self) -> &T {
         let process = std::process::id();
         let mut one = self;
+        // The chain is only ever extended, so a reference into it stays valid.
         while *one.process.get_or_init(|| process) != process {
             one = one.next.get_or_init(Box::default);
         }

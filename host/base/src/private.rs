@@ -1,26 +1,31 @@
-//! Narrows what an earlier version, or a copy, left open to other users.
+//! Restricts files of the home directory that an earlier version, or a copy, left readable for
+//! other users.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
 use contexture_engine_api::make_private;
 
-/// Takes a file or folder of the home directory away from other users, and says so.
+/// Removes other users' access to a file or folder and logs a warning if there was any. A
+/// missing file is not an error, and any other failure is only logged, because the host can
+/// work without this.
 pub fn narrow(path: &Path) {
     let target = path.display();
     match make_private(path) {
         Ok(false) => {}
-        // A target of its own: the command does not show what a session logs.
+        // A separate target, so that commands can show this warning without everything else
+        // that a session logs.
         Ok(true) => tracing::warn!(
             target: "contexture::files",
-            "{target} was open to other users; its permissions are now its owner's alone"
+            "{target} was accessible to other users; now only its owner can access it"
         ),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => tracing::info!("{target} cannot be taken away from other users: {error}"),
+        Err(error) => tracing::info!("{target} stays accessible to other users: {error}"),
     }
 }
 
-/// Does so with a folder and the files in it.
+/// Removes other users' access to a folder and to the files directly in it. Subfolders and
+/// links are left alone.
 pub fn narrow_folder(path: &Path) {
     narrow(path);
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {

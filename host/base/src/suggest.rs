@@ -1,12 +1,14 @@
-//! "Did you mean …?": the known word nearest to a mistyped one.
+//! Finds the known word that is nearest to a mistyped one, for hints such as "Did you mean …?".
 
-/// The candidate nearest to `word`, where one is near enough to be what was meant: at most one slip
-/// (letter added, left out, changed, or swapped with its neighbour) for every three characters, case
-/// not counted. Of equally near ones the first.
+/// Returns the candidate nearest to `word` if it is near enough to be what was meant. It may
+/// differ by one slip for every three characters, and by one in a shorter word. A slip is a
+/// letter that is added, left out, changed or swapped with its neighbour. Case does not count.
+/// Among equally near candidates, the first one is returned.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let allowed = (word.chars().count() / 3).max(1);
-    // A word much longer than every candidate is no misspelling of one.
+    // A word that is much longer than any candidate is not a misspelling of one, and the
+    // distance takes quadratic time.
     if word.len() > 200 {
         return None;
     }

@@ -1,60 +1,64 @@
-//! Which files the host trusts: those that only this user and root can have written.
+//! Decides which files the host trusts: those that only this user and root can have written.
 //!
-//! A plugin's library runs as the user. `config.yaml` names that plugin and where requests go, and
-//! `context.engine_host` names a program. All of them are subject to one rule, and [`open`] enforces it. It also
-//! refuses anything but regular files, because a FIFO would block for ever and a device has no end.
+//! A plugin's library runs as the user. `config.yaml` names that plugin and the address that
+//! requests go to, and `context.engine_host` names a program. If another user could write one
+//! of these files, that user could run code as this one. All of them are subject to one rule,
+//! and [`open`] enforces it.
+//!
+//! [`open`] also rejects anything except regular files, because a FIFO would block forever and
+//! a device has no end. On systems other than Unix, only this second check applies.
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 
-/// Why the host does not trust a file.
+/// Why the host does not trust a file. The message tells the user how to change that.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Untrusted {
-    /// Every user may write to it.
+    /// Every user may write to the file, so anybody could have changed it.
     #[error(
-        "{} may be written by everybody, and what is in it runs as you or decides what does: `chmod o-w '{0}'`, if you \
-         trust what is in it",
+        "{} can be written by everybody, and its content runs as you or decides what runs as you: run `chmod o-w \
+         '{0}'` if you trust its content",
         path.display()
     )]
     WritableByAll {
-        /// The file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
     },
-    /// It belongs to a user other than this one or root.
+    /// The file belongs to a user other than this one or root.
     #[error(
-        "{} belongs to the user {owner}, and what is in it runs as you or decides what does: `sudo chown -R {own} '{0}'`, \
-         if you trust what is in it",
+        "{} belongs to the user {owner}, and its content runs as you or decides what runs as you: run `sudo \
+         chown -R {own} '{0}'` if you trust its content",
         path.display()
     )]
     ForeignOwner {
-        /// The file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// The owner's user id.
+        /// The user id of the owner.
         owner: u32,
-        /// This user's id.
+        /// The user id that this process runs as.
         own: u32,
     },
-    /// It is a FIFO, a socket, a device or a folder.
+    /// The path is a FIFO, a socket, a device or a folder.
     #[error("{} is {kind}, not a regular file: copy its content to a file and name that", path.display())]
     NotRegular {
-        /// The path.
+        /// The path that was given.
         path: PathBuf,
-        /// What it is, with an article.
+        /// The kind of file, with an article.
         kind: &'static str,
     },
-    /// It cannot be read.
+    /// The file cannot be opened, or its metadata cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// The path.
+        /// The path that was given.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
 }
 
 impl Untrusted {
-    /// The file or folder.
+    /// The path of the file or folder that is not trusted, for every kind of reason.
     pub fn path(&self) -> &Path {
         match self {
             Self::WritableByAll { path }
@@ -65,10 +69,12 @@ impl Untrusted {
     }
 }
 
-/// Opens a regular file that no other user can have written.
+/// Opens a regular file for reading, if no other user can have written it. The checks use the
+/// opened file, so it cannot be exchanged in between.
 ///
 /// # Errors
-/// It cannot be opened, is not a regular file, or another user may have written it.
+/// Fails if the file cannot be opened, is not a regular file, or may have been written by
+/// another user.
 pub fn open(path: &Path) -> Result<File, Untrusted> {
     let unreadable = |cause| Untrusted::Unreadable {
         path: path.to_owned(),
@@ -115,8 +121,9 @@ fn kind(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// Refuses a file that every user may write to, or that belongs to a user other than this one or root. Returns a
-/// warning if its group may write to it and has other members.
+/// Fails if every user may write to the file, or if it belongs to a user other than this one or
+/// root. Returns a warning if its group may write to it and may have other members. The path is
+/// only used in messages.
 #[cfg(unix)]
 pub fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<String>, Untrusted> {
     use std::os::unix::fs::MetadataExt;
@@ -135,6 +142,8 @@ pub fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<String>,
             path: path.to_owned(),
         });
     }
+    // A writable group is only a warning, because some systems give each user a group of their
+    // own.
     let text = |file| std::fs::read_to_string(file).unwrap_or_default();
     let by_others = metadata.mode() & 0o020 != 0
         && has_others(
@@ -146,13 +155,15 @@ pub fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<String>,
     Ok(by_others.then(|| {
         let path = path.display();
         format!(
-            "{path} may be written by its group, and what is in it runs as you or decides what does: `chmod g-w '{path}'`"
+            "{path} can be written by its group, and its content runs as you or decides what runs as you: run \
+             `chmod g-w '{path}'` if you trust its content"
         )
     }))
 }
 
-/// Whether a group may have members other than this user and root, according to `/etc/group` and `/etc/passwd`. If
-/// these do not list the group or the user, as with network accounts, the answer is yes.
+/// Whether a group may have members other than this user and root. `groups` and `users` are the
+/// contents of `/etc/group` and `/etc/passwd`. If these do not list the group or the user, as
+/// with network accounts, the answer is yes.
 #[cfg(unix)]
 pub fn has_others(gid: u32, own: u32, groups: &str, users: &str) -> bool {
     let fields = |line: &'_ str| line.split(':').map(str::to_owned).collect::<Vec<_>>();

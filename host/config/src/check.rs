@@ -1,4 +1,13 @@
-//! Checks values against a schema: what is wrong, in words, and what would be allowed.
+//! Checks a value against a [`Schema`] and says in words what is wrong.
+//!
+//! [`Schema::check`] walks through a value and its schema together. It collects every [`Problem`]
+//! instead of stopping at the first one, so that a user can correct a file in one go. On the way it
+//! normalises the value: a null that stands for a default is removed, and words such as `yes` get
+//! the type that the schema asks for.
+//!
+//! Read [`Problem`] first. It lists what can be wrong, and its messages name the key, the value and
+//! what is allowed. This module knows no positions in a file: [`Document`](super::Document) adds
+//! them.
 
 use contexture_base::suggest::nearest;
 use serde::Serialize;
@@ -8,87 +17,99 @@ use super::schema::{Beside, Format, Schema, Type};
 use super::secrets::shorten;
 use super::yaml::KeyPath;
 
-/// What is wrong with one key or value.
+/// One thing that is wrong with a key or a value. The message names the path of the key, the value
+/// that was found and the values that are allowed. A problem has no position, see
+/// [`Finding`](super::Finding).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Problem {
-    /// A key that nothing reads.
+    /// The mapping has a key that nothing reads, most likely because it is misspelled. This is a
+    /// warning, since the rest of the file can still be used.
     #[error("unknown key `{key}`{hint}")]
     UnknownKey {
-        /// The key.
+        /// The path of the key, written out.
         key: String,
-        /// A suggestion, or the known keys.
+        /// The end of the message: the most similar key if there is one, otherwise all keys that
+        /// are known at this place.
         hint: String,
     },
-    /// A value that is not allowed.
+    /// The value has the wrong type, is out of its range or is not one of the allowed words.
     #[error("`{key}` is {value}, but must be {allowed}{hint}")]
     WrongValue {
-        /// Its path.
+        /// The path of the value, such as `compression.threshold`.
         key: KeyPath,
-        /// The value, shortened.
+        /// The value as JSON, cut off after 60 characters.
         value: String,
-        /// What is allowed, in words.
+        /// What is allowed, in words that follow "must be".
         allowed: String,
-        /// A suggestion, if there is one.
+        /// A suggestion that ends the message, or an empty text if there is none.
         hint: String,
     },
-    /// A value that is not allowed and is ignored.
+    /// The value is not allowed, but its schema says `ignoreInvalid`. The default applies instead,
+    /// and this is only a warning.
     #[error("`{key}` is {value}, but must be {allowed}; it is ignored")]
     Ignored {
-        /// Its path.
+        /// The path of the value, such as `compression.max_threshold_tokens`.
         key: KeyPath,
-        /// The value, shortened.
+        /// The value as JSON, cut off after 60 characters.
         value: String,
-        /// What is allowed, in words.
+        /// What is allowed, in words that follow "must be".
         allowed: String,
     },
-    /// A key that must be there.
+    /// A required key is not there, or its value is null.
     #[error("`{key}` is missing: {description}")]
     Missing {
-        /// Its path.
+        /// The path of the missing key.
         key: KeyPath,
-        /// What it is for.
+        /// The description of the key from its schema, or a remark that it is required.
         description: String,
     },
-    /// Two values that conflict.
+    /// Two values conflict, or one value breaks a rule that a schema cannot express.
     #[error("{message}")]
     Contradiction {
-        /// Which, and what is allowed.
+        /// The whole message: which values conflict, and what is allowed.
         message: String,
     },
-    /// A secret in the file.
+    /// The file holds an API key or a password. Other users and backups can read the file, so the
+    /// secret belongs in the environment.
     #[error(
         "`{key}` holds what looks like {what}: take it out of the file and set it in the environment \
          (for example `export {variable}=…`)"
     )]
     Secret {
-        /// Its path. The value itself is never shown.
+        /// The path of the secret. The value itself is never shown.
         key: KeyPath,
-        /// What kind of secret it looks like.
+        /// What kind of secret it looks like, with an article.
         what: String,
-        /// The environment variable to set instead.
+        /// The environment variable that the message tells the user to set instead.
         variable: String,
     },
 }
 
 impl Problem {
-    /// Whether the rest of the file can be used.
+    /// Returns whether the rest of the file can be used in spite of this problem. `config check`
+    /// reports warnings as errors.
     pub(crate) fn is_warning(&self) -> bool {
         matches!(self, Self::UnknownKey { .. } | Self::Ignored { .. })
     }
 }
 
-/// A problem and the path of the value it is about.
+/// A problem and the path under which to look up its position. The path of a missing key does not
+/// exist in the file, so its mapping's path stands here.
 pub(crate) type Found = (KeyPath, Problem);
 
 impl Schema {
-    /// Finds what is wrong with `value`, and normalises it: null values with a default and ignored values
-    /// are removed, and words and numbers are converted to the expected type (`yes` is true, 20.0 is 20).
+    /// Finds what is wrong with `value` and normalises it in place.
+    ///
+    /// Nulls that stand for a default are removed, and so are invalid values that are to be
+    /// ignored. Words and numbers are converted to the expected type: `yes` becomes true, and 20.0
+    /// becomes 20. The list is empty if the value is valid.
     pub(crate) fn check(&self, value: &mut Value) -> Vec<Found> {
         self.check_under(value, &KeyPath::default())
     }
 
-    /// As [`check`](Self::check), for a value at the path `at` in its file.
+    /// Does the same as [`check`](Self::check) for a value that is only a part of its file. The
+    /// paths of the problems begin with `at`, the path of the value in the file.
     pub(crate) fn check_under(&self, value: &mut Value, at: &KeyPath) -> Vec<Found> {
         let mut found = Vec::new();
         self.check_at(value, at, self, &mut found);
@@ -149,10 +170,13 @@ impl Schema {
                 }
                 return true;
             };
-            // A section whose lines are all commented out is null and means the defaults.
+            // A section whose lines are all commented out is null. It means the defaults, so a null
+            // is dropped and not reported as a value of the wrong type.
             if value.is_null() {
                 return false;
             }
+            // The problems inside an ignored value would only repeat that it is invalid, so one
+            // warning replaces them.
             let before = found.len();
             schema.check_at(value, &path, root, found);
             if found.len() == before || !schema.ignore_invalid {
@@ -171,7 +195,8 @@ impl Schema {
         self.check_beside(object, at, found);
     }
 
-    /// Reports keys that are written in both of their spellings.
+    /// Reports keys that the mapping has in both of their spellings. Without this check, the value
+    /// of one of the two would silently have no effect.
     fn check_spellings(&self, object: &Map<String, Value>, at: &KeyPath, found: &mut Vec<Found>) {
         for (key, schema) in self.properties() {
             let Some(same) = &schema.same_as else {
@@ -187,7 +212,8 @@ impl Schema {
         }
     }
 
-    /// The spelling of the key that the mapping uses.
+    /// Returns the spelling of `key` that the mapping uses: `key` itself if it is there, otherwise
+    /// a key that is declared as the same, and `key` if neither is there.
     fn spelled<'s>(&'s self, key: &'s str, object: &Map<String, Value>) -> &'s str {
         let mut others = self.properties().filter(|(name, schema)| {
             schema.same_as.as_deref() == Some(key) && object.contains_key(*name)
@@ -198,7 +224,8 @@ impl Schema {
         }
     }
 
-    /// Finds numbers that contradict each other; where one is not given, its default counts.
+    /// Finds numbers that contradict each other, such as a lower limit above an upper one. If one
+    /// of the two numbers is not written in the mapping, its default is compared.
     fn check_beside(&self, object: &Map<String, Value>, at: &KeyPath, found: &mut Vec<Found>) {
         let number = |key: &str| {
             let default = || self.property(key)?.default.as_ref();
@@ -217,7 +244,7 @@ impl Schema {
                 };
                 let must = match rule {
                     Beside::NotBelow(_) if value < than => "must not be less than".to_owned(),
-                    // Numbers as people write them: 0.7 and 0.3 are 1.
+                    // Binary fractions do not add up exactly: 0.7 and 0.3 must count as 1.
                     Beside::SumAtMost(_, most) if value + than > most + 1e-9 => {
                         let sum = (1e6 * (value + than)).round() / 1e6;
                         format!("must not be more than {most} together, and is {sum}, with")
@@ -232,6 +259,8 @@ impl Schema {
                     at.key(other),
                     told(other)
                 );
+                // A contradiction is reported at a key that the user wrote, because a default has
+                // no position in the file.
                 let written = if object.contains_key(key) { key } else { other };
                 found.push((at.key(written), Problem::Contradiction { message }));
             }
@@ -256,7 +285,8 @@ impl Schema {
         hint
     }
 
-    /// The paths of all keys with this name.
+    /// Adds the paths of all keys with this name, anywhere in the schema. They become the hint for
+    /// a key that stands in the wrong section.
     fn paths_to(&self, key: &str, at: &KeyPath, paths: &mut Vec<KeyPath>) {
         for (name, schema) in self.properties() {
             let path = at.key(name);
@@ -271,16 +301,21 @@ impl Schema {
         self.types.contains(&wanted)
     }
 
-    /// Whether the value is a whole number of tokens. Its description in the schema says so.
-    fn is_tokens(&self) -> bool {
+    /// Returns whether the value is a whole number of tokens, which may be written with a unit. The
+    /// schema has no unit of its own, so the word "tokens" in the description decides. It does not
+    /// count in the name of another key, such as `gateway.tokens`.
+    pub(super) fn is_tokens(&self) -> bool {
         let is_number = self.allows(Type::Integer) && !self.allows(Type::String);
-        let description = self.description.as_deref();
-        is_number && description.is_some_and(|text| text.contains("tokens"))
+        let description = self.description.as_deref().unwrap_or_default();
+        // Names stand between backquotes, so every other part is prose.
+        let mut prose = description.split('`').step_by(2);
+        is_number && prose.any(|text| text.contains("tokens"))
     }
 
     fn tidy(&self, value: &mut Value) {
         let tidied = match value {
-            // YAML 1.1, which Python programs still use, has more words for true and false.
+            // YAML 1.1, which many Python programs still write, has more words for true and false
+            // than YAML 1.2.
             Value::String(word) if self.allows(Type::Boolean) && !self.allows(Type::String) => {
                 match word.to_ascii_lowercase().as_str() {
                     "yes" | "on" => Value::Bool(true),
@@ -288,13 +323,15 @@ impl Schema {
                     _ => return,
                 }
             }
-            // Accept a number of tokens as people write it: 200k, 1M.
+            // People write numbers of tokens with a unit: 200k, 1M.
             Value::String(text) if self.is_tokens() => match tokens(text) {
                 Some(tokens) => Value::from(tokens),
                 None => return,
             },
             Value::Number(number) if self.allows(Type::Integer) && !self.allows(Type::Number) => {
                 match number.as_f64() {
+                    // Not far above 1e15, floats stop holding every whole number exactly. Such a
+                    // number is not converted, so it is refused like a fraction.
                     Some(float)
                         if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 =>
                     {
@@ -308,7 +345,8 @@ impl Schema {
         *value = tidied;
     }
 
-    /// Whether the value itself, without what is inside it, is allowed; if not, a hint.
+    /// Checks the value itself but not what is inside it. The error is a hint for the end of the
+    /// message, and is empty if there is nothing to suggest.
     fn admits(&self, value: &Value) -> Result<(), String> {
         let fits = self.types.is_empty() || self.types.iter().any(|wanted| wanted.holds(value));
         if !fits {
@@ -323,6 +361,7 @@ impl Schema {
                 _ => String::new(),
             });
         }
+        // A null is valid if the type list has null, even if the list of allowed words does not.
         if value.is_null() && self.allows(Type::Null) {
             return Ok(());
         }
@@ -348,8 +387,10 @@ impl Schema {
         }
     }
 
-    /// Describes what is allowed.
-    fn allowed_in_words(&self) -> String {
+    /// Describes the values that are allowed, as error messages and tables of settings print them:
+    /// "a whole number from 1 to 64 or null". A list of allowed words takes precedence over the types.
+    /// Rules between two keys are not part of it.
+    pub fn allowed_in_words(&self) -> String {
         if !self.allowed.is_empty() {
             let words: Vec<_> = self
                 .allowed
@@ -386,7 +427,8 @@ impl Schema {
     }
 }
 
-/// Parses `64k`, `200K` or `1M`.
+/// Parses a number of tokens with a unit: `64k`, `200K` or `1M`. The units are powers of ten.
+/// Returns None for a text without a unit, a fraction, or a number that is too large.
 fn tokens(text: &str) -> Option<u64> {
     let (digits, unit) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1_000),

@@ -1,4 +1,12 @@
-//! A YAML file: its values, and the position of each in the file.
+//! A YAML file: its values, and the position of each value in the file.
+//!
+//! [`Document`] is the type to read first. [`Document::open`] reads a file within bounds: it
+//! refuses a file that another user may have written, one that is larger than 256 KiB, and one that
+//! is not UTF-8. [`Document::check`] compares the values with a schema and returns a [`Finding`]
+//! for each problem, with its line and column.
+//!
+//! Plugin manifests use the same type as `config.yaml`. How YAML becomes JSON values and how a
+//! position is found is the task of the `yaml` module.
 
 use std::fmt;
 use std::io::Read;
@@ -14,70 +22,78 @@ use super::schema::Schema;
 use super::secrets;
 use super::yaml::{self, Aim, KeyPath, Location, YamlError};
 
-/// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
-/// scanner quadratic time.
+/// The largest file that is read, in bytes. The YAML scanner takes quadratic time for deep nesting,
+/// so a larger file could take seconds.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// The most problems whose positions are looked up, because each look-up reads the text again.
+/// The most problems of one document that get a position. Each look-up reads the text again, so a
+/// file with thousands of errors would take too long.
 const MAX_LOCATED: usize = 50;
 
-/// Why a file could not be read at all.
+/// Why a file cannot be read at all. Each message names the file, so a caller can
+/// show it unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// It is missing, not readable, not a regular file, or another user may have written it.
+    /// The file is missing, not readable or not a regular file, or another user may have written
+    /// it.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// It is larger than 256 KiB.
+    /// The file is larger than 256 KiB. No hand-written configuration is, so it is probably the
+    /// wrong file.
     #[error("{} is larger than {} bytes: is it the right file?", file.display(), grouped(MAX_FILE_BYTES))]
     TooLarge {
-        /// The file.
+        /// The path of the file, as it was given.
         file: PathBuf,
     },
-    /// It is not UTF-8.
+    /// The file is not UTF-8 text, for example because an editor saved it as UTF-16.
     #[error("{} is not UTF-8 text from byte {valid} on: save it as UTF-8", file.display())]
     NotUtf8 {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// How many bytes from the start are valid.
+        /// The number of bytes at the start of the file that are valid UTF-8.
         valid: usize,
     },
-    /// It is not valid YAML, or too large a document.
+    /// The file is not valid YAML, holds something other than a mapping, or has too many values.
     #[error("{}: {message}", FilePosition(file, *location))]
     Syntax {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// The position, if known.
+        /// The position of the error, if the parser reports one.
         location: Option<Location>,
-        /// What is wrong.
+        /// The words of the parser for what is wrong, without the position.
         message: String,
     },
-    /// A mapping has the same key twice.
+    /// A mapping has the same key twice. YAML forbids it, and most readers would silently use the
+    /// last of the two.
     #[error(
         "{}: `{key}` is given twice, first in line {}; remove one of the two",
         FilePosition(file, *second),
         first.map_or(0, |at| at.line)
     )]
     DuplicateKey {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Its path.
+        /// The path of the key from the root of the document, such as `context.engine`.
         key: String,
-        /// The first occurrence.
+        /// The position of the first occurrence, if it can be found. The message names its line.
         first: Option<Location>,
-        /// The second occurrence.
+        /// The position of the second occurrence, if it can be found. The message begins with it,
+        /// so an editor jumps there.
         second: Option<Location>,
     },
 }
 
-/// A problem and its position.
+/// A problem together with its file and position. Displayed, it is one line that begins with
+/// `file:line:column`, the form that editors turn into a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The file.
+    /// The path of the file that holds the value, shown as it was given when the file was opened.
     pub file: PathBuf,
-    /// The position in it, if known.
+    /// The position of the key or value. None if it is not known, or if the file has more than 50
+    /// problems and this is not one of the first 50.
     pub location: Option<Location>,
-    /// What is wrong.
+    /// The problem itself, from which a caller can tell whether it is a warning or an error.
     pub problem: Problem,
 }
 
@@ -92,7 +108,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// `file:line:column`, the form that editors and terminals turn into a link.
+/// A path and a position as `file:line:column`, the form that editors and terminals turn into a
+/// link. Without a position only the path is shown.
 struct FilePosition<'a>(&'a Path, Option<Location>);
 
 impl fmt::Display for FilePosition<'_> {
@@ -105,13 +122,15 @@ impl fmt::Display for FilePosition<'_> {
     }
 }
 
-/// What a file holds.
+/// The content of a YAML file whose root is a mapping, together with its text. The text is kept so
+/// that the position of a value can be looked up when a problem is reported.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// The file.
+    /// The path of the file, as it was given.
     pub file: PathBuf,
     text: String,
-    /// Its content. Always a mapping, even for an empty file; normalised by [`check`](Self::check).
+    /// The values. This is always a mapping, even if the file is empty. [`check`](Self::check)
+    /// normalises it.
     pub value: Value,
 }
 
@@ -119,12 +138,13 @@ impl Document {
     /// Reads a file that no other user can have written.
     ///
     /// # Errors
-    /// The file cannot be read or trusted, is too large, or is not YAML.
+    /// Fails if the file cannot be read or trusted, is larger than 256 KiB, is not UTF-8,
+    /// or is not a YAML mapping without duplicate keys.
     pub fn open(file: &Path) -> Result<Self, DocumentError> {
         let opened = trust::open(file)?;
         let mut bytes = Vec::new();
-        // Reading one byte more than allowed detects a file that is too large, even one without a
-        // length.
+        // One byte more than allowed is read, so that a file that is too large is detected even if
+        // it has no length, as under `/proc`.
         let read = opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
         read.map_err(|cause| Untrusted::Unreadable {
             path: file.to_owned(),
@@ -142,8 +162,12 @@ impl Document {
         Self::parse(file, text)
     }
 
+    /// Parses `text` as the content of `file`, which is used for messages only. A byte order mark
+    /// at the start is dropped.
     pub(crate) fn parse(file: &Path, text: String) -> Result<Self, DocumentError> {
         let text = text
+            // Editors on Windows write a byte order mark, which YAML would take for part of the
+            // first key.
             .strip_prefix('\u{feff}')
             .map(String::from)
             .unwrap_or(text);
@@ -161,6 +185,7 @@ impl Document {
             },
         })?;
         let value = match value {
+            // An empty file is a valid configuration in which everything is default.
             Value::Null => Value::Object(serde_json::Map::new()),
             Value::Object(_) => value,
             _ => {
@@ -178,9 +203,11 @@ impl Document {
         })
     }
 
-    /// Finds what is wrong with the file and normalises its values (see [`Schema::check`]). If the file
-    /// holds secrets, only those are reported, so that no other message quotes them.
+    /// Finds what is wrong with the file and normalises its values, see `Schema::check`. If the
+    /// file holds secrets, only those are reported, because a message about another problem could
+    /// quote a secret.
     pub fn check(&mut self, schema: &Schema) -> Vec<Finding> {
+        // Secrets come first: every other message quotes the value that it is about.
         let secrets = secrets::find(&self.value);
         let found = match secrets.is_empty() {
             true => schema.check(&mut self.value),
@@ -189,12 +216,13 @@ impl Document {
         self.findings(found)
     }
 
-    /// Where a value stands.
+    /// Returns the position of the value at `path`. None if the file has no such value.
     pub(crate) fn locate(&self, path: &KeyPath) -> Option<Location> {
         yaml::locate(&self.text, path, Aim::Value)
     }
 
-    /// Adds the position in the text to each problem.
+    /// Adds the position in the text to each problem. An unknown key is located at the key, every
+    /// other problem at the value.
     pub(crate) fn findings(&self, found: Vec<Found>) -> Vec<Finding> {
         found
             .into_iter()
@@ -206,6 +234,8 @@ impl Document {
                 };
                 Finding {
                     file: self.file.clone(),
+                    // Each look-up parses the whole text, so only the first problems get a
+                    // position.
                     location: (index < MAX_LOCATED)
                         .then(|| yaml::locate(&self.text, &path, aim))
                         .flatten(),

@@ -1,13 +1,24 @@
-//! One value of a YAML text changed, and all else left as it was: comments, order, quotes.
+//! Changes one value of a YAML text and leaves everything else as it is: comments, order and
+//! quotes.
+//!
+//! A YAML library would parse the text and write it anew, which loses the user's comments.
+//! [`with_text`] instead finds the position of the value and replaces only its characters, or
+//! inserts the lines that are missing.
+//!
+//! The replacement works on the characters and does not understand all of YAML. Therefore the
+//! result is parsed again and compared with the value that was asked for. If the two differ, the
+//! function returns None, and the caller asks the user to edit the file.
 
 use serde_json::{Map, Value};
 
 use super::yaml::{self, Aim, KeyPath, Location};
 
-/// The text with this text under these keys. The keys are put in where they are not there.
+/// Returns `text` with `value` as the scalar under the path `keys`. Keys that are missing are
+/// inserted, and the value is quoted if YAML would otherwise read it as a number or a word of its
+/// own.
 ///
-/// None where that cannot be done without changing more: in a mapping in one line that is empty, say, or behind an
-/// alias.
+/// Returns None if the change cannot be made without changing more, or if the text is not valid
+/// YAML. Examples are an empty mapping on one line (`context: {}`) and a value behind an alias.
 pub fn with_text(text: &str, keys: &[&str], value: &str) -> Option<String> {
     let (mark, body) = match text.strip_prefix('\u{feff}') {
         Some(body) => ("\u{feff}", body),
@@ -21,7 +32,8 @@ pub fn with_text(text: &str, keys: &[&str], value: &str) -> Option<String> {
     put(&mut wanted, keys, value)?;
     let written = serde_yaml::to_string(value).ok()?;
     let changed = replaced(body, &before, keys, written.trim_end())?;
-    // What was changed by its look is held to what it means.
+    // The replacement looks only at characters. Parsing the result again refuses each change that
+    // does not mean what was asked for.
     (yaml::read(&changed).ok()? == wanted).then(|| format!("{mark}{changed}"))
 }
 
@@ -40,7 +52,7 @@ fn put(tree: &mut Value, keys: &[&str], value: &str) -> Option<()> {
 
 fn replaced(text: &str, before: &Value, keys: &[&str], value: &str) -> Option<String> {
     let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
-    // How many of the keys are there already.
+    // Counts the keys that exist already. Only the rest of the path has to be inserted.
     let mut inner = Some(before);
     let there = keys.iter().take_while(|key| {
         inner = inner.and_then(|tree| tree.get(**key));
@@ -80,7 +92,8 @@ fn replaced(text: &str, before: &Value, keys: &[&str], value: &str) -> Option<St
     let key = found(there)?;
     let path = KeyPath::of(keys[..there].iter().copied());
     let inside = yaml::locate(text, &path, Aim::Value).filter(|at| at.line > key.line);
-    // As far in as what stands there, or two further where nothing does.
+    // Indent as far as the mapping's existing lines, or two spaces further than the key if it has
+    // none.
     let indent = inside.map_or(key.column + 1, |at| at.column - 1);
     let at = offset(
         text,
@@ -102,9 +115,12 @@ fn replaced(text: &str, before: &Value, keys: &[&str], value: &str) -> Option<St
     ))
 }
 
-/// The text with another scalar behind a key.
+/// Replaces the scalar behind a key whose position is known, or adds one if nothing follows the
+/// colon. A comment on the same line stays. Returns None if a quoted scalar does not end.
 fn with_scalar(text: &str, keys: &[&str], key: Location, value: &str) -> Option<String> {
     let path = KeyPath::of(keys.iter().copied());
+    // A key without a value has no position of its own, so the new value goes directly behind the
+    // colon.
     let after_key = offset(text, key)? + text[offset(text, key)?..].find(':')? + 1;
     let line = text[after_key..].lines().next().unwrap_or_default();
     let is_empty = line.trim_start().is_empty() || line.trim_start().starts_with('#');
@@ -126,7 +142,8 @@ fn with_scalar(text: &str, keys: &[&str], key: Location, value: &str) -> Option<
     Some(format!("{}{gap}{value}{}", &text[..start], &rest[length..]))
 }
 
-/// Where a position is, in bytes.
+/// Returns the byte offset of a position in `text`. The column counts characters, so a line with
+/// non-ASCII text needs the conversion. None if the text has no such position.
 fn offset(text: &str, at: Location) -> Option<usize> {
     let line_start: usize = text
         .split_inclusive('\n')
@@ -192,7 +209,7 @@ mod tests {
         ] {
             assert_eq!(engine(before).as_deref(), Some(after), "{before:?}");
         }
-        // A word of YAML's own, and a number, are text in quotes.
+        // A text that YAML would read as null or as a number is written in quotes.
         assert_eq!(
             with_text("a: b\n", &["a"], "null").as_deref(),
             Some("a: 'null'\n")

@@ -1,14 +1,18 @@
-//! What an engine can be called.
+//! The rule for engine names, and the name of the built-in engine.
 
-/// The name of the engine that is always there.
+/// The name of the built-in engine, which is linked into the host and therefore available even if
+/// no plugin is installed.
 pub const BUILT_IN: &str = "compressor";
 
-/// What an engine's name must look like, in words.
+/// The rule that [`is_engine_name`] checks, in words. Error messages put it after "must be", so it
+/// begins with an article and has no full stop.
 pub const NAME_RULE: &str = "a name of lower-case letters, digits, `-` and `_` that begins with a \
                                     letter or digit, of at most 64 characters";
 
-/// Whether `name` can be an engine's: `[a-z0-9][a-z0-9_-]*`, at most 64 characters. Such a name is one
-/// folder name on every system and never a path.
+/// What an engine's name must look like, as a regular expression.
+pub(super) const PATTERN: &str = "^[a-z0-9][a-z0-9_-]{0,63}$";
+
+/// Returns whether `name` can be an engine's name. Such a name is one folder name on every system and never a path.
 pub fn is_engine_name(name: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= 64

@@ -1,4 +1,14 @@
-//! Finding and reading `config.yaml`.
+//! Finds `config.yaml`, reads it and turns it into a [`Config`].
+//!
+//! [`Config::load`] is the function to start with. A file that the caller names must exist. Without
+//! one, the file in Contexture's home directory is read if there is one, and otherwise everything
+//! has its default.
+//!
+//! A file is checked in three steps: against the schema of [`Config`], then the compressor's own
+//! settings against theirs, and finally for values of different sections that contradict each
+//! other. Warnings end up in [`Loaded::warnings`]. Any error means that there is no configuration
+//! at all, because an agent must not run with other settings than its user wrote. The settings of
+//! plugins are checked later, by [`Loaded::engine_settings`], since only a plugin knows its schema.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,66 +20,74 @@ use serde_json::Value;
 use super::check::{Found, Problem};
 use super::document::{Document, DocumentError, Finding};
 use super::schema::Schema;
-use super::sections::{Compression, Config, ISOLATION, Isolation};
+use super::sections::{Compression, Config, ISOLATION, Isolation, ProviderTls};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;
 
-/// Reads a variable of the environment: [`std::env::var_os`], or a test's own.
+/// Reads a variable of the environment. Callers pass [`std::env::var_os`], and tests pass a
+/// function of their own, so that they neither depend on the environment nor change it.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// The config file's name in the home directory.
+/// The name of the config file in Contexture's home directory.
 const FILE_NAME: &str = "config.yaml";
 
-/// Where plugins are when the file does not say: beside it.
+/// The plugin folder if the file names none, relative to the folder that the file is in.
 const DEFAULT_PLUGIN_DIR: &str = "plugins/context_engine";
 
+// Deriving a schema takes longer than checking a file, so each is derived once.
 static CONFIG: LazyLock<Schema> = LazyLock::new(Schema::of::<Config>);
-static COMPRESSION: LazyLock<Schema> = LazyLock::new(Schema::of::<Compression>);
+pub(super) static COMPRESSION: LazyLock<Schema> = LazyLock::new(Schema::of::<Compression>);
 
-/// A configuration, its source, and warnings about it.
+/// A configuration with its source and the warnings about it. It keeps the file's text, so that
+/// problems found later, for example in a plugin's settings, are reported with their position.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The configuration: what the file says, and the defaults for the rest.
+    /// The values that apply: those of the file, and the defaults for everything that it does not
+    /// set.
     pub config: Config,
-    /// The file; none if there is none and everything is default.
+    /// The file that was read. None if there is no file and every value is a default.
     pub path: Option<PathBuf>,
-    /// Contexture's own directory (`$CONTEXTURE_HOME`, by default `~/.contexture`). It may not exist yet.
+    /// Contexture's own directory, `$CONTEXTURE_HOME` or by default `~/.contexture`. The directory
+    /// may not exist yet.
     pub home: PathBuf,
-    /// The plugin folders, absolute, in the order in which they are searched.
+    /// The plugin folders as absolute paths, in the order in which they are searched.
     pub plugin_dirs: Vec<PathBuf>,
-    /// Unknown keys, and invalid values that were ignored. `config check` treats them as errors.
+    /// Unknown keys, and invalid values that were ignored. Most commands print them and go on, but
+    /// `config check` treats them as errors.
     pub warnings: Vec<Finding>,
-    /// The file's own values; an empty mapping without a file.
     pub(super) document: Document,
 }
 
-/// Why there is no configuration.
+/// Why there is no configuration. [`file`](Self::file) tells which file to correct, if the cause is
+/// a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The file cannot be read as YAML.
+    /// The file cannot be read as YAML, or another user may have written it.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// The file breaks the schema. All problems are listed, with the warnings.
+    /// The file breaks the schema or contradicts itself. The list has all problems, warnings
+    /// included, and the message has one line for each.
     #[error("{}", lines(.0))]
     Invalid(Vec<Finding>),
-    /// There is no directory for Contexture's own files.
+    /// There is no directory for Contexture's own files: neither `CONTEXTURE_HOME` nor the user's
+    /// home directory is set.
     #[error(
         "there is no home directory: set CONTEXTURE_HOME to the directory that Contexture may use"
     )]
     NoHome,
-    /// A relative path could not be made absolute.
+    /// A relative path could not be made absolute, usually because the working directory is gone.
     #[error("cannot find {} from here: {cause}", path.display())]
     Path {
-        /// The path.
+        /// The path, as it was given.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
 }
 
 impl ConfigError {
-    /// The config file that it is about, where it is about one.
+    /// Returns the config file that the error is about. None if no file is the cause.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Document(DocumentError::Untrusted(untrusted)) => Some(untrusted.path()),
@@ -91,15 +109,18 @@ fn lines(findings: &[Finding]) -> String {
 }
 
 impl Config {
-    /// Reads the configuration: the file `named`, which must exist, else `config.yaml` in Contexture's home
-    /// directory, if it exists.
+    /// Reads the configuration. If `named` is given, that file must exist. Otherwise `config.yaml`
+    /// in Contexture's home directory is read, if it exists.
     ///
     /// # Errors
-    /// A file that cannot be read, is not YAML, or breaks the schema; no home directory.
+    /// Fails if the file cannot be read, is not YAML or breaks the schema, and if there is
+    /// no home directory. Warnings are not errors.
     pub fn load(named: Option<&Path>, env: Env<'_>) -> Result<Loaded, ConfigError> {
         let home = home(env)?;
         let document = match named {
             Some(file) => Some(Document::open(&absolute(file)?)?),
+            // Only a file that does not exist means the defaults. One that cannot be read may hold
+            // settings that the user relies on.
             None => match Document::open(&home.join(FILE_NAME)) {
                 Err(DocumentError::Untrusted(Untrusted::Unreadable { cause, .. }))
                     if cause.kind() == std::io::ErrorKind::NotFound =>
@@ -112,6 +133,8 @@ impl Config {
         let path = document.as_ref().map(|document| document.file.clone());
         let mut document = match document {
             Some(document) => document,
+            // An empty document under the default name lets `finding` name the file in which to set
+            // a key.
             None => Document::parse(&home.join(FILE_NAME), String::new())?,
         };
 
@@ -131,7 +154,9 @@ impl Config {
     }
 }
 
-/// The checked values as a configuration, and conflicts between them.
+/// Converts the checked values into a configuration, and adds to `findings` the problems that the
+/// schema cannot express. If the file is refused anyway, the defaults are returned, because invalid
+/// values cannot be converted.
 fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     let refused = |findings: &[Finding]| findings.iter().any(|found| !found.problem.is_warning());
     if refused(findings) {
@@ -140,7 +165,8 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     let mut found = Vec::new();
     let compressor = KeyPath::of(["context", "engines", BUILT_IN]);
     if let Some(settings) = document.value.pointer_mut("/context/engines/compressor") {
-        // An engine's unknown key is an error: it would run with other settings than its user thinks.
+        // An unknown key of an engine is an error and not a warning: the engine would run with
+        // other settings than its user thinks.
         let wrong = COMPRESSION.check_under(settings, &compressor);
         found.extend(wrong.into_iter().map(|(at, problem)| match problem {
             unknown @ Problem::UnknownKey { .. } => {
@@ -152,7 +178,7 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     }
     let config = match serde_json::from_value::<Config>(document.value.clone()) {
         Ok(config) => config,
-        // The schema comes from the same structs, so a failure here is a bug of ours.
+        // The schema comes from the same structs, so a failure here is a bug in this crate.
         Err(error) => {
             found.push((
                 KeyPath::default(),
@@ -168,7 +194,8 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     config
 }
 
-/// Settings of different sections that cannot hold together, and those of engines that are the host's.
+/// Finds settings of different sections that contradict each other, and invalid values of the
+/// host's own keys under an engine's name, such as `isolation`.
 fn contradictions(config: &Config) -> Vec<Found> {
     let mut found = Vec::new();
     for (engine, settings) in &config.context.engines {
@@ -176,13 +203,17 @@ fn contradictions(config: &Config) -> Vec<Found> {
             continue;
         };
         if serde_json::from_value::<Isolation>(isolation.clone()).is_err() {
-            let message = format!("it is {isolation}, and must be `none` or `process`");
+            let message = format!("it is {isolation}, but must be `none` or `process`");
             let at = KeyPath::of(["context", "engines", engine.as_str(), ISOLATION]);
             found.push((at, Problem::Contradiction { message }));
         }
     }
-    let mut add = |keys: [&str; 2], message| {
-        found.push((KeyPath::of(keys), Problem::Contradiction { message }));
+    // The message names both values, and the position is that of the key that is given here.
+    let mut add = |keys: &[&str], message| {
+        found.push((
+            KeyPath::of(keys.iter().copied()),
+            Problem::Contradiction { message },
+        ));
     };
     if let (Some(window), Some(output)) =
         (config.model.context_length, config.model.max_output_tokens)
@@ -191,8 +222,10 @@ fn contradictions(config: &Config) -> Vec<Found> {
         let message = format!(
             "`model.max_output_tokens` is {output}, but must be less than `model.context_length`, {window}"
         );
-        add(["model", "max_output_tokens"], message);
+        add(&["model", "max_output_tokens"], message);
     }
+    // With no more messages than the protected ones nothing could be compacted, so the limit would
+    // be exceeded forever.
     let protected = config.engine_settings(BUILT_IN)["protect_last_n"].as_u64();
     if let (Some(most), Some(protected)) = (config.hygiene.max_messages, protected)
         && most <= protected
@@ -202,7 +235,23 @@ fn contradictions(config: &Config) -> Vec<Found> {
             "`hygiene.max_messages` is {most}, but must be more than `compression.protect_last_n`, {protected}: that \
              many messages are never compacted"
         );
-        add(["hygiene", "max_messages"], message);
+        add(&["hygiene", "max_messages"], message);
+    }
+    let (own, upstream) = (&config.gateway.tls, &config.upstream);
+    let of = |section, tls: &ProviderTls| (section, tls.certificate.is_some(), tls.key.is_some());
+    let sections = [
+        ("gateway.tls", own.certificate.is_some(), own.key.is_some()),
+        of("upstream.openai.tls", &upstream.openai.tls),
+        of("upstream.anthropic.tls", &upstream.anthropic.tls),
+        of("upstream.chatgpt.tls", &upstream.chatgpt.tls),
+    ];
+    for (section, has_certificate, has_key) in sections {
+        if has_certificate != has_key {
+            let message = format!(
+                "`{section}` has only one of `certificate` and `key`: name both files, or neither"
+            );
+            add(&section.split('.').collect::<Vec<_>>(), message);
+        }
     }
     found
 }
@@ -222,6 +271,8 @@ fn user_home(env: Env<'_>) -> Option<PathBuf> {
     set(env, "HOME").or_else(|| set(env, "USERPROFILE"))
 }
 
+/// Returns the variable as a path. A variable that is set but empty counts as not set, as most
+/// programs treat it.
 fn set(env: Env<'_>, name: &str) -> Option<PathBuf> {
     env(name)
         .filter(|value| !value.is_empty())
@@ -235,6 +286,8 @@ fn absolute(path: &Path) -> Result<PathBuf, ConfigError> {
     })
 }
 
+/// Returns the absolute plugin folders. A relative folder is relative to the config file and not to
+/// the working directory, so that a configuration means the same everywhere.
 fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
     let beside = file.parent().unwrap_or(file);
     let Some(dirs) = &config.plugins.dirs else {
@@ -244,13 +297,22 @@ fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
         (Some(rest), Some(home)) => home.join(rest),
         _ => beside.join(dir),
     };
-    // Without the `.` of `./plugins`: people read these paths.
+    // Drops the `.` of `./plugins`, because people read these paths in messages.
     let plain = |dir: PathBuf| dir.components().collect();
     dirs.iter().map(place).map(plain).collect()
 }
 
 impl Loaded {
-    /// A problem with the value at this path of keys, which no schema tells.
+    /// Returns the absolute path of a file that the configuration names. A relative path is
+    /// relative to the config file.
+    pub fn beside(&self, file: &Path) -> PathBuf {
+        let folder = self.document.file.parent();
+        folder.map_or_else(|| file.to_owned(), |folder| folder.join(file))
+    }
+
+    /// Returns a finding for the value at this path of keys, for a problem that only the caller can
+    /// detect, such as an engine that is not installed. If the file does not set the key, the
+    /// finding has no position.
     pub fn finding(&self, keys: &[&str], message: String) -> Finding {
         let place = KeyPath::of(keys.iter().copied());
         let location = self.document.locate(&place);
@@ -262,18 +324,24 @@ impl Loaded {
         }
     }
 
-    /// The settings of the engine `name` as it is given them, in the types that `schema` asks for.
+    /// Returns the settings for the engine `name`, converted to the types that `schema` asks for.
     ///
     /// # Errors
-    /// What is wrong with them, unknown keys included.
+    /// Returns every problem with the settings. Unknown keys are among them, since an
+    /// engine must not run with a misspelled setting.
     pub fn engine_settings(&self, name: &str, schema: &Schema) -> Result<Value, Vec<Finding>> {
         let mut settings = self.config.engine_settings(name);
         if name == BUILT_IN {
-            // Checked when they were read.
+            // The built-in engine's settings were checked when the file was read.
             return Ok(settings);
         }
         let at = KeyPath::of(["context", "engines", name]);
         let found = schema.check_under(&mut settings, &at);
+        // An engine that stores something of its own must not store what the transcript masks.
+        let declares = schema.properties().any(|(key, _)| key == "redact");
+        if declares && self.config.transcript.redact {
+            settings["redact"] = true.into();
+        }
         match found.is_empty() {
             true => Ok(settings),
             false => Err(self.document.findings(found)),
@@ -447,6 +515,11 @@ mod tests {
                 "less than `model.context_length`",
             ),
             ("hygiene: {max_messages: 3}", "at least 4"),
+            ("gateway: {tls: {key: k.pem}}", "`gateway.tls` has only one"),
+            (
+                "upstream: {openai: {tls: {certificate: c.pem}}}",
+                "F:1:26: `upstream.openai.tls` has only one",
+            ),
             ("plugins: {dirs: here}", "a list or null"),
             ("- a", "must hold a mapping"),
             ("a: [", "F:"),
@@ -579,6 +652,23 @@ mod tests {
             Config::load(None, &|_| None),
             Err(ConfigError::NoHome)
         ));
+    }
+
+    #[test]
+    fn what_masks_the_transcript_masks_what_engines_store() {
+        let declared = json!({"redact": {"type": "boolean", "default": false}});
+        let schema = Schema::of_properties(declared.as_object().unwrap()).unwrap();
+        for (text, host, engine) in [
+            ("transcript: {redact: true}", true, true),
+            ("context: {engines: {lcm: {redact: true}}}", true, true),
+            ("transcript: {mode: full}", false, false),
+        ] {
+            let (_dir, loaded) = load(text);
+            let loaded = loaded.unwrap();
+            assert_eq!(loaded.config.redacts("lcm"), host, "{text}");
+            let settings = loaded.engine_settings("lcm", &schema).unwrap();
+            assert_eq!(settings["redact"] == true, engine, "{text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,13 @@
-//! A small part of JSON Schema: the keys, and what each may hold.
+//! A small part of JSON Schema: which keys a mapping has, and what each may hold.
 //!
-//! The same checker serves the host's own configuration, whose schema is derived from its structs, the
-//! manifest of a plugin, and the settings that a manifest declares.
+//! [`Schema`] is the type to read first. The same checker serves three kinds of input: the host's
+//! own configuration, whose schema is derived from its structs ([`Schema::of`]), the manifest of a
+//! plugin, and the settings that a manifest declares ([`Schema::of_properties`]).
+//!
+//! A general JSON Schema library would accept more keywords but give worse messages. This one
+//! refuses a keyword that it does not know, so that a plugin's author notices a misspelled
+//! `minumum`. Four keywords are its own: `notBelow`, `sumAtMost`, `sameAs` and `ignoreInvalid`. The
+//! checks themselves are in the `check` module.
 
 use contexture_base::suggest::nearest;
 use http::Uri;
@@ -13,49 +19,49 @@ use serde_json::{Map, Value};
 use super::secrets::shorten;
 use super::yaml::KeyPath;
 
-/// The allowed values of a key. The default allows anything.
+/// The values that a key may have. The default schema allows anything. Keywords that only annotate,
+/// such as `title`, are dropped when a schema is read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Schema {
-    /// The types allowed; none for any.
+    /// The allowed types. An empty list allows any.
     pub(super) types: Vec<Type>,
-    /// What it is for, with its unit.
+    /// What the key is for, with its unit. Commands that list settings print it, and the message
+    /// for a missing key quotes it. None if the schema does not say.
     pub description: Option<String>,
-    /// The default value.
+    /// The default value. None if there is no default, or if it is null.
     pub default: Option<Value>,
-    /// The least number allowed.
     pub(super) minimum: Option<f64>,
-    /// The greatest number allowed.
     pub(super) maximum: Option<f64>,
-    /// The fewest characters allowed.
     pub(super) min_length: u64,
-    /// The values allowed; none for any.
+    /// The allowed values. An empty list allows any.
     pub(super) allowed: Vec<Value>,
     pub(super) format: Option<Format>,
-    /// The keys of a mapping; none for a mapping that may hold any.
+    /// The keys of a mapping, in the order declared. None if the mapping may have any.
     pub(super) properties: Option<Vec<(String, Schema)>>,
     pub(super) required: Vec<String>,
-    /// The schema of keys that are not listed; none if no others are allowed.
+    /// The schema of keys that are not listed. None if no others are allowed.
     pub(super) others: Option<Box<Schema>>,
-    /// The schema of a list's elements.
     pub(super) items: Option<Box<Schema>>,
-    /// Whether an invalid value is ignored with a warning, rather than an error.
+    /// Whether an invalid value is dropped with a warning instead of being an error.
     pub(super) ignore_invalid: bool,
-    /// What the value may be beside those of other keys of its mapping.
+    /// The rules between this number and other keys of its mapping.
     pub(super) beside: Vec<Beside>,
-    /// The key of the same mapping for which this one is another spelling.
+    /// The key of the same mapping that this one is another spelling of.
     pub(super) same_as: Option<String>,
 }
 
-/// A rule between a number and that of another key of the same mapping.
+/// A rule between a number and another number of the same mapping. If a key is not written, its
+/// default is compared.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Beside {
-    /// Not less than it.
+    /// The number must not be less than the one under this key.
     NotBelow(String),
-    /// Together with it not more than this.
+    /// The sum of the number and the one under this key must not be more than this.
     SumAtMost(String, f64),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Type {
     Null,
     Boolean,
@@ -72,29 +78,34 @@ pub(super) enum Format {
     EngineName,
 }
 
-/// Why a schema itself is invalid.
+/// Why a schema itself is invalid. A plugin's author sees this error, since the host's own schemas
+/// are covered by tests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("the schema at `{at}` is wrong: {message}")]
 pub struct SchemaError {
-    /// Where in the schema.
+    /// The path of the keyword in the schema.
     pub at: KeyPath,
-    /// What is wrong, and what is allowed.
+    /// What is wrong at that path, and what is allowed. The text follows the path in the message.
     pub message: String,
 }
 
 impl Schema {
-    /// The schema of `T`, from its fields, their attributes and their doc comments.
+    /// Derives the schema of `T` from its fields, their attributes and their doc comments. A
+    /// field's doc comment becomes the description that users see.
     pub fn of<T: JsonSchema>() -> Self {
+        // Schemas are inlined because this parser does not follow `$ref`.
         let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
         let schema = settings.into_generator().into_root_schema_for::<T>();
-        // Tests parse every schema that is derived here, so this default is never used.
+        // A test parses every schema that is derived here, so this default is never used.
         Self::parse(schema.as_value()).unwrap_or_default()
     }
 
-    /// A mapping with these keys, each with its schema: what a manifest declares under `settings`.
+    /// Reads the schema of a mapping from its keys and their schemas, which is what a manifest
+    /// declares under `settings`.
     ///
     /// # Errors
-    /// A keyword that is not known here, or one with a value of the wrong kind.
+    /// Fails on a keyword that is not known here, on a keyword whose value has the wrong
+    /// type, and on a default that its own schema refuses.
     pub fn of_properties(properties: &Map<String, Value>) -> Result<Self, SchemaError> {
         Ok(Self {
             types: vec![Type::Object],
@@ -103,10 +114,11 @@ impl Schema {
         })
     }
 
-    /// Reads a schema written in JSON.
+    /// Reads a schema that is written in JSON.
     ///
     /// # Errors
-    /// A keyword that is not known here, or one with a value of the wrong kind.
+    /// Fails on a keyword that is not known here, on a keyword whose value has the wrong
+    /// type, and on a default that its own schema refuses.
     pub fn parse(schema: &Value) -> Result<Self, SchemaError> {
         Self::parse_at(schema, &KeyPath::default())
     }
@@ -114,6 +126,7 @@ impl Schema {
     fn parse_at(schema: &Value, at: &KeyPath) -> Result<Self, SchemaError> {
         let keywords = match schema {
             Value::Object(keywords) => keywords,
+            // JSON Schema writes "anything is allowed" as `true`.
             Value::Bool(true) => return Ok(Self::default()),
             other => {
                 return Err(wrong(
@@ -157,6 +170,8 @@ impl Schema {
                 let text = value.as_str().ok_or_else(|| expected("text"))?;
                 self.description = Some(text.to_owned());
             }
+            // A null default says the same as no default, and a null may not pass the check of a
+            // default.
             "default" => self.default = (!value.is_null()).then(|| value.clone()),
             "minimum" => self.minimum = Some(value.as_f64().ok_or_else(|| expected("a number"))?),
             "maximum" => self.maximum = Some(value.as_f64().ok_or_else(|| expected("a number"))?),
@@ -167,12 +182,14 @@ impl Schema {
                 self.allowed = value.as_array().ok_or_else(|| expected("a list"))?.clone();
             }
             "const" => self.allowed = vec![value.clone()],
-            // This is how a derived schema writes an enum with documented variants.
+            // A derived schema writes an enum with documented variants in this form.
             "oneOf" => {
                 for variant in value.as_array().ok_or_else(|| expected("a list"))? {
                     self.allowed.extend(Self::parse_at(variant, &here)?.allowed);
                 }
             }
+            // An unknown format is ignored, as JSON Schema asks for: schemars writes `uint64` and
+            // others.
             "format" => {
                 self.format = match value.as_str() {
                     Some("uri") => Some(Format::Url),
@@ -217,6 +234,7 @@ impl Schema {
                 self.same_as = Some(other.to_owned());
             }
             "ignoreInvalid" => self.ignore_invalid = value == &Value::Bool(true),
+            // These keywords describe a schema and restrict nothing.
             "$schema" | "title" | "examples" => {}
             _ => {
                 let hint = nearest(keyword, KEYWORDS).map_or_else(
@@ -233,7 +251,8 @@ impl Schema {
         Ok(())
     }
 
-    /// The keys of a mapping and what each may hold, in the order declared.
+    /// The keys of a mapping with their schemas, in the order declared. Empty if the mapping may
+    /// have any key.
     pub fn properties(&self) -> impl Iterator<Item = (&str, &Schema)> {
         self.properties
             .iter()
@@ -241,19 +260,23 @@ impl Schema {
             .map(|(key, schema)| (key.as_str(), schema))
     }
 
+    /// Returns the schema for `key`: its own if it is listed, otherwise the one for all other keys.
+    /// None if the key is not allowed or if nothing is said about it.
     pub(super) fn property(&self, key: &str) -> Option<&Schema> {
         self.properties()
             .find_map(|(name, schema)| (name == key).then_some(schema))
             .or(self.others.as_deref())
     }
 
-    /// Whether a mapping may hold keys that are not listed.
+    /// Returns whether a mapping may have keys that are not listed. Only then is an unlisted key no
+    /// mistake.
     pub(super) fn is_open(&self) -> bool {
         self.properties.is_none() || self.others.is_some()
     }
 }
 
-const KEYWORDS: [&str; 13] = [
+/// The keywords that [`Schema::keyword`] accepts, for the hint about an unknown one.
+const KEYWORDS: [&str; 21] = [
     "type",
     "description",
     "default",
@@ -261,12 +284,20 @@ const KEYWORDS: [&str; 13] = [
     "maximum",
     "minLength",
     "enum",
+    "const",
+    "oneOf",
+    "format",
     "properties",
     "required",
+    "additionalProperties",
     "items",
     "notBelow",
     "sumAtMost",
     "sameAs",
+    "ignoreInvalid",
+    "$schema",
+    "title",
+    "examples",
 ];
 
 fn parse_properties(
@@ -436,6 +467,31 @@ mod tests {
             json!({"timeout_ms": "5k"}),
         ] {
             assert_eq!(problems(&schema, wrong.clone()).len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_key_does_not_make_a_number_one_of_tokens() {
+        let schema = schema(json!({"type": "object", "properties": {
+            "requests": {"type": "integer", "description": "How many requests of a name of `gateway.tokens`."},
+            "window": {"type": "integer", "description": "At most `gateway.window`, in tokens."},
+        }}));
+        assert_eq!(problems(&schema, json!({"requests": "2k"})).len(), 1);
+        assert_eq!(problems(&schema, json!({"window": "2k"})).len(), 0);
+    }
+
+    #[test]
+    fn a_misspelt_keyword_is_told_the_nearest_that_is_accepted() {
+        for keyword in KEYWORDS {
+            let unknown = |keyword: &str| {
+                let parsed = Schema::parse(&json!({keyword: 1}));
+                let error = parsed.err().map(|error| error.to_string());
+                error.filter(|error| error.contains("unknown keyword"))
+            };
+            assert_eq!(unknown(keyword), None, "{keyword}");
+            let told = unknown(&format!("{keyword}x")).unwrap();
+            let hint = format!("did you mean `{keyword}`?");
+            assert!(told.contains(&hint), "{told}");
         }
     }
 

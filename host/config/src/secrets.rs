@@ -1,4 +1,11 @@
 //! Finds secrets that do not belong in a config file.
+//!
+//! API keys and passwords are read from the environment. A config file is copied into backups,
+//! repositories and bug reports, so a secret in it is an error. [`find`] looks at the name of each
+//! key and at the form of each text.
+//!
+//! The module also has [`shorten`], which makes a value short enough for a message. How a secret is
+//! recognised by its form is the task of the crate `contexture_secrets`.
 
 use contexture_secrets::{SECRET_MASK, is_secret_name, mask_secrets};
 use serde_json::Value;
@@ -6,7 +13,8 @@ use serde_json::Value;
 use super::check::{Found, Problem};
 use super::yaml::KeyPath;
 
-/// Every value that is an API key, by the name of its key or by its form.
+/// Finds every value that is a secret: by the name of its key, by its form, or because it is an
+/// address with a user or an API key in it. The problems name only the path, never the value.
 pub(crate) fn find(value: &Value) -> Vec<Found> {
     let mut found = Vec::new();
     walk(value, &KeyPath::default(), &mut found);
@@ -18,6 +26,8 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
         Value::Object(object) => {
             for (key, value) in object {
                 let path = at.key(key);
+                // An empty text or a null under such a name is a placeholder, which is fine to keep
+                // in a file.
                 let is_set =
                     value.is_number() || value.as_str().is_some_and(|text| !text.trim().is_empty());
                 if is_set && is_secret_name(key) {
@@ -52,15 +62,20 @@ fn secret(key: KeyPath, what: &str, variable: Option<&str>) -> Found {
     let problem = Problem::Secret {
         key: key.clone(),
         what: what.into(),
+        // The message needs some variable as an example if the form does not tell the provider.
         variable: variable.unwrap_or("OPENAI_API_KEY").into(),
     };
     (key, problem)
 }
 
+/// Returns whether a text is an address that holds a secret: a user name before the `@`, or a query
+/// parameter such as `api_key`. A text without `://` is not an address.
 fn address_holds_a_key(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else {
         return false;
     };
+    // The fragment never reaches the server, but a `?` or `@` in it must not be mistaken for the
+    // query's.
     let (rest, _) = rest.split_once('#').unwrap_or((rest, ""));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     let host = place.split('/').next().unwrap_or_default();
@@ -71,7 +86,8 @@ fn address_holds_a_key(text: &str) -> bool {
             .any(|name| name == "key" || is_secret_name(name))
 }
 
-/// The environment variable to set instead, if the text as a whole is a key or token.
+/// Returns the environment variable to set instead, if the text as a whole is a key or token. The
+/// prefix `Bearer ` is ignored. Keys of an unknown provider get the variable of OpenAI.
 fn variable_for(text: &str) -> Option<&'static str> {
     let text = text.trim();
     let text = text.strip_prefix("Bearer ").unwrap_or(text);
@@ -82,7 +98,8 @@ fn variable_for(text: &str) -> Option<&'static str> {
     })
 }
 
-/// A value as one short line, for a message.
+/// Returns a value as JSON on one short line, for a message. Everything after 60 characters is
+/// replaced by an ellipsis.
 pub(crate) fn shorten(value: &Value) -> String {
     const MOST_CHARS: usize = 60;
     let text = value.to_string();

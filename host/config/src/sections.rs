@@ -1,5 +1,13 @@
-//! The keys of `config.yaml`. The doc comments, defaults and ranges here are the schema that a file is
-//! checked against; there is no other list of keys.
+//! The keys of `config.yaml`, one struct for each section.
+//!
+//! [`Config`] is the root. The schema that a file is checked against is derived from these structs:
+//! from the types, the `schemars` attributes, the defaults and the doc comments. No other list of
+//! keys exists, so a new setting is added here and nowhere else.
+//!
+//! A field's doc comment is therefore its description for users. It has one paragraph and names the
+//! unit. The word "tokens" in the description of a whole number also lets users write it with a
+//! unit, as in `200k`. Rules between two sections are not expressed here but checked in the `load`
+//! module.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,52 +17,55 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The key of an engine's settings that says where it runs.
+/// The key among an engine's settings that says where the engine runs. The host reads it, and the
+/// engine never sees it.
 pub(super) const ISOLATION: &str = "isolation";
 
-/// The whole configuration. Every key has a default, so an empty file is a valid one.
+/// The whole configuration. Every key has a default, so an empty file is valid and a file needs
+/// only the keys that differ.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// Which engine runs, and what becomes of a turn when it cannot.
+    /// Which engine runs, where it runs, and what happens to a turn if it cannot run.
     pub context: Context,
-    /// What the host stores of conversations.
+    /// What the host stores of conversations, and whether secrets are masked first.
     pub transcript: Transcript,
     /// When and how much the built-in compressor compacts.
     pub compression: Compression,
-    /// The models that do side work.
+    /// The models that do side work, such as writing summaries.
     pub auxiliary: Auxiliary,
-    /// Prompt cache markers (Anthropic).
+    /// How requests are marked for the provider's prompt cache (Anthropic).
     pub prompt_caching: PromptCaching,
     /// The safety net that compacts before a turn, at a fixed 85 % of the context window.
     pub hygiene: Hygiene,
-    /// The agent's own model.
+    /// The agent's own model, as far as requests do not tell it.
     pub model: Model,
-    /// Where plugins are.
+    /// Where plugins are, as a list of folders that are searched in order.
     pub plugins: Plugins,
-    /// The gateway (`contexture serve`).
+    /// How the gateway (`contexture serve`) treats clients and requests.
     pub gateway: Gateway,
-    /// Where the gateway sends requests on to.
+    /// The providers to which the gateway forwards requests.
     pub upstream: Upstream,
 }
 
-/// `context`: which engine runs, and what becomes of a turn when it cannot.
+/// `context`: which engine runs, and what happens to a turn if the engine is missing, cannot be
+/// loaded or fails. By default the built-in compressor stands in and a warning says so.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Context {
     /// The engine's name; `compressor` is always the built-in one.
     #[schemars(extend("format" = "engine-name"))]
     pub engine: String,
-    /// When there is no engine of that name.
+    /// What happens if there is no engine of that name.
     pub on_missing: OnMissing,
-    /// When the plugin of that name cannot be loaded.
+    /// What happens if the plugin of that name cannot be loaded.
     pub on_load_failure: OnLoadFailure,
-    /// When the engine fails in the middle of a conversation.
+    /// What happens if the engine fails in the middle of a conversation.
     pub on_failure: OnFailure,
-    /// Where plugins run. An engine's own `isolation`, among its settings, counts before this.
+    /// Where plugins run, unless an engine's own settings have an `isolation`.
     pub isolation: Isolation,
-    /// The program that runs engines in processes of their own; by default the one beside this program, or on the
-    /// PATH.
+    /// The program that runs engines in processes of their own; by default the one beside this
+    /// program, or on the PATH.
     pub engine_host: Option<PathBuf>,
     /// How long the engine may take, and how often it may fail.
     pub supervision: Supervision,
@@ -77,98 +88,155 @@ impl Default for Context {
     }
 }
 
-/// `transcript`: what the host stores of conversations.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// `transcript`: what the host stores of conversations, and where. Ids and hashes of the messages
+/// are always stored, the text only if an engine or the user asks for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Transcript {
     /// Whether the text of messages is stored.
     pub mode: TranscriptMode,
-    /// Whether passwords and keys are masked before a text is stored. What the model sees stays as it is.
+    /// Whether passwords and keys are masked before a text is stored; the model still sees the
+    /// original.
     pub redact: bool,
+    /// Where conversations are stored. The keys below are for `postgres`.
+    pub store: TranscriptStore,
+    /// The environment variable with the URL of the database, as
+    /// `postgres://user:password@host:5432/name`.
+    #[schemars(length(min = 1))]
+    pub url_env: String,
+    /// Under which name the sessions are stored. Installations that share a database and not their
+    /// sessions have different names.
+    #[schemars(length(min = 1))]
+    pub tenant: String,
+    /// The most connections to the database that a process has open.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub max_connections: u32,
+    /// How long a statement may take, in ms.
+    #[schemars(range(min = 100, max = 600_000))]
+    pub statement_timeout_ms: u64,
+    /// A file with certificates (PEM) of authorities that sign the server's certificate, besides
+    /// the public ones.
+    pub ca_file: Option<PathBuf>,
 }
 
-/// Whether the text of messages is stored.
+impl Default for Transcript {
+    fn default() -> Self {
+        Self {
+            mode: TranscriptMode::default(),
+            redact: false,
+            store: TranscriptStore::default(),
+            url_env: "CONTEXTURE_DATABASE_URL".to_owned(),
+            tenant: "default".to_owned(),
+            max_connections: 8,
+            statement_timeout_ms: 10_000,
+            ca_file: None,
+        }
+    }
+}
+
+/// Where conversations are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TranscriptStore {
+    /// In a file of the home directory.
+    #[default]
+    Sqlite,
+    /// In a database of PostgreSQL, which several machines can share.
+    Postgres,
+}
+
+/// Whether the text of messages is stored. Without the text, an engine that needs it cannot take
+/// over a session later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TranscriptMode {
-    /// If the engine reads it. Otherwise only ids and hashes are stored.
+    /// Store the text if the engine reads it, otherwise only ids and hashes.
     #[default]
     Auto,
-    /// With every engine, so that a session can change to an engine that reads it and lose nothing.
+    /// Store the text with every engine, so that a session can change to an engine that reads it
+    /// and lose nothing.
     Full,
 }
 
-/// Where an engine runs that is a plugin.
+/// Where the engine of a plugin runs. Linked-in engines always run in this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
-    /// In this process.
+    /// In this process, which is fastest. A crash of the engine ends this process, too.
     #[default]
     None,
-    /// In a process of its own, whose end costs no more than the calls that it was at.
+    /// In a process of its own. If it crashes, only the calls that it was executing are lost.
     Process,
 }
 
-/// What happens when there is no engine of the configured name.
+/// What happens if there is no engine of the configured name, for example because its plugin was
+/// removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMissing {
-    /// The built-in compressor runs, with a warning.
+    /// The built-in compressor runs instead, with a warning, so that the agent is not interrupted.
     #[default]
     Fallback,
-    /// Nothing runs.
+    /// No engine runs, and the command or request fails. Use this if another engine must never see
+    /// the conversation.
     Fail,
 }
 
-/// What happens when the configured plugin cannot be loaded.
+/// What happens if the configured plugin exists but cannot be loaded, for example because it is not
+/// built.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnLoadFailure {
-    /// The built-in compressor runs, with a warning.
+    /// The built-in compressor runs instead, with a warning, so that the agent is not interrupted.
     #[default]
     Fallback,
-    /// Nothing runs.
+    /// No engine runs, and the command or request fails.
     Fail,
 }
 
-/// What happens to a turn in which the engine fails.
+/// What happens to a turn if the engine fails in it. An error, a panic and an exceeded deadline all
+/// count as failures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// The built-in compressor does what the engine could not.
+    /// The built-in compressor does what the engine could not, so that the prompt still fits.
     #[default]
     Fallback,
-    /// The conversation is sent as it is.
+    /// The conversation is sent unchanged, even if the provider may refuse it as too long.
     Passthrough,
-    /// The turn fails.
+    /// The turn fails, and the caller decides what to send.
     Fail,
 }
 
-/// `context.supervision`: how long an engine may take, and how often it may fail.
+/// `context.supervision`: how long an engine may take, and how often it may fail before it is
+/// quarantined. An engine in quarantine is not called, and `context.on_failure` says what is done
+/// instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Supervision {
-    /// The deadline of a compaction, in ms. Deadlines grow with the messages at hand, and the time of a model
-    /// call does not count.
+    /// The deadline of a compaction, in ms. It grows with the number of messages, and the time of a
+    /// model call does not count.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub compress_deadline_ms: u64,
-    /// The deadline of every other call, in ms. One by which the engine follows the conversation may take four
-    /// times as long before it is given up.
+    /// The deadline of every other call, in ms. A call by which the engine follows the conversation
+    /// may take four times as long.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub call_deadline_ms: u64,
-    /// How long a call may go on after it was told to stop, in ms, before it is abandoned.
+    /// How long a call that was told to stop may go on, in ms, before it is abandoned.
     #[schemars(range(max = 60_000))]
     pub grace_ms: u64,
-    /// The number of sessions with abandoned calls that still run at which the engine is quarantined for all sessions.
+    /// The engine is quarantined for all sessions when this many sessions have abandoned calls that
+    /// still run.
     #[schemars(range(min = 1, max = 64))]
     pub abandoned_threads: u32,
-    /// The number of failures in a row of one session at which the engine is quarantined for it, and of sessions in a row
-    /// in which it fails at which it is quarantined for all (two at least).
+    /// The engine is quarantined for a session after this many failures in a row in it, and for all
+    /// sessions after it fails in this many sessions in a row (at least two).
     #[schemars(range(min = 1))]
     pub failures_before_quarantine: u32,
-    /// How long a quarantined engine is left alone, in ms. A quarantine that follows soon after another is twice as long.
+    /// How long a quarantined engine is not called, in ms. If another quarantine follows soon, it
+    /// is twice as long.
     pub quarantine_ms: u64,
-    /// The most address space of an engine's own process, in MB (2^20 bytes); 0 for any.
+    /// The largest address space of an engine's own process, in MB (2^20 bytes); 0 for no limit.
     #[schemars(range(max = 1_048_576))]
     pub memory_mb: u64,
 }
@@ -187,17 +255,18 @@ impl Default for Supervision {
     }
 }
 
-/// `compression`: when and how much the built-in compressor compacts.
+/// `compression`: when and how much the built-in compressor compacts. The host itself reads
+/// `enabled`, `automatic`, `timing` and `wait_for_model`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Compression {
     /// Whether any engine compacts conversations without being asked to.
     pub enabled: bool,
-    /// Whether they are compacted without being asked to. Where not, a body that does not fit is reported, and
-    /// leaves as it is.
+    /// Whether conversations are compacted without being asked to; if not, a body that does not fit
+    /// is reported and sent unchanged.
     pub automatic: bool,
-    /// When conversations are compacted: at the threshold once that is sure to cost nothing, at the threshold whatever it
-    /// costs, or as soon as it is likely to save money.
+    /// When conversations are compacted: at the threshold once that is sure to cost nothing, at the
+    /// threshold whatever it costs, or as soon as it is likely to save money.
     pub timing: Timing,
     /// The share of the context window at which to compact (a ratio).
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -208,26 +277,29 @@ pub struct Compression {
     /// The share of the threshold that is kept as the recent part (a ratio).
     #[schemars(range(min = 0.1, max = 0.8))]
     pub target_ratio: f64,
-    /// The least number of recent messages that are kept as they are, while they leave a quarter of the threshold free.
+    /// The least number of recent messages that are kept as they are, if they leave a quarter of
+    /// the threshold free.
     #[schemars(range(min = 1))]
     pub protect_last_n: u64,
-    /// Whether a compaction that is due waits for the model's summary rather than do with what is prepared. The
-    /// command line waits in any case.
+    /// Whether a compaction that is due waits for the model's summary instead of using what is
+    /// prepared; the command line always waits.
     pub wait_for_model: bool,
 }
 
-/// `compression.timing`: when conversations are compacted.
+/// `compression.timing`: when conversations are compacted. An early compaction makes the next
+/// requests smaller, but it discards what the provider's prompt cache holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Timing {
-    /// From the threshold on. While the provider's prompt cache holds the conversation and the window does not require
-    /// a compaction, not before it is sure to cost no more than going on without one.
+    /// From the threshold on. If the provider's prompt cache still holds the conversation and the
+    /// window does not force a compaction, only when it is sure to cost no more than going on
+    /// without one.
     #[default]
     Safe,
-    /// From the threshold on, whatever it costs.
+    /// From the threshold on, even if the provider's prompt cache makes going on cheaper.
     Threshold,
-    /// From half the threshold on, as soon as that costs less at the prices of the provider's prompt cache than going
-    /// on without it.
+    /// From half the threshold on, as soon as compacting costs less than going on without it, at
+    /// the prices of the provider's prompt cache.
     Economy,
 }
 
@@ -247,41 +319,45 @@ impl Default for Compression {
 }
 
 impl Compression {
-    /// What the section may hold, as JSON Schema.
+    /// The keys of the section as JSON Schema, for commands that list an engine's settings with
+    /// their types, defaults and descriptions.
     pub fn schema() -> Value {
         schemars::schema_for!(Self).to_value()
     }
 }
 
-/// `auxiliary`: the models that do side work.
+/// `auxiliary`: the models that do side work for an engine. They may be smaller and cheaper than
+/// the agent's own model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Auxiliary {
-    /// The model that writes summaries.
+    /// The model that writes summaries for any engine that asks the host for one.
     pub compression: AuxiliaryModel,
 }
 
-/// `auxiliary.compression`: the model that writes summaries. Its key comes from the environment.
+/// `auxiliary.compression`: the model that writes summaries. Its API key comes from the environment
+/// and never from the file. Without a model the engines work with what they can extract themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AuxiliaryModel {
-    /// The model's name; none for the agent's own where it has this provider, and else for the provider's usual one. A
-    /// `base_url` of one's own needs a name.
+    /// The model's name; none for the agent's own if it has this provider, and otherwise for the
+    /// provider's usual one. A `base_url` of your own needs a name.
     #[schemars(length(min = 1))]
     pub model: Option<String>,
-    /// Who answers: `auto` follows the agent's own provider where there is one and is `none` otherwise;
-    /// `openai` is any compatible server; `main` is the agent's model and provider; `none` makes no
-    /// calls.
+    /// Who answers: `auto` follows the agent's own provider if there is one and is `none`
+    /// otherwise; `openai` is any compatible server; `main` is the agent's model and provider;
+    /// `none` makes no calls.
     #[schemars(extend("enum" = ["auto", "openai", "anthropic", "openrouter", "nous", "main", "none"]))]
     pub provider: String,
-    /// The address of the provider's API; none for its usual one.
+    /// The address of the provider's API, for a proxy or a compatible server; none for its usual
+    /// one.
     #[schemars(url)]
     pub base_url: Option<String>,
-    /// The model's context window, in tokens; none where it is known by the model's name. Of a name that is not known
-    /// 32,768 are assumed.
+    /// The model's context window, in tokens; none if it is known by the model's name. For an
+    /// unknown name 32,768 are assumed.
     #[schemars(range(min = 1))]
     pub context_length: Option<u64>,
-    /// How long one request may take, in ms.
+    /// How long one request to this model may take, in ms, before it counts as failed.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub timeout_ms: u64,
 }
@@ -298,18 +374,20 @@ impl Default for AuxiliaryModel {
     }
 }
 
-/// `prompt_caching`: prompt cache markers (Anthropic).
+/// `prompt_caching`: how requests are marked for the prompt cache of Anthropic, directly or through
+/// OpenRouter. A cached prefix costs a fraction of the usual price.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PromptCaching {
-    /// Whether requests carry markers; none for where model and provider know them. `compress` marks its
-    /// output where it is true, or asked to.
+    /// Whether requests carry markers; none for only if model and provider know them. `compress`
+    /// marks its output if this is true or if it is asked to.
     pub enabled: Option<bool>,
-    /// How long the provider keeps what is marked.
+    /// How long the provider keeps what is marked: five minutes or an hour.
     pub cache_ttl: CacheTtl,
 }
 
-/// `hygiene`: the safety net before a turn, at a fixed 85 % of the context window.
+/// `hygiene`: the safety net before a turn, at a fixed 85 % of the context window. It applies with
+/// every engine and cannot be switched off here; the section only adds a second limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Hygiene {
@@ -318,87 +396,152 @@ pub struct Hygiene {
     pub max_messages: Option<u64>,
 }
 
-/// `model`: the agent's own model, as far as it is not known from the requests.
+/// `model`: the agent's own model, as far as it is not known from the requests. Through the
+/// gateway, requests name their model themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Model {
-    /// Its name, as the provider calls it.
+    /// The model's name as the provider calls it, which also tells its context window and
+    /// tokenizer.
     #[schemars(length(min = 1))]
     pub name: Option<String>,
-    /// Who serves it.
+    /// The provider that serves the model, if it is not clear from the request.
     #[schemars(extend("enum" = ["openai", "anthropic", "openrouter", "nous"]))]
     pub provider: Option<String>,
-    /// The address of the provider's API; none for its usual one.
+    /// The address of the provider's API, if the agent talks to a proxy or a compatible server;
+    /// none for its usual one.
     #[schemars(url)]
     pub base_url: Option<String>,
-    /// Its context window, in tokens; none where it is known by the model's name.
+    /// The model's context window, in tokens; none if it is known by the model's name.
     #[schemars(range(min = 1))]
     pub context_length: Option<u64>,
-    /// What is reserved for an answer, in tokens.
+    /// The number of tokens that is reserved for an answer.
     #[schemars(range(min = 1))]
     pub max_output_tokens: Option<u64>,
 }
 
-/// `plugins`: where plugins are.
+/// `plugins`: where plugins are. `contexture plugins install` puts a plugin into the first folder
+/// of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Plugins {
-    /// The plugin folders, each with a folder for every engine: relative to the config file, `~/` to the
-    /// home directory; none for `plugins/context_engine` beside the config file.
+    /// The plugin folders, each with a folder for every engine, relative to the config file or with
+    /// `~/` to the home directory; none for `plugins/context_engine` beside the config file.
     pub dirs: Option<Vec<String>>,
 }
 
-/// `gateway`: the proxy before a model's API.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// `gateway`: the proxy between an agent and the API of its model, started by `contexture serve`
+/// and `contexture run`. The limits protect the gateway from clients, and clients from waiting for
+/// an engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Gateway {
-    /// The address to listen on. On any that is not this machine's own, `gateway.tokens` are needed.
+    /// The address to listen on. If other machines can reach it, `gateway.tokens` are required.
     pub listen: String,
-    /// Whether requests are managed, or only looked at.
+    /// Whether requests are managed or only observed.
     pub mode: GatewayMode,
-    /// How long a request may be held up before it goes on to the model, in ms; then it leaves as it came.
+    /// How long a request may be delayed before it goes on to the model, in ms; after that it
+    /// leaves unchanged.
     #[schemars(range(min = 1, max = 600_000))]
     pub max_hold_ms: u64,
-    /// How many times in a row the model may call tools of the engine's before it has to answer.
+    /// How many times in a row the model may call the engine's tools before it has to answer.
     #[schemars(range(min = 1, max = 100))]
     pub max_rounds: u32,
     /// The largest request, in MB (2^20 bytes).
     #[schemars(range(min = 1, max = 1_024))]
     pub max_body_mb: u64,
-    /// How many requests are answered at once; those beyond get the status 503.
+    /// How many requests are answered at once; further ones get the status 503.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_requests: u32,
     /// How many sessions stay in memory between their turns.
     #[schemars(range(min = 1, max = 100_000))]
     pub open_sessions: u32,
-    /// How long a client may take to send its request, or to take a piece of the answer, in ms.
+    /// How long a client may take to send its request, or to read a piece of the answer, in ms.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub client_timeout_ms: u64,
-    /// How many connections are open at once; those beyond wait until one is closed.
+    /// How many connections are open at once; further ones wait until one is closed.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_connections: u32,
-    /// How long a connection may take to send the head of its next request, in ms; then it is closed. It counts from the
-    /// end of the request before, so that a connection without requests is closed as well.
+    /// How long a connection may take to send the head of its next request, in ms, before it is
+    /// closed. The time counts from the end of the previous request, so idle connections are closed
+    /// as well.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub header_timeout_ms: u64,
-    /// How many requests of one name of `gateway.tokens` are answered at once; those beyond get the status 429. None for
-    /// an equal share of `max_requests`.
+    /// How many requests of one name of `gateway.tokens` are answered at once; further ones get the
+    /// status 429. None for an equal share of `max_requests`.
     #[schemars(range(min = 1, max = 100_000))]
     pub tenant_requests: Option<u32>,
     /// How long answers under way may take to end when the gateway stops, in ms.
     #[schemars(range(max = 3_600_000))]
     pub shutdown_ms: u64,
-    /// Who may use it: a name for each, and the environment variable that holds the token which is sent as
-    /// `x-contexture-token`. Each name has sessions of its own. Without names, everybody who reaches it may use it.
+    /// Who may use the gateway: each user's name with the environment variable that holds the token
+    /// to send as `x-contexture-token`. Each name has its own sessions; without names, everybody
+    /// who reaches the gateway may use it.
     pub tokens: BTreeMap<String, String>,
-    /// More names that requests may give in their `Host` header, each with or without a port, as of a proxy before the
-    /// gateway. Its own address and this machine's own names are always allowed. On an address that other machines
-    /// reach, every name is, unless names are listed here.
+    /// Further names that requests may give in their `Host` header, with or without a port, such as
+    /// that of a proxy before the gateway. Its own address and this machine's names are always
+    /// allowed; if other machines can reach the address, every name is allowed unless names are
+    /// listed here.
     pub hosts: Vec<String>,
-    /// The origins whose web pages may use the gateway besides its own page, as `https://ui.example:8443`.
+    /// The origins of web pages that may use the gateway besides its own page, such as
+    /// `https://ui.example:8443`.
     pub origins: Vec<String>,
-    /// Whether the keys of `upstream.*.api_key_env` are added to requests without a token, too.
+    /// Whether the keys of `upstream.*.api_key_env` are added even to requests without a token.
     pub open_key: bool,
+    /// The certificate with which `contexture serve` speaks HTTPS instead of HTTP. Both files are
+    /// read again when the configuration is. `contexture run` serves this machine alone and stays
+    /// with HTTP.
+    pub tls: GatewayTls,
+    /// Traces of requests for an OpenTelemetry collector. They hold names, sizes and times, and no
+    /// text of a conversation. Only `contexture serve` sends them, and reads this section at its
+    /// start.
+    pub telemetry: Telemetry,
+}
+
+/// `gateway.telemetry`: where the gateway sends traces. The variables `OTEL_SERVICE_NAME`,
+/// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_EXPORTER_OTLP_HEADERS` apply as well.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Telemetry {
+    /// The collector's base URL for OTLP over HTTP, such as `http://127.0.0.1:4318`; `/v1/traces` is
+    /// added. None to send nothing.
+    #[schemars(url)]
+    pub endpoint: Option<String>,
+    /// The share of the traces that are sent (a ratio), for requests that do not decide it
+    /// themselves with a `traceparent` header.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub sample_ratio: f64,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            sample_ratio: 1.0,
+        }
+    }
+}
+
+/// `gateway.tls`: the certificate with which the gateway serves HTTPS.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct GatewayTls {
+    /// The PEM file with the certificate, followed by those of its intermediate authorities,
+    /// relative to the config file. None for HTTP.
+    pub certificate: Option<PathBuf>,
+    /// The PEM file with the certificate's private key, relative to the config file.
+    pub key: Option<PathBuf>,
+}
+
+impl Gateway {
+    /// Returns the base URL at which a gateway with this configuration answers.
+    pub fn url(&self) -> String {
+        let scheme = match self.tls.certificate {
+            Some(_) => "https",
+            None => "http",
+        };
+        format!("{scheme}://{}", self.listen)
+    }
 }
 
 impl Default for Gateway {
@@ -420,32 +563,36 @@ impl Default for Gateway {
             hosts: Vec::new(),
             origins: Vec::new(),
             open_key: false,
+            tls: GatewayTls::default(),
+            telemetry: Telemetry::default(),
         }
     }
 }
 
-/// What the gateway does with requests.
+/// What the gateway does with requests. Observing is meant for a trial: it shows what an engine
+/// would save without any risk to the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GatewayMode {
-    /// The engine decides what the model gets to see.
+    /// The engine decides what the model sees.
     #[default]
     Manage,
-    /// Every byte goes on as it came; what managing would have saved is reported.
+    /// Every byte is forwarded unchanged, and what managing would have saved is reported.
     Observe,
 }
 
-/// `upstream`: where the gateway sends requests on to.
+/// `upstream`: the providers to which the gateway forwards requests, one for each kind of API that
+/// clients use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Upstream {
-    /// Chat completions and Responses.
+    /// Requests for chat completions and Responses.
     pub openai: Provider,
-    /// Anthropic messages.
+    /// Requests for Anthropic messages.
     pub anthropic: Provider,
-    /// What Codex asks with a ChatGPT login in place of an API key.
+    /// Requests of Codex with a ChatGPT login instead of an API key.
     pub chatgpt: Provider,
-    /// How long a connection may take, in ms.
+    /// How long it may take to connect, in ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
     /// How long a provider may be silent, in ms.
@@ -465,44 +612,72 @@ impl Default for Upstream {
     }
 }
 
-/// `upstream.openai`, `upstream.anthropic`, `upstream.chatgpt`: a provider's API.
+/// `upstream.openai`, `upstream.anthropic` or `upstream.chatgpt`: one provider's API. If nothing is
+/// set, requests go to the usual address with the key that the client sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Provider {
-    /// Its base URL as its SDK takes it; none for the usual one. `/v1` is added for OpenAI if the URL has no path, and for
-    /// Anthropic if it does not end with a version.
+    /// The base URL as the provider's SDK takes it; none for the usual one. `/v1` is added for
+    /// OpenAI if the URL has no path, and for Anthropic if it does not end with a version.
     #[schemars(url)]
     pub base_url: Option<String>,
-    /// The environment variable that holds a key. It replaces the client's in requests that present a token of the
-    /// gateway's, or in all of them under `gateway.open_key`. None to send on what the client sent.
+    /// The environment variable that holds an API key; none to forward what the client sent. The
+    /// key replaces the client's in requests with a token of the gateway, or in all requests if
+    /// `gateway.open_key` is true.
     #[schemars(length(min = 1))]
     pub api_key_env: Option<String>,
+    /// The certificates for the gateway's connections to this provider, as a company's own proxy or
+    /// server may need them. The files are read again when the configuration is.
+    pub tls: ProviderTls,
+}
+
+/// `upstream.*.tls`: the certificates for the gateway's connections to a provider.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ProviderTls {
+    /// The PEM file with the client certificate that the gateway presents, relative to the config
+    /// file. None to present none.
+    pub certificate: Option<PathBuf>,
+    /// The PEM file with the client certificate's private key, relative to the config file.
+    pub key: Option<PathBuf>,
+    /// A PEM file with certificate authorities that are trusted in addition to the usual ones,
+    /// relative to the config file.
+    pub ca: Option<PathBuf>,
 }
 
 impl Config {
-    /// Where an engine runs, by its own settings or for all.
+    /// Returns where an engine runs: the `isolation` among its own settings if it has one,
+    /// otherwise `context.isolation`.
     pub fn isolation_of(&self, name: &str) -> Isolation {
         let own = self.context.engines.get(name);
         let own = own.and_then(|settings| settings.get(ISOLATION)).cloned();
-        // Checked when they were read.
+        // The value was checked when the file was read, so it always parses.
         own.and_then(|own| serde_json::from_value(own).ok())
             .unwrap_or(self.context.isolation)
     }
 
-    /// The settings of an engine: what stands under `context.engines.<name>`, as a JSON object. The
-    /// built-in compressor's are the `compression` section, with what stands under
-    /// `context.engines.compressor` over it.
+    /// Returns whether secrets are masked before the messages of a session with this engine are
+    /// stored: if `transcript.redact` is true, or a setting `redact` of the engine.
+    pub fn redacts(&self, engine: &str) -> bool {
+        self.transcript.redact || self.engine_settings(engine)["redact"] == true
+    }
+
+    /// Returns the settings of an engine as a JSON object: what stands under
+    /// `context.engines.<name>`, or an empty object if nothing does.
+    ///
+    /// The built-in compressor's settings are those of the `compression` section. What stands under
+    /// `context.engines.compressor` overrides them.
     pub fn engine_settings(&self, name: &str) -> Value {
         let mut own = self.context.engines.get(name).cloned().unwrap_or_default();
-        // That one is the host's.
+        // The host reads this key, and an engine would refuse it as unknown.
         own.remove(ISOLATION);
         if name != crate::engine_name::BUILT_IN {
             return Value::Object(own);
         }
-        // A struct of plain numbers always has a JSON form.
+        // A struct of plain numbers and words always has a JSON form.
         let mut settings = serde_json::to_value(&self.compression).unwrap_or_default();
         if let Value::Object(settings) = &mut settings {
-            // That one is the host's.
+            // The host reads these keys itself and does not pass them to the engine.
             settings.remove("wait_for_model");
             settings.remove("automatic");
             settings.remove("timing");

@@ -1,4 +1,12 @@
 //! The effective configuration, with the origin of each value.
+//!
+//! [`Loaded::effective`] lists every setting with its value and says whether the file sets it or
+//! the default applies. `contexture config show` prints the list. Its text is itself a valid config
+//! file, so a user can save it and change the defaults in it.
+//!
+//! The module also answers which engine the file names, as opposed to which one applies by default.
+//! That decides whether a session goes on with the engine that it had, see
+//! [`Loaded::engine_to_go_on`].
 
 use std::fmt;
 
@@ -8,50 +16,56 @@ use serde_json::Value;
 use super::load::Loaded;
 use super::yaml::{KeyPath, PathStep};
 
-/// Where a value comes from.
+/// Whether a value comes from the file or from the defaults. Values from the environment are not
+/// part of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// The file does not set it.
+    /// The file does not set the key, so the default applies.
     Default,
-    /// The config file sets it.
+    /// The config file sets the key, possibly to the same value as the default.
     File,
 }
 
-/// One key with its value.
+/// One key of the configuration with its value and origin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
-    /// Its path.
+    /// The path of the key from the root of the file, such as `compression.threshold`.
     pub key: KeyPath,
-    /// The value.
+    /// The value that applies, after words and numbers were converted to the expected type.
     pub value: Value,
-    /// Where it comes from.
+    /// Whether the file sets the value. `config show` marks the others as defaults.
     pub origin: Origin,
 }
 
-/// Every key that has a value, in the order of the documentation. Displayed, it is an equivalent config
-/// file, with a comment at every default.
+/// Every key that has a value, in the order of the documentation. Displayed, it is a config file
+/// with the same meaning, in which each default is marked by a comment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Effective(pub Vec<Setting>);
 
 impl Loaded {
-    /// The engine that the file names as `context.engine`; none where it says nothing of it.
+    /// Returns the engine that the file names as `context.engine`. None if the file does not set
+    /// it, even though an engine always applies by default.
     pub fn written_engine(&self) -> Option<&str> {
         self.document.value.get("context")?.get("engine")?;
         Some(&self.config.context.engine)
     }
 
-    /// The engine that goes on with a session which `own` had, where none is named: its own, unless the file names
-    /// another; none where the configuration chooses.
+    /// Returns the engine that should go on with a session if the user names none on the command
+    /// line. This is the session's `own` engine, unless the file names another one. None means that
+    /// the configuration decides.
     pub fn engine_to_go_on<'a>(&self, own: Option<&'a str>) -> Option<&'a str> {
         own.filter(|own| self.written_engine().is_none_or(|written| written == *own))
     }
 
-    /// The effective configuration, value by value.
+    /// Returns the effective configuration, one entry for each value. `plugins.dirs` has the
+    /// absolute folders that are searched.
     pub fn effective(&self) -> Effective {
-        // The config came out of JSON, so it goes back.
+        // The configuration was deserialised from JSON, so it serialises without an error.
         let mut config = serde_json::to_value(&self.config).unwrap_or_default();
+        // The folders are shown as absolute paths, because a relative one says nothing about where
+        // the file is.
         config["plugins"]["dirs"] = self
             .plugin_dirs
             .iter()
@@ -68,6 +82,8 @@ impl Loaded {
     }
 }
 
+/// Appends the settings of `value` to `settings`, depth first. An empty mapping is a setting of its
+/// own, so that `engines: {}` is shown.
 fn flatten(value: Value, file: Option<&Value>, at: &KeyPath, settings: &mut Vec<Setting>) {
     match value {
         Value::Object(object) if !object.is_empty() => {
@@ -103,7 +119,7 @@ impl fmt::Display for Effective {
                     writeln!(f)?;
                 }
             }
-            // JSON is YAML, too.
+            // JSON is valid YAML, so every value is written as JSON.
             let comment = match setting.origin {
                 Origin::Default => "  # default",
                 Origin::File => "",
@@ -115,7 +131,7 @@ impl fmt::Display for Effective {
     }
 }
 
-/// A key as written in YAML: quoted where it could be read as anything but a word.
+/// Returns a key as YAML writes it. If it could be read as anything but a plain word, it is quoted.
 fn quoted(key: &str) -> String {
     let word = key.starts_with(|first: char| first.is_ascii_lowercase())
         && key
@@ -166,7 +182,7 @@ mod tests {
             ..config.clone()
         };
         assert_eq!(same(&again.config), same(&loaded.config));
-        // Null still means the default; everything else is now set.
+        // A null still means the default. Everything else is now set by the file.
         let defaults = again
             .effective()
             .0

@@ -1,4 +1,12 @@
 //! Reads YAML text as a JSON value, within bounds, and finds the position of a key or value.
+//!
+//! [`read`] is the first function to look at. It differs from deserialising with serde_yaml in
+//! three ways: a key that occurs twice is an error, tags are refused, and the number of values is
+//! limited, so that a file of nested aliases cannot fill the memory.
+//!
+//! [`locate`] finds the line and column of a value. The parser reports positions only in its
+//! errors, so the text is parsed a second time with a visitor that fails at the wanted value.
+//! [`KeyPath`] is how the other modules name a value. What the values mean is left to them.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -10,35 +18,37 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
-/// The most keys and values of a document, aliases expanded. A hand-written file has hundreds.
+/// The most keys and values of a document, with aliases expanded. A hand-written file has hundreds,
+/// so more than this is an attack or a wrong file.
 const MAX_NODES: usize = 100_000;
 
-/// A position in a file, both parts counted from 1.
+/// A position in a file. Line and column are counted from 1, as editors do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Location {
-    /// The line.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The column, in characters.
+    /// The column, in characters and not in bytes.
     pub column: usize,
 }
 
-/// One step from a value to one inside it.
+/// One step from a value to a value inside it. A path is a list of such steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum PathStep {
-    /// Under this key of a mapping.
+    /// To the value under this key of a mapping.
     Key(String),
-    /// At this index of a list, from 0.
+    /// To the element at this index of a list, counted from 0.
     Index(usize),
 }
 
-/// The path from the root of a document to one value. Written `plugins.dirs[0]`.
+/// The path from the root of a document to one value. It is displayed as `plugins.dirs[0]`, and an
+/// empty path is the root itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct KeyPath(pub Vec<PathStep>);
 
 impl KeyPath {
-    /// The path of these keys.
+    /// The path that leads through mappings only, one step for each of these keys.
     pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(
             keys.into_iter()
@@ -47,14 +57,12 @@ impl KeyPath {
         )
     }
 
-    /// The path of what is under `key` here.
     pub(crate) fn key(&self, key: &str) -> Self {
         let mut path = self.clone();
         path.0.push(PathStep::Key(key.into()));
         path
     }
 
-    /// The path of what is at `index` here.
     pub(crate) fn index(&self, index: usize) -> Self {
         let mut path = self.clone();
         path.0.push(PathStep::Index(index));
@@ -75,7 +83,7 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// Why a text could not be read as YAML.
+/// Why a text could not be read as YAML. The positions are None if the parser did not report one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum YamlError {
     Syntax {
@@ -89,7 +97,9 @@ pub(crate) enum YamlError {
     },
 }
 
-/// Reads one document. An empty one, or one with only comments, is null.
+/// Reads a text with a single YAML document. A text that is empty or has only comments is null.
+/// Fails with [`YamlError`] on invalid YAML, a duplicate key, a tag, a number that JSON cannot
+/// express, and on too many values.
 pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
     let notes = Notes::default();
     let root = KeyPath::default();
@@ -99,6 +109,7 @@ pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
     };
     let error = match build.deserialize(serde_yaml::Deserializer::from_str(text)) {
         Ok(value) => return Ok(value),
+        // The parser reports an empty document as an error, but an empty config file is valid.
         Err(_) if is_blank(text) => return Ok(Value::Null),
         Err(error) => error,
     };
@@ -110,6 +121,8 @@ pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
         });
     }
     let location = error.location().map(Location::from);
+    // The message is shown behind `line:column`, so the parser's own wording of the position is
+    // removed from it.
     let mut message = error.to_string();
     if let Some(at) = location {
         let suffix = format!(" at line {} column {}", at.line, at.column);
@@ -134,14 +147,16 @@ impl From<serde_yaml::Location> for Location {
     }
 }
 
-/// What the builder records when it fails.
+/// What the builder records while it works. The error of the parser has no room for a path, so the
+/// path of a duplicate key is kept here.
 #[derive(Default)]
 struct Notes {
     nodes: Cell<usize>,
     duplicate: RefCell<Option<KeyPath>>,
 }
 
-/// Builds a value. serde_json's own map reader lets the last of two equal keys win.
+/// Builds a value and counts its nodes. The map reader of serde_json would let the last of two
+/// equal keys win, so this one checks for duplicates itself.
 #[derive(Clone, Copy)]
 struct Build<'a> {
     notes: &'a Notes,
@@ -152,6 +167,8 @@ impl<'de> DeserializeSeed<'de> for Build<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        // serde_yaml has limits of its own, but it accepts far more values than a configuration can
+        // have.
         let nodes = self.notes.nodes.get() + 1;
         self.notes.nodes.set(nodes);
         if nodes > MAX_NODES {
@@ -185,6 +202,7 @@ impl<'de> Visitor<'de> for Build<'_> {
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
         serde_json::Number::from_f64(value)
             .map(Value::Number)
+            // JSON has no NaN and no infinity.
             .ok_or_else(|| E::custom(format!("{value} is not a finite number")))
     }
 
@@ -228,21 +246,28 @@ impl<'de> Visitor<'de> for Build<'_> {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, _tagged: A) -> Result<Value, A::Error> {
-        Err(A::Error::custom("tags (`!name`) are not used here"))
+        // A tag has no counterpart in JSON, and dropping it would silently change the meaning of
+        // the value.
+        Err(A::Error::custom("tags (`!name`) are not supported"))
     }
 }
 
-/// What to find at a path.
+/// What to find at a path: the value, or the key that leads to it. Problems with a value point at
+/// the value, an unknown key points at the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// The value.
     Value,
-    /// The path's last key, in its `nth` occurrence in that mapping, from 0.
-    Key { nth: usize },
+    /// The last key of the path, in its `nth` occurrence in that mapping, counted from 0. The
+    /// second occurrence exists only in a text with a duplicate key.
+    Key {
+        nth: usize,
+    },
 }
 
-/// Finds a position. serde_yaml gives positions of errors only, so this reads the text again and fails on
-/// purpose at the wanted place.
+/// Finds the position of a value or key. Returns None if the text has no such value.
+///
+/// serde_yaml reports positions only for errors, so this function reads the text again with a
+/// visitor that fails on purpose at the wanted value.
 pub(crate) fn locate(text: &str, path: &KeyPath, aim: Aim) -> Option<Location> {
     Seek { path: &path.0, aim }
         .deserialize(serde_yaml::Deserializer::from_str(text))
@@ -251,6 +276,8 @@ pub(crate) fn locate(text: &str, path: &KeyPath, aim: Aim) -> Option<Location> {
         .map(Location::from)
 }
 
+/// A visitor that follows `path` through the text and fails at its end. Everything beside the path
+/// is skipped.
 struct Seek<'a> {
     path: &'a [PathStep],
     aim: Aim,
@@ -267,8 +294,8 @@ impl<'de> DeserializeSeed<'de> for Seek<'_> {
 impl<'de> Visitor<'de> for Seek<'_> {
     type Value = ();
 
-    // A scalar is always the end of the path: serde's default for it fails, and serde_yaml records the
-    // position.
+    // A scalar is always the end of the path. No `visit_` method accepts it, so serde's default
+    // fails, and serde_yaml records the position.
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("what is looked for")
     }
@@ -305,7 +332,8 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 }
 
-/// Whether the key is the wanted one; fails on it after `skip` occurrences.
+/// Reads a key and returns whether it is the wanted one. If `skip` is set, it fails on the wanted
+/// key after that many occurrences, which gives the key's position.
 struct SeekKey<'a> {
     wanted: &'a str,
     skip: &'a mut Option<usize>,
@@ -428,7 +456,7 @@ mod tests {
             text.push_str(&format!("a{n}: &a{n} [{previous}]\n"));
         }
         assert!(matches!(read(&text), Err(YamlError::Syntax { .. })));
-        // Few enough for serde_yaml, too many for a config.
+        // serde_yaml accepts this many values, but no config file has them.
         let wide = format!("[{}]", vec!["1"; MAX_NODES].join(","));
         assert!(matches!(read(&wide), Err(YamlError::Syntax { .. })));
         let deep = "[".repeat(50_000);

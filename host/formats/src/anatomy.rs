@@ -1,5 +1,12 @@
-//! The parts of a wire item, told from the item alone: one reader for the parts that OpenAI,
-//! Anthropic and their like put into messages.
+//! Takes one wire item apart into pieces: texts, thinking, tool calls, tool results and media.
+//!
+//! [`anatomy`] is the entry point. It accepts the messages of OpenAI chat and Anthropic, the
+//! items of OpenAI Responses, and the variants that other programs write. It looks at nothing
+//! but the item, and does not need to know the format. The result is an [`Anatomy`] with a list
+//! of [`Piece`]s, each of which knows its place in the JSON.
+//!
+//! Which items form one message, and how messages split into views, is decided in `views`. The
+//! pieces are also the places that `splice` edits when a message is shortened.
 
 use std::borrow::Cow;
 
@@ -8,34 +15,36 @@ use super::json::{Raw, on_one_line, quote};
 use super::message::{Media, MediaKind};
 use super::time;
 
-/// One wire item: a message, or one of the items that stand beside messages in OpenAI's Responses.
+/// One wire item: a message, or one of the other items of the Responses API, such as a call.
 pub(super) struct Anatomy<'a> {
     pub(super) raw: Raw<'a>,
     pub(super) role: Cow<'static, str>,
-    /// Who says it, where a message tells; the name in a tool's answer is the tool's.
+    /// Who speaks, if the message says so. In a tool's answer the name belongs to the tool, so
+    /// this is `None`.
     pub(super) name: Option<String>,
-    /// Whether it is a message with content of its own, neither a tool's answer nor another item.
+    /// Whether this is a message with content of its own, and not a tool's answer or another
+    /// kind of item.
     pub(super) is_message: bool,
-    /// The value of `content`, where the item is a message that has one.
+    /// The value of `content`, if the item has that member.
     pub(super) content: Option<Raw<'a>>,
     pub(super) pieces: Vec<Piece<'a>>,
     pub(super) time_ms: Option<i64>,
 }
 
-/// A part of an item, and where it stands.
+/// A part of an item, with its place in the item's JSON.
 pub(super) struct Piece<'a> {
-    /// The part as a whole; for a text that is no list of parts, the string.
+    /// The whole part. If the content is a single string, this is that string.
     pub(super) raw: Raw<'a>,
-    /// Whether it is an element of the `content` list.
+    /// Whether the part is an element of the `content` list.
     pub(super) in_list: bool,
-    /// Whether its text is that of an attached document, not something that was said.
+    /// Whether the text is that of an attached document, and not something that was said.
     pub(super) is_document: bool,
     pub(super) kind: PieceKind<'a>,
 }
 
 impl Piece<'_> {
-    /// What a model reads of the piece besides its text, call, result or data, such as a document's title or a warning
-    /// that came with a call. Used for counting.
+    /// Returns what a model reads of the piece besides its text, call, result or data, such as
+    /// a document's title or a warning that came with a call. It is used to count tokens.
     pub(super) fn beside(&self) -> String {
         match &self.kind {
             PieceKind::Call(CallPiece { beside, .. })
@@ -47,7 +56,7 @@ impl Piece<'_> {
     }
 }
 
-/// The members that name and describe a document or a picture.
+/// The JSON strings that name and describe a document or a picture, concatenated.
 fn titles(part: Raw<'_>) -> String {
     let inner = part.get("file").filter(|inner| inner.is_object());
     let titles = ["title", "context", "filename"].iter();
@@ -58,44 +67,47 @@ fn titles(part: Raw<'_>) -> String {
         .collect()
 }
 
+/// What a piece is, with the values that its kind has.
 pub(super) enum PieceKind<'a> {
-    /// Text: the JSON string.
+    /// Text, as the JSON string that holds it.
     Text(Raw<'a>),
-    /// Thinking, with as much of its text as can be read.
+    /// Thinking, with the text as far as it is readable. Redacted thinking has an empty text.
     Thinking(String),
     Call(CallPiece<'a>),
     Result(ResultPiece<'a>),
     Media(Media),
-    /// Anything else.
+    /// Any other part. It is kept and counted, but not interpreted.
     Opaque,
 }
 
-/// A call of a tool.
+/// A tool call, with what is needed to answer it and to replace its arguments.
 pub(super) struct CallPiece<'a> {
     pub(super) id: String,
     pub(super) name: String,
-    /// A string that holds JSON, or the arguments themselves.
+    /// The arguments, either as a string that holds JSON or as the JSON value itself.
     pub(super) arguments: Option<Raw<'a>>,
-    /// Whether the tool takes text that is no JSON: its view wraps it as `{"input": …}`.
+    /// Whether the tool takes text instead of JSON. If so, engines see it wrapped as `{"input":
+    /// …}`.
     pub(super) free_text: bool,
     pub(super) style: CallStyle,
-    /// Other members of an item, such as a pending safety check.
+    /// The JSON of other members of the item, such as a pending safety check.
     pub(super) beside: String,
 }
 
-/// How a call wants to be answered.
+/// The form in which a call expects its answer. It matters when the host writes an answer
+/// itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallStyle {
-    /// By a message or item that names the call's id.
+    /// A message or item that names the call's id.
     Id,
-    /// By a message that names the function (OpenAI's first form).
+    /// A message that names the function, which is OpenAI's first form of tool calls.
     Name,
-    /// By an item of the type `custom_tool_call_output`, `local_shell_call_output` and so on.
+    /// An item whose type is derived from the call's type, such as `custom_tool_call_output`.
     Item,
 }
 
 impl CallPiece<'_> {
-    /// The arguments as JSON text.
+    /// The arguments as JSON text, as an engine sees them. Empty if the call has none.
     pub(super) fn arguments_text(&self) -> String {
         let Some(raw) = self.arguments else {
             return String::new();
@@ -107,7 +119,8 @@ impl CallPiece<'_> {
         }
     }
 
-    /// How `arguments` stand on the wire of this call, or why they cannot.
+    /// Encodes new arguments in the form that this call uses on the wire. Fails with the reason
+    /// if the arguments are not JSON, or lack what this kind of call requires.
     pub(super) fn encode_arguments(&self, arguments: &str) -> Result<String, String> {
         let new = Raw::parse(arguments)
             .map_err(|error| format!("the new arguments are not JSON: {}", error.what))?;
@@ -123,42 +136,43 @@ impl CallPiece<'_> {
                 "the new arguments are {}, not an object",
                 new.kind()
             )),
-            // The message may be a line of a file.
+            // The message may be a line of a file, so its JSON must not contain a newline.
             _ => Ok(on_one_line(new.text()).into_owned()),
         }
     }
 }
 
-/// The answer to a call.
+/// The answer to a tool call, with what is needed to replace its content.
 pub(super) struct ResultPiece<'a> {
     pub(super) call_id: String,
     pub(super) name: Option<String>,
     pub(super) content: Option<Raw<'a>>,
     pub(super) is_error: bool,
     pub(super) shape: ResultShape,
-    /// Other members of an item.
+    /// The JSON of other members of the item.
     pub(super) beside: String,
 }
 
-/// The required shape of a result's content.
+/// The required shape of a result's content. Providers reject a result of a hosted tool if its
+/// content has another shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultShape {
     /// A string, or a list of content parts.
     Text,
-    /// A list of each command's output (`shell_call_output`).
+    /// A list with each command's output, for `shell_call_output`.
     Shell,
-    /// A screenshot and nothing else (`computer_call_output`).
+    /// A screenshot and nothing else, for `computer_call_output`.
     Screenshot,
-    /// Tool definitions and nothing else (`tool_search_output`).
+    /// Tool definitions and nothing else, for `tool_search_output`.
     Tools,
 }
 
-/// A picture of one pixel that replaces a screenshot that was removed.
+/// A picture of one pixel, which takes the place of a removed screenshot.
 pub(super) const NO_PICTURE: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=";
 
 impl ResultPiece<'_> {
-    /// The result's text, with its parts joined by newlines. A part that is neither text nor media is given as its
-    /// readable text, or else as its JSON.
+    /// Returns the text of the result, with its parts joined by newlines. A part that is
+    /// neither text nor media is given as its readable text, or else as its JSON.
     pub(super) fn text(&self) -> String {
         let Some(content) = self.content.filter(|content| !content.is_null()) else {
             return String::new();
@@ -172,14 +186,15 @@ impl ResultPiece<'_> {
         texts.join("\n")
     }
 
-    /// The images and documents in it.
+    /// The images and documents in the result, including those inside parts of other kinds.
     pub(super) fn media(&self) -> Vec<Media> {
         let parts = self.content.into_iter().flat_map(parts_of);
         parts.flat_map(|piece| part_media(&piece)).collect()
     }
 
-    /// Content that says `text`, in the shape that this kind of result requires. A screenshot or a list of tools cannot
-    /// carry text, so it becomes the smallest valid one.
+    /// Returns content that says `text`, in the shape that this kind of result requires. A
+    /// screenshot or a list of tools cannot carry text, so these become the smallest valid
+    /// content.
     pub(super) fn encode_text(&self, text: &str) -> String {
         match self.shape {
             ResultShape::Text => quote(text),
@@ -204,7 +219,8 @@ fn parts_of(content: Raw<'_>) -> impl Iterator<Item = Piece<'_>> {
     parts(content).chain(alone)
 }
 
-/// The readable text of a part of a result.
+/// The readable text of a part of a result. `None` if a part other than text has nothing to
+/// read.
 fn part_text(piece: &Piece<'_>) -> Option<String> {
     let titles = piece.beside();
     let text = match &piece.kind {
@@ -224,7 +240,7 @@ fn part_text(piece: &Piece<'_>) -> Option<String> {
     Some(text).filter(|text| !text.is_empty() || matches!(piece.kind, PieceKind::Text(_)))
 }
 
-/// The media in a part of a result.
+/// The media in a part of a result. Text parts have none.
 fn part_media(piece: &Piece<'_>) -> Vec<Media> {
     match &piece.kind {
         PieceKind::Media(media) => vec![media.clone()],
@@ -233,14 +249,16 @@ fn part_media(piece: &Piece<'_>) -> Vec<Media> {
     }
 }
 
-/// The media inside an item or part that is not media itself, such as what a hosted tool produced or saw.
+/// The media inside an item or part that is not media itself, such as an image that a hosted
+/// tool produced or saw.
 pub(super) fn media_within(raw: Raw<'_>) -> Vec<Media> {
     let mut found = blobs(raw);
     linked_media(raw, &mut found);
     found
 }
 
-/// Appends the pictures that are given as URLs.
+/// Appends the pictures that are given as URLs. Base64 data is left out, because `blobs` finds
+/// it.
 fn linked_media(raw: Raw<'_>, found: &mut Vec<Media>) {
     if let PieceKind::Media(media) = part_kind(raw)
         && !media.is_base64
@@ -257,9 +275,9 @@ fn linked_media(raw: Raw<'_>, found: &mut Vec<Media>) {
     }
 }
 
-/// The members of a message that matter, each where it stands.
+/// The members of a message that matter, collected in one walk over the object.
 #[derive(Default)]
-struct Members<'a> {
+struct MessageMembers<'a> {
     role: Option<Raw<'a>>,
     kind: Option<Raw<'a>>,
     content: Option<Raw<'a>>,
@@ -279,7 +297,7 @@ struct Members<'a> {
     timestamp: Option<Raw<'a>>,
 }
 
-impl<'a> Members<'a> {
+impl<'a> MessageMembers<'a> {
     fn of(raw: Raw<'a>) -> Self {
         let mut members = Self::default();
         for (key, value) in raw.members() {
@@ -314,7 +332,8 @@ impl<'a> Members<'a> {
             .filter(|text| !text.is_empty())
     }
 
-    /// The id of the call that a tool's message answers, in the spellings of the formats.
+    /// The id of the call that a tool's message answers. Programs spell this member
+    /// differently, so the spellings are tried in turn.
     fn answered(&self) -> Option<String> {
         let listed = self.tool_call_ids.and_then(|ids| ids.elements().next());
         Self::text(self.tool_call_id)
@@ -329,7 +348,8 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A point in time, in ms since the Unix epoch: a number in any of the usual units, or ISO 8601.
+/// Parses a point in time, as milliseconds since the Unix epoch. The value is a number in any
+/// of the usual units, or a string in ISO 8601. `None` if it is neither.
 pub(super) fn time_of(raw: Raw<'_>) -> Option<i64> {
     match raw.string() {
         Some(text) => time::parse(&text),
@@ -337,13 +357,14 @@ pub(super) fn time_of(raw: Raw<'_>) -> Option<i64> {
     }
 }
 
-/// Takes a wire item apart.
+/// Takes a wire item apart into its pieces.
 ///
 /// # Errors
-/// What was expected of it and what was found.
+/// Fails if the item is neither a string nor an object, or if its role, content or calls have
+/// the wrong type. The error says what was expected and what was found.
 pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
     if raw.is_string() {
-        // The Responses API takes a bare string for one user message.
+        // The Responses API accepts a bare string in place of a single user message.
         return Ok(Anatomy {
             raw,
             role: "user".into(),
@@ -360,7 +381,7 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
             raw.kind()
         ));
     }
-    let members = Members::of(raw);
+    let members = MessageMembers::of(raw);
     let (role, pieces) = match (members.role, members.kind.and_then(Raw::string)) {
         (Some(role), _) if role.is_string() => {
             let role = known_role(&role.string().unwrap_or_default());
@@ -390,7 +411,8 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
     Ok(Anatomy {
         raw,
         is_message,
-        name: Members::text(members.name).filter(|name| is_message && !name.trim().is_empty()),
+        name: MessageMembers::text(members.name)
+            .filter(|name| is_message && !name.trim().is_empty()),
         role,
         content: members.content,
         pieces,
@@ -398,6 +420,8 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
     })
 }
 
+/// Maps a role to the one that engines see. `function` becomes `tool` and `developer` becomes
+/// `system`. Other roles stay.
 fn known_role(role: &str) -> Cow<'static, str> {
     match role {
         "user" => "user".into(),
@@ -408,15 +432,18 @@ fn known_role(role: &str) -> Cow<'static, str> {
     }
 }
 
+/// Reads the pieces of a message in the order in which models produce them: thinking, content,
+/// refusal, calls.
 fn message_pieces<'a>(
     raw: Raw<'a>,
     role: &str,
-    members: &Members<'a>,
+    members: &MessageMembers<'a>,
 ) -> Result<Vec<Piece<'a>>, String> {
     if role == "tool" {
         let result = ResultPiece {
             call_id: members.answered().unwrap_or_default(),
-            name: Members::text(members.tool_name).or_else(|| Members::text(members.name)),
+            name: MessageMembers::text(members.tool_name)
+                .or_else(|| MessageMembers::text(members.name)),
             content: members.content,
             is_error: members.error.is_some_and(Raw::is_true),
             shape: ResultShape::Text,
@@ -425,13 +452,14 @@ fn message_pieces<'a>(
         return Ok(vec![piece(raw, PieceKind::Result(result))]);
     }
     let mut pieces = Vec::new();
+    // The details repeat the plain text, so they are read only if it is missing.
     let reasoning = members
         .reasoning
         .filter(|raw| raw.string().is_some_and(|text| !text.is_empty()));
     if let Some(raw) = reasoning {
         pieces.push(piece(
             raw,
-            PieceKind::Thinking(Members::text(Some(raw)).unwrap_or_default()),
+            PieceKind::Thinking(MessageMembers::text(Some(raw)).unwrap_or_default()),
         ));
     } else if let Some(raw) = members
         .reasoning_details
@@ -489,7 +517,8 @@ fn message_pieces<'a>(
     Ok(pieces)
 }
 
-/// A call as OpenAI's chat has it, or flat as in tau2.
+/// Reads a call in the form of OpenAI chat, or in the flat form of tau2, which has no
+/// `function` object.
 fn chat_call(call: Raw<'_>) -> CallPiece<'_> {
     let custom = call.get("custom").filter(|inner| inner.is_object());
     let inner = custom
@@ -509,7 +538,8 @@ fn chat_call(call: Raw<'_>) -> CallPiece<'_> {
     }
 }
 
-/// The elements of a list of content parts.
+/// The elements of a list of content parts, each as a piece. For anything but a list there are
+/// none.
 fn parts(list: Raw<'_>) -> impl Iterator<Item = Piece<'_>> {
     list.elements().map(part_piece)
 }
@@ -528,12 +558,15 @@ fn part_piece(part: Raw<'_>) -> Piece<'_> {
     }
 }
 
+/// Interprets a content part by its `type`. A part without a type counts as text if it has a
+/// `text` member.
 fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
     let string = |key| part.get(key).filter(|value| value.is_string());
     let kind = part.get("type").and_then(Raw::string).unwrap_or_default();
     match kind.as_ref() {
         "refusal" => string("refusal").map_or(PieceKind::Opaque, PieceKind::Text),
         "thinking" => PieceKind::Thinking(part.get_string("thinking").unwrap_or_default()),
+        // The thinking is encrypted, so there is no text to count.
         "redacted_thinking" => PieceKind::Thinking(String::new()),
         "tool_use" => PieceKind::Call(CallPiece {
             id: part.get_string("id").unwrap_or_default(),
@@ -554,6 +587,7 @@ fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
         "image" | "image_url" | "input_image" | "computer_screenshot" => {
             PieceKind::Media(media(part, MediaKind::Image))
         }
+        // A plain-text document is priced as text, and not as pages of a PDF.
         "document" if let Some(text) = document_text(part) => text,
         "document" | "file" | "input_file" => PieceKind::Media(media(part, MediaKind::Document)),
         "input_audio" | "audio" => PieceKind::Media(media(part, MediaKind::Audio)),
@@ -564,7 +598,8 @@ fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
     }
 }
 
-/// The text of a plain-text document: one string, or else parts.
+/// The text of a plain-text document. A document that consists of parts is opaque, and other
+/// documents give `None`.
 fn document_text(document: Raw<'_>) -> Option<PieceKind<'_>> {
     let source = document.get("source")?;
     match source.get("type")?.string()?.as_ref() {
@@ -580,7 +615,8 @@ fn document_text(document: Raw<'_>) -> Option<PieceKind<'_>> {
     }
 }
 
-/// The media of a part, in whichever of the formats' forms it stands.
+/// Reads the media of a part, in any of the forms that the formats use. If the data is in none
+/// of them, its span is empty.
 fn media(part: Raw<'_>, kind: MediaKind) -> Media {
     let inner = ["source", "image_url", "file", "input_audio"]
         .iter()
@@ -602,12 +638,14 @@ fn media(part: Raw<'_>, kind: MediaKind) -> Media {
         .filter(|value| value.is_string())
     };
     let mut mime = inner.get_string("media_type");
+    // OpenAI's audio is always base64 and does not say so.
     let mut is_base64 = inner.get("type").and_then(Raw::string).as_deref() == Some("base64")
         || kind == MediaKind::Audio;
     let mut span = data.map_or(0..0, |raw| raw.span().start + 1..raw.span().end - 1);
     let data_url = data
         .and_then(Raw::inner)
         .and_then(|url| url.strip_prefix("data:")?.split_once(";base64,"));
+    // A data URL states its own MIME type, and only what follows the header is base64.
     if let Some((head, base64)) = data_url {
         mime = mime.or_else(|| Some(head.replace("\\/", "/")));
         span.start = span.end - base64.len();
@@ -631,11 +669,12 @@ fn media(part: Raw<'_>, kind: MediaKind) -> Media {
     }
 }
 
-/// An item of the Responses API that is no message.
+/// Reads an item of the Responses API that is not a message: reasoning, a call, a result, or an
+/// opaque item.
 fn item_pieces<'a>(
     raw: Raw<'a>,
     kind: &str,
-    members: &Members<'a>,
+    members: &MessageMembers<'a>,
 ) -> (Cow<'static, str>, Vec<Piece<'a>>) {
     if kind == "reasoning" {
         let texts: Vec<_> = ["summary", "content"]
@@ -649,11 +688,11 @@ fn item_pieces<'a>(
             vec![piece(raw, PieceKind::Thinking(texts.join("\n")))],
         );
     }
-    let call_id = Members::text(members.call_id);
+    let call_id = MessageMembers::text(members.call_id);
     if kind.ends_with("_output") {
         let result = ResultPiece {
             call_id: call_id
-                .or_else(|| Members::text(members.id))
+                .or_else(|| MessageMembers::text(members.id))
                 .unwrap_or_default(),
             name: None,
             content: raw
@@ -671,6 +710,8 @@ fn item_pieces<'a>(
         };
         return ("tool".into(), vec![piece(raw, PieceKind::Result(result))]);
     }
+    // An unknown item gets its type as its role, so that it never joins the message of another
+    // role.
     let Some(base) = kind.strip_suffix("_call") else {
         let role = if kind == "mcp_list_tools" {
             "assistant".into()
@@ -680,7 +721,8 @@ fn item_pieces<'a>(
         return (role, vec![piece(raw, PieceKind::Opaque)]);
     };
     let Some(id) = call_id else {
-        // The provider ran it and answered it: it belongs to the assistant's turn, whole.
+        // The provider ran this call and answered it, so the whole item belongs to the
+        // assistant's turn.
         return ("assistant".into(), vec![piece(raw, PieceKind::Opaque)]);
     };
     const ARGUMENTS: [&str; 5] = ["arguments", "input", "action", "actions", "operation"];
@@ -688,7 +730,7 @@ fn item_pieces<'a>(
     let arguments = key.and_then(|key| raw.get(key));
     let call = CallPiece {
         id,
-        name: Members::text(members.name).unwrap_or_else(|| base.to_owned()),
+        name: MessageMembers::text(members.name).unwrap_or_else(|| base.to_owned()),
         arguments,
         free_text: base == "custom_tool",
         style: if base == "function" {
@@ -701,7 +743,8 @@ fn item_pieces<'a>(
     ("assistant".into(), vec![piece(raw, PieceKind::Call(call))])
 }
 
-/// The members of an item that are neither read otherwise nor mere names.
+/// The JSON of the members of an item that are neither read elsewhere nor mere names,
+/// concatenated.
 fn other_members(item: Raw<'_>, read: &[&str]) -> String {
     const NAMES: [&str; 12] = [
         "type",

@@ -1,6 +1,13 @@
-//! Base64 data in JSON that is not declared as media by any message part, such as the screenshot of a hosted tool or a
-//! picture in an MCP server's answer. The model sees a picture, so the data is priced as one, and its characters are
-//! never counted as text.
+//! Finds base64 data in JSON that no message part declares as media, such as the screenshot of
+//! a hosted tool or a picture in an MCP server's answer.
+//!
+//! The model sees a picture, so the data must be priced as one, and its characters must never
+//! be counted as text. [`blobs`] finds the data, and [`without_blobs`] returns the rest of the
+//! JSON for counting. Data is recognised by a `data:` URL, or by the first characters of the
+//! base64 of common file types.
+//!
+//! [`text_in`] handles the opposite case: a document whose base64 is nothing but text. The
+//! price of media is computed in `tokens`.
 
 use std::ops::Range;
 
@@ -11,20 +18,23 @@ use super::conversation::Conversation;
 use super::json::Raw;
 use super::message::{Media, MediaKind};
 
-/// The first characters of a file's base64, and the kind of file that they indicate.
-const BEGINNINGS: [(&str, MediaKind, &str); 7] = [
+/// The first characters of a file's base64, and the kind and MIME type of file that they
+/// indicate. A slash may be escaped in JSON.
+const BEGINNINGS: [(&str, MediaKind, &str); 6] = [
     ("iVBORw0KGgo", MediaKind::Image, "image/png"),
     ("/9j/", MediaKind::Image, "image/jpeg"),
     ("\\/9j\\/", MediaKind::Image, "image/jpeg"),
     ("R0lGOD", MediaKind::Image, "image/gif"),
-    ("UklGR", MediaKind::Image, "image/webp"),
     ("PHN2Zy", MediaKind::Image, "image/svg+xml"),
     ("JVBERi0", MediaKind::Document, "application/pdf"),
 ];
-/// Shorter runs are treated as words.
+/// The first characters of the base64 of a RIFF file, a container whose content is named later.
+const RIFF: &str = "UklGR";
+/// The minimum length in bytes. A shorter run that begins this way is treated as ordinary text.
 const LEAST: usize = 64;
 
-/// The text of a document whose base64 decodes to text.
+/// Returns the text of a document whose base64 decodes to text, as its MIME type says. `None`
+/// for any other media. Bytes that are not UTF-8 become U+FFFD.
 pub fn text_in(conversation: &Conversation, media: &Media) -> Option<String> {
     let mime = media.mime.as_deref().filter(|_| media.is_base64)?;
     let is_text = mime.starts_with("text/")
@@ -33,12 +43,14 @@ pub fn text_in(conversation: &Conversation, media: &Media) -> Option<String> {
         return None;
     }
     let data = conversation.media_data(media).bytes();
+    // Escapes, line breaks and padding are not part of the data.
     let data: Vec<u8> = data.filter(|byte| !b"\\\r\n =".contains(byte)).collect();
     let bytes = STANDARD_NO_PAD.decode(data).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The text of a JSON value without the base64 in it.
+/// Returns the JSON text of a value without the base64 in it, which is what remains to be
+/// counted as text.
 pub(super) fn without_blobs(raw: Raw<'_>) -> String {
     let json = raw.text();
     let mut text = String::with_capacity(json.len().min(4_096));
@@ -52,18 +64,21 @@ pub(super) fn without_blobs(raw: Raw<'_>) -> String {
     text
 }
 
-/// The files in a JSON value, including strings that hold JSON: `data:` URLs, and base64 that begins like a picture or
-/// a PDF. Positions refer to the text that `raw` is part of.
+/// Finds the files in a JSON value, including those in strings that hold JSON: `data:` URLs,
+/// and base64 that begins like a picture or a PDF. The ranges refer to the text that `raw` is
+/// part of.
 pub(super) fn blobs(raw: Raw<'_>) -> Vec<Media> {
     let json = raw.text();
     let bytes = json.as_bytes();
     let mut found = Vec::new();
     let mut at = 0;
-    // Each string begins after a quote. Inside a string of JSON, a backslash stands before the quote.
+    // Each string begins after a quote. In a string that holds JSON, the quote follows a
+    // backslash. It is found all the same, so nested JSON needs no parsing.
     while let Some(step) = memchr::memchr(b'"', bytes.get(at..).unwrap_or(&[])) {
         at += step + 1;
         let rest = &json[at..];
         let (start, kind, mime) = if let Some(url) = rest.strip_prefix("data:") {
+            // A MIME type is short, so a `;base64,` further on does not belong to this URL.
             let head = url.get(..url.floor_char_boundary(128)).unwrap_or("");
             let Some((mime, _)) = head.split_once(";base64,") else {
                 continue;
@@ -77,11 +92,10 @@ pub(super) fn blobs(raw: Raw<'_>) -> Vec<Media> {
             let head = at + "data:".len() + head.find(";base64,").unwrap_or(0);
             (head + ";base64,".len(), kind, mime)
         } else {
-            let known = BEGINNINGS.iter().find(|(head, ..)| rest.starts_with(head));
-            let Some((_, kind, mime)) = known else {
+            let Some((kind, mime)) = file_type(rest) else {
                 continue;
             };
-            (at, *kind, (*mime).to_owned())
+            (at, kind, mime.to_owned())
         };
         let end = start + base64_len(&bytes[start..]);
         if end - at < LEAST {
@@ -102,11 +116,38 @@ pub(super) fn blobs(raw: Raw<'_>) -> Vec<Media> {
     found
 }
 
+/// Returns the kind and the MIME type of the file whose base64 `text` begins with. `None` if it
+/// begins like no known file.
+fn file_type(text: &str) -> Option<(MediaKind, &'static str)> {
+    if text.starts_with(RIFF) {
+        return riff_type(text);
+    }
+    let known = BEGINNINGS.iter().find(|(head, ..)| text.starts_with(head));
+    known.map(|(_, kind, mime)| (*kind, *mime))
+}
+
+/// Returns what a RIFF file contains. The 4 bytes after the file's size name it, which are in the
+/// first 16 characters of the base64.
+fn riff_type(text: &str) -> Option<(MediaKind, &'static str)> {
+    let head: Vec<u8> = text
+        .bytes()
+        .filter(|byte| *byte != b'\\')
+        .take(16)
+        .collect();
+    let head = STANDARD_NO_PAD.decode(head).ok()?;
+    match head.get(8..)? {
+        b"WEBP" => Some((MediaKind::Image, "image/webp")),
+        b"WAVE" => Some((MediaKind::Audio, "audio/wav")),
+        _ => None,
+    }
+}
+
 fn shifted(range: Range<usize>, by: usize) -> Range<usize> {
     range.start + by..range.end + by
 }
 
-/// The length of the base64 at the front. A slash may be escaped, once for each level of JSON strings around it.
+/// Returns the length of the base64 at the start of `bytes`. A slash may be escaped, once for
+/// each level of JSON strings around it.
 fn base64_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -126,5 +167,46 @@ fn base64_len(bytes: &[u8]) -> usize {
             }
             _ => return at,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    /// The kinds of the files in a JSON string with the base64 of `bytes`, plain and in a string
+    /// that holds JSON.
+    fn found(bytes: &[u8]) -> Vec<Option<(MediaKind, String)>> {
+        let data = STANDARD_NO_PAD.encode(bytes);
+        let escaped = data.replace('/', "\\\\/");
+        [
+            format!("\"{data}\""),
+            format!("\"{{\\\"a\\\":\\\"{escaped}\\\"}}\""),
+        ]
+        .iter()
+        .map(|json| {
+            let media = blobs(Raw::parse(json).unwrap());
+            assert!(media.len() <= 1, "{json}");
+            let media = media.into_iter().next()?;
+            Some((media.kind, media.mime?))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_riff_file_is_what_its_form_says() {
+        for (form, expected) in [
+            (b"WEBP", Some((MediaKind::Image, "image/webp".to_owned()))),
+            (b"WAVE", Some((MediaKind::Audio, "audio/wav".to_owned()))),
+            (b"AVI ", None),
+        ] {
+            // The size has a slash in its base64 in one case.
+            for size in [[0x24, 0x08, 0, 0], [0xff, 0xff, 0xff, 0x0f]] {
+                let file = [&b"RIFF"[..], &size, form, &[0x5a; 200]].concat();
+                assert_eq!(found(&file), [expected.clone(), expected.clone()]);
+            }
+        }
+        assert_eq!(found(b"RIFF"), [None, None]);
     }
 }

@@ -1,5 +1,14 @@
-//! Request bodies and other documents with a list of messages in them: where everything stands, in one
-//! pass over the text.
+//! Finds the parts of a request body, or of another document with a list of messages, in one
+//! pass over its text.
+//!
+//! [`split`] is the entry point for a proxy: it returns the raw messages of a body as a
+//! [`WireBody`], without looking into them. [`split_again`] does the same for a body that
+//! repeats the beginning of an earlier one, as chat clients do with every request. Both work on
+//! a [`BodySpans`], which records the byte range of each part.
+//!
+//! This module also decides what belongs to the system prompt and whether the messages are
+//! OpenAI's or Anthropic's. The messages themselves are read elsewhere, in `anatomy` and
+//! `views`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,36 +25,41 @@ use super::rewrite::Rewrite;
 use super::seal::leading_summary;
 use super::{Format, FormatError};
 
-/// Where the parts of a body stand in its text, in bytes.
+/// The byte range of each part of a body in its text. A part that the body does not have is
+/// `None` or empty.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Body {
-    /// The object, or the list where the body is a bare list.
+pub(super) struct BodySpans {
+    /// The whole object, or the list if the body is a bare list.
     pub(super) span: Range<usize>,
-    /// Whether the body is a bare list of messages.
     pub(super) is_bare: bool,
-    /// The list of messages; for Responses it may be a string.
+    /// The list of messages. In a Responses body it may be a string, which then is the only
+    /// item.
     pub(super) list: Option<Range<usize>>,
-    /// The items of the list, in order.
     pub(super) items: Vec<Range<usize>>,
-    /// The member that the system prompt stands in, where it is no message.
+    /// The member with the system prompt, if the format does not store it as a message.
     pub(super) system: Option<Range<usize>>,
     pub(super) tools: Option<Range<usize>>,
     pub(super) model: Option<Range<usize>>,
-    /// The name of the list: `messages`, `input` or `history`.
+    /// The name of the list: `messages`, `input` or `history`, and empty for a bare list.
     pub(super) list_key: &'static str,
-    /// How many items were asked for their dialect, and what they said.
+    /// The number of items that were examined to detect the dialect, and the result. A later
+    /// scan continues from there.
     asked: (usize, Option<Format>),
-    /// How many items were looked at for what a provider compacted itself, and the newest that is or holds such.
+    /// The number of items that were searched for a compaction by the provider, and the index
+    /// of the newest one found.
     compacted: (usize, Option<usize>),
-    /// Whether a member stands there twice, of which the last counts.
+    /// Whether a member occurs twice. The last one counts, so the beginning of such a body does
+    /// not determine it.
     repeats: bool,
 }
 
-impl Body {
-    /// Scans the body that starts at `at` of `text`. Of lists with several names the first of
-    /// `messages`, `input` and `history` that is there counts.
+impl BodySpans {
+    /// Scans the body that starts at byte `at` of `text`. If the body has several lists, the
+    /// order of precedence is `messages`, `input`, `history`. Fails if the body is not valid
+    /// JSON.
     pub(super) fn scan(text: &str, at: usize) -> Result<Self, JsonError> {
         let mut body = Self::default();
+        // A bare list has no members, so only its messages can tell its format.
         if text.as_bytes().get(at) == Some(&b'[') {
             let end = walk_array(text, at, |item| body.items.push(item))?;
             body.span = at..end;
@@ -58,7 +72,8 @@ impl Body {
         Ok(body)
     }
 
-    /// Scans the rest of a body that begins as this one does, up to the end of its last item.
+    /// Scans the rest of a body that equals this one up to the end of its last item. Fails if
+    /// the rest is not valid JSON.
     fn scan_on(mut self, text: &str) -> Result<Self, JsonError> {
         let at = self.items.last().map_or(0, |item| item.end);
         let mut end = walk_array_on(text, at, |item| self.items.push(item))?;
@@ -70,13 +85,14 @@ impl Body {
         Ok(self)
     }
 
-    /// What of it stands before the end of its last item; none where it has no list with an item, or where a member
-    /// behind the list hides one before it.
+    /// Returns this body without the members that follow its last item. `None` if it has no
+    /// list with an item, or if a repeated member could override one before the list.
     fn beginning(&self, text: &str) -> Option<Self> {
         let end = self.items.last()?.end;
         let list = self.list.clone()?;
         let before = |part: &Option<Range<usize>>| part.clone().filter(|part| part.end <= end);
         let is_list = text.as_bytes().get(list.start) == Some(&b'[');
+        // If a member after the list repeats one before it, the earlier value is already lost.
         (is_list && !self.repeats).then(|| Self {
             system: before(&self.system),
             tools: before(&self.tools),
@@ -85,12 +101,14 @@ impl Body {
         })
     }
 
-    /// Takes in the member whose value begins at `start`; answers where that ends.
+    /// Records the member whose value begins at byte `start`, and returns the end of the value.
     fn member(&mut self, text: &str, key: &str, start: usize) -> Result<usize, JsonError> {
         let list_key = ["messages", "input", "history"]
             .into_iter()
             .find(|name| key == *name);
         if let Some(list_key) = list_key {
+            // A list stays if a later one has a lower precedence. If both have the same name,
+            // the later one counts, as for any repeated member.
             let outranked = self.list.is_some() && rank(self.list_key) < rank(list_key);
             let first = text.as_bytes().get(start);
             let is_list = first == Some(&b'[') || (first == Some(&b'"') && list_key == "input");
@@ -120,8 +138,9 @@ impl Body {
         Ok(end)
     }
 
-    /// How many of the first items form the system prompt: messages with the role `system` or `developer` that the host
-    /// did not add, and items that set up the conversation.
+    /// Returns how many of the first items form the system prompt. These are messages with the
+    /// role `system` or `developer` that the host did not add, and items that set up the
+    /// conversation.
     pub(super) fn leading_system(&self, text: &str) -> usize {
         let raw = |item: &Range<usize>| Raw::trusted(text, item.clone());
         self.items
@@ -131,8 +150,8 @@ impl Body {
             .count()
     }
 
-    /// How many items behind the `leading` ones of the system prompt stand up to the newest compaction of the provider's
-    /// own.
+    /// Returns how many items after the `leading` ones are covered by the newest compaction
+    /// that the provider made itself. It is 0 if the provider compacted nothing.
     pub(super) fn compacted(&mut self, text: &str, leading: usize) -> usize {
         let raw = |at: usize| Some(Raw::trusted(text, self.items.get(at)?.clone()));
         let (looked, known) = self.compacted;
@@ -142,12 +161,14 @@ impl Body {
         through - leading
     }
 
-    /// Whether the messages are OpenAI's or Anthropic's, by the first thing that only one of them has.
+    /// Detects whether the messages are OpenAI's or Anthropic's, by the first feature that only
+    /// one of them has. If nothing decides, it is OpenAI chat.
     pub(super) fn dialect(&mut self, text: &str) -> Format {
         let raw = |span: &Range<usize>| Raw::trusted(text, span.clone());
         if self.list_key == "input" {
             return Format::OpenAiResponses;
         }
+        // OpenAI chat has no member for the system prompt.
         if self.system.is_some() {
             return Format::Anthropic;
         }
@@ -159,6 +180,7 @@ impl Body {
             if tool.get("function").is_some() {
                 return Format::OpenAiChat;
             }
+            // Messages are only ever added, so a verdict from an earlier scan stays valid.
         }
         let (asked, told) = self.asked;
         let mut rest = self.items.iter().skip(asked);
@@ -168,6 +190,7 @@ impl Body {
     }
 }
 
+/// The precedence of a list among several lists of one body, the lowest first.
 fn rank(list_key: &str) -> u8 {
     match list_key {
         "messages" => 0,
@@ -176,15 +199,16 @@ fn rank(list_key: &str) -> u8 {
     }
 }
 
-/// Whether an item at the head of a list is part of the system prompt.
+/// Whether an item at the head of a list is a message of the system prompt, and not a summary
+/// or notice that the host stored in a system message.
 pub(super) fn is_prompt(item: Raw<'_>) -> bool {
     let role = item.get("role").and_then(Raw::string);
     matches!(role.as_deref(), Some("system" | "developer")) && !is_put_in(item)
 }
 
-/// Whether an item at the head of a list is not a message but sets up the conversation, like Codex's
-/// `additional_tools`. Such an item stays whole and in its place. Its type is not one of the conversation item types,
-/// and it has no role.
+/// Whether an item at the head of a list is not a message but sets up the conversation, like
+/// Codex's `additional_tools`. Such an item stays whole and in its place. It has no role, and
+/// its type is not one that items of a conversation have.
 pub(super) fn is_setup(item: Raw<'_>) -> bool {
     const OF_CONVERSATIONS: [&str; 4] = ["message", "reasoning", "item_reference", "compaction"];
     const ENDS: [&str; 8] = [
@@ -208,15 +232,17 @@ pub(super) fn is_setup(item: Raw<'_>) -> bool {
     !is_said
 }
 
-/// The span of the JSON of the tool list that an item at the head of a list holds.
+/// Returns the span of the tool list in an item at the head of a list. `None` if the item has
+/// content of its own, because then it is a message.
 pub(super) fn tools_of(item: Raw<'_>) -> Option<Range<usize>> {
     let tools = item.get("tools").filter(|tools| tools.is_array())?;
     item.get("content").is_none().then(|| tools.span())
 }
 
-/// Whether a system message is a summary or a notice of the host's.
+/// Whether a system message is a summary or a notice of the host.
 fn is_put_in(item: Raw<'_>) -> bool {
-    // A seal stands near the end; a system prompt is long, and looked at in every turn.
+    // The host's mark is near the end. A system prompt is long and examined in every turn, so
+    // only its end is searched.
     const NEAR: usize = 256;
     let bytes = item.text().as_bytes();
     let end = bytes.get(bytes.len().saturating_sub(NEAR)..);
@@ -226,6 +252,8 @@ fn is_put_in(item: Raw<'_>) -> bool {
         && system_text(item).is_some_and(|text| matches!(leading_summary(&text), Some((_, None))))
 }
 
+/// The format of the first feature in a message that only one format has. `None` if the message
+/// could be of any.
 fn message_dialect(item: Raw<'_>) -> Option<Format> {
     let (mut role, mut kind, mut calls, mut content) = (None, None, None, None);
     for (key, value) in item.members() {
@@ -237,6 +265,7 @@ fn message_dialect(item: Raw<'_>) -> Option<Format> {
             _ => {}
         }
     }
+    // Items without a role exist only in the Responses API.
     let Some(role) = role.and_then(Raw::string) else {
         return kind.map(|_| Format::OpenAiResponses);
     };
@@ -256,13 +285,14 @@ fn message_dialect(item: Raw<'_>) -> Option<Format> {
         })
 }
 
-/// The text of a system prompt: a string, a list of blocks, or a message of the role `system`.
+/// Returns the text of a system prompt, which is a string, a list of blocks or a message with
+/// the role `system`. `None` if the item only lists tools.
 pub(super) fn system_text(raw: Raw<'_>) -> Option<String> {
     if let Some(text) = raw.string() {
         return Some(text.into_owned());
     }
     if raw.is_object() && tools_of(raw).is_some() {
-        // They count as tools.
+        // Such an item counts as tools, so its text must not count a second time.
         return None;
     }
     if raw.is_object() && is_setup(raw) {
@@ -287,52 +317,58 @@ pub(super) fn system_text(raw: Raw<'_>) -> Option<String> {
     raw.is_array().then(|| texts.join("\n"))
 }
 
-/// A request body split into raw pieces, borrowed from its text. See [`split`].
+/// A request body split into raw JSON pieces that borrow from its text. [`split`] builds it.
+/// Use it if the messages are passed on and only some of them are read.
 #[derive(Debug, Clone)]
 pub struct WireBody<'a> {
-    /// The format: `openai`, `responses` or `anthropic`.
+    /// The format of the body: `openai`, `responses` or `anthropic`.
     pub format: Format,
-    /// The JSON of the member `system` (Anthropic) or `instructions` (Responses).
+    /// The JSON of the member `system` (Anthropic) or `instructions` (Responses), if the body
+    /// has it.
     pub system: Option<&'a str>,
-    /// The JSON of the leading messages with the role `system` or `developer`, and of the items that set up the
-    /// conversation: together, the system prompt.
+    /// The JSON of the leading messages with the role `system` or `developer`, and of the items
+    /// that set up the conversation. Together they are the system prompt.
     pub system_messages: Vec<&'a str>,
-    /// The JSON of the member `tools`.
+    /// The JSON of the member `tools`, if the body has it.
     pub tools: Option<&'a str>,
-    /// The model's name.
+    /// The model's name, if the body states it.
     pub model: Option<Cow<'a, str>>,
-    /// The JSON of what stands behind them up to the newest compaction that the provider made itself: a block or item that
-    /// nobody else can read. It is kept as it is, and none of the messages.
+    /// The JSON of the messages from there up to the newest compaction that the provider made
+    /// itself. Nobody else can read that block or item, so these are sent unchanged and are not
+    /// part of `messages`.
     pub compacted: Vec<&'a str>,
     /// The JSON of each wire message after these, in order.
     pub messages: Vec<&'a str>,
     text: &'a str,
-    body: Body,
+    body: BodySpans,
 }
 
 impl WireBody<'_> {
-    /// The whole of it.
+    /// The text of the whole body.
     pub fn text(&self) -> &str {
         self.text
     }
 
-    /// Whether items before the messages define tools, like Codex's `additional_tools`.
+    /// Whether an item before the messages defines tools, like Codex's `additional_tools`. If
+    /// so, the model looks for tools there.
     pub fn has_tool_items(&self) -> bool {
         let raw = |text: &&str| tools_of(Raw::trusted(text, 0..text.len())).is_some();
         self.system_messages.iter().any(raw)
     }
 
-    /// How many wire messages stand before [`messages`](Self::messages).
+    /// The number of wire messages before the first of [`messages`](Self::messages).
     pub fn leading(&self) -> usize {
         self.system_messages.len() + self.compacted.len()
     }
 
-    /// The JSON of a member of the body that is not its list of messages.
+    /// Returns the JSON of the member `name` of the body, or `None` if there is no such member.
+    /// The list of messages is not accessible this way.
     pub fn member(&self, name: &str) -> Option<&str> {
         let mut found = None;
         let list = self.body.list.clone().unwrap_or(0..0);
-        // What was split is valid.
+        // The body was valid when it was split, so this walk cannot fail.
         let _ = walk_object(self.text, self.body.span.start, |key, start| {
+            // The list is by far the largest part of a body, and its end is known.
             if start == list.start {
                 return Ok(list.end);
             }
@@ -345,8 +381,9 @@ impl WireBody<'_> {
         found
     }
 
-    /// The body with other messages, and with `note` appended to the system prompt. With each message comes its
-    /// index in [`messages`](Self::messages) where it is one of them, byte for byte.
+    /// Returns the body with other messages, and with `note` appended to the system prompt. If
+    /// a message is one of [`messages`](Self::messages) and unchanged, give its index there.
+    /// The text between such neighbours is then kept too.
     pub fn with_messages(&self, note: Option<&str>, messages: &[(Option<usize>, &str)]) -> String {
         let (system, leading) = (self.system_messages.len(), self.leading());
         let messages: Vec<_> = (messages.iter())
@@ -363,28 +400,32 @@ impl WireBody<'_> {
     }
 }
 
-/// What a request body begins with, up to the end of its last message: a client that sends everything sends the
-/// same bytes again, which need not be split again.
+/// The start of a request body, up to the end of its last message. A client sends the whole
+/// conversation with each request, so the next body usually starts with the same bytes, and
+/// these need not be split again.
 #[derive(Debug, Clone)]
 pub struct Beginning {
-    body: Body,
+    body: BodySpans,
     hash: u128,
-    /// A hash of the last bytes: mostly enough to see that something changed.
+    /// A hash of the last bytes of the beginning. It usually suffices to detect a change.
     last: u64,
 }
 
 impl Beginning {
-    /// How many bytes at its end are looked at first.
+    /// The number of bytes at the end of the beginning that are compared first.
     const LAST: usize = 256;
 
     fn len(&self) -> usize {
         self.body.items.last().map_or(0, |item| item.end)
     }
 
-    /// The hash of the beginning of `text`, to go on with where it is this one.
+    /// Returns the hash of the start of `text` if `text` starts with this beginning, so that
+    /// the caller can continue it.
     fn found_in(&self, text: &str) -> Option<Xxh3> {
         let bytes = text.as_bytes().get(..self.len())?;
         let last = bytes.get(bytes.len().saturating_sub(Self::LAST)..)?;
+        // Most changes move the text after them, so they show here without a hash of the whole
+        // text.
         if xxh3_64(last) != self.last {
             return None;
         }
@@ -394,17 +435,20 @@ impl Beginning {
     }
 }
 
-/// As [`split`], for a body that may begin as one did before. Answers the beginning of this one, and how many of its
-/// items stand in that of the one before.
+/// Like [`split`], for a body that may start like an earlier one. Also returns the beginning of
+/// this body for the next call, and how many of its items are in the earlier beginning. That
+/// number is 0 if the body starts differently.
 ///
 /// # Errors
-/// As [`split`].
+/// Fails for the same reasons as [`split`].
 pub fn split_again<'a>(
     text: &'a str,
     format: Option<Format>,
     before: Option<&Beginning>,
 ) -> Result<(WireBody<'a>, Option<Beginning>, usize), FormatError> {
     let again = before.and_then(|before| Some((before, before.found_in(text)?)));
+    // The hash of the earlier beginning is continued, so that its bytes are not hashed a second
+    // time.
     let (wire, mut hash, hashed, known) = match again {
         Some((before, hash)) => {
             let found = before.body.clone().scan_on(text);
@@ -427,25 +471,27 @@ pub fn split_again<'a>(
     Ok((wire, beginning, known))
 }
 
-/// Splits a request body into its raw messages, without looking into them: one validating pass.
+/// Splits a request body into its raw messages without looking into them, in one validating
+/// pass. If `format` is `None`, the format is detected.
 ///
 /// # Errors
-/// Where the text is no JSON, or what is missing for a request body of this format.
+/// Fails if the text is not valid JSON, or if the body lacks the list of messages that the
+/// format requires.
 pub fn split<'a>(body: &'a str, format: Option<Format>) -> Result<WireBody<'a>, FormatError> {
     let start = skip_space(body, 0);
-    split_scanned(body, format, Body::scan(body, start))
+    split_scanned(body, format, BodySpans::scan(body, start))
 }
 
 fn split_scanned<'a>(
     body: &'a str,
     format: Option<Format>,
-    found: Result<Body, JsonError>,
+    found: Result<BodySpans, JsonError>,
 ) -> Result<WireBody<'a>, FormatError> {
     let mut found = found.map_err(|error| FormatError::json(body, 0, error))?;
     if skip_space(body, found.span.end) != body.len() {
         let error = JsonError {
             at: found.span.end,
-            what: "something follows after the end of the body",
+            what: "unexpected text follows the end of the body",
         };
         return Err(FormatError::json(body, 0, error));
     }
@@ -532,7 +578,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came before: a body is split as it is split alone.
+        /// The result does not depend on the bodies that came before.
         #[test]
         fn a_known_beginning_changes_nothing(
             bodies in prop::collection::vec((body(), 0..4_usize), 1..8)
@@ -540,7 +586,7 @@ mod tests {
             let mut known: Option<(Vec<&str>, String)> = None;
             let mut before = None;
             for ((items, begin, end), how) in bodies {
-                // Mostly the same body goes on, with another end.
+                // Usually the same body continues with another end.
                 let (all, begin) = match known.take() {
                     Some((mut all, begin)) if how > 0 => {
                         all.extend(items);

@@ -1,4 +1,12 @@
-//! What a provider compacted itself. Nobody else can read it, so that it is kept as it is, with all that stands before it.
+//! Finds compactions that the provider made itself.
+//!
+//! A provider can replace the start of a conversation by a block or item that only it can read.
+//! The host must send this block unchanged, together with everything before it, and must not
+//! treat any of it as messages. [`newest`] finds the last such compaction in a list, and
+//! [`through`] tells how many messages it covers.
+//!
+//! Compactions that an agent made are not handled here. These are readable summaries in a
+//! session log.
 
 use std::ops::Range;
 
@@ -6,11 +14,14 @@ use memchr::memmem;
 
 use super::json::Raw;
 
-/// The types of what it leaves: a block of a message of [Anthropic's](https://platform.claude.com/docs/en/build-with-claude/compaction),
-/// an item of [OpenAI's](https://platform.openai.com/docs/guides/compaction), which Codex has by two more names.
+/// The types of compactions: a block in a message of
+/// [Anthropic's](https://platform.claude.com/docs/en/build-with-claude/compaction), or an item
+/// of [OpenAI's](https://platform.openai.com/docs/guides/compaction), for which Codex uses two
+/// more names.
 const KINDS: [&str; 3] = ["compaction", "compaction_summary", "context_compaction"];
 
-/// The newest of these wire messages that holds, or is, what the provider made of those before it.
+/// Returns the index of the newest wire message that is or contains a compaction by the
+/// provider. `None` if there is none.
 pub(super) fn newest<'t>(
     among: Range<usize>,
     item: impl Fn(usize) -> Option<Raw<'t>>,
@@ -19,25 +30,30 @@ pub(super) fn newest<'t>(
 }
 
 fn is_compacted(item: Raw<'_>) -> bool {
+    // A byte search is much faster than looking at every block, and almost no message contains
+    // the word.
     if memmem::find(item.text().as_bytes(), b"compaction").is_none() {
         return false;
     }
     is_compaction(item) || blocks(item).any(is_compaction)
 }
 
-/// Whether an item or block is the provider's own compaction of what stood before it.
+/// Whether an item or block is the provider's own compaction of everything before it.
 pub(super) fn is_compaction(part: Raw<'_>) -> bool {
     has_type(part, &KINDS)
 }
 
-/// How many wire messages stand up to the newest of these, which is at `newest`: with it go the results of its calls.
+/// Returns how many wire messages the compaction in message `newest` covers. If that message
+/// also calls tools, the next one with the results is included.
 pub(super) fn through<'t>(newest: usize, item: impl Fn(usize) -> Option<Raw<'t>>) -> usize {
     let calls = item(newest).is_some_and(|it| blocks(it).any(|part| has_type(part, &["tool_use"])));
+    // A call and its results must stay on the same side of the border.
     let is_answered = calls && item(newest + 1).is_some();
     newest + 1 + usize::from(is_answered)
 }
 
-/// How many of these wire messages stand up to the newest of them, itself counted.
+/// Returns how many of these wire messages are covered by the newest compaction by the
+/// provider. It is 0 if there is none.
 pub(crate) fn compacted_through(messages: &[&str]) -> usize {
     let raw = |at: usize| {
         let text = *messages.get(at)?;

@@ -1,15 +1,25 @@
-//! A request body with a question at its end, for a model that has the rest of it in its prompt cache.
+//! Appends a question to a request body, for a model that has the rest of the body in its
+//! prompt cache.
+//!
+//! Asking for a summary this way is cheap, because the provider has already processed the
+//! conversation. [`continued`] keeps every byte that the cache depends on: the messages, the
+//! system prompt and the tools. It only turns streaming off, because the answer is needed as a
+//! whole.
+//!
+//! A body that forces a tool call or JSON output cannot be used, because the answer would not
+//! be text. The caller then builds a request of its own.
 
 use serde_json::json;
 
 use super::{Format, FormatError, WireBody, split};
 
-/// The body with this question as the next message of the user's, to be answered whole and not as a stream. Everything
-/// that a prompt cache goes by stays as it is. None where the answer could not be text: a tool has to be called, or
-/// JSON of some schema be given.
+/// Returns the body with the question as the next message of the user, to be answered as a
+/// whole and not as a stream. Everything that the prompt cache depends on stays unchanged.
+/// `None` if the answer could not be text, because the body requires a tool call or JSON of
+/// some schema.
 ///
 /// # Errors
-/// The text is no body of this format.
+/// Fails if the text is not a body of this format.
 pub fn continued(
     body: &str,
     format: Format,
@@ -26,12 +36,14 @@ pub fn continued(
         .chain([(None, question.as_str())])
         .collect();
     let mut text = wire.with_messages(None, &messages);
+    // The provider rejects `stream_options` if it does not stream.
     for (name, value) in [("stream", "false"), ("stream_options", "null")] {
         let wire = split(&text, Some(format))?;
         let Some(old) = wire.member(name) else {
             continue;
         };
-        // A member's text is a part of the body's.
+        // The member borrows from the body's text, so the difference of the addresses is its
+        // offset.
         let at = old.as_ptr().addr() - text.as_ptr().addr();
         let old = at..at + old.len();
         text.replace_range(old, value);
@@ -39,6 +51,8 @@ pub fn continued(
     Ok(Some(text))
 }
 
+/// Whether the model may answer the body in plain text. It may not if the body requires a tool
+/// call or another output format.
 fn answers_in_text(wire: &WireBody<'_>) -> bool {
     let is_free = |choice: &str| choice.contains("\"auto\"") || choice.contains("\"none\"");
     let is_text = |format: &str| format == "null" || format.contains("\"text\"");

@@ -1,38 +1,49 @@
-//! A conversation that was read: its messages, and the document they stand in.
+//! A conversation that was read: its messages, and the document that holds them.
+//!
+//! A [`Conversation`] owns the text of its document, and everything else in it is a byte range
+//! of that text. This is why a message that no engine touched can be written back unchanged.
+//! Read [`Conversation`] first, then [`ItemSpan`], which says what one wire item occupies.
+//!
+//! The reader builds conversations, and the `plan` and `render` modules write them. For a log
+//! that its agent compacted, the complete history is kept beside the shorter one.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::body::Body;
+use super::body::BodySpans;
 use super::log_history::LogHistory;
 use super::message::{Media, Message};
 use super::recorded_usage::RecordedUsage;
 use super::views::Speaker;
 use super::{Format, FormatError};
 
-/// A conversation and the document that holds it. The document is stored once and never changed.
+/// A conversation and the document that holds it. The document is stored once and never
+/// changed.
 ///
-/// For a session log, this is the conversation with which the agent would continue: after a compaction that the agent
-/// made itself, the summary and what came after it. [`whole`](Self::whole) is everything that was said.
+/// For a session log, this is the conversation with which the agent would continue. If the
+/// agent compacted it, this is the summary and everything after it, and [`whole`](Self::whole)
+/// returns everything that was said.
 #[derive(Debug, Clone)]
 pub struct Conversation {
-    /// The document, followed by those messages of a log that needed another form than the one in the document.
+    /// The document, followed by those messages of a log that had to be rewritten into another
+    /// form.
     pub(super) document: Arc<str>,
-    /// The length of the document alone.
+    /// The length of the document alone, in bytes.
     pub(super) source_len: usize,
     pub(super) format: Format,
     pub(super) container: Container,
-    /// The messages at the head that are the system prompt.
+    /// The items at the head of the list that form the system prompt.
     pub(super) system_items: Vec<Range<usize>>,
-    /// What stands behind them up to the newest compaction of the provider's own.
+    /// The items between the system prompt and the end of the provider's newest own compaction.
+    /// They are sent unchanged and are not messages.
     pub(super) compacted_items: Vec<Range<usize>>,
     pub(super) items: Vec<ItemSpan>,
     pub(super) messages: Vec<Message>,
-    /// The JSON of messages whose lines do not follow one another, by message.
+    /// The JSON of each message whose lines are not adjacent in the document, by message index.
     pub(super) scattered: HashMap<usize, String>,
     pub(super) system: Option<String>,
-    /// The lists of tools: the request's own list, and those of items at its head.
+    /// The lists of tools: the request's own list, and the lists in items at its head.
     pub(super) tools: Vec<Range<usize>>,
     pub(super) model: Option<String>,
     pub(super) usage: Vec<RecordedUsage>,
@@ -42,28 +53,29 @@ pub struct Conversation {
     pub(super) history: Option<Arc<LogHistory>>,
 }
 
-/// How the messages stand in the document.
+/// How the document holds the messages. A writer uses it to decide what to keep around them.
 #[derive(Debug, Clone)]
 pub(super) enum Container {
-    /// In a list.
-    List(Body),
-    /// One a line; the span of the lines.
+    /// In the list of a request body, or in a bare list.
+    List(BodySpans),
+    /// One message per line. The range spans all these lines.
     Lines(Range<usize>),
-    /// Among the events of a log.
+    /// Among the other events of a session log.
     Log,
 }
 
-/// Where a wire item stands in the document, in bytes.
+/// The byte ranges that one wire item occupies in the document, and what its line says about
+/// it.
 #[derive(Debug, Clone)]
 pub(super) struct ItemSpan {
-    /// With all that the document puts around it: the line of a log.
+    /// The item with everything that the document puts around it, which is its line for a log.
     pub(super) outer: Range<usize>,
-    /// The message itself.
+    /// The message alone, as a request would carry it.
     pub(super) body: Range<usize>,
     pub(super) speaker: Speaker,
     pub(super) continues: bool,
     pub(super) time_ms: Option<i64>,
-    /// The state kept with the message: the `state` of an event.
+    /// The state kept with the message: the member `state` of an event.
     pub(super) state: Option<Range<usize>>,
 }
 
@@ -81,65 +93,75 @@ impl ItemSpan {
 }
 
 impl Conversation {
-    /// The format it was read from.
+    /// The format of the document. If the caller named none, the reader detected it.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The document it was read from.
+    /// The document this was read from, unchanged. If another form of it was appended
+    /// internally, that part is left out.
     pub fn document(&self) -> &str {
         self.document.get(..self.source_len).unwrap_or("")
     }
 
-    /// The model's name, where the document says; of a log the last.
+    /// The model's name, if the document states it. A log can name several, and the last one
+    /// counts.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// The text of the system prompt.
+    /// The text of the system prompt, its parts separated by an empty line. `None` if the
+    /// document has no system prompt.
     pub fn system(&self) -> Option<&str> {
         self.system.as_deref()
     }
 
-    /// The JSON of each list of tools: the request's own list, and those of items at its head.
+    /// The JSON of each list of tools: the request's own list, and the lists in items at its
+    /// head.
     pub fn tool_lists(&self) -> impl Iterator<Item = &str> {
         let lists = self.tools.iter();
         lists.filter_map(|span| self.document.get(span.clone()))
     }
 
-    /// The messages, in order; the system prompt is not among them.
+    /// The messages in order. The system prompt and the items that the provider compacted are
+    /// not among them.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The JSON of what stands before the messages up to the newest compaction of the provider's own.
+    /// The JSON of each item between the system prompt and the messages, up to the newest
+    /// compaction that the provider made itself. Empty if the provider compacted nothing.
     pub fn compacted(&self) -> impl DoubleEndedIterator<Item = &str> {
         let items = self.compacted_items.iter();
         items.filter_map(|span| self.document.get(span.clone()))
     }
 
-    /// Whether the provider itself compacted it. It can then only be written as a request for the same provider.
+    /// Whether the provider itself compacted the conversation. If so, it can only be written as
+    /// a request for the same provider, because nobody else can read the compacted items.
     pub fn is_compacted_by_provider(&self) -> bool {
         !self.compacted_items.is_empty()
     }
 
-    /// What a reader of this conversation should know: a cut line, a lost parent.
+    /// What a reader of this conversation should know, such as a line that is cut off or a
+    /// message whose parent is missing. Each entry is one sentence for people.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The first place of a log or of lines that is not as it should be: two values in a line, a line that cannot be read
-    /// or is cut off. What could be read is in the conversation.
+    /// The first defect of a log or of JSON lines: two values on one line, or a line that is
+    /// unreadable or cut off. Everything that could be read is in the conversation
+    /// nevertheless.
     pub fn damage(&self) -> Option<&FormatError> {
         self.damage.as_ref()
     }
 
-    /// What the providers reported, for each assistant message that has it.
+    /// The token usage that the providers reported, for each assistant message that has it.
+    /// Empty for request bodies, which carry no usage.
     pub fn recorded_usage(&self) -> Vec<RecordedUsage> {
         self.usage.clone()
     }
 
-    /// The tools of the results in it, by their calls' ids.
+    /// The tool of each result in the conversation, by the id of its call.
     pub(super) fn tool_names(&self) -> HashMap<String, String> {
         let results = self.messages.iter().filter_map(|message| {
             Some((message.tool_call_id.clone()?, message.tool_name.clone()?))
@@ -147,7 +169,8 @@ impl Conversation {
         results.collect()
     }
 
-    /// The JSON of the wire item `index`: the message itself, without what a log puts around it.
+    /// The JSON of the wire item `index`: the message itself, without what a log puts around
+    /// it. Empty if there is no such item.
     pub fn item(&self, index: usize) -> &str {
         self.items
             .get(index)
@@ -155,13 +178,14 @@ impl Conversation {
             .unwrap_or("")
     }
 
-    /// The base64 data, URL or file id of an image or document of this conversation.
+    /// The base64 data, URL or file id of an image, document or recording in this conversation.
+    /// Escapes in it are not resolved. Empty if the wire has the data in an unknown form.
     pub fn media_data(&self, media: &Media) -> &str {
         self.item(media.item).get(media.data.clone()).unwrap_or("")
     }
 
-    /// The JSON of the wire message that the message `index` stands in; several lines where a log
-    /// splits it.
+    /// The JSON of the wire message that holds the message `index`. It is several lines if a
+    /// log splits the message. Empty if there is no such message.
     pub fn raw(&self, index: usize) -> &str {
         if let Some(lines) = self.scattered.get(&index) {
             return lines;
@@ -173,7 +197,10 @@ impl Conversation {
         span.and_then(|span| self.document.get(span)).unwrap_or("")
     }
 
+    /// Collects the JSON of every message whose items are not adjacent. They are adjacent if
+    /// there is nothing but white space and a comma between them.
     pub(super) fn gather_scattered(&self) -> HashMap<usize, String> {
+        // Between adjacent items there is only white space or the comma of a list.
         let contiguous = |pair: &[ItemSpan]| match pair {
             [a, b] => self
                 .document

@@ -1,42 +1,57 @@
-//! A conversation out again in another format.
+//! Writes a conversation in another format.
+//!
+//! [`Conversation::convert`] is the entry point. It writes a request body for OpenAI chat,
+//! Anthropic or Responses, or a session log that Claude Code can resume. It then lets `mend`
+//! fix whatever the target provider would reject, and reports these changes as notes.
+//! [`Conversation::written_as`] does the same without fixes.
+//!
+//! Within a family of formats, such as Anthropic and Claude Code, blocks are copied byte for
+//! byte. Between families each message is written anew from its views, and what only its own
+//! provider can read is left out. The placement of summaries is the same as for rendering and
+//! is decided in `plan`.
 
 use super::conversation::Conversation;
 use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
 use super::mend::{Notes, mend};
 use super::message::{Media, MediaKind, Message};
-use super::plan::{Kept, Part, PlanEntry, PlannedMessage, RenderPlan, planned_messages};
+use super::plan::{KeptMessage, KeptPart, PlanEntry, PlannedMessage, RenderPlan, planned_messages};
 use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
 use super::seal::{sealed_summary, unsealed_notice};
 use super::splice::{new_message, part_type, splice, text_part};
 use super::views::Speaker;
 use super::{Format, FormatError};
 
-/// The result of converting a conversation to another format.
+/// The result of converting a conversation to another format, with a list of what the
+/// conversion changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Converted {
-    /// The document.
+    /// The text of the new document.
     pub document: String,
-    /// What was changed or left out so that the provider accepts the document: one sentence for each kind of change,
-    /// with a count.
+    /// What was changed or left out so that the provider accepts the document. Each entry is
+    /// one sentence for one kind of change, with a count.
     pub notes: Vec<String>,
 }
 
-/// Whether a format is one of Anthropic's messages.
+/// Whether messages of this format are Anthropic messages, so that their blocks can be copied.
 fn is_family(format: Format) -> bool {
     matches!(format, Format::Anthropic | Format::ClaudeCode)
 }
 
 impl Conversation {
-    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log that Claude Code can resume.
-    /// For such a log the earlier lines stay, and the window follows as a compaction. Between formats of one family
-    /// (Anthropic and Claude Code, Responses and Codex) blocks are copied byte for byte. Between families thinking is
-    /// left out, because a provider accepts only its own. Anything else that the target provider would refuse is fixed,
-    /// see [`Converted::notes`].
+    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log that
+    /// Claude Code can resume. If the source is such a log, its earlier lines stay and the
+    /// window follows as a compaction.
+    ///
+    /// Between formats of one family (Anthropic and Claude Code, Responses and Codex) blocks
+    /// are copied byte for byte. Between families thinking is left out, because a provider
+    /// accepts only its own. Anything else that the target provider would reject is fixed, see
+    /// [`Converted::notes`].
     ///
     /// # Errors
-    /// The window does not fit the conversation, or there is no writer for the format `to`.
+    /// Fails if the window does not fit the conversation, if its provider compacted it and `to`
+    /// is another provider's format, or if there is no writer for the format `to`.
     pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<Converted, FormatError> {
         let mut notes = Notes::default();
         let document = self.written_as(plan, to)?;
@@ -55,7 +70,8 @@ impl Conversation {
         })
     }
 
-    /// Counts the parts of another provider's messages that this format cannot represent.
+    /// Counts the parts of messages that the format `to` cannot represent and adds them to the
+    /// notes. Does nothing if the format stays the same.
     fn note_what_stays_behind(&self, plan: &RenderPlan<'_>, to: Format, notes: &mut Notes) {
         if self.format() == to {
             return;
@@ -68,27 +84,25 @@ impl Conversation {
         });
         for message in kept {
             if message.has_thinking {
-                notes.add(
-                    "thinking was left out: a provider takes back only its own",
-                    1,
-                );
+                notes.add("thinking was left out: a provider accepts only its own", 1);
             }
             if !message.opaque.is_empty() {
                 notes.add(
-                    "what a tool of the provider's own did, or the title of a document, was left out",
+                    "the work of a provider's own tool, or the title of a document, was left out",
                     1,
                 );
             }
             let media = message.media.iter();
             let lost = media.filter(|media| self.media_part(media, to).is_none());
             notes.add(
-                "a picture, document or recording that the format has no form for was left out",
+                "a picture, document or recording that the format cannot express was left out",
                 lost.count(),
             );
         }
     }
 
-    /// The same without any fixes, message for message, even if a provider would refuse it.
+    /// Writes the window in another format without any fixes, message for message. The provider
+    /// may reject the result. Fails for the same reasons as [`convert`](Self::convert).
     pub fn written_as(&self, plan: &RenderPlan<'_>, to: Format) -> Result<String, FormatError> {
         match to {
             _ if !self.is_own_request(to) && !self.compacted_items.is_empty() => {
@@ -103,12 +117,13 @@ impl Conversation {
         }
     }
 
-    /// Whether a request of the format `to` holds this conversation's items as they are.
+    /// Whether a request of the format `to` can hold this conversation's items unchanged.
     fn is_own_request(&self, to: Format) -> bool {
         to == self.format() || (self.format(), to) == (Format::Codex, Format::OpenAiResponses)
     }
 
-    /// The text of the system prompt with the window's note.
+    /// The text of the system prompt with the window's note after it. `None` if there is
+    /// neither.
     fn system_with_note(&self, plan: &RenderPlan<'_>) -> Option<String> {
         match (self.system(), self.new_note(plan)) {
             (Some(system), Some(note)) if !system.is_empty() => Some(format!("{system}\n\n{note}")),
@@ -152,6 +167,8 @@ impl Conversation {
         for out in planned_messages(self, plan, TO, &|item| item)? {
             match out {
                 PlannedMessage::Summary { role, text } => items.push(new_message(TO, role, &text)),
+                // A rollout holds items of the Responses API, so they are copied. Its own
+                // summaries carry no mark and are written anew.
                 PlannedMessage::Kept(kept) if self.format() == Format::Codex => {
                     let summaries = kept.parts.iter().filter_map(|part| {
                         let message = self.messages().get(part.index)?;
@@ -211,7 +228,8 @@ impl Conversation {
         Ok(self.document_of(&members, Format::Anthropic))
     }
 
-    /// A request body of these members, with the model and the tools where the conversation has them.
+    /// Builds a request body from these members. The model and the first list of tools are
+    /// added if the conversation has them.
     fn document_of(&self, members: &[(&str, String)], to: Format) -> String {
         let model = self.model().map(|model| ("model", quote(model)));
         let tools = self
@@ -227,8 +245,9 @@ impl Conversation {
         format!("{{{}}}\n", members.join(","))
     }
 
-    /// What is kept of a wire message, view by view: summaries that share it join the view beside them.
-    fn kept_views<'a>(&'a self, kept: &Kept<'a>) -> Result<Vec<KeptView<'a>>, FormatError> {
+    /// Returns what is kept of a wire message, view by view. If a summary shares the message,
+    /// it joins the view beside it. Fails if new arguments name a call that does not exist.
+    fn kept_views<'a>(&'a self, kept: &KeptMessage<'a>) -> Result<Vec<KeptView<'a>>, FormatError> {
         let mut views: Vec<KeptView<'a>> = Vec::new();
         let mut before: Vec<String> = kept.before.clone();
         let last = kept.parts.len().saturating_sub(1);
@@ -257,7 +276,7 @@ impl Conversation {
                     Some(arguments) => *arguments = &new.arguments,
                     None => {
                         return Err(FormatError::Window(format!(
-                            "it shortens call {} of message {}, which has {} calls",
+                            "it shortens call {} of message {}, but the message has {} calls",
                             new.index,
                             part.index,
                             calls.len()
@@ -273,10 +292,11 @@ impl Conversation {
                 } else {
                     text.to_owned()
                 },
-                // The new text of a result stands for all of it.
+                // The new text of a result replaces all of it, including its images.
                 keeps_media: part.text.is_none() || message.role != "tool",
                 arguments: calls,
-                // A tool's result takes no text but its own.
+                // A tool result can hold no text but its own, so a summary waits for the next
+                // view.
                 before: if message.role == "tool" {
                     Vec::new()
                 } else {
@@ -315,6 +335,7 @@ impl Conversation {
         let mut tool_calls = String::new();
         if !calls.is_empty() {
             tool_calls = format!(",\"tool_calls\":{}", list(&calls));
+            // A message that only calls tools has the content null in OpenAI's format.
             if content == "\"\"" {
                 content = "null".to_owned();
             }
@@ -336,6 +357,7 @@ impl Conversation {
             ));
             return;
         }
+        // Calls are items of their own, so no empty message is needed before them.
         if content != "\"\"" || message.calls.is_empty() {
             items.push(format!(
                 "{{\"type\":\"message\",\"role\":{},\"content\":{content}}}",
@@ -357,7 +379,8 @@ impl Conversation {
         );
     }
 
-    /// The content of a view: a string, or parts where it holds media or a summary at its end.
+    /// Returns the content of a view as JSON. It is a string, or a list of parts if the view
+    /// has media or is followed by a summary.
     fn content(&self, view: &KeptView<'_>, to: Format) -> String {
         let part_type = part_type(to, &view.message.role);
         let media: Vec<_> = view
@@ -389,10 +412,11 @@ impl Conversation {
         list(&parts)
     }
 
-    /// An image or document as a part of the format; nothing where that has no such part.
+    /// Returns an image, document or recording as a part in the format `to`. `None` if the
+    /// format has no such part, or if the data is a reference to a stored file.
     fn media_part(&self, media: &Media, to: Format) -> Option<String> {
         let data = self.media_data(media);
-        // A file that is stored at one provider cannot be referred to at another.
+        // A file that is stored at one provider cannot be referenced at another.
         let is_link = data.starts_with("http");
         if data.is_empty() || !(media.is_base64 || is_link) {
             return None;
@@ -450,7 +474,7 @@ impl Conversation {
             (_, MediaKind::Image) => {
                 format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":\"{url}\"}}}}")
             }
-            // Chat completions do not accept links to files.
+            // Chat completions do not accept links to files, so the link becomes text.
             (_, MediaKind::Document) if !media.is_base64 => {
                 text_part("text", &format!("\"[Document: {url}]\""))
             }
@@ -469,7 +493,8 @@ impl Conversation {
         })
     }
 
-    /// A document whose base64 decodes to text, in Anthropic's form; `None` for any other document.
+    /// Returns a document in Anthropic's form if its base64 decodes to text, and `None` for any
+    /// other document.
     fn text_document(&self, media: &Media) -> Option<String> {
         let text = quote(&super::text_in(self, media)?);
         Some(format!(
@@ -477,7 +502,8 @@ impl Conversation {
         ))
     }
 
-    /// The window as turns of Anthropic's, one a wire message, not yet merged.
+    /// Returns the window as Anthropic messages, one for each wire message or view, before
+    /// neighbours are merged. Empty messages are left out.
     pub(super) fn turns(
         &self,
         plan: &RenderPlan<'_>,
@@ -520,8 +546,8 @@ impl Conversation {
                     .is_some_and(|item| item.speaker == Speaker::Summary)
                     || views.iter().all(|view| view.message.is_summary());
                 let mut blocks = Vec::new();
-                if is_summary && kept.parts.iter().all(Part::is_unchanged) && views.len() == 1 {
-                    // A log's own summary carries no mark in its text.
+                if is_summary && kept.parts.iter().all(KeptPart::is_unchanged) && views.len() == 1 {
+                    // A log's own summary carries no mark, and `splice` would add one.
                     blocks.extend(
                         views
                             .iter()
@@ -567,6 +593,8 @@ impl Conversation {
         Ok(turns)
     }
 
+    /// Writes a view as content blocks of an Anthropic message. A tool result becomes one block
+    /// with its text and media inside.
     fn blocks(&self, view: &KeptView<'_>, to: Format) -> Vec<String> {
         let message = view.message;
         let text = |text: &str| text_part("text", &quote(text));
@@ -599,7 +627,8 @@ impl Conversation {
                     .iter()
                     .zip(&view.arguments)
                     .map(|(call, arguments)| {
-                        // Anthropic takes an object only.
+                        // Anthropic accepts only an object here, so other arguments are wrapped
+                        // in one.
                         let input = match Raw::parse(arguments) {
                             Ok(raw) if raw.is_object() => raw.text().to_owned(),
                             Ok(raw) => format!("{{\"arguments\":{}}}", raw.text()),
@@ -622,7 +651,8 @@ impl Conversation {
     }
 }
 
-/// A file name for a document that has none.
+/// A file name for a document that has none, because OpenAI requires a name. Its extension
+/// tells the type of the file.
 fn file_name(mime: &str) -> &'static str {
     match mime {
         "application/pdf" => "document.pdf",
@@ -632,7 +662,7 @@ fn file_name(mime: &str) -> &'static str {
     }
 }
 
-/// A view that is kept, with what changes of it and what joins it.
+/// A view that is kept, with its changes and the texts that join it.
 struct KeptView<'a> {
     message: &'a Message,
     text: String,
@@ -640,12 +670,13 @@ struct KeptView<'a> {
     arguments: Vec<&'a str>,
     before: Vec<String>,
     after: Vec<String>,
-    /// Answers to its calls: the call's id and the text.
+    /// Answers to its calls, as the id of the call and the text.
     stubs: Vec<(&'a str, &'a str)>,
 }
 
 impl KeptView<'_> {
-    /// Whether the message holds only the work of a tool that the provider hosts, which no other provider reads.
+    /// Whether the message holds only the work of a tool that the provider hosts, which no
+    /// other provider can read.
     fn is_hosted_alone(&self) -> bool {
         let says =
             !self.text.trim().is_empty() || !self.before.is_empty() || !self.after.is_empty();
@@ -658,16 +689,18 @@ impl KeptView<'_> {
     }
 }
 
-/// One of Anthropic's messages.
+/// An Anthropic message whose blocks are complete JSON values.
 pub(super) struct Turn {
     pub(super) role: &'static str,
     pub(super) blocks: Vec<String>,
     pub(super) is_summary: bool,
-    /// When it was said, or the message before it, in milliseconds since the Unix epoch.
+    /// The time of this message, or else of an earlier one, in milliseconds since the Unix
+    /// epoch.
     pub(super) time_ms: Option<i64>,
 }
 
-/// Turns as Anthropic wants them: all results of one message in the next, before its text.
+/// Merges adjacent user messages as Anthropic requires: all results of one message are in the
+/// next one, before its text.
 fn merged(turns: Vec<Turn>) -> Vec<Turn> {
     let mut merged: Vec<Turn> = Vec::with_capacity(turns.len());
     for turn in turns {
@@ -690,7 +723,8 @@ pub(super) fn list(elements: &[String]) -> String {
     format!("[{}]", elements.join(","))
 }
 
-/// A list of tools in the form of `to`; a tool of a form that is not known stays as it is.
+/// Converts a list of tools to the form of `to`. If a tool has an unknown form, it stays as it
+/// is.
 fn convert_tools(tools: &str, to: Format) -> String {
     let raw = Raw::trusted(tools, 0..tools.len());
     let tools: Vec<_> = raw

@@ -1,4 +1,11 @@
-//! Reading wire messages on their own, without a document around them.
+//! Reads wire messages on their own, without a document around them.
+//!
+//! A session reads only the messages of a request that are new. [`parse_messages_after`]
+//! returns the messages, and [`excerpt`] also keeps their JSON, as a [`Conversation`].
+//! [`part_of_wire`] cuts some messages out of a wire message that holds several.
+//!
+//! The name of a tool is only in the call, not in the result. Callers therefore pass along a
+//! map of the calls seen so far.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,17 +13,18 @@ use std::collections::HashMap;
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::json::{Raw, on_one_line, skip_space, value_end};
 use super::message::Message;
-use super::plan::Kept;
+use super::plan::KeptMessage;
 use super::splice::splice;
 use super::views::{Speaker, WireItem, read_items};
 use super::{Format, FormatError};
 
-/// Reads wire messages on their own, one after another: what a session does with those that are new. The
-/// tools of results whose calls came earlier are found through `earlier`, which maps a call's id to its
-/// tool's name and is brought up to date.
+/// Reads wire messages on their own, one after another. A session does this with the messages
+/// that are new in a request. `earlier` maps the id of each earlier call to its tool, so that
+/// results find their tools, and is updated.
 ///
 /// # Errors
-/// Which of the messages is not one of this format, and why.
+/// Fails if a message is not valid JSON or not of this format. The error names the message and
+/// the reason.
 pub fn parse_messages_after(
     format: Format,
     raw: &[&str],
@@ -40,12 +48,13 @@ pub fn parse_messages_after(
     read_items(format, items.into_iter(), earlier)
 }
 
-/// Reads wire messages on their own, as [`parse_messages_after`] does, into a conversation that holds
-/// nothing else: their bytes, one a line, and no system prompt (a message of the role `system` is one of
-/// its messages, even the first).
+/// Reads wire messages on their own, like [`parse_messages_after`], into a conversation that
+/// holds nothing else. Its document has one message per line and no system prompt. Even if the
+/// first message has the role `system`, it counts as a message.
 ///
 /// # Errors
-/// Which of the messages is not one of this format, and why.
+/// Fails if a message is not valid JSON or not of this format. The error names the message and
+/// the reason.
 pub fn excerpt(
     format: Format,
     raw: &[&str],
@@ -60,8 +69,18 @@ pub fn excerpt(
         items.push(ItemSpan::bare(start..document.len()));
         document.push('\n');
     }
+    Ok(lone(format, document, items, messages))
+}
+
+/// A conversation of messages that were read on their own.
+pub(super) fn lone(
+    format: Format,
+    document: String,
+    items: Vec<ItemSpan>,
+    messages: Vec<Message>,
+) -> Conversation {
     let end = document.len();
-    Ok(Conversation {
+    Conversation {
         document: document.into(),
         source_len: end,
         format,
@@ -78,12 +97,13 @@ pub fn excerpt(
         warnings: Vec::new(),
         damage: None,
         history: None,
-    })
+    }
 }
 
-/// Some messages of one wire message of a conversation, without the others in it.
+/// Returns some messages of one wire message, without the others in it, as a conversation of
+/// their own. `None` if the result cannot be read.
 pub fn part_of_wire(conversation: &Conversation, messages: &[usize]) -> Option<Conversation> {
-    let items = splice(conversation, &Kept::of(messages)).ok()?;
+    let items = splice(conversation, &KeptMessage::of(messages)).ok()?;
     let texts: Vec<&str> = items
         .iter()
         .map(|item| conversation.text_of(item))
@@ -92,21 +112,25 @@ pub fn part_of_wire(conversation: &Conversation, messages: &[usize]) -> Option<C
     excerpt(conversation.format, &texts, &mut names).ok()
 }
 
-/// The role that a wire message names; `None` if it names none, as with the item of a call.
+/// Returns the role that a wire message names. `None` if it names none, like an item that holds
+/// a call, or if it is not JSON.
 pub fn role_of(raw: &str) -> Option<String> {
     Raw::parse(raw).ok()?.get_string("role")
 }
 
-/// Reads wire messages on their own, as where nothing came earlier.
+/// Reads wire messages on their own if nothing came before them.
 ///
 /// # Errors
-/// Which of the messages is not one of this format, and why.
+/// Fails if a message is not valid JSON or not of this format. The error names the message and
+/// the reason.
 pub fn parse_messages(format: Format, raw: &[&str]) -> Result<Vec<Message>, FormatError> {
     parse_messages_after(format, raw, &mut HashMap::new())
 }
 
-/// A message as [`Conversation::raw`] gives it, its wire items one a line: what [`read`] takes as a document.
-/// Whitespace between them, and the commas of a list, are left out; a line break within one becomes a space.
+/// Splits a message as returned by [`Conversation::raw`] into its wire items, each on one line.
+/// Joined by newlines, the result can be read as a document with [`read`](super::read). White
+/// space and list commas between the items are left out, and a line break within an item
+/// becomes a space.
 ///
 /// ```
 /// let raw = "{\"type\": \"reasoning\"},\n {\"type\":\n\"function_call\"}";
@@ -123,6 +147,7 @@ pub fn item_lines(raw: &str) -> Vec<Cow<'_, str>> {
             at = skip_space(raw, at + 1);
         }
     }
+    // What cannot be parsed is kept as one line, so that no text is lost.
     let rest = raw[at..].trim();
     if !rest.is_empty() {
         lines.push(on_one_line(rest));

@@ -1,20 +1,25 @@
-//! Recognizes documents of programs whose formats are not supported, so that they are rejected by name and not mistaken
-//! for a supported format.
+//! Recognises documents of programs whose formats are not supported, so that they are rejected
+//! by name and not mistaken for a supported format.
 //!
-//! Each format has one row in [`TABLE`] with the features that distinguish it from the supported formats. A row looks
-//! only at the members of the document and at its first entries, so the cost does not grow with the document.
+//! Each format has one row in [`TABLE`] with the features that distinguish it from the
+//! supported formats. The entry points are [`document`] and [`lines`]. The table is only
+//! consulted if the user did not name a format.
+//!
+//! A row looks only at the members of the document and at its first entries, so the cost does
+//! not grow with the document. To add a format, add a row and a sample to the tests.
 
 use std::borrow::Cow;
 
 use super::json::Raw;
 
-/// How many entries of a list, or how many lines, are examined.
+/// The number of entries of a list, or of lines, that are examined.
 const LOOKED_AT: usize = 32;
 
-/// The members of a value below an entry are examined only if the value has at most this many bytes.
+/// The maximum size in bytes of a value below an entry whose members are examined. Larger
+/// values would take too long to scan.
 const SMALL: usize = 32 * 1024;
 
-/// An object whose members were listed once.
+/// An object whose members are listed once, so that a row can test many keys cheaply.
 struct Object<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
 
 impl<'a> Object<'a> {
@@ -23,13 +28,14 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Something with members.
+/// Something whose members a row can test: an object, or a value that is not too large.
 trait Look<'a> {
     fn at(&self, key: &str) -> Option<Raw<'a>>;
 }
 
 impl<'a> Look<'a> for &Object<'a> {
     fn at(&self, key: &str) -> Option<Raw<'a>> {
+        // If a key is repeated, the last one counts, as in `Raw::get`.
         let mut same = self.0.iter().rev().filter(|(name, _)| name == key);
         same.next().map(|(_, value)| *value)
     }
@@ -43,8 +49,8 @@ impl<'a> Look<'a> for Raw<'a> {
     }
 }
 
-/// What a row sees of a document: an object with the first entries of its list of messages, or the entries of a list or
-/// of lines without an object.
+/// What a row sees of a document. It is an object with the first entries of its list of
+/// messages, or the entries of a list or of lines without an object.
 struct Seen<'a> {
     root: Object<'a>,
     entries: Vec<Object<'a>>,
@@ -64,7 +70,7 @@ impl<'a> Seen<'a> {
         self.root(key).is_some_and(Raw::is_array)
     }
 
-    /// The first entry of one of the object's lists.
+    /// Returns the first entry of the list `key` of the object.
     fn first_of(&self, key: &str) -> Option<Object<'a>> {
         self.root(key)?.elements().next().map(Object::of)
     }
@@ -73,12 +79,11 @@ impl<'a> Seen<'a> {
         is(self.root(key), wanted)
     }
 
-    /// Whether any of the entries matches.
     fn any(&self, like: impl Fn(&Object<'a>) -> bool) -> bool {
         self.entries.iter().any(like)
     }
 
-    /// Whether there are entries and all of them match.
+    /// Whether all entries match. It is false if there are none.
     fn all(&self, like: impl Fn(&Object<'a>) -> bool) -> bool {
         !self.entries.is_empty() && self.entries.iter().all(like)
     }
@@ -108,10 +113,11 @@ fn kind_is<'a>(entry: impl Look<'a>, wanted: &[&str]) -> bool {
     is(entry.at("type"), wanted)
 }
 
-/// An unsupported format: its name with its article, and the test that recognizes it.
+/// An unsupported format: its name with its article, and the test that recognises it.
 type Row = (&'static str, fn(&Seen<'_>) -> bool);
 
-/// The formats, with the more specific tests first.
+/// The unsupported formats. More specific tests come first, because the first match is
+/// reported.
 const TABLE: [Row; 45] = [
     ("a Qwen Code session", |seen| {
         seen.is_lines
@@ -223,7 +229,7 @@ const TABLE: [Row; 45] = [
     ("a Gemini API request", |seen| {
         seen.has_list("contents")
             || seen.any(|entry| {
-                // With a `content` it is somebody's message with more to it.
+                // If it has a `content` too, it is an ordinary message with additional members.
                 has(entry, &["parts"])
                     && entry.at("content").is_none()
                     && is(entry.at("role"), &["user", "model", "function"])
@@ -257,10 +263,10 @@ const TABLE: [Row; 45] = [
             || seen.has(&["messages", "toolConfig"])
             || seen.all(|entry| has(entry, &["role"]) && has_parts(entry))
     }),
-    ("messages of Cline's or Roo Code's window", |seen| {
+    ("messages of the Cline or Roo Code window", |seen| {
         seen.all(|entry| has(entry, &["ts"]) && kind_is(entry, &["say", "ask"]))
     }),
-    ("a list of tasks of Cline's or Roo Code's", |seen| {
+    ("a task list of Cline or Roo Code", |seen| {
         seen.all(|entry| has(entry, &["ts", "task", "tokensIn"]))
     }),
     ("an OpenAI Assistants thread", |seen| {
@@ -274,7 +280,7 @@ const TABLE: [Row; 45] = [
             || seen.any(is_its)
             || seen.is("object", &["thread", "thread.message"])
     }),
-    ("an answer of OpenAI's, and not the request", |seen| {
+    ("an answer from OpenAI, not a request", |seen| {
         seen.is(
             "object",
             &[
@@ -290,7 +296,7 @@ const TABLE: [Row; 45] = [
             )
         })
     }),
-    ("an answer of Anthropic's, and not the request", |seen| {
+    ("an answer from Anthropic, not a request", |seen| {
         seen.is("type", &["message"]) && seen.has(&["role", "content", "stop_reason", "usage"])
     }),
     ("OpenAI batch lines", |seen| {
@@ -437,7 +443,8 @@ const TABLE: [Row; 45] = [
     }),
 ];
 
-/// The unsupported format of an object or a list with these members, if it is recognized as one.
+/// Returns the name of the unsupported format of an object or a list with these members. `None`
+/// if it is not recognised.
 pub(super) fn document<'a>(
     raw: Raw<'a>,
     members: &[(Cow<'a, str>, Raw<'a>)],
@@ -455,7 +462,8 @@ pub(super) fn document<'a>(
     })
 }
 
-/// The unsupported format of a document of lines, if it is recognized as one.
+/// Returns the name of the unsupported format of a document of lines. `None` if it is not
+/// recognised.
 pub(super) fn lines<'a>(lines: &[Raw<'a>]) -> Option<&'static str> {
     let told = found(&Seen {
         entries: lines
@@ -470,7 +478,7 @@ pub(super) fn lines<'a>(lines: &[Raw<'a>]) -> Option<&'static str> {
         },
         is_lines: true,
     });
-    // Each line may be a whole conversation. Look at the first one.
+    // Each line may be a whole conversation, so the first one is examined as a document.
     told.or_else(|| {
         let first = *lines.first()?;
         let members = Object::of(first);
@@ -637,13 +645,13 @@ mod tests {
                 ],
             ),
             (
-                "messages of Cline's or Roo Code's window",
+                "messages of the Cline or Roo Code window",
                 vec![one(
                     json!([{"ts": 1, "type": "say", "say": "text", "text": "Hi"}, {"ts": 2, "type": "ask", "ask": "tool", "text": "{}"}]),
                 )],
             ),
             (
-                "a list of tasks of Cline's or Roo Code's",
+                "a task list of Cline or Roo Code",
                 vec![one(
                     json!([{"id": "1", "ts": 1, "task": "Hi", "tokensIn": 1, "tokensOut": 2}]),
                 )],
@@ -659,14 +667,14 @@ mod tests {
                 ],
             ),
             (
-                "an answer of OpenAI's, and not the request",
+                "an answer from OpenAI, not a request",
                 vec![
                     one(json!({"id": "c", "object": "chat.completion", "choices": []})),
                     one(json!({"id": "r", "object": "response", "output": []})),
                 ],
             ),
             (
-                "an answer of Anthropic's, and not the request",
+                "an answer from Anthropic, not a request",
                 vec![one(
                     json!({"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": null, "usage": {}}),
                 )],

@@ -1,18 +1,25 @@
-//! JSON that is looked at but never rebuilt: every value is a slice of the text it came in, so what is
-//! kept can leave byte for byte.
+//! JSON that is scanned but never rebuilt. Every value is a slice of the text that contains it,
+//! so whatever is kept can leave byte for byte.
 //!
-//! The scanner validates strictly (one pass, no recursion, nesting bounded) and is fast because almost
-//! all bytes of a conversation stand inside strings, which it crosses in blocks.
+//! [`Raw`] is a value in its text, with access to its members and elements. [`walk_object`] and
+//! [`walk_array`] scan and validate in one pass, for callers that need the places of the parts.
+//! [`Edits`] collects replacements of spans and applies them together.
+//!
+//! The scanner validates strictly, in one pass, without recursion and with bounded nesting. It
+//! is fast because almost all bytes of a conversation are inside strings, which it crosses in
+//! blocks. A member is found by a linear search, so a caller that needs many members walks the
+//! object once.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// How deep values may nest: as deep as `serde_json` allows.
+/// The maximum nesting depth of values. It is the limit of `serde_json`, so both accept the
+/// same documents.
 const MAX_DEPTH: u32 = 128;
 
-/// What is wrong with a JSON text, and at which byte.
+/// What is wrong with a JSON text, and the byte offset of the defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JsonError {
     pub(super) at: usize,
@@ -23,7 +30,8 @@ fn error<T>(at: usize, what: &'static str) -> Result<T, JsonError> {
     Err(JsonError { at, what })
 }
 
-/// The first byte at or after `at` that is not JSON whitespace.
+/// Returns the offset of the first byte at or after `at` that is not JSON white space. It is
+/// the length of the text if there is none.
 pub(super) fn skip_space(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
     let mut at = at;
@@ -33,14 +41,15 @@ pub(super) fn skip_space(text: &str, at: usize) -> usize {
     at
 }
 
-/// Where the value that starts at byte `at` ends.
+/// Returns the end of the value that starts at byte `at`.
 ///
 /// # Errors
-/// Where and why it is not valid JSON.
+/// Fails at the first byte that is not valid JSON, or if values are nested too deep.
 pub(super) fn value_end(text: &str, at: usize) -> Result<usize, JsonError> {
     let bytes = text.as_bytes();
     let mut at = at;
-    // One bit for each open container, the innermost lowest: 1 is an object.
+    // One bit for each open container, the innermost lowest, and 1 stands for an object. A bit
+    // set replaces the recursion, so that a hostile document cannot overflow the stack.
     let (mut objects, mut depth) = (0u128, 0u32);
     loop {
         // A value starts here.
@@ -70,7 +79,7 @@ pub(super) fn value_end(text: &str, at: usize) -> Result<usize, JsonError> {
             Some(_) => return error(at, "a value was expected here"),
             None => return error(at, "the text ends where a value was expected"),
         }
-        // A value ended here; so may the containers around it.
+        // A value ended here, and the containers around it may end too.
         loop {
             if depth == 0 {
                 return Ok(at);
@@ -100,7 +109,7 @@ pub(super) fn value_end(text: &str, at: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// Crosses a key and its colon, to where the value starts.
+/// Skips a key and its colon. Returns the start of the value.
 fn key_end(text: &str, at: usize) -> Result<usize, JsonError> {
     let bytes = text.as_bytes();
     match bytes.get(at) {
@@ -116,10 +125,11 @@ fn key_end(text: &str, at: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// How many bytes of a string are looked at together.
+/// The number of bytes of a string that are examined together.
 const BLOCK: usize = 32;
 
-/// Where the string that opens at `open` ends.
+/// Returns the offset after the closing quote of the string that opens at `open`. Fails if the
+/// string is never closed or contains an invalid escape or a bare control character.
 fn string_end(bytes: &[u8], open: usize) -> Result<usize, JsonError> {
     let mut at = open + 1;
     loop {
@@ -128,7 +138,7 @@ fn string_end(bytes: &[u8], open: usize) -> Result<usize, JsonError> {
             Some(block) => specials(block),
             None => specials(&padded(rest)),
         };
-        // The first byte that the block has nothing to say of.
+        // The first byte that this block does not cover.
         let mut next = at + BLOCK;
         while specials != 0 {
             let special = at + specials.trailing_zeros() as usize;
@@ -143,15 +153,17 @@ fn string_end(bytes: &[u8], open: usize) -> Result<usize, JsonError> {
                     {
                         6
                     }
-                    Some(_) => return error(special, "this is not an escape that JSON knows"),
+                    Some(_) => return error(special, "this is not a JSON escape"),
                     None => return error(open, "this string is never closed"),
                 },
                 Some(_) => {
-                    return error(special, "a control character stands unescaped in a string");
+                    return error(special, "a string contains an unescaped control character");
                 }
                 None => return error(open, "this string is never closed"),
             };
             let end = special + length;
+            // An escape at the end of the block reaches into the next one, which must start
+            // after it.
             if end - at >= BLOCK {
                 next = end;
                 break;
@@ -162,8 +174,8 @@ fn string_end(bytes: &[u8], open: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// Marks the quotes, backslashes and control characters of a block with a bit each, the first byte's lowest.
-/// The loops are such that the compiler makes vector instructions of them.
+/// Marks the quotes, backslashes and control characters of a block with one bit each, the first
+/// byte in the lowest bit. The loops are written so that the compiler vectorises them.
 #[inline(always)]
 fn specials(block: &[u8; BLOCK]) -> u32 {
     let mut marks = [0u8; BLOCK];
@@ -172,14 +184,16 @@ fn specials(block: &[u8; BLOCK]) -> u32 {
     }
     let mut bits = 0;
     for (at, word) in marks.as_chunks::<8>().0.iter().enumerate() {
-        // The product gathers the lowest bits of the eight bytes in its highest byte.
+        // The multiplication gathers the lowest bits of the eight bytes in the highest byte of
+        // the product.
         let gathered = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         bits |= (gathered as u32) << (8 * at);
     }
     bits
 }
 
-/// The end of a text as a block, with control characters behind it.
+/// Pads the last bytes of a text to a block with NUL bytes. These count as control characters,
+/// so the scan stops at the end of the text.
 #[cold]
 fn padded(rest: &[u8]) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
@@ -200,13 +214,13 @@ fn number_end(bytes: &[u8], start: usize) -> Result<usize, JsonError> {
     let mut at = start + usize::from(bytes.get(start) == Some(&b'-'));
     let whole = digits(at);
     if whole == 0 || (whole > 1 && bytes.get(at) == Some(&b'0')) {
-        return error(start, "this is not a number that JSON knows");
+        return error(start, "this is not a JSON number");
     }
     at += whole;
     if bytes.get(at) == Some(&b'.') {
         let fraction = digits(at + 1);
         if fraction == 0 {
-            return error(start, "this is not a number that JSON knows");
+            return error(start, "this is not a JSON number");
         }
         at += 1 + fraction;
     }
@@ -214,7 +228,7 @@ fn number_end(bytes: &[u8], start: usize) -> Result<usize, JsonError> {
         at += 1 + usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
         let exponent = digits(at);
         if exponent == 0 {
-            return error(start, "this is not a number that JSON knows");
+            return error(start, "this is not a JSON number");
         }
         at += exponent;
     }
@@ -232,11 +246,11 @@ fn literal_end(bytes: &[u8], at: usize, literal: &[u8]) -> Result<usize, JsonErr
     }
 }
 
-/// Walks the object that starts at `at`: `visit` is given each key and where its value starts, and
-/// answers where it ends. Answers where the object ends.
+/// Walks the object that starts at `at`. `visit` is called with each key and the start of its
+/// value, and returns the end of the value. Returns the end of the object.
 ///
 /// # Errors
-/// Where and why it is not valid JSON.
+/// Fails if the text is not valid JSON up to that end, or if `visit` fails.
 pub(super) fn walk_object<'a>(
     text: &'a str,
     at: usize,
@@ -254,10 +268,11 @@ pub(super) fn walk_object<'a>(
     walk_object_on(text, end, visit)
 }
 
-/// As [`walk_object`], for the members behind a value that ends at `at`.
+/// Walks the remaining members of an object, after a value that ends at `at`. Use it to
+/// continue a scan that an earlier version of the text has already covered.
 ///
 /// # Errors
-/// As there.
+/// Fails for the same reasons as [`walk_object`].
 pub(super) fn walk_object_on<'a>(
     text: &'a str,
     mut at: usize,
@@ -284,10 +299,11 @@ fn walk_member<'a>(
     visit(key.string().unwrap_or_default(), value)
 }
 
-/// Walks the array that starts at `at`, handing out the span of each element. Answers where it ends.
+/// Walks the array that starts at `at` and calls `visit` with the span of each element. Returns
+/// the end of the array.
 ///
 /// # Errors
-/// Where and why it is not valid JSON.
+/// Fails if an element or the array is not valid JSON.
 pub(super) fn walk_array(
     text: &str,
     at: usize,
@@ -302,10 +318,11 @@ pub(super) fn walk_array(
     walk_array_on(text, end, visit)
 }
 
-/// As [`walk_array`], for the elements behind one that ends at `at`.
+/// Walks the remaining elements of an array, after one that ends at `at`. Use it to continue a
+/// scan that an earlier version of the text has already covered.
 ///
 /// # Errors
-/// As there.
+/// Fails for the same reasons as [`walk_array`].
 pub(super) fn walk_array_on(
     text: &str,
     mut at: usize,
@@ -326,7 +343,7 @@ pub(super) fn walk_array_on(
     }
 }
 
-/// A JSON value as it stands in its text, known to be valid.
+/// A valid JSON value in its text. It is only a slice and an offset, so it is copied freely.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raw<'a> {
     text: &'a str,
@@ -334,20 +351,21 @@ pub(super) struct Raw<'a> {
 }
 
 impl<'a> Raw<'a> {
-    /// The one value that `text` holds, whitespace around it allowed.
+    /// Parses a text that holds a single value, with optional white space around it.
     ///
     /// # Errors
-    /// Where and why `text` is not one valid value.
+    /// Fails if `text` is not valid JSON, or if anything follows the value.
     pub(super) fn parse(text: &'a str) -> Result<Self, JsonError> {
         let start = skip_space(text, 0);
         let end = value_end(text, start)?;
         if skip_space(text, end) != text.len() {
-            return error(end, "something follows after the end of the value");
+            return error(end, "unexpected text follows the end of the value");
         }
         Ok(Self::trusted(text, start..end))
     }
 
-    /// The value at `span` of `text`, which a scan has found there.
+    /// Returns the value at `span` of `text` without validating it again. The caller must have
+    /// the span from a scan of this text.
     pub(super) fn trusted(text: &'a str, span: Range<usize>) -> Self {
         Self {
             text: text.get(span.clone()).unwrap_or(""),
@@ -355,12 +373,12 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Its text.
     pub(super) fn text(self) -> &'a str {
         self.text
     }
 
-    /// Where it stands, in bytes of the text it was found in.
+    /// The byte range of the value in the text that it was found in. For a value of a parsed
+    /// text this is relative to that text, not to the enclosing value.
     pub(super) fn span(self) -> Range<usize> {
         self.at..self.at + self.text.len()
     }
@@ -389,7 +407,7 @@ impl<'a> Raw<'a> {
         self.first() == b't'
     }
 
-    /// What it is, for an error.
+    /// The kind of the value with its article, for error messages.
     pub(super) fn kind(self) -> &'static str {
         match self.first() {
             b'{' => "an object",
@@ -401,7 +419,8 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The text of a string, escapes resolved; half a surrogate pair becomes U+FFFD.
+    /// The text of a string with its escapes resolved, or `None` for any other value. An
+    /// unpaired surrogate becomes U+FFFD.
     pub(super) fn string(self) -> Option<Cow<'a, str>> {
         let inner = self.inner()?;
         Some(if inner.contains('\\') {
@@ -411,7 +430,8 @@ impl<'a> Raw<'a> {
         })
     }
 
-    /// What stands between the quotes of a string, escapes as they are.
+    /// The text between the quotes of a string, with escapes left as they are. `None` for any
+    /// other value.
     pub(super) fn inner(self) -> Option<&'a str> {
         self.text.strip_prefix('"')?.strip_suffix('"')
     }
@@ -420,17 +440,18 @@ impl<'a> Raw<'a> {
         self.text.parse().ok()
     }
 
-    /// The members of an object, in order; nothing for any other value.
+    /// The members of an object in order. For any other value there are none.
     pub(super) fn members(self) -> Members<'a> {
         Members(Walk::new(self, self.is_object()))
     }
 
-    /// The elements of an array, in order; nothing for any other value.
+    /// The elements of an array in order. For any other value there are none.
     pub(super) fn elements(self) -> Elements<'a> {
         Elements(Walk::new(self, self.is_array()))
     }
 
-    /// The member `key` of an object; of several the last, as other readers have it.
+    /// The member `key` of an object. If several members share the key, the last one counts, as
+    /// in other JSON parsers.
     pub(super) fn get(self, key: &str) -> Option<Raw<'a>> {
         self.members()
             .filter(|(name, _)| name == key)
@@ -438,13 +459,14 @@ impl<'a> Raw<'a> {
             .last()
     }
 
-    /// The member `key` as a string that is not empty.
+    /// The member `key`, if it is a string that is not empty.
     pub(super) fn get_string(self, key: &str) -> Option<String> {
         Some(self.get(key)?.string()?.into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Feeds the meaning of the value to a hash: neither key order, whitespace, escapes nor
-    /// `cache_control` members make a difference. Recurses no deeper than a value may nest.
+    /// Feeds the meaning of the value to a hash. Key order, white space, escapes and
+    /// `cache_control` members make no difference. The recursion is bounded by the maximum
+    /// nesting depth.
     pub(super) fn hash_meaning(self, hash: &mut Xxh3) {
         if self.is_object() {
             let mut members: Vec<_> = self
@@ -454,7 +476,8 @@ impl<'a> Raw<'a> {
             members.sort_by(|a, b| a.0.cmp(&b.0));
             hash.update(b"{");
             for (at, (key, value)) in members.iter().enumerate() {
-                // Of members that share a key the last counts; the sort is stable.
+                // If members share a key, the last one counts. The sort is stable, so the last
+                // one stays last.
                 if members.get(at + 1).is_none_or(|next| next.0 != *key) {
                     hash_text(key, hash);
                     value.hash_meaning(hash);
@@ -471,19 +494,20 @@ impl<'a> Raw<'a> {
             hash_text(&text, hash);
         } else {
             hash.update(self.text.as_bytes());
+            // Two numbers in a list must not hash like one longer number.
             hash.update(b",");
         }
     }
 }
 
-/// Feeds a text to a hash so that it cannot run into what follows.
+/// Feeds a text to a hash, with its length in front so that it cannot run into what follows.
 pub(super) fn hash_text(text: &str, hash: &mut Xxh3) {
     hash.update(&(text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
 }
 
-/// Where in a container the next entry is looked for. The container was validated, so a failed step is
-/// the end of it.
+/// The position in a container at which the next entry is read. The container was validated, so
+/// if a step fails, the container has ended.
 #[derive(Debug, Clone)]
 struct Walk<'a> {
     container: Raw<'a>,
@@ -520,6 +544,7 @@ impl<'a> Iterator for Members<'a> {
             return None;
         }
         let end = string_end(text.as_bytes(), start).ok()?;
+        // The key is only compared, so its position does not matter.
         let key = Raw {
             text: text.get(start..end)?,
             at: 0,
@@ -559,7 +584,8 @@ fn unescape(inner: &str) -> String {
     out
 }
 
-/// The character that the escape at the start of `text` stands for, and the escape's bytes.
+/// Returns the character that the escape at the start of `text` stands for, and the length of
+/// the escape in bytes. If the escape is broken, the character is U+FFFD.
 fn read_escape(text: &str) -> (char, usize) {
     let unit = |at: usize| {
         let is_unicode = text.get(at..at + 2) == Some("\\u");
@@ -591,7 +617,8 @@ fn read_escape(text: &str) -> (char, usize) {
     }
 }
 
-/// Where, in the escaped `inner` of a string, its text has reached `offset` bytes.
+/// Converts an offset into the text of a string to an offset into its escaped form `inner`.
+/// Both are in bytes. An offset after the end of the text gives the end of `inner`.
 pub(super) fn escaped_offset(inner: &str, offset: usize) -> usize {
     let (mut at, mut reached) = (0, 0);
     while reached < offset {
@@ -610,12 +637,12 @@ pub(super) fn escaped_offset(inner: &str, offset: usize) -> usize {
     at
 }
 
-/// `text` as a JSON string, quotes included.
+/// `text` as a JSON string, including the quotes.
 pub(super) fn quote(text: &str) -> String {
     format!("\"{}\"", escape(text))
 }
 
-/// `text` as it stands between the quotes of a JSON string.
+/// `text` with the escapes that it needs between the quotes of a JSON string.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     for character in text.chars() {
@@ -632,7 +659,8 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// The same JSON on one line: outside of strings a newline is but whitespace, inside it is escaped.
+/// The same JSON on one line. A valid string contains no bare newline, so every newline is
+/// white space between values and becomes a space.
 pub(super) fn on_one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) {
         Cow::Owned(json.replace(['\n', '\r'], " "))
@@ -641,12 +669,13 @@ pub(super) fn on_one_line(json: &str) -> Cow<'_, str> {
     }
 }
 
-/// Changes to a text, by spans of it; applied together, so that every span is of the original.
+/// Replacements of spans of a text. They are applied together, so that every span refers to the
+/// original text.
 #[derive(Debug, Default)]
 pub(super) struct Edits(Vec<(Range<usize>, String)>);
 
 impl Edits {
-    /// Puts `text` in place of `span`; an empty span inserts.
+    /// Replaces `span` with `text`. An empty span inserts the text at its position.
     pub(super) fn replace(&mut self, span: Range<usize>, text: impl Into<String>) {
         self.0.push((span, text.into()));
     }
@@ -655,8 +684,8 @@ impl Edits {
         self.0.is_empty()
     }
 
-    /// The `part` of the text with the changes made in it. Of changes that overlap the earlier in the
-    /// text wins.
+    /// Returns `part` of the text with the replacements made in it. If two replacements
+    /// overlap, the one that starts earlier wins. Replacements outside of `part` are ignored.
     pub(super) fn apply(mut self, text: &str, part: Range<usize>) -> String {
         let grown: usize = self.0.iter().map(|(_, new)| new.len()).sum();
         let mut out = String::with_capacity(part.len() + grown);
@@ -664,7 +693,7 @@ impl Edits {
         out
     }
 
-    /// The same, at the end of `out`.
+    /// Does the same as [`apply`](Self::apply), but appends the result to `out`.
     pub(super) fn apply_to(&mut self, out: &mut String, text: &str, part: Range<usize>) {
         self.0.sort_by_key(|(span, _)| (span.start, span.end));
         let mut done = part.start;
@@ -731,7 +760,7 @@ mod tests {
     }
 
     proptest! {
-        /// The scanner and serde_json agree on what is JSON (raw bytes, mutated).
+        /// The scanner and `serde_json` agree on which texts are JSON.
         #[test]
         fn agrees_with_serde_json(text in "[\\[\\]{}:,\"\\\\a0-9.eE+u \n\u{1}é-]{0,40}") {
             let ours = Raw::parse(&text);
@@ -745,7 +774,8 @@ mod tests {
             prop_assert_eq!(&serde_json::from_str::<String>(&quoted).unwrap(), &text);
             let raw = Raw::parse(&quoted).unwrap();
             prop_assert_eq!(raw.string().unwrap(), text.as_str());
-            // Every prefix of the text ends at an escaped offset that splits the string there.
+            // Every prefix of the text ends at an escaped offset that splits the string at the
+            // same place.
             let inner = raw.inner().unwrap();
             for (at, _) in text.char_indices() {
                 prop_assert_eq!(unescape(&inner[..escaped_offset(inner, at)]), &text[..at]);

@@ -1,7 +1,15 @@
-//! Wire formats: conversations in, as engines see them, and out again.
+//! Reads conversations in the wire formats of the model providers, presents them the way
+//! engines see them, and writes the result back.
 //!
-//! A document is held once and never rebuilt. Messages are spans of it, so what is kept leaves byte for
-//! byte; where one view of a wire message changes, only the value that holds it is rewritten.
+//! [`read`] and [`read_bytes`] turn a document into [`Conversation`]s. A document is a request
+//! body, JSON lines or a session log. A [`RenderPlan`] lists the messages to keep, replace or
+//! add, and `Conversation::render` writes it. A proxy that handles one request body uses
+//! [`split`] instead.
+//!
+//! The document is held once and never rebuilt. Messages are spans of it, so a kept message
+//! leaves byte for byte. If one view of a wire message changes, only the JSON value that holds
+//! the view is rewritten. Which messages to keep is the engine's decision, and storing them is
+//! the session's.
 
 mod anatomy;
 mod blobs;
@@ -16,6 +24,7 @@ mod foreign;
 mod json;
 mod log_history;
 mod log_writer;
+mod logged;
 mod logs;
 mod mend;
 mod message;
@@ -31,6 +40,7 @@ mod time;
 pub mod tokens;
 mod tools;
 mod views;
+mod wire_reading;
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,6 +57,7 @@ pub use excerpt::{excerpt, parse_messages_after, part_of_wire, role_of};
 pub use excerpt::{item_lines, parse_messages};
 pub use log_history::Resumed;
 pub use log_history::is_compaction_item;
+pub use logged::{LoggedBy, LoggedMessage, logged_messages, parse_time, time_of_number};
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{PlanEntry, RenderPlan};
 pub use reader::read_frame;
@@ -54,35 +65,41 @@ pub use reader::{read, read_bytes};
 pub use recorded_usage::RecordedUsage;
 pub use render::render_all;
 pub use seal::{sealed_notice, sealed_short, sealed_summary, unsealed_notice, unsealed_short};
-pub use splice::Item;
+pub use splice::RenderedItem;
 pub use tools::with_tools;
-pub use tools::{tool_in, tool_names};
+pub use tools::{tool_in, tool_list, tool_names};
 pub use views::summary_identity;
+pub use wire_reading::{WireReading, excerpt_with};
 
-/// The form that a conversation has on the wire or in a file.
+/// The form that a conversation has on the wire or in a file. Requests have one of the first
+/// three formats, session logs and benchmark results one of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
-    /// OpenAI chat completions: a body with `messages`, one such body a line, or a bare list of messages.
+    /// OpenAI chat completions: a body with `messages`, one such body per line, or a bare list
+    /// of messages.
     OpenAiChat,
-    /// OpenAI Responses: a body with `input`.
+    /// OpenAI Responses: a body with `input`, which is a list of items or a single string.
     OpenAiResponses,
     /// Anthropic messages: a body with `messages` and `system`, or a bare list of messages.
     Anthropic,
-    /// A session log of Claude Code.
+    /// A session log of Claude Code: one JSON object per line, linked by `uuid` and
+    /// `parentUuid`.
     ClaudeCode,
-    /// A rollout log of Codex.
+    /// A rollout log of Codex: one JSON object per line, with a `type` and a `payload`.
     Codex,
-    /// A trajectory of SWE-agent: a document with `history`.
+    /// A trajectory of SWE-agent: a JSON object with a list `history`.
     SweAgent,
-    /// Results of tau2-bench: a document with `simulations`.
+    /// Results of tau2-bench: a JSON object with a list `simulations`, each of which is one
+    /// conversation.
     Tau2,
-    /// One message per line, with the members of OpenAI's chat format and an optional `ts` in Unix seconds. Also
-    /// events, `{"message": …, "state": …}`, one per line or in a list, with messages of the same kind.
+    /// One message per line, with the members of OpenAI's chat format and an optional `ts` in
+    /// Unix seconds. Also events, `{"message": …, "state": …}`, one per line or in a list, with
+    /// messages of the same kind.
     MessageLines,
 }
 
 impl Format {
-    /// All formats.
+    /// All formats, in the order in which help texts and error messages list them.
     pub const ALL: [Self; 8] = [
         Self::OpenAiChat,
         Self::OpenAiResponses,
@@ -94,7 +111,7 @@ impl Format {
         Self::MessageLines,
     ];
 
-    /// The name that `--format` and `--to` take.
+    /// The name that `--format` and `--to` accept. [`FromStr`] turns it back into the format.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OpenAiChat => "openai",
@@ -129,3 +146,8 @@ impl FromStr for Format {
             .ok_or_else(|| FormatError::UnknownName(name.to_owned()))
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

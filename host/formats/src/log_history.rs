@@ -1,4 +1,13 @@
-//! The contents of a session log: everything that was said, and the part with which the agent would continue.
+//! Holds a parsed session log and builds conversations from it.
+//!
+//! An agent that compacts its own conversation leaves the old messages in the log.
+//! [`LogHistory`] keeps all items of the live branch together with the list of those from which
+//! the agent would continue. From these it builds the window, the whole history, or the history
+//! without the agent's summaries.
+//!
+//! The window is what the reader returns. The others are built on demand, by
+//! [`Conversation::whole`] and [`Conversation::uncompacted`], because most logs are read only
+//! for their window. The lines themselves are interpreted in `logs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,39 +20,44 @@ use super::reader::Builder;
 use super::views::Speaker;
 use super::{Format, FormatError};
 
-/// The parsed log, from which conversations are made: the window, the whole history, or the history without summaries.
+/// A parsed log, from which conversations are built: the window, the whole history, or the
+/// history without summaries.
 #[derive(Debug)]
 pub(super) struct LogHistory {
     document: Arc<str>,
     source_len: usize,
     format: Format,
-    /// The items of the live branch, in order.
+    /// The items of the live branch in order, including those that a compaction removed from
+    /// the window.
     items: Vec<ItemSpan>,
-    /// Which items only repeat others, for use in the window.
+    /// Whether each item merely repeats another one, so that only the window may use it.
     copies: Vec<bool>,
-    /// The items with which the agent would continue, in its order.
+    /// The indices of the items from which the agent would continue, in the order in which it
+    /// would send them.
     window: Vec<usize>,
-    /// Usage that is recorded beside the items, each with the number of items before it.
+    /// Usage that is recorded between the items, each with the number of items before it.
     usage: Vec<(usize, LoggedUsage)>,
     model: Option<String>,
     system: Option<String>,
 }
 
-/// One entry of the window with which an agent would continue, as an index into the messages of the
-/// [whole](Conversation::whole) history.
+/// One entry of the window from which an agent would continue, as an index into the messages of
+/// the [whole](Conversation::whole) history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resumed {
-    /// The message, as it was said.
+    /// The message with this index, unchanged.
     Message(usize),
-    /// The message is the agent's summary. In the window it replaces what was left out.
+    /// The message with this index is the agent's summary. In the window it replaces the
+    /// messages that were left out.
     Summary(usize),
 }
 
 impl LogHistory {
-    /// Collects the contents of a log in this document.
+    /// Collects the contents of a log of this document. Messages that the log stores in another
+    /// form are appended to a copy of the document.
     ///
     /// # Errors
-    /// The log holds no message.
+    /// Fails if the log holds no message.
     pub(super) fn of(
         document: &Arc<str>,
         format: Format,
@@ -94,10 +108,11 @@ impl LogHistory {
         })
     }
 
-    /// The conversation with which the agent would continue.
+    /// Builds the conversation from which the agent would continue. If the window is not the
+    /// whole log, the conversation keeps the log as its history.
     ///
     /// # Errors
-    /// One of its messages does not have the log's format.
+    /// Fails if one of its messages does not follow the log's format.
     pub(super) fn into_window(self, warnings: Vec<String>) -> Result<Conversation, FormatError> {
         let mut window = self.read(&self.window, |speaker| speaker)?;
         window.warnings = warnings;
@@ -106,11 +121,13 @@ impl LogHistory {
                 .items
                 .iter()
                 .any(|item| item.speaker == Speaker::Summary);
+        // Most logs were never compacted and need no second copy of their items.
         window.history = (!is_whole).then(|| Arc::new(self));
         Ok(window)
     }
 
-    /// Everything that was said, either with the agent's summaries as messages of the agent or without them.
+    /// Builds the conversation of everything that was said. The agent's summaries become
+    /// messages of the assistant, or are left out.
     fn all(&self, with_summaries: bool) -> Result<Conversation, FormatError> {
         let items = self.items.iter().zip(&self.copies).enumerate();
         let wanted = items.filter(|(_, (item, is_copy))| {
@@ -123,6 +140,8 @@ impl LogHistory {
         })
     }
 
+    /// Builds a conversation from the items with these indices. `speaker` may change who said
+    /// an item.
     fn read(
         &self,
         items: &[usize],
@@ -139,7 +158,7 @@ impl LogHistory {
                 ..item.clone()
             })
             .collect();
-        // For each item of the log, how many of the chosen items precede it.
+        // For each item of the log, the number of chosen items before it.
         let mut before = vec![0; self.items.len() + 1];
         for at in items {
             if let Some(count) = before.get_mut(at + 1) {
@@ -155,7 +174,8 @@ impl LogHistory {
             let before = before.get(*items).copied()?;
             Some((before, usage.clone()))
         });
-        // Usage reported before the window began belongs to prompts that are not in it.
+        // Usage that was reported before the window began belongs to prompts that are not part
+        // of it.
         let first_new = self.first_after_compaction(items);
         let usage = usage.zip(&self.usage);
         builder.logged = usage
@@ -165,7 +185,8 @@ impl LogHistory {
         builder.finish(Container::Log)
     }
 
-    /// The position of the last summary among these items if the items before it are incomplete, else 0.
+    /// Returns the position of the last summary among these items if items before it were left
+    /// out, and 0 otherwise.
     fn first_after_compaction(&self, items: &[usize]) -> usize {
         let summary = items.iter().copied().filter(|at| {
             let item = self.items.get(*at);
@@ -180,8 +201,9 @@ impl LogHistory {
     }
 }
 
-/// Whether a message's JSON is an item of the window that the agent's compaction made, and not a line of the rollout.
-/// For messages of a Codex rollout as a session exports it.
+/// Whether a message's JSON is an item of the window that the agent's compaction produced,
+/// rather than a line of the rollout. It is meant for messages of a Codex rollout in the form
+/// in which a session exports them.
 pub fn is_compaction_item(raw: &str) -> bool {
     let Ok(raw) = Raw::parse(raw) else {
         return false;
@@ -191,28 +213,30 @@ pub fn is_compaction_item(raw: &str) -> bool {
 }
 
 impl Conversation {
-    /// Everything that was said in a log that its agent compacted, before and after the compactions. The agent's
-    /// summaries keep their places, as assistant messages with the name `compaction`. `None` if the conversation is
-    /// already complete.
+    /// Returns everything that was said in a log that its agent compacted, before and after the
+    /// compactions. The agent's summaries keep their places, as assistant messages with the
+    /// name `compaction`. `None` if the conversation is already complete.
     ///
     /// # Errors
-    /// A message that the agent compacted away does not have the log's format.
+    /// Fails if a message that the agent compacted away does not follow the log's format.
     pub fn whole(&self) -> Result<Option<Self>, FormatError> {
         let history = self.history.as_ref();
         history.map(|history| history.all(true)).transpose()
     }
 
-    /// The same without the agent's summaries: the conversation as it would be if nothing had been compacted.
+    /// Returns the same without the agent's summaries: the conversation as it would be if
+    /// nothing had been compacted.
     ///
     /// # Errors
-    /// The same as for [`whole`](Self::whole).
+    /// Fails for the same reason as [`whole`](Self::whole).
     pub fn uncompacted(&self) -> Result<Option<Self>, FormatError> {
         let history = self.history.as_ref();
         history.map(|history| history.all(false)).transpose()
     }
 
-    /// Describes this conversation by the messages of `whole`, its complete history. Messages that only the window
-    /// holds are left out.
+    /// Describes this conversation by the messages of `whole`, which is its complete history.
+    /// Messages that only the window holds are left out. If nothing was compacted, the result
+    /// lists all messages of `whole`.
     pub fn resumed(&self, whole: &Self) -> Vec<Resumed> {
         let Some(history) = &self.history else {
             return (0..whole.messages().len()).map(Resumed::Message).collect();

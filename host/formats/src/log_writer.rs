@@ -1,4 +1,12 @@
-//! A window as a log that Claude Code can resume.
+//! Writes a window as a session log that Claude Code can resume.
+//!
+//! [`write_log`] is the entry point. A log of Claude Code keeps all its lines. After them
+//! follow a compaction boundary and the lines of the window again, with new ids, because Claude
+//! Code continues after the last boundary. Any other conversation becomes a new log whose lines
+//! contain only what Claude Code requires.
+//!
+//! Each line names the line before it, so the writer keeps the id of the last line. The ids are
+//! derived from the document, so writing the same window twice gives the same log.
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -8,12 +16,13 @@ use super::json::{Edits, Raw, on_one_line, quote};
 use super::plan::{PlannedMessage, RenderPlan, planned_messages};
 use super::render::tool_result;
 use super::seal::unsealed_notice;
-use super::splice::{Item, splice, text_part};
+use super::splice::{RenderedItem, splice, text_part};
 use super::views::Speaker;
 use super::{Format, FormatError, time};
 
-/// Writes the window. A log of Claude Code keeps its lines; after them a compaction follows, with the
-/// kept lines again under new ids. Any other conversation becomes a log of its own.
+/// Writes the window as a log. A log of Claude Code keeps its lines, and a compaction with the
+/// kept lines under new ids follows. Any other conversation becomes a new log. Fails if the
+/// window does not fit the conversation.
 pub(super) fn write_log(
     conversation: &Conversation,
     plan: &RenderPlan<'_>,
@@ -21,6 +30,7 @@ pub(super) fn write_log(
     let mut log = LogWriter::new(conversation);
     if conversation.format() == Format::ClaudeCode {
         log.out.push_str(conversation.document());
+        // The last line may lack its newline, and the next line must not join it.
         if !log.out.ends_with('\n') {
             log.out.push('\n');
         }
@@ -38,13 +48,14 @@ pub(super) fn write_log(
     Ok(log.out)
 }
 
+/// The log under construction, and the state that the next line depends on.
 struct LogWriter<'a> {
     conversation: &'a Conversation,
     out: String,
-    /// The members that all lines share.
+    /// The members that all lines share, such as the session id and the working directory.
     common: String,
     parent: Option<String>,
-    /// What the ids are made from: the document's hash and how many there are already.
+    /// The source of the ids: a hash of the document, combined with the number of ids so far.
     seed: u128,
     ids: u64,
     time_ms: i64,
@@ -52,6 +63,8 @@ struct LogWriter<'a> {
 
 impl<'a> LogWriter<'a> {
     fn new(conversation: &'a Conversation) -> Self {
+        // New lines copy these members from the last line, so that Claude Code takes them for
+        // the same session.
         let line = conversation.items.last().map(|item| item.outer.clone());
         let line = line
             .filter(|_| conversation.format() == Format::ClaudeCode)
@@ -70,7 +83,7 @@ impl<'a> LogWriter<'a> {
             let own = line.and_then(|line| line.get(key));
             format!(",\"{key}\":{}", own.map_or(otherwise, Raw::text))
         };
-        // Every line of a subagent's log is marked as a side chain.
+        // Every line of a subagent's log is marked as a side chain, and so are the new lines.
         let of_agent = line.and_then(|line| line.get("agentId"));
         log.common = [
             member("isSidechain", "false"),
@@ -85,11 +98,11 @@ impl<'a> LogWriter<'a> {
         log
     }
 
-    /// A new id, the same whenever the same conversation is written.
+    /// Returns a new id. The ids are the same whenever the same conversation is written.
     fn uuid(&mut self) -> String {
         self.ids += 1;
         let mixed = xxh3_128(&self.seed.wrapping_add(u128::from(self.ids)).to_le_bytes());
-        // Version 4 and variant 1, so that it reads as a random UUID.
+        // Version 4 and variant 1 make the id a valid random UUID, which Claude Code expects.
         let id = (mixed & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let hex = format!("{id:032x}");
         let part = |from: usize, to: usize| hex.get(from..to).unwrap_or("");
@@ -103,7 +116,7 @@ impl<'a> LogWriter<'a> {
         .join("-")
     }
 
-    /// Writes a line whose own members are `members`, after the line before it.
+    /// Writes a line with the given members of its own, linked to the line before it.
     fn line(&mut self, members: &str) {
         let parent = self
             .parent
@@ -118,7 +131,7 @@ impl<'a> LogWriter<'a> {
         self.parent = Some(uuid);
     }
 
-    /// Where the history ends that the model no longer sees.
+    /// Writes the compaction boundary, which ends the history that the model no longer sees.
     fn boundary(&mut self) {
         let last = self
             .conversation
@@ -127,6 +140,8 @@ impl<'a> LogWriter<'a> {
             .rev()
             .find_map(|message| message.time_ms);
         self.time_ms = last.unwrap_or(self.time_ms);
+        // A boundary starts a new chain. Claude Code finds the old one through this second
+        // link.
         let logical_parent = self.parent.take();
         let logical_parent = logical_parent.map_or("null".to_owned(), |parent| quote(&parent));
         self.line(&format!(
@@ -136,9 +151,12 @@ impl<'a> LogWriter<'a> {
         ));
     }
 
+    /// Writes a line for one message. An assistant message gets the members that Claude Code
+    /// reads from a response, with zero usage.
     fn turn(&mut self, turn: &Turn) {
         self.time_ms = turn.time_ms.unwrap_or(self.time_ms);
         let content = list(&turn.blocks);
+        // Each line of the log is one JSON value, so a newline would split it in two.
         let content = on_one_line(&content);
         if turn.role == "assistant" && !turn.is_summary {
             let id = self.uuid().replace('-', "");
@@ -161,7 +179,8 @@ impl<'a> LogWriter<'a> {
         }
     }
 
-    /// The window of a log of Claude Code: its own lines again, whatever else they hold.
+    /// Writes the window of a Claude Code log by repeating its own lines with all their
+    /// members.
     fn kept_lines(&mut self, plan: &RenderPlan<'_>) -> Result<(), FormatError> {
         let conversation = self.conversation;
         for out in planned_messages(conversation, plan, Format::ClaudeCode, &|item| item)? {
@@ -180,11 +199,13 @@ impl<'a> LogWriter<'a> {
             };
             for item in splice(conversation, &kept)? {
                 let (index, body) = match &item {
-                    Item::Original(index) => (Some(*index), None),
-                    Item::New { text, of } => (*of, Some(text)),
+                    RenderedItem::Original(index) => (Some(*index), None),
+                    RenderedItem::New { text, of } => (*of, Some(text)),
                 };
                 let span = index.and_then(|index| conversation.items.get(index));
                 match (span, body) {
+                    // The message was made from an attachment. It is not part of its line, so
+                    // the line cannot be repeated with another message in it.
                     (Some(span), Some(body)) if span.body.end > span.outer.end => {
                         self.put_in(body, span.speaker);
                     }
@@ -216,7 +237,8 @@ impl<'a> LogWriter<'a> {
         Ok(())
     }
 
-    /// Writes a message of the log in a changed form. It counts as the user's message only if the user said it.
+    /// Writes a changed form of a message that has no line of its own. If the user did not say
+    /// it, the line is marked as written by the program.
     fn put_in(&mut self, message: &str, speaker: Speaker) {
         let message = on_one_line(message);
         let mark = match speaker {
@@ -226,7 +248,8 @@ impl<'a> LogWriter<'a> {
         self.line(&format!("\"type\":\"user\",{mark}\"message\":{message}"));
     }
 
-    /// A line of the log once more, under a new id and parent, with `body` in place of its message.
+    /// Repeats a line of the log under a new id and parent. If `new_body` is given, it replaces
+    /// the message of the line.
     fn line_again(
         &mut self,
         line: std::ops::Range<usize>,
@@ -240,7 +263,7 @@ impl<'a> LogWriter<'a> {
             .map_or("null".to_owned(), |parent| quote(parent));
         let document = self.conversation.document();
         let raw = Raw::trusted(document, line.clone());
-        // The line on its own, so that the spans are of it.
+        // The line is parsed on its own, so that the spans are relative to it.
         let own = Raw::trusted(raw.text(), 0..raw.text().len());
         let mut edits = Edits::default();
         for (key, value) in [("uuid", format!("\"{uuid}\"")), ("parentUuid", parent)] {

@@ -1,8 +1,10 @@
-//! Session logs: one event per line, some of which form the conversation.
+//! Reads session logs. A log has one event per line, and some of these events form the
+//! conversation.
 //!
-//! A log is read completely: everything on the live branch, before and after the compactions that the agent made
-//! itself. The items with which the agent would continue, its *window*, are recorded beside that. [`claude_code`] and
-//! [`codex`] fill in a [`Log`], and [`LogHistory`](super::log_history::LogHistory) turns it into conversations.
+//! A log is read completely: everything on the live branch, before and after the compactions
+//! that the agent made itself. The items from which the agent would continue, its *window*, are
+//! recorded as well. [`claude_code`] and [`codex`] fill in a [`Log`], and
+//! [`LogHistory`](super::log_history::LogHistory) turns it into conversations.
 
 mod claude_code;
 mod codex;
@@ -16,27 +18,29 @@ use super::views::Speaker;
 pub(super) use claude_code::claude_code;
 pub(super) use codex::{codex, is_bare_line};
 
-/// What a log holds.
+/// What a log holds: the items of the live branch, the window, and facts about the session.
 #[derive(Default)]
 pub(super) struct Log<'a> {
-    /// The wire items of the live branch, in order.
+    /// The wire items of the live branch in order.
     pub(super) items: Vec<LogItem<'a>>,
-    /// Indexes of the items with which the agent would continue, in the order in which it would send them.
+    /// The indices of the items from which the agent would continue, in the order in which it
+    /// would send them.
     pub(super) window: Vec<usize>,
     pub(super) model: Option<String>,
-    /// The system prompt, where the log has it: a string.
+    /// The system prompt as a JSON string, if the log records it.
     pub(super) system: Option<Raw<'a>>,
-    /// Usage that stands beside the messages, each with the number of items before it.
+    /// Usage that is recorded between the messages, each with the number of items before it.
     pub(super) usage: Vec<(usize, LoggedUsage)>,
     pub(super) warnings: Vec<String>,
 }
 
 impl Log<'_> {
-    /// Removes the items that cannot be read as a message: a damaged line costs that line alone. Returns where each
-    /// begins, in bytes of the document, and what was expected of it.
+    /// Removes the items that cannot be read as a message, so that a damaged line costs only
+    /// that line. Returns the start of each in bytes of the document, and what was expected
+    /// there.
     pub(super) fn take_unreadable(&mut self) -> Vec<(usize, String)> {
         let mut taken = Vec::new();
-        // How many of the items before each place stay.
+        // For each position, the number of items before it that stay.
         let mut before = Vec::with_capacity(self.items.len() + 1);
         before.push(0);
         let is_sound: Vec<bool> = (self.items.iter())
@@ -54,7 +58,7 @@ impl Log<'_> {
         }
         let mut begins = false;
         for (item, is_sound) in self.items.iter_mut().zip(&is_sound) {
-            // What continued a message that is gone begins one.
+            // If the start of a message is removed, its next item becomes the start.
             item.continues &= !begins;
             begins = !is_sound && !item.continues;
             before.push(before.last().copied().unwrap_or(0) + usize::from(*is_sound));
@@ -71,27 +75,30 @@ impl Log<'_> {
     }
 }
 
-/// A wire item and the line it stands in.
+/// A wire item and the log line that contains it, with what the line says about the item.
 pub(super) struct LogItem<'a> {
-    /// The part of the log that the item came from, usually its line. `None` if the item was made from a piece of a
-    /// line.
+    /// The part of the log that the item came from, which is usually its line. `None` if the
+    /// item was made from a part of a line.
     pub(super) line: Option<Raw<'a>>,
     pub(super) body: LogBody<'a>,
     pub(super) continues: bool,
     pub(super) speaker: Speaker,
-    /// Whether it repeats an earlier part of the history, so that only the window holds it.
+    /// Whether the item repeats an earlier part of the history, so that only the window holds
+    /// it.
     pub(super) is_copy: bool,
     pub(super) time_ms: Option<i64>,
 }
 
-/// The JSON of a wire item.
+/// The JSON of a wire item, either found in the log or generated.
 pub(super) enum LogBody<'a> {
-    /// A part of the log, as it stands there.
+    /// A part of the log, unchanged.
     Found(Raw<'a>),
-    /// Generated, because the log stores the message in its own form.
+    /// JSON that was generated because the log stores the message in a form of its own.
     Made(String),
 }
 
+/// Token usage that a log records outside of the messages, with the model and the time if the
+/// line states them.
 #[derive(Debug, Clone)]
 pub(super) struct LoggedUsage {
     pub(super) model: Option<String>,
@@ -99,7 +106,8 @@ pub(super) struct LoggedUsage {
     pub(super) time_ms: Option<i64>,
 }
 
-/// The usage that `raw` reports, in the spelling of any of the providers.
+/// Reads the usage that `raw` reports, with the member names of any provider. `None` if it has
+/// neither input nor output tokens.
 pub(super) fn usage(raw: Raw<'_>) -> Option<Usage> {
     let tokens = |raw: Raw<'_>, names: &[&str]| {
         names
@@ -114,7 +122,8 @@ pub(super) fn usage(raw: Raw<'_>) -> Option<Usage> {
     if input.is_none() && output.is_none() {
         return None;
     }
-    // Anthropic counts what was cached beside the input; everybody else as a part of it.
+    // Anthropic counts cached tokens separately from the input, and all other providers as part
+    // of it.
     let read = tokens(raw, &["cache_read_input_tokens"]);
     let written = tokens(raw, &["cache_creation_input_tokens"]);
     let beside = read.unwrap_or(0) + written.unwrap_or(0);

@@ -1,8 +1,11 @@
-//! Fixes request bodies that a provider would refuse. A fix that changes nothing that is said is preferred. If there is
-//! none, the part is left out. Each change is counted, so that the user is told of it.
+//! Fixes request bodies that a provider would reject, after a conversion to another format.
 //!
-//! A body is fixed message by message. A message that is already valid keeps its bytes, and fixing a fixed body changes
-//! nothing.
+//! [`mend`] is the entry point, and the submodules hold the rules for each provider. A fix that
+//! changes nothing that is said is preferred. If there is none, the part is left out. Each
+//! change is counted in [`Notes`], so that the user learns of it.
+//!
+//! A body is fixed message by message. A message that is already valid keeps its bytes, and
+//! fixing a fixed body changes nothing.
 
 mod anthropic;
 mod chat;
@@ -17,11 +20,13 @@ use serde_json::{Value, json};
 use super::Format;
 use super::json::{Edits, Raw};
 
-/// What was changed or left out, in order of first occurrence, with a count for each.
+/// What was changed or left out, in order of first occurrence, with a count for each kind of
+/// change.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Vec<(String, usize)>);
 
 impl Notes {
+    /// Counts `times` more changes of the kind `what`. Nothing is recorded if `times` is 0.
     pub(super) fn add(&mut self, what: &str, times: usize) {
         if times == 0 {
             return;
@@ -36,7 +41,7 @@ impl Notes {
         self.add(what, 1);
     }
 
-    /// One sentence for each kind of change.
+    /// Returns one sentence for each kind of change, with its count if it is more than 1.
     pub(super) fn sentences(self) -> Vec<String> {
         let sentence = |(what, count): (String, usize)| match count {
             1 => what,
@@ -46,8 +51,10 @@ impl Notes {
     }
 }
 
-/// The request body in a form that the provider of `to` accepts.
+/// Returns the request body in a form that the provider of `to` accepts. If the body is not
+/// JSON or has no list of messages, it is returned unchanged.
 pub(super) fn mend(document: String, to: Format, notes: &mut Notes) -> String {
+    // This comes first, because the parser used below rejects lone surrogates.
     let document = without_half_surrogates(document, notes);
     let Ok(body) = Raw::parse(&document) else {
         return document;
@@ -65,6 +72,7 @@ pub(super) fn mend(document: String, to: Format, notes: &mut Notes) -> String {
     let Some(old) = parsed(&raws) else {
         return document;
     };
+    // Claude models are also offered in OpenAI's format, and they accept cache markers there.
     let claude = body
         .get_string("model")
         .is_some_and(|model| model.contains("claude"));
@@ -92,12 +100,13 @@ fn parsed(raws: &[&str]) -> Option<Vec<Value>> {
         .collect()
 }
 
-/// The JSON of the new list. Elements that were in the old list keep their bytes.
+/// Returns the JSON of the new list. If an element was in the old list, it keeps its bytes.
 fn written(old: &[Value], raws: &[&str], new: &[Value]) -> String {
     let mut next = 0;
     let items: Vec<String> = new
         .iter()
         .map(|value| {
+            // Elements keep their order, so the search never has to look back.
             let same = (next..old.len()).find(|at| old[*at] == *value);
             match same {
                 Some(at) => {
@@ -111,7 +120,8 @@ fn written(old: &[Value], raws: &[&str], new: &[Value]) -> String {
     format!("[{}]", items.join(","))
 }
 
-/// Replaces escapes of lone surrogates, which UTF-8 text cannot hold.
+/// Replaces escapes of lone surrogates by U+FFFD. They are valid JSON, but UTF-8 text cannot
+/// hold them, and many JSON parsers reject them.
 fn without_half_surrogates(document: String, notes: &mut Notes) -> String {
     let unit = |at: usize| -> Option<u32> {
         let hex = document.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -128,7 +138,7 @@ fn without_half_surrogates(document: String, notes: &mut Notes) -> String {
                 mended.push_str("\\ufffd");
                 at += 6;
                 copied = at;
-                notes.one("half of a surrogate pair became U+FFFD");
+                notes.one("half of a surrogate pair was replaced by U+FFFD");
             }
             _ => at += 2,
         }
@@ -140,26 +150,27 @@ fn without_half_surrogates(document: String, notes: &mut Notes) -> String {
     mended
 }
 
-/// Removes members whose names begin with `_`, which a provider refuses.
+/// Removes members whose names begin with `_`. Providers reject such members.
 fn drop_private(value: &mut Value, notes: &mut Notes) {
     if let Some(members) = value.as_object_mut() {
         let before = members.len();
         members.retain(|key, _| !key.starts_with('_'));
-        notes.add("a private member was left out", before - members.len());
+        notes.add("a private field was left out", before - members.len());
     }
 }
 
-/// The length of ids and names that every provider accepts.
+/// The maximum length of ids and names that every provider accepts, in bytes.
 const LONGEST: usize = 64;
 
-/// Whether a text consists of letters, digits, `_` and `-` and is at most [`LONGEST`] bytes long.
+/// Whether a text is neither empty nor longer than [`LONGEST`] and consists of letters, digits,
+/// `_` and `-`.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     !text.is_empty() && text.len() <= LONGEST && text.bytes().all(plain)
 }
 
-/// The text unchanged if it is plain, else a plain form with a hash of the original at its end, so that different names
-/// stay different.
+/// Returns the name unchanged if it is plain. Otherwise returns a plain form that ends in a
+/// hash of the original, so that different names stay different.
 fn plain_name(name: &str) -> String {
     if is_plain(name) {
         return name.to_owned();
@@ -168,32 +179,36 @@ fn plain_name(name: &str) -> String {
         true => c,
         false => '_',
     };
+    // Nine bytes are reserved for `_` and the eight digits of the hash.
     let head: String = name.chars().map(plain).take(LONGEST - 9).collect();
     let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes()) as u32;
     format!("{head}_{hash:08x}")
 }
 
-/// Makes the holder's `name` plain.
+/// Replaces the member `name` of `holder` by its plain form.
 fn mend_name(holder: &mut Value, notes: &mut Notes) {
     let name = holder["name"].as_str().unwrap_or_default();
     let plain = plain_name(name);
     if plain != name {
         holder["name"] = json!(plain);
-        notes.one("a tool's name with other characters than letters, digits, _ and -, or a long one, was changed");
+        notes.one("a tool's name that was too long or had other characters than letters, digits, _ and - was \
+                   changed");
     }
 }
 
-/// Ids of calls, each of them given out only once.
+/// Assigns ids to calls and makes sure that no id occurs twice.
 #[derive(Default)]
 struct Ids(HashSet<String>);
 
 impl Ids {
-    /// The id itself if it is valid and unused, else one like it.
+    /// Returns the id itself if it is valid and unused, and otherwise a similar one.
     fn give(&mut self, id: &str, notes: &mut Notes) -> String {
         if is_plain(id) && self.0.insert(id.to_owned()) {
             return id.to_owned();
         }
-        notes.one("a call's id that was missing, was there twice or had other characters than letters, digits, _ and - was changed");
+        notes.one("a call's id that was missing, repeated or had other characters than letters, digits, _ and - \
+                   was changed");
+        // The base leaves room for a number at its end.
         let base = match id.is_empty() {
             true => "call".to_owned(),
             false => plain_name(id).chars().take(LONGEST - 8).collect(),
@@ -208,12 +223,13 @@ impl Ids {
     }
 }
 
-/// Precedes a result whose call is missing.
+/// The text before a result whose call is missing.
 const NO_CALL: &str = "[The result of a tool call that is not in the conversation]";
-/// Precedes pictures that a tool result or an assistant message cannot hold.
+/// The text before pictures that a tool result or an assistant message cannot hold.
 const PICTURES: &str = "[Pictures that belong to what stands before]";
 
-/// The text of content, which is a string or a list of parts.
+/// Returns the text of content, which is a string or a list of parts. Parts without text are
+/// skipped.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -228,12 +244,14 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-/// The text that replaces a result whose call is missing.
+/// Returns the text that replaces a result whose call is missing, because providers reject such
+/// a result.
 fn orphan(content: &Value) -> String {
     format!("{NO_CALL}\n{}", text_of(content))
 }
 
-/// Turns arguments into the JSON string that they have to be.
+/// Turns arguments into the JSON string that OpenAI requires. Missing arguments become an empty
+/// object.
 fn as_string(value: &mut Value) {
     if !value.is_string() {
         *value = match &*value {

@@ -1,59 +1,78 @@
-//! The data behind an engine's view of a message.
+//! Messages and what they contain, independent of the wire format.
+//!
+//! [`Message`] is what an engine sees of a conversation: a role, a text, calls, results and
+//! media. All formats are read into it, and [`Message::view`] lends its data to an engine. A
+//! wire message can hold several of these, because each tool result in it is a message of its
+//! own.
+//!
+//! A message copies its texts but not its media. [`Media`] only records the byte range of its
+//! data within the wire item. The original JSON stays in the `Conversation`, which also writes
+//! it.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind, MessageView, ToolCallView};
 
-/// A message as engines see it, whatever the format it came in.
+/// A message as engines see it, whatever the format of the document. A wire message with
+/// several tool results becomes several of these.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// `user`, `assistant`, `tool`, `system` (in the middle of the history), or whatever else the wire said.
+    /// `user`, `assistant`, `tool`, `system` for a message in the middle of the history, or any
+    /// other role that the wire states.
     pub role: String,
-    /// Who says it, where the wire tells; a tool's name is `tool_name`.
+    /// Who speaks, if the wire says so. A tool's name is in `tool_name` instead.
     pub name: Option<String>,
-    /// All its text, the parts joined by newlines; thinking is not part of it.
+    /// The whole text, with its parts joined by newlines. Thinking is not part of it.
     pub text: String,
-    /// The text of its thinking, for counting.
+    /// The text of the thinking, which is only used to count tokens.
     pub thinking: String,
-    /// The JSON of everything that is neither text, thinking, calls nor media, such as a server tool's call and result
-    /// or the title of a document. Used for counting. Base64 in it is left out, because the file that it encodes is
-    /// counted among the media.
+    /// The JSON of everything that is neither text, thinking, a call nor media, such as a
+    /// server tool's call and result or the title of a document. It is used to count tokens.
+    /// Base64 in it is left out, because the file that it encodes is counted among the media.
     pub opaque: String,
-    /// The tools it calls, in order.
+    /// The tool calls that the message makes, in order.
     pub calls: Vec<Call>,
-    /// For a tool result: the id of the call it answers; empty where the wire does not say.
+    /// For a tool result: the id of the call that it answers. It is empty if the wire does not
+    /// say.
     pub tool_call_id: Option<String>,
-    /// For a tool result: the tool's name, from the wire or from the nearest call before it with its id.
+    /// For a tool result: the tool's name, from the wire or else from the nearest earlier call
+    /// with the same id.
     pub tool_name: Option<String>,
-    /// When it was said, in milliseconds since the Unix epoch, where the document tells.
+    /// The time of the message in milliseconds since the Unix epoch, if the document states it.
     pub time_ms: Option<i64>,
-    /// Whether it is an original, a summary or a shorter form, told by its mark.
+    /// Whether this is an original, a summary or a shortened form. The marks that the host puts
+    /// into the text decide.
     pub kind: MessageKind,
-    /// Whether it holds thinking or redacted thinking that a provider wants back unchanged.
+    /// Whether the message holds thinking or redacted thinking, which a provider requires to
+    /// come back unchanged.
     pub has_thinking: bool,
-    /// Whether it is a tool result that reports an error.
+    /// Whether this is a tool result that reports an error.
     pub is_error: bool,
-    /// Its images, documents and recordings.
+    /// The images, documents and recordings of the message, in order.
     pub media: Vec<Media>,
-    /// xxh3-128 of its canonical content: role, name, text, thinking, calls, results and media. Cache markers,
-    /// key order, whitespace around text, and whether a text is a string or one part make no difference.
+    /// xxh3-128 of the canonical content: role, name, text, thinking, calls, results and media.
+    /// The identity stays the same if only cache markers, key order or white space around the
+    /// text differ, or if a text is a string in one request and a single part in the next.
     pub identity: u128,
-    /// The state that the document keeps with the message, a JSON object, if the document holds events with a `state`.
+    /// The state that the document keeps with the message, a JSON object. Only documents of
+    /// events have it, in the member `state`.
     pub state: Option<Arc<str>>,
-    /// The wire items it stands in: one, but for formats that split a message over several.
+    /// The wire items that hold the message. It is one item, except in formats that split a
+    /// message over several.
     pub items: Range<usize>,
-    /// Which of the views of its wire items it is, from 0.
+    /// The index of this view among the views of its wire items, from 0.
     pub(super) view_index: usize,
 }
 
 impl Message {
-    /// Whether it is a summary or a notice, which an earlier compaction put in.
+    /// Whether an earlier compaction put this message in, as a summary or as a notice.
     pub fn is_summary(&self) -> bool {
         matches!(self.kind, MessageKind::Summary | MessageKind::Notice)
     }
 
-    /// Its view, under this id; `calls` are the views of its calls.
+    /// Returns the message as a view with the given id, to pass it to an engine. `raw` is its
+    /// JSON, and `calls` are the views of its calls.
     pub fn view<'a>(
         &'a self,
         id: MessageId,
@@ -79,47 +98,48 @@ impl Message {
     }
 }
 
-/// A call of a tool.
+/// A tool call made by a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The id that its result names. Models do reuse ids: pair by position.
+    /// The id that the result of this call names. Models do reuse ids, so pair calls and
+    /// results by position.
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// The arguments: JSON text as the model wrote it.
+    /// The arguments: JSON text exactly as the model wrote it, which may be invalid.
     pub arguments: String,
 }
 
-/// What a piece of media is.
+/// The kind of a piece of media. It decides how its tokens are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MediaKind {
     /// A picture.
     Image,
-    /// A document: a PDF or another file.
+    /// A document, such as a PDF or another file.
     Document,
-    /// A recording.
+    /// A sound recording.
     Audio,
 }
 
-/// An image, document or recording in a message. Its data is not copied: see
-/// [`Conversation::media_data`](super::Conversation::media_data).
+/// An image, document or recording in a message. Its data is not copied.
+/// [`Conversation::media_data`](super::Conversation::media_data) returns it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Media {
-    /// What it is.
+    /// Whether it is an image, a document or a recording.
     pub kind: MediaKind,
-    /// Its MIME type, where stated.
+    /// The MIME type, if the wire states it.
     pub mime: Option<String>,
-    /// The wire item that it stands in.
+    /// The index of the wire item that holds it.
     pub item: usize,
-    /// Where in that item's JSON its base64 data, URL or file id stands, in bytes, quotes excluded. Empty
-    /// where the wire has it in a form that is not known.
+    /// The byte range of its base64 data, URL or file id within that item's JSON, without the
+    /// quotes. It is empty if the wire has the data in an unknown form.
     pub data: Range<usize>,
     /// Whether the data is base64 rather than a URL or a file id.
     pub is_base64: bool,
-    /// Its width in pixels, where stated.
+    /// The width in pixels, if the wire states it.
     pub width: Option<u32>,
-    /// Its height in pixels, where stated.
+    /// The height in pixels, if the wire states it.
     pub height: Option<u32>,
-    /// The detail that was asked for (`low`, `high`, `auto`), where stated.
+    /// The requested detail (`low`, `high`, `auto`), if the wire states it.
     pub detail: Option<String>,
 }

@@ -1,4 +1,15 @@
-//! The new window, laid out: which wire messages leave, and where summaries and stubs stand among them.
+//! Plans the new window: which wire messages are sent, and in which place and role summaries
+//! and stubs appear.
+//!
+//! A caller describes the window as a [`RenderPlan`]. [`planned_messages`] turns it into a list
+//! of [`PlannedMessage`]s, each of which becomes one or several wire items in `splice` and
+//! `render`.
+//!
+//! The difficulty is the roles. Providers expect user and assistant messages to alternate, and
+//! some clients join neighbours of the same role. The planner therefore gives each summary the
+//! role that fits between its neighbours, and joins it to a neighbour if no role fits. If two
+//! messages of one role become adjacent because others were removed, it inserts a message that
+//! says so.
 
 use contexture_engine_api::{MessageKind, ShortArguments};
 
@@ -7,21 +18,23 @@ use super::message::Message;
 use super::seal::{sealed_summary, unsealed_notice};
 use super::{Format, FormatError};
 
-/// What a model is to see of a conversation: its messages by their index in
-/// [`Conversation::messages`](super::Conversation::messages), and what stands in place of others.
+/// What a model will see of a conversation. Messages are given by their index in
+/// [`Conversation::messages`](super::Conversation::messages), and summaries and shortened forms
+/// by their text.
 #[derive(Debug, Clone, Default)]
 pub struct RenderPlan<'a> {
-    /// The window, in order.
+    /// The entries of the window, in order.
     pub entries: Vec<PlanEntry<'a>>,
-    /// A note to append to the system prompt, unless it is there already.
+    /// A note to append to the system prompt, unless the prompt already contains it.
     pub system_note: Option<&'a str>,
-    /// Whether a summary at the head becomes a message of its own, even if that has to be an assistant message, which
-    /// not every provider accepts as the first one. If not, the summary joins the user message after it.
+    /// Whether a summary at the head becomes a message of its own, even if it must be an
+    /// assistant message, which not every provider accepts as the first one. If this is false,
+    /// the summary joins the user message after it.
     pub own_summaries: bool,
 }
 
 impl RenderPlan<'_> {
-    /// The window that holds all `messages` messages as they are.
+    /// Returns the plan that keeps all of `messages` messages unchanged.
     pub fn whole(messages: usize) -> Self {
         Self {
             entries: (0..messages).map(PlanEntry::Message).collect(),
@@ -31,60 +44,64 @@ impl RenderPlan<'_> {
     }
 }
 
-/// One entry of a [`RenderPlan`].
+/// One entry of a [`RenderPlan`]: a message, a summary or an answer to a call.
 #[derive(Debug, Clone, Copy)]
 pub enum PlanEntry<'a> {
-    /// The message as it is, byte for byte.
+    /// The message with this index, byte for byte.
     Message(usize),
-    /// A shorter form of a message.
+    /// A shortened form of a message.
     Replaced {
-        /// Which message.
+        /// The index of the message.
         index: usize,
-        /// Its new text; none keeps the text. The new text of a tool result replaces its images too.
+        /// The new text, or `None` to keep the old one. The new text of a tool result also
+        /// replaces its images.
         text: Option<&'a str>,
-        /// New arguments for some of its calls.
+        /// New arguments for some of the message's calls.
         arguments: &'a [ShortArguments],
     },
     /// A summary, in the role that fits between its neighbours.
     Summary {
-        /// Its text; the mark is put before it where it lacks it.
+        /// The text of the summary. If it lacks the host's mark, the mark is added.
         text: &'a str,
-        /// Whether it is to stand in the role `system`, where the format has such messages, as a notice does.
+        /// Whether the summary gets the role `system` if the format has such messages. Notices
+        /// use this.
         in_system_role: bool,
     },
-    /// A made-up answer to a call. It leaves right after the message with the call, wherever it stands.
+    /// An answer that the host writes in place of a removed result. It is sent right after the
+    /// message with the call, regardless of its position in the plan.
     Stub {
-        /// The message with the call.
+        /// The index of the message with the call.
         message: usize,
-        /// Which of its calls, from 0.
+        /// The index of the call within that message, from 0.
         call: usize,
-        /// The text.
+        /// The text of the answer.
         text: &'a str,
     },
 }
 
-/// A wire message of the new window.
+/// A wire message of the new window: one of the conversation's, or a summary with its final
+/// role.
 pub(super) enum PlannedMessage<'a> {
-    Kept(Kept<'a>),
+    Kept(KeptMessage<'a>),
     Summary { role: &'static str, text: String },
 }
 
-/// What is kept of one wire message, and what joins it.
+/// What is kept of one wire message, and which texts join it.
 #[derive(Default)]
-pub(super) struct Kept<'a> {
-    pub(super) parts: Vec<Part<'a>>,
-    /// Summaries to stand before its text.
+pub(super) struct KeptMessage<'a> {
+    pub(super) parts: Vec<KeptPart<'a>>,
+    /// Summaries that are placed before its text.
     pub(super) before: Vec<String>,
-    /// Summaries to stand at its end.
+    /// Summaries that are placed at its end.
     pub(super) after: Vec<String>,
-    /// Answers to its calls: the call and the text.
+    /// Answers to its calls, as the index of the call and the text.
     pub(super) stubs: Vec<(usize, &'a str)>,
 }
 
-impl Kept<'_> {
-    /// These messages of one wire message, as they are.
+impl KeptMessage<'_> {
+    /// Keeps these messages unchanged. All of them must belong to the same wire message.
     pub(super) fn of(messages: &[usize]) -> Self {
-        let part = |index: &usize| Part {
+        let part = |index: &usize| KeptPart {
             index: *index,
             text: None,
             arguments: &[],
@@ -96,28 +113,29 @@ impl Kept<'_> {
     }
 }
 
-/// A message that is kept, and its changes.
+/// A message that is kept, with its new text and arguments if it is shortened.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct KeptPart<'a> {
     pub(super) index: usize,
     pub(super) text: Option<&'a str>,
     pub(super) arguments: &'a [ShortArguments],
 }
 
-impl Part<'_> {
+impl KeptPart<'_> {
     pub(super) fn is_unchanged(&self) -> bool {
         self.text.is_none() && self.arguments.is_empty()
     }
 }
 
-/// Whether tool results are part of the user's messages.
+/// Whether tool results are part of user messages in this format.
 pub(super) fn results_are_users(format: Format) -> bool {
     matches!(format, Format::Anthropic | Format::ClaudeCode)
 }
 
-/// Plans the messages of the window for `target`.
-///
-/// `place` returns the position of a wire item in its source, so that neighbours are known.
+/// Plans the wire messages of the window for the format `target`. `place` returns the position
+/// of a wire item in its source, which shows whether two messages were neighbours. Fails if an
+/// entry names a message or call that does not exist, or answers a call of a message that the
+/// window leaves out.
 pub(super) fn planned_messages<'a>(
     conversation: &Conversation,
     plan: &RenderPlan<'a>,
@@ -128,7 +146,7 @@ pub(super) fn planned_messages<'a>(
     let message = |index: usize| {
         messages.get(index).ok_or_else(|| {
             FormatError::Window(format!(
-                "it names message {index}, and there are {}",
+                "it names message {index}, but there are {}",
                 messages.len()
             ))
         })
@@ -136,7 +154,7 @@ pub(super) fn planned_messages<'a>(
     let mut planned: Vec<PlannedMessage<'a>> = Vec::with_capacity(plan.entries.len());
     for entry in &plan.entries {
         let part = match *entry {
-            PlanEntry::Message(index) => Part {
+            PlanEntry::Message(index) => KeptPart {
                 index,
                 text: None,
                 arguments: &[],
@@ -145,7 +163,7 @@ pub(super) fn planned_messages<'a>(
                 index,
                 text,
                 arguments,
-            } => Part {
+            } => KeptPart {
                 index,
                 text,
                 arguments,
@@ -174,16 +192,19 @@ pub(super) fn planned_messages<'a>(
             {
                 kept.parts.push(part);
             }
-            _ => planned.push(PlannedMessage::Kept(Kept {
+            _ => planned.push(PlannedMessage::Kept(KeptMessage {
                 parts: vec![part],
-                ..Kept::default()
+                ..KeptMessage::default()
             })),
         }
     }
+    // Must come before the roles are assigned, because it creates more summaries.
     for out in &mut planned {
         free_summary(messages, out);
     }
     for entry in &plan.entries {
+        // The entry of a stub may precede that of its message, so stubs need a pass of their
+        // own.
         let PlanEntry::Stub {
             message: index,
             call,
@@ -213,13 +234,13 @@ pub(super) fn planned_messages<'a>(
             }
         }
     }
-    let wire = Wire {
+    let wire = FormatPair {
         source: conversation.format(),
         target,
     };
     let mut planned = place_summaries(messages, planned, wire, plan.own_summaries);
     if target != Format::ClaudeCode {
-        // In a log, lines of one role may follow each other.
+        // Lines of one role may follow each other in a log.
         planned = part_neighbours(messages, planned, wire, place);
     }
     if results_are_users(target) {
@@ -228,8 +249,9 @@ pub(super) fn planned_messages<'a>(
     Ok(planned)
 }
 
-/// Anthropic takes the user's message first. Where an answer came to stand there, what is marked as
-/// the host's goes before it; a conversation that came so from Anthropic stays so.
+/// Inserts a user message before an assistant message at the head, because Anthropic requires a
+/// user message first. The inserted text carries the host's mark. If the conversation already
+/// started with an assistant message in Anthropic's format, it stays as it was.
 fn open_with_user(conversation: &Conversation, planned: &mut Vec<PlannedMessage<'_>>) {
     let Some(PlannedMessage::Kept(first)) = planned.first() else {
         return;
@@ -257,7 +279,7 @@ fn open_with_user(conversation: &Conversation, planned: &mut Vec<PlannedMessage<
     }
 }
 
-/// An earlier summary becomes a message of its own where the message that it shared leaves.
+/// Turns an earlier summary into a message of its own if the message that it shared is removed.
 fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
     let PlannedMessage::Kept(kept) = out else {
         return;
@@ -294,12 +316,13 @@ fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
     }
 }
 
-/// Gives each summary its role. Where either role would stand twice in a row it joins a neighbour: a
-/// summary before it, else the message after it, else the user's message before it.
+/// Gives each summary its role. If either role would repeat that of a neighbour, the summary
+/// joins a neighbour instead: a summary before it, else the message after it, else the user
+/// message before it.
 fn place_summaries<'a>(
     messages: &[Message],
     planned: Vec<PlannedMessage<'a>>,
-    wire: Wire,
+    wire: FormatPair,
     own: bool,
 ) -> Vec<PlannedMessage<'a>> {
     let target = wire.target;
@@ -325,7 +348,8 @@ fn place_summaries<'a>(
                 });
                 continue;
             }
-            // It joins the user's message before it, as a block of its own at the end.
+            // Anthropic merges this into the user message before it, as a block of its own at
+            // the end.
             PlannedMessage::Summary { text, .. } if unsealed_notice(&text).is_some() => {
                 placed.push(PlannedMessage::Summary { role: "user", text });
                 continue;
@@ -333,10 +357,11 @@ fn place_summaries<'a>(
             PlannedMessage::Summary { text, .. } => text,
         };
         if target == Format::ClaudeCode {
-            // The agent expects a summary in a line of its own.
+            // The agent expects a summary on a line of its own.
             placed.push(PlannedMessage::Summary { role: "user", text });
             continue;
         }
+        // The role of the next message decides, so the search looks past further summaries.
         while ahead
             .iter()
             .all(|out| matches!(out, PlannedMessage::Summary { .. }))
@@ -353,9 +378,10 @@ fn place_summaries<'a>(
         let next_thinks = next.is_some_and(|next| next.has_thinking);
         let user = Some("user");
         let assistant = Some("assistant");
-        // The model's answer follows the last message. After an assistant message it would be the second of its role,
-        // and Anthropic even continues an answer that stands at the end. Its system messages have to follow a user
-        // message (platform.claude.com, "Mid-conversation system messages").
+        // The model's answer follows the last message. If that were an assistant message, the
+        // answer would repeat its role, and Anthropic would even continue the message instead
+        // of answering. Anthropic also requires its system messages to follow a user message
+        // (platform.claude.com, "Mid-conversation system messages").
         let may_answer =
             next_role.is_some_and(|role| !results_are_users(target) || role != "system");
         if previous_role != user && next_role != user {
@@ -372,7 +398,7 @@ fn place_summaries<'a>(
             });
         } else if let Some(PlannedMessage::Summary { role, text: before }) = placed.last_mut() {
             if (wire.source, target) == (Format::Anthropic, Format::Anthropic) {
-                // They become one message, and each is a block of it, cached apart.
+                // The two become blocks of one message, which Anthropic caches separately.
                 let role = *role;
                 placed.push(PlannedMessage::Summary { role, text });
             } else {
@@ -385,7 +411,8 @@ fn place_summaries<'a>(
                 Some(PlannedMessage::Kept(kept)) if ends_as_user(messages, kept) => {
                     kept.after.push(text)
                 }
-                // After tool results, which are part of a user's message that the summary joins.
+                // The message before ends with tool results, which are part of a user message
+                // that the summary then joins.
                 _ => placed.push(PlannedMessage::Summary { role: "user", text }),
             }
         }
@@ -393,17 +420,19 @@ fn place_summaries<'a>(
     placed
 }
 
-/// Prevents new pairs of neighbours with the same role. Many clients join such messages into one, which would attribute
-/// the host's words to somebody else. A message that the host added joins its neighbour. Between two messages of the
-/// conversation whose neighbours were removed, a message of the other role says that something is missing.
+/// Prevents new pairs of neighbours with the same role. Many clients join such messages into
+/// one, which would attribute the host's text to somebody else. A message that the host added
+/// joins its neighbour. If two messages of the conversation become neighbours, a message of the
+/// other role between them says that something was removed.
 fn part_neighbours<'a>(
     messages: &[Message],
     planned: Vec<PlannedMessage<'a>>,
-    wire: Wire,
+    wire: FormatPair,
     place: &dyn Fn(usize) -> usize,
 ) -> Vec<PlannedMessage<'a>> {
     let mut parted: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
-    // Anthropic's messages later become blocks of one message, each cached separately.
+    // Anthropic messages of one role later become blocks of one message, each of which is
+    // cached separately.
     let are_blocks = results_are_users(wire.target);
     for out in planned {
         let role = wire.first_role(messages, &out).to_owned();
@@ -433,6 +462,8 @@ fn part_neighbours<'a>(
                 kept.after.push(text);
                 parted.push(PlannedMessage::Kept(kept));
             }
+            // Only new neighbours are separated. If the client already sent two messages of
+            // this role in a row, they stay adjacent.
             (Some(PlannedMessage::Kept(before)), PlannedMessage::Kept(after))
                 if role != "system" && !were_neighbours(messages, &before, &after, place) =>
             {
@@ -450,17 +481,19 @@ fn part_neighbours<'a>(
     parted
 }
 
-/// Fills a place where the roles require a message and the window has none.
+/// The text of a message that the roles require and the window lacks.
 const REMOVED: &str = "Earlier messages were removed.";
 
-/// Whether a message followed the other one in their source, or both belong to the same message.
+/// Whether the second message directly followed the first one in their source, or both belong
+/// to the same wire message.
 fn were_neighbours(
     messages: &[Message],
-    before: &Kept<'_>,
-    after: &Kept<'_>,
+    before: &KeptMessage<'_>,
+    after: &KeptMessage<'_>,
     place: &dyn Fn(usize) -> usize,
 ) -> bool {
-    let items = |part: Option<&Part<'_>>| messages.get(part?.index).map(|message| &message.items);
+    let items =
+        |part: Option<&KeptPart<'_>>| messages.get(part?.index).map(|message| &message.items);
     match (items(before.parts.last()), items(after.parts.first())) {
         (Some(before), Some(after)) => {
             before == after || (before.end > 0 && place(before.end - 1) + 1 == place(after.start))
@@ -469,28 +502,30 @@ fn were_neighbours(
     }
 }
 
-/// Whether a summary may stand in a message before its own text: not where that is a result, is thought
-/// about, is blank, or is calls alone, of which the model would take it for its own words.
+/// Whether a summary may be placed in a message before its text. It may not if the message is a
+/// tool result, has thinking, is blank or consists of calls alone, because the model would take
+/// the summary for its own words.
 fn takes_a_summary(message: &Message) -> bool {
     let says_something =
         !message.text.trim().is_empty() || (message.calls.is_empty() && !message.media.is_empty());
     message.role != "tool" && !message.has_thinking && says_something
 }
 
-fn ends_as_user(messages: &[Message], kept: &Kept<'_>) -> bool {
+/// Whether a kept message ends with text of the user, so that a summary can be appended to it.
+fn ends_as_user(messages: &[Message], kept: &KeptMessage<'_>) -> bool {
     let last = kept.parts.last().and_then(|part| messages.get(part.index));
     last.is_some_and(|last| last.role == "user") && kept.stubs.is_empty()
 }
 
-/// From which format to which one messages go.
+/// The formats between which messages move.
 #[derive(Clone, Copy)]
-struct Wire {
+struct FormatPair {
     source: Format,
     target: Format,
 }
 
-impl Wire {
-    /// The role that a message has where it goes.
+impl FormatPair {
+    /// The role that a message gets in the target format.
     fn role(self, message: &Message) -> &str {
         match message.role.as_str() {
             "system" if results_are_users(self.source) => "system",

@@ -1,10 +1,14 @@
-//! Prompt-cache markers, the outermost layer before the model: up to four `cache_control` breakpoints by
-//! the strategy `system_and_3`, one on the system prompt and three on the last messages. Where summaries lead
-//! a window, one of the three stands before the last of them, which the next compaction may leave as it is.
+//! Marks a request for the provider's prompt cache.
 //!
-//! Source: "Context compression and caching", section "Prompt caching (Anthropic)". Markers are spliced
-//! into the JSON text, so that everything else leaves byte for byte, and carry a signature in white space,
-//! so that [`remove`] finds the host's own among the client's.
+//! A marker is a `cache_control` breakpoint: the provider caches the prompt up to it. [`apply`]
+//! sets up to four, by the strategy `system_and_3`: one on the system prompt and three on the
+//! last messages. If summaries lead a window, one of the three is placed before the last
+//! summary, because the next compaction may leave everything before it unchanged. [`decide`]
+//! tells whether a request is marked at all.
+//!
+//! Markers are spliced into the JSON text, so everything else keeps its bytes. They carry a
+//! signature in white space, so that [`remove`] can tell them from the client's own. The
+//! strategy follows "Context compression and caching", section "Prompt caching (Anthropic)".
 
 mod document;
 mod lifetime;
@@ -17,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::WireBody;
+use crate::{Format, WireBody};
 use document::{Document, Marker, Position};
 pub use lifetime::CacheTtl;
 pub use lifetime::Pauses;
@@ -25,30 +29,45 @@ pub use splice::remove;
 pub use status::{CacheStatus, DisabledReason, decide, provider_at};
 pub use status::{least_prefix, prices};
 
-/// Breakpoints that a request may have, the client's own included (Anthropic's limit).
+/// The number of breakpoints that a request may have, including the client's own. This is
+/// Anthropic's limit.
 pub(crate) const MAX_BREAKPOINTS: usize = 4;
 
-/// Breakpoints on the last messages, beside the one on the system prompt.
+/// The number of breakpoints on the last messages, besides the one on the system prompt.
 const ROLLING_MESSAGES: usize = 3;
 
-/// How many blocks before a breakpoint the provider looks for an earlier one (platform.claude.com, "Prompt caching").
+/// The number of blocks before a breakpoint in which the provider looks for an earlier one
+/// (platform.claude.com, "Prompt caching").
 const LOOK_BACK: usize = 20;
 
-/// The format of a request.
+/// The format of a request that markers are added to. The Responses API has no markers, so it has
+/// no shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// OpenAI chat completions: `{"messages": […]}` or the bare list of messages.
+    /// OpenAI chat completions: `{"messages": […]}` or a bare list of messages.
     OpenAiChat,
     /// Anthropic messages: `{"system": …, "messages": […]}`.
     Anthropic,
 }
 
-/// A provider that supports the markers. Both follow Anthropic's rules.
+impl Shape {
+    /// The shape of bodies of this format. `None` if its prompt cache takes no markers.
+    pub fn of(format: Format) -> Option<Self> {
+        match format {
+            Format::OpenAiChat => Some(Self::OpenAiChat),
+            Format::Anthropic => Some(Self::Anthropic),
+            _ => None,
+        }
+    }
+}
+
+/// A provider that supports the markers. Both follow Anthropic's rules for their number and
+/// position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheProvider {
-    /// Anthropic's own API.
+    /// Anthropic's own API, or a proxy in front of it.
     Anthropic,
-    /// OpenRouter, for Claude models.
+    /// OpenRouter, which passes the markers on for Claude models.
     OpenRouter,
 }
 
@@ -59,13 +78,13 @@ pub enum Ttl {
     #[default]
     #[serde(rename = "5m")]
     FiveMinutes,
-    /// One hour; writing costs more.
+    /// One hour, which costs more to write.
     #[serde(rename = "1h")]
     OneHour,
 }
 
 impl Ttl {
-    /// In milliseconds.
+    /// The lifetime in milliseconds, counted from the last use of the prefix.
     pub fn ms(self) -> u64 {
         match self {
             Self::FiveMinutes => 5 * 60_000,
@@ -83,24 +102,24 @@ impl std::fmt::Display for Ttl {
     }
 }
 
-/// Why a request could not be marked. It can be sent unchanged.
+/// Why a request could not be marked. The request can be sent unmarked instead.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MarkError {
-    /// The document is not JSON, or not a request of this shape.
+    /// The document is not JSON or not a request of this shape. Holds the error of the parser.
     #[error("no prompt cache markers: the request is not a chat request in JSON: {0}")]
     NotARequest(serde_json::Error),
-    /// One of its messages is not a message.
+    /// An entry of the list of messages is not a message.
     #[error("no prompt cache markers: message {index} (from 0) is not a message: {cause}")]
     NotAMessage {
-        /// Which message, from 0.
+        /// The index of the entry, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// What is wrong with the entry.
         cause: serde_json::Error,
     },
 }
 
-/// The part of a request that has a breakpoint.
+/// The part of a request that a breakpoint is on. The prompt is cached up to the end of this part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakpointTarget {
     /// The system prompt.
@@ -109,39 +128,41 @@ pub enum BreakpointTarget {
     Message(usize),
 }
 
-/// A breakpoint that was set.
+/// A breakpoint that was set, which the provider bills as a write if the prefix is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Breakpoint {
-    /// Where.
+    /// The part of the request that the breakpoint is on.
     pub place: BreakpointTarget,
-    /// For how long.
+    /// How long the provider keeps the prefix up to the breakpoint.
     pub ttl: Ttl,
 }
 
-/// A request with markers.
+/// A request with markers, together with what is needed to remove them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marked {
-    /// The request to send.
+    /// The marked request. This is the text to send to the provider.
     pub document: String,
-    /// The breakpoints that were set, in the order of the document. The client's own are not among them.
+    /// The breakpoints that were set, in the order of the document. The client's own are not
+    /// among them.
     pub applied: Vec<Breakpoint>,
-    /// What was inserted, as byte ranges of `document` in rising order.
+    /// The inserted texts, as byte ranges of `document` in ascending order.
     inserted: Vec<std::ops::Range<usize>>,
 }
 
 impl Marked {
-    /// The original request, byte for byte.
+    /// Returns the request before it was marked, byte for byte.
     pub fn original(&self) -> String {
         splice::cut(&self.document, &self.inserted)
     }
 }
 
-/// Marks a request: one breakpoint on the system prompt, three on the last messages that can carry one, as
-/// far as the client's own markers leave room. The client's markers stay and count as breakpoints.
+/// Marks a request with one breakpoint on the system prompt and three on the last messages that
+/// can carry one. If the client set markers, these stay and count towards the limit, so fewer
+/// are added.
 ///
-/// The provider wants every `1h` breakpoint before every `5m` one. So `ttl` adapts to the client's markers:
-/// a breakpoint before a client's `1h` becomes `1h` (the later one pays for that prefix anyway), one after
-/// a client's `5m` becomes `5m`.
+/// The provider requires every `1h` breakpoint to come before every `5m` one, so `ttl` adapts
+/// to the client's markers. A breakpoint before a client's `1h` becomes `1h`, because the later
+/// one pays for that prefix anyway. A breakpoint after a client's `5m` becomes `5m`.
 ///
 /// ```
 /// use contexture_formats::prompt_cache::{CacheProvider, Shape, Ttl, apply};
@@ -160,7 +181,7 @@ impl Marked {
 /// ```
 ///
 /// # Errors
-/// [`MarkError`] for what is not a request.
+/// Fails with a [`MarkError`] if the text is not a request of this shape.
 pub fn apply(
     request: &str,
     shape: Shape,
@@ -170,10 +191,10 @@ pub fn apply(
     mark(Document::parse(request, shape)?, provider, ttl)
 }
 
-/// As [`apply`], for a request that was split before.
+/// Like [`apply`], for a request that was already split, so that it need not be parsed again.
 ///
 /// # Errors
-/// As there.
+/// Fails for the same reasons as [`apply`].
 pub fn apply_to(
     wire: &WireBody<'_>,
     shape: Shape,
@@ -196,6 +217,7 @@ fn mark(document: Document<'_>, provider: CacheProvider, ttl: Ttl) -> Result<Mar
             free -= 1;
         }
     }
+    // The markers are inserted in one pass over the text, which needs them in its order.
     chosen.sort_by_key(|(wanted, _)| wanted.site.start());
     let applied = chosen
         .iter()
@@ -216,8 +238,8 @@ fn mark(document: Document<'_>, provider: CacheProvider, ttl: Ttl) -> Result<Mar
     })
 }
 
-/// The allowed lifetime of a breakpoint here that is nearest to the requested one. None if the client's
-/// markers already break the rule.
+/// Returns the allowed lifetime of a breakpoint at this position that is nearest to the
+/// requested one. `None` if the client's markers already break the rule.
 fn fitting_ttl(position: Position, asked: Ttl, markers: &[Marker]) -> Option<Ttl> {
     let short_before = markers
         .iter()

@@ -1,11 +1,21 @@
-//! Reading a document: which format it is, and the conversations in it.
+//! Reads a document: detects its format and builds the conversations in it.
+//!
+//! [`read`] is the entry point. It first determines the syntax of the document, which is either
+//! one JSON value or one value per line, and then the format, from members that only one format
+//! has. Documents of other programs are recognised and rejected with their name. [`Builder`]
+//! turns the items that were found into a [`Conversation`].
+//!
+//! A session log may be damaged, because its program can crash while it writes. The reader
+//! skips lines that it cannot read and reports them as warnings. Every other document must be
+//! valid, except that a last line may be cut off. How the lines of a log form a conversation is
+//! left to the `logs` modules.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::anatomy::time_of;
-use super::body::{Body, is_prompt, is_setup, system_text, tools_of};
+use super::body::{BodySpans, is_prompt, is_setup, system_text, tools_of};
 use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::foreign;
@@ -15,14 +25,17 @@ use super::logs::{self, Log, LoggedUsage};
 use super::views::{Speaker, WireItem, read_items};
 use super::{Format, FormatError};
 
-/// Reads a document: every conversation in it, in order. Several are lines or a list.
+/// Reads every conversation of a document, in order. A document holds several if it has one
+/// request body per line, or a list of bodies. If `format` is `None`, the format is detected.
 ///
-/// Lines of a session log that cannot be read, and a last line that is cut off, are left out; a warning names them, and
-/// [`Conversation::damage`] is the first of them. Two values in one line of a log are read as two lines.
+/// In a session log, lines that cannot be read are skipped. If the last line of a document of
+/// lines is cut off, it is skipped too. A warning names these lines, and
+/// [`Conversation::damage`] returns the first one. Two values on one line of a log are read as
+/// two lines.
 ///
 /// # Errors
-/// Where the document is no JSON, no format fits it (each that was tried, and why), or a message is not
-/// one of its format.
+/// Fails if the document is not JSON, if no format fits it, or if a message does not follow the
+/// format. If no format fits, the error lists what each format would have needed.
 pub fn read(
     document: impl Into<Arc<str>>,
     format: Option<Format>,
@@ -30,12 +43,13 @@ pub fn read(
     read_text(&document.into(), format, &[])
 }
 
-/// Like [`read`], for bytes that are not all valid UTF-8, as when a log was cut inside a character. In a session log,
-/// lines that are not valid UTF-8 are skipped like other unreadable lines. In the document they are kept with U+FFFD
-/// for the invalid bytes.
+/// Like [`read`], for bytes that may not be valid UTF-8, for example because a log was cut
+/// inside a character. In a session log, lines that are not valid UTF-8 are skipped like other
+/// unreadable lines. The document keeps these lines with U+FFFD in place of the invalid bytes.
 ///
 /// # Errors
-/// As for [`read`], or the document is neither UTF-8 nor a session log.
+/// Fails for the same reasons as [`read`], or if the document is neither UTF-8 nor a session
+/// log.
 pub fn read_bytes(
     document: Vec<u8>,
     format: Option<Format>,
@@ -53,6 +67,7 @@ pub fn read_bytes(
         at += valid.len();
         line += newlines_in(valid.as_bytes());
         if !chunk.invalid().is_empty() {
+            // One entry per line is enough, because the whole line is skipped.
             if not_text.last().is_none_or(|(last, _)| *last != line) {
                 not_text.push((line, at));
             }
@@ -63,8 +78,8 @@ pub fn read_bytes(
     read_text(&text.into(), format, &not_text)
 }
 
-/// Reads a document in which some lines are not UTF-8. Each is given as its line index and the offset of its first
-/// invalid byte in the original.
+/// Reads a document in which some lines are not UTF-8. Each such line is given as its index and
+/// the offset of its first invalid byte in the original.
 fn read_text(
     document: &Arc<str>,
     format: Option<Format>,
@@ -79,42 +94,47 @@ fn read_text(
     }
 }
 
-/// Reads what stands outside the messages of a request body: system prompt, tools and model.
+/// Reads what surrounds the messages of a request body: system prompt, tools, model, and the
+/// items that the provider compacted itself. The result has no messages, which makes this
+/// cheaper than [`read`] when only the frame is needed.
 ///
 /// # Errors
-/// As for [`read`].
+/// Fails for the same reasons as [`read`].
 pub fn read_frame(body: impl Into<Arc<str>>, format: Format) -> Result<Conversation, FormatError> {
     let document = body.into();
     let start = skip_space(&document, 0);
     read_body(&document, start, Some(format), Vec::new(), true)
 }
 
-/// The outer form of a document.
+/// The outer syntax of a document: a single JSON value, or one value per line.
 enum Syntax {
     Value(Range<usize>),
     Lines(Lines),
 }
 
-/// How many more unreadable lines are named after the first.
+/// The number of unreadable lines that a warning names after the first one. Further ones are
+/// only counted.
 const NAMED_LINES: usize = 9;
 
-/// How often the search for another line inside an unreadable one is repeated.
+/// The number of attempts to find another line inside an unreadable one. The bound keeps a long
+/// damaged line from taking quadratic time.
 const TRIES: usize = 16;
 
-/// How each line of a log begins.
+/// The first characters of every line of a log.
 const OBJECT: &str = "{\"";
 
-/// A document of one JSON value a line.
+/// A document with one JSON value per line, and the defects that were found in it.
 #[derive(Default)]
 struct Lines {
     values: Vec<Range<usize>>,
-    /// The first place where a line is not one value. Only a log may have such places.
+    /// The first place at which a line is not exactly one value. Only a log may have such
+    /// places.
     damage: Option<FormatError>,
-    /// The numbers of the lines that hold anything but values, from 1.
+    /// The numbers, from 1, of the lines that hold something other than values.
     unread: Vec<usize>,
-    /// The last line, where it only ends too early.
+    /// The error of the last line, if it merely ends too early.
     cut: Option<FormatError>,
-    /// The list that contains the values, if they are not lines.
+    /// The list that contains the values, if they are elements of a list rather than lines.
     whole: Option<Range<usize>>,
 }
 
@@ -126,8 +146,9 @@ impl Lines {
         }
     }
 
-    /// Reads the values of a line that is not a single value: lines that ran together, or a line that follows NULs, as
-    /// after a crash, or the fragment of another line. In these cases only values that a log would write count.
+    /// Reads the values of a line that is not a single value. After a crash, lines can run
+    /// together, or follow NUL bytes or a fragment of another line. After such a fragment, only
+    /// values that a log would write count.
     fn take_values(&mut self, line: &str, starts: usize, number: usize) {
         let mut at = skip_space(line, 0);
         let (mut is_whole, mut tried) = (true, 0);
@@ -156,12 +177,15 @@ impl Lines {
                 _ => at,
             };
             is_whole = false;
+            // The attempts are bounded, because a line can contain any number of places that
+            // look like an object.
             tried += 1;
             if tried > TRIES {
                 break;
             }
-            // The other line begins where this one stops being JSON, or later. If this one merely ends too early, the
-            // other line may have been parsed as one of its values.
+            // The other line begins at the place at which this one stops being JSON, or later.
+            // If this one merely ends too early, the other line may have been parsed as one of
+            // its values.
             let part = |from: usize, to: usize| line.get(from..to).unwrap_or("");
             let find = |from: usize| {
                 part(from, line.len())
@@ -190,7 +214,7 @@ impl Lines {
         }
     }
 
-    /// What a person should know of how it was read.
+    /// The warnings for people about lines that were skipped or cut off.
     fn warnings(&self) -> Vec<String> {
         let unread = (self.damage.as_ref()).and_then(|damage| unread_lines(&self.unread, damage));
         let cut = (self.cut.as_ref())
@@ -199,7 +223,8 @@ impl Lines {
     }
 }
 
-/// Names the lines of a log that cannot be read, the first with the reason.
+/// Names the unreadable lines of a log in one sentence, with the reason for the first one.
+/// `None` if there are no such lines.
 fn unread_lines(lines: &[usize], damage: &FormatError) -> Option<String> {
     let (first, more) = lines.split_first()?;
     let named = more.iter().take(NAMED_LINES);
@@ -209,14 +234,16 @@ fn unread_lines(lines: &[usize], damage: &FormatError) -> Option<String> {
     }
     let s = if more.is_empty() { "" } else { "s" };
     Some(format!(
-        "what cannot be read in line{s} {first}{rest} of the log is left out of the conversation, and stays in the log \
-         as it is ({damage})"
+        "what cannot be read in line{s} {first}{rest} of the log is left out of the conversation, but stays in \
+         the log ({damage})"
     ))
 }
 
+/// Determines the syntax of a document and the place of each value. A text that starts with a
+/// value but continues on the same line is treated as damaged lines.
 fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatError> {
     let fail = |error| FormatError::json(document, 0, error);
-    // A byte order mark is no JSON, but Windows tools write it.
+    // A byte order mark is not JSON, but Windows tools write one.
     let start = skip_space(
         document,
         if document.starts_with('\u{feff}') {
@@ -261,7 +288,7 @@ fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatE
     if let Some((line, byte)) = not_text.peek()
         && *line + 1 < number
     {
-        // The first line is a value only because U+FFFD replaced bytes that are not text.
+        // The first line is a value only because U+FFFD replaced its invalid bytes.
         lines.values.clear();
         lines.unread.push(line + 1);
         lines
@@ -291,7 +318,7 @@ fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatE
                     && error.what != CUT_IS_NO_EXCUSE
                     && !lines.values.is_empty() =>
             {
-                // A complete line may follow a half one, or NULs.
+                // A complete line may follow a fragment or NUL bytes.
                 let (values, unread) = (lines.values.len(), lines.unread.len());
                 lines.take_values(line, at, number);
                 let error = FormatError::json(document, at, error);
@@ -328,16 +355,19 @@ fn newlines_in(bytes: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', bytes).count()
 }
 
-/// The error of a damaged line; a line that is cut off ends early instead.
-const CUT_IS_NO_EXCUSE: &str = "something follows after the end of the value";
+/// The error of a line with extra text after its value. A line that is merely cut off ends
+/// early instead, which is tolerated at the end of a document.
+const CUT_IS_NO_EXCUSE: &str = "unexpected text follows the end of the value";
 
+/// Reads a document that is one JSON value. If the value is neither a body nor a list, it is
+/// read as the only line of a document of lines.
 fn read_value(
     document: &Arc<str>,
     span: Range<usize>,
     format: Option<Format>,
 ) -> Result<Vec<Conversation>, FormatError> {
     let raw = Raw::trusted(document, span.clone());
-    // To walk over them is to cross the whole document.
+    // Each `get` crosses the whole document, so the members are collected once.
     let members: Vec<_> = raw.members().collect();
     let get =
         |key| (members.iter().rev()).find_map(|(name, value)| (name == key).then_some(*value));
@@ -367,6 +397,8 @@ fn read_value(
         let mut lists = ["messages", "input", "history"].into_iter();
         value.is_object() && lists.any(|key| value.get(key).is_some_and(Raw::is_array))
     };
+    // The first element decides. A list that mixes bodies and messages fails to read either
+    // way.
     if raw.is_array() && raw.elements().next().is_some_and(is_body) {
         return read_bodies(document, raw, format);
     }
@@ -398,7 +430,8 @@ fn read_value(
     }
 }
 
-/// A body with a list of messages, or the bare list, that starts at `at`.
+/// Reads the body with a list of messages, or the bare list, that starts at byte `at`. If
+/// `only_frame` is set, the messages themselves are left out.
 fn read_body(
     document: &Arc<str>,
     at: usize,
@@ -407,7 +440,7 @@ fn read_body(
     only_frame: bool,
 ) -> Result<Conversation, FormatError> {
     let mut body =
-        Body::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
+        BodySpans::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
     let format = format.unwrap_or_else(|| body.dialect(document));
     let list_key = match format {
         Format::OpenAiResponses => "input",
@@ -456,7 +489,8 @@ fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, For
     read_bodies(document, simulations, Some(Format::Tau2))
 }
 
-/// A list of bodies: several conversations.
+/// Reads a list of bodies, each of which is one conversation. Fails if an entry is not an
+/// object.
 fn read_bodies(
     document: &Arc<str>,
     list: Raw<'_>,
@@ -467,12 +501,15 @@ fn read_bodies(
             true => read_body(document, body.span().start, format, Vec::new(), false),
             false => Err(FormatError::NotThis {
                 format: format.unwrap_or(Format::OpenAiChat),
-                what: "an entry of its list of conversations is no object".to_owned(),
+                what: "an entry of its list of conversations is not an object".to_owned(),
             }),
         })
         .collect()
 }
 
+/// Reads a document of lines. If no format was named, the first line that fits a format
+/// decides. Damage is only tolerated in a session log, and only if more of its lines are
+/// readable than damaged.
 fn read_lines(
     document: &Arc<str>,
     lines: Lines,
@@ -500,6 +537,8 @@ fn read_lines(
         Some(format) => matches!(format, Format::ClaudeCode | Format::Codex),
         None => detected.is_some_and(LineKind::is_log),
     };
+    // If most of the document is unreadable, it is not a damaged log but something else. The
+    // error then says more than the few lines that can be read.
     let damage = match damage {
         Some(damage) if !is_log || unread.len() >= values.len() => return Err(damage),
         damage => damage.or(cut),
@@ -513,7 +552,7 @@ fn read_lines(
         (Some(format), _) => {
             return Err(FormatError::NotThis {
                 format,
-                what: "it holds one JSON object a line, none with a list of messages".to_owned(),
+                what: "it holds one JSON object a line, but none has a list of messages".to_owned(),
             });
         }
         (None, Some(kind)) => kind,
@@ -536,7 +575,7 @@ fn read_lines(
             builder.items = raws.iter().filter_map(|line| event(*line)).collect();
             let left = raws.len() - builder.items.len();
             if left > 0 {
-                let what = format!("{left} of its lines are no events with a `message`");
+                let what = format!("{left} of its lines are not events with a `message`");
                 builder.warnings.push(what);
             }
             let start = values.first().map_or(0, |line| line.start);
@@ -544,7 +583,8 @@ fn read_lines(
             vec![builder.finish(Container::Lines(whole.unwrap_or(start..end)))?]
         }
         LineKind::Message => {
-            // Of the formats with a message a line only Responses has items without a role.
+            // Among the formats with one message per line, only Responses has items without a
+            // role.
             let is_item = |line: &Raw<'_>| line.get("role").is_none() && line.get("type").is_some();
             let format = match raws.iter().any(is_item) {
                 true => Format::OpenAiResponses,
@@ -572,6 +612,8 @@ fn read_lines(
     Ok(conversations)
 }
 
+/// Builds the conversation of a session log, and reports the lines whose message could not be
+/// read as warnings and as damage.
 fn read_log(
     document: &Arc<str>,
     format: Format,
@@ -581,6 +623,7 @@ fn read_log(
     let mut log = log;
     warnings.append(&mut log.warnings);
     let mut unreadable = log.take_unreadable();
+    // The newlines are counted in one pass, which needs the lines in the order of the document.
     unreadable.sort_unstable_by_key(|(at, _)| *at);
     let (mut number, mut counted) = (1, 0);
     let lines = unreadable.iter().map(|(at, _)| {
@@ -601,11 +644,11 @@ fn read_log(
     Ok(conversation)
 }
 
-/// What a line of a document of lines is.
+/// What one line of a document of lines holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineKind {
     Body,
-    /// `{"message": …, "state": …}`
+    /// An event with the form `{"message": …, "state": …}`.
     Event,
     Message,
     ClaudeCode,
@@ -618,6 +661,7 @@ impl LineKind {
     }
 }
 
+/// Detects what a line holds, from members that only one kind has. `None` if nothing fits.
 fn line_kind(line: Raw<'_>) -> Option<LineKind> {
     let has = |key| line.get(key).is_some();
     let kind = line.get("type").is_some_and(Raw::is_string);
@@ -642,7 +686,8 @@ fn line_kind(line: Raw<'_>) -> Option<LineKind> {
     }
 }
 
-/// An event: a message and the state kept with it.
+/// Reads a line as an event: a message and the state kept with it. `None` if the message has no
+/// role or no content.
 fn event(line: Raw<'_>) -> Option<ItemSpan> {
     let message = line.get("message")?;
     let role = message.get("role")?;
@@ -659,7 +704,8 @@ fn event(line: Raw<'_>) -> Option<ItemSpan> {
     })
 }
 
-/// Why nothing fits a document: what each format would have needed.
+/// Builds the error for a document that fits no format. It says what was found and what each
+/// format would have needed.
 fn unrecognised(raw: Raw<'_>) -> FormatError {
     let found = if raw.is_object() {
         let keys: Vec<_> = raw
@@ -692,14 +738,15 @@ fn unrecognised(raw: Raw<'_>) -> FormatError {
     }
 }
 
-/// A conversation being read.
+/// Collects what is known of a conversation while it is read. [`finish`](Self::finish) turns it
+/// into a [`Conversation`].
 pub(super) struct Builder<'d> {
     document: &'d Arc<str>,
-    /// How much of the document was read, see [`Conversation::document`].
+    /// The length of the part of the document that [`Conversation::document`] returns, in
+    /// bytes.
     pub(super) source_len: usize,
     format: Format,
     pub(super) items: Vec<ItemSpan>,
-    /// The texts of the system prompt, in order.
     pub(super) system: Vec<String>,
     tools: Option<Range<usize>>,
     pub(super) model: Option<String>,
@@ -722,6 +769,8 @@ impl<'d> Builder<'d> {
         }
     }
 
+    /// Separates the system prompt and the provider's own compaction from the items, and reads
+    /// the rest into messages. The index in an error counts all items of the list.
     pub(super) fn finish(mut self, container: Container) -> Result<Conversation, FormatError> {
         let document = self.document;
         let raw = |span: &Range<usize>| Raw::trusted(document, span.clone());
@@ -729,13 +778,13 @@ impl<'d> Builder<'d> {
             .items
             .iter()
             .take_while(|item| {
-                // A log has lines of many kinds, and its system prompt is stored elsewhere.
+                // A log has lines of many kinds and stores its system prompt elsewhere.
                 let is_request = !matches!(container, Container::Log);
                 is_prompt(raw(&item.body)) || (is_request && is_setup(raw(&item.body)))
             })
             .count();
-        // In the whole history of a log, the item is one of the agent's summaries. Claude Code marks these in its own
-        // way.
+        // In the whole history of a log, a compaction item is one of the agent's own summaries.
+        // Claude Code marks these in its own way.
         let is_agents = |item: &ItemSpan| item.speaker == Speaker::Agent;
         let is_claude_codes =
             matches!(container, Container::Log) && self.format == Format::ClaudeCode;
@@ -764,6 +813,8 @@ impl<'d> Builder<'d> {
             speaker: item.speaker,
             time_ms: item.time_ms,
         });
+        // The reader counts from the first message, but users count from the first item of the
+        // list.
         let mut messages =
             read_items(self.format, wire, &mut HashMap::new()).map_err(|error| match error {
                 FormatError::Message { index, what } => FormatError::Message {
@@ -795,6 +846,7 @@ impl<'d> Builder<'d> {
             damage: None,
             history: None,
         };
+        // Joined here once, because `raw` returns a borrowed text.
         conversation.scattered = conversation.gather_scattered();
         conversation.usage = conversation.gather_usage(&self.logged, leading);
         Ok(conversation)

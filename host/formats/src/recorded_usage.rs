@@ -1,4 +1,11 @@
-//! What the providers reported, as a document holds it.
+//! Finds the token usage that providers reported, as far as a document records it.
+//!
+//! Session logs store the usage of an answer either in the assistant's message, like Claude
+//! Code, or in a line of its own, like Codex. [`Conversation::recorded_usage`] returns both as
+//! a list of [`RecordedUsage`], each assigned to the message that it belongs to.
+//!
+//! The numbers are used to check and correct this crate's own token counts. How a provider
+//! spells them is the concern of `logs`.
 
 use contexture_engine_api::Usage;
 
@@ -6,22 +13,23 @@ use super::conversation::Conversation;
 use super::json::Raw;
 use super::logs::{self, LoggedUsage};
 
-/// What a provider reported for one assistant message of a document.
+/// The token usage that a provider reported for one assistant message of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedUsage {
-    /// The message, by its index in [`Conversation::messages`].
+    /// The index of the message in [`Conversation::messages`].
     pub index: usize,
-    /// The model that answered, where recorded.
+    /// The model that answered, if recorded.
     pub model: Option<String>,
-    /// The tokens it reported.
+    /// The tokens of the prompt and the answer, as the provider counted them.
     pub usage: Usage,
-    /// When, in milliseconds since the Unix epoch, where recorded.
+    /// The time in milliseconds since the Unix epoch, if recorded.
     pub time_ms: Option<i64>,
 }
 
 impl Conversation {
-    /// Usage inside the messages (once for a message, though every line of it repeats it), and usage
-    /// that a log puts beside them, which is the last assistant message's before it.
+    /// Collects the usage inside messages and the usage that a log records beside them. The
+    /// former counts once for each message, although every line of the message may repeat it.
+    /// The latter belongs to the last assistant message before it.
     pub(super) fn gather_usage(
         &self,
         logged: &[(usize, LoggedUsage)],
@@ -47,14 +55,15 @@ impl Conversation {
                 continue;
             }
             last_assistant = Some(index);
-            // The last line has the final count of the answer.
+            // A message can have several lines, and the last one has the final count of the
+            // answer.
             let recorded = message.items.clone().rev().find_map(|item| {
                 let span = self.items.get(item)?.body.clone();
                 let raw = Raw::trusted(&self.document, span);
                 let usage = logs::usage(raw.get("usage").filter(|usage| usage.is_object())?)?;
                 Some((raw.get_string("model"), usage))
             });
-            // A usage of zeros means that the writer did not know it.
+            // If all numbers are zero, the writer of the log did not know them.
             let recorded = recorded.filter(|(_, usage)| *usage != Usage::default());
             if let Some((model, usage)) = recorded {
                 found.push(RecordedUsage {

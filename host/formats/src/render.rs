@@ -1,4 +1,13 @@
-//! Renders a conversation into the document it was read from.
+//! Renders a window into the document that the conversation was read from.
+//!
+//! [`Conversation::render`] is the entry point for one conversation, and [`render_all`] for
+//! documents with several. Both change only the messages of the document. If a plan keeps
+//! everything, the result equals the document byte for byte.
+//!
+//! Rendering has three steps. `plan` decides which wire messages are sent, `splice` edits the
+//! JSON of each, and this module writes answers for open calls, merges neighbours of one role
+//! for Anthropic, and puts the list back into the document. Rendering into another format is
+//! left to `convert`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,18 +16,19 @@ use super::anatomy::{CallStyle, PieceKind, anatomy};
 use super::conversation::{Container, Conversation};
 use super::json::{Edits, Raw, quote};
 use super::plan::{
-    Kept, PlanEntry, PlannedMessage, RenderPlan, planned_messages, results_are_users,
+    KeptMessage, PlanEntry, PlannedMessage, RenderPlan, planned_messages, results_are_users,
 };
 use super::rewrite::{Rewrite, system_items_with};
-use super::splice::{Item, new_message, splice, text_part};
+use super::splice::{RenderedItem, new_message, splice, text_part};
 use super::{Format, FormatError};
 
-/// Renders the windows of several conversations of one document: the whole document, in which only their
-/// messages have changed. A document without changes is returned byte for byte.
+/// Renders the windows of several conversations of one document. Only their messages change in
+/// the result. If nothing changes, the document is returned byte for byte.
 ///
 /// # Errors
-/// Where a window does not fit its conversation, where the conversations are not of one document, or
-/// where they are of a session log, which holds more than a window (see [`Conversation::convert`]).
+/// Fails if a window does not fit its conversation, or if the conversations belong to different
+/// documents. Also fails for a changed session log, because a log holds more than a window. Use
+/// [`Conversation::convert`] for these.
 pub fn render_all(parts: &[(&Conversation, &RenderPlan<'_>)]) -> Result<String, FormatError> {
     let Some((first, _)) = parts.first() else {
         return Err(FormatError::Window(
@@ -28,11 +38,13 @@ pub fn render_all(parts: &[(&Conversation, &RenderPlan<'_>)]) -> Result<String, 
     let document = first.document();
     let mut edits = Edits::default();
     for (conversation, plan) in parts {
+        // Edits are byte ranges, so they are only valid for one and the same text.
         if !std::ptr::eq(conversation.document(), document) {
             return Err(FormatError::Window(
                 "the conversations are of different documents".to_owned(),
             ));
         }
+        // Without edits, the text of this conversation stays byte for byte.
         if conversation.is_whole(plan) {
             continue;
         }
@@ -41,20 +53,21 @@ pub fn render_all(parts: &[(&Conversation, &RenderPlan<'_>)]) -> Result<String, 
     Ok(edits.apply(document, 0..document.len()))
 }
 
-/// A wire message on its way out.
-struct Wire {
+/// A wire message of the result, as one or several items.
+struct RenderedMessage {
     role: Cow<'static, str>,
-    /// The wire items it stands for, where it stands for any.
+    /// The wire items that it stands for, or `None` if the host added it.
     items: Option<Range<usize>>,
-    out: Vec<Item>,
+    out: Vec<RenderedItem>,
 }
 
 impl Conversation {
-    /// Renders a window: the whole document in its own format, with this conversation's messages
-    /// changed. A session log, which holds more than a window, renders as an OpenAI chat document.
+    /// Renders a window as the whole document in its own format, with this conversation's
+    /// messages changed. A session log holds more than a window, so it is rendered as an OpenAI
+    /// chat document.
     ///
     /// # Errors
-    /// Where the window does not fit the conversation.
+    /// Fails if the window does not fit the conversation.
     pub fn render(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
         match self.container {
             Container::Log => Ok(self.convert(plan, Format::OpenAiChat)?.document),
@@ -62,7 +75,8 @@ impl Conversation {
         }
     }
 
-    /// Renders a window in the conversation's own format, without what else its document holds.
+    /// Renders a window in the conversation's own format, without the other contents of its
+    /// document, such as other conversations.
     pub(super) fn render_alone(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
         let Container::List(body) = &self.container else {
             return self.render(plan);
@@ -74,7 +88,7 @@ impl Conversation {
         Ok(edits.apply(self.document(), body.span.clone()))
     }
 
-    /// Whether the window holds every message as it is.
+    /// Whether the window holds every message unchanged.
     fn is_whole(&self, plan: &RenderPlan<'_>) -> bool {
         let mut entries = plan.entries.iter().enumerate();
         let all_kept = plan.entries.len() == self.messages().len()
@@ -83,12 +97,14 @@ impl Conversation {
         all_kept && self.new_note(plan).is_none()
     }
 
-    /// The note that the system prompt still lacks.
+    /// Returns the plan's note, unless the system prompt already contains it.
     pub(super) fn new_note<'a>(&self, plan: &RenderPlan<'a>) -> Option<&'a str> {
         plan.system_note
             .filter(|note| !self.system().is_some_and(|system| system.contains(note)))
     }
 
+    /// Adds the edits that turn the document into one with this window. Fails for a session
+    /// log.
     fn edit_document(&self, plan: &RenderPlan<'_>, edits: &mut Edits) -> Result<(), FormatError> {
         let note = self.new_note(plan);
         let items = self.outgoing(plan, &|item| item)?;
@@ -98,8 +114,10 @@ impl Conversation {
                 let messages: Vec<_> = items
                     .iter()
                     .map(|item| match item {
-                        Item::Original(index) => (Some(leading + index), self.text_of(item)),
-                        Item::New { .. } => (None, self.text_of(item)),
+                        RenderedItem::Original(index) => {
+                            (Some(leading + index), self.text_of(item))
+                        }
+                        RenderedItem::New { .. } => (None, self.text_of(item)),
                     })
                     .collect();
                 let rewrite = Rewrite {
@@ -127,31 +145,32 @@ impl Conversation {
         Ok(())
     }
 
-    /// The wire messages of a window, in order, in the conversation's own format. `place` says where a wire
-    /// item stood, so that neighbours are known.
+    /// Returns the wire messages of a window in order, in the conversation's own format.
+    /// `place` returns the position of a wire item in its source, which shows whether two
+    /// messages were neighbours. Fails if the window does not fit the conversation.
     pub fn outgoing(
         &self,
         plan: &RenderPlan<'_>,
         place: &dyn Fn(usize) -> usize,
-    ) -> Result<Vec<Item>, FormatError> {
+    ) -> Result<Vec<RenderedItem>, FormatError> {
         let wires = self.wires(plan, place)?;
         Ok(wires.into_iter().flat_map(|wire| wire.out).collect())
     }
 
-    /// The wire messages of the window, in the conversation's own format.
+    /// Builds the wire messages of the window, in the conversation's own format.
     fn wires(
         &self,
         plan: &RenderPlan<'_>,
         place: &dyn Fn(usize) -> usize,
-    ) -> Result<Vec<Wire>, FormatError> {
+    ) -> Result<Vec<RenderedMessage>, FormatError> {
         let format = self.format();
         let mut wires = Vec::new();
         for out in planned_messages(self, plan, format, place)? {
             match out {
-                PlannedMessage::Summary { role, text } => wires.push(Wire {
+                PlannedMessage::Summary { role, text } => wires.push(RenderedMessage {
                     role: role.into(),
                     items: None,
-                    out: vec![Item::new(new_message(format, role, &text))],
+                    out: vec![RenderedItem::new(new_message(format, role, &text))],
                 }),
                 PlannedMessage::Kept(kept) => {
                     let message = kept
@@ -163,7 +182,7 @@ impl Conversation {
                         "tool" if results_are_users(format) => "user".into(),
                         role => Cow::Owned(role.to_owned()),
                     };
-                    wires.push(Wire {
+                    wires.push(RenderedMessage {
                         role,
                         items: Some(message.items.clone()),
                         out: splice(self, &kept)?,
@@ -179,8 +198,9 @@ impl Conversation {
         })
     }
 
-    /// The answers made up for the calls of a message.
-    fn stubs(&self, kept: &Kept<'_>) -> Result<Vec<Wire>, FormatError> {
+    /// Returns the answers that the host writes for calls of a message. Anthropic gets all of
+    /// them in one user message.
+    fn stubs(&self, kept: &KeptMessage<'_>) -> Result<Vec<RenderedMessage>, FormatError> {
         let mut answers = Vec::new();
         for (call, text) in &kept.stubs {
             answers.push(self.stub(kept, *call, text)?);
@@ -198,15 +218,17 @@ impl Conversation {
         };
         Ok(answers
             .into_iter()
-            .map(|answer| Wire {
+            .map(|answer| RenderedMessage {
                 role: role.into(),
                 items: None,
-                out: vec![Item::new(answer)],
+                out: vec![RenderedItem::new(answer)],
             })
             .collect())
     }
 
-    fn stub(&self, kept: &Kept<'_>, call: usize, text: &str) -> Result<String, FormatError> {
+    /// Returns the JSON of one answer. Its form depends on the format and on the style of the
+    /// call.
+    fn stub(&self, kept: &KeptMessage<'_>, call: usize, text: &str) -> Result<String, FormatError> {
         let owner = kept
             .parts
             .iter()
@@ -239,7 +261,8 @@ impl Conversation {
         })
     }
 
-    /// How the call `call` of the message in these items wants to be answered, and the type of its item.
+    /// Returns how the call with this index within these items expects its answer, and the type
+    /// of the call's item. An unknown call gets the default style.
     fn call_style(&self, items: Range<usize>, call: usize) -> (CallStyle, String) {
         let mut before = 0;
         for item in items {
@@ -257,10 +280,14 @@ impl Conversation {
         (CallStyle::Id, String::new())
     }
 
-    /// Anthropic: wire messages that came to stand side by side and are of one role become one. The
-    /// results in them lead.
-    fn merge_roles(&self, wires: Vec<Wire>, place: &dyn Fn(usize) -> usize) -> Vec<Wire> {
-        let mut merged: Vec<Wire> = Vec::with_capacity(wires.len());
+    /// Merges adjacent wire messages of the same role for Anthropic. Neighbours that were
+    /// already adjacent in the source are left alone. Results come first in a merged message.
+    fn merge_roles(
+        &self,
+        wires: Vec<RenderedMessage>,
+        place: &dyn Fn(usize) -> usize,
+    ) -> Vec<RenderedMessage> {
+        let mut merged: Vec<RenderedMessage> = Vec::with_capacity(wires.len());
         for wire in wires {
             let Some(last) = merged.last_mut().filter(|last| last.role == wire.role) else {
                 merged.push(wire);
@@ -270,6 +297,7 @@ impl Conversation {
                 (&last.items, &wire.items),
                 (Some(a), Some(b)) if a.end > 0 && place(a.end - 1) + 1 == place(b.start)
             );
+            // The client sent these two messages separately, so they stay separate.
             if were_neighbours {
                 merged.push(wire);
                 continue;
@@ -280,29 +308,30 @@ impl Conversation {
                 .chain(&wire.out)
                 .map(|item| self.text_of(item));
             let message = merge_messages(&texts.collect::<Vec<_>>());
-            last.out = vec![Item::new(message)];
-            // What follows is a neighbour of what was merged in.
+            last.out = vec![RenderedItem::new(message)];
+            // The next message is compared with the message that was merged in last.
             last.items = wire.items;
         }
         merged
     }
 
     /// The JSON of an item of the new window.
-    pub(super) fn text_of<'a>(&'a self, item: &'a Item) -> &'a str {
+    pub(super) fn text_of<'a>(&'a self, item: &'a RenderedItem) -> &'a str {
         match item {
-            Item::Original(index) => self.item(*index),
-            Item::New { text, .. } => text,
+            RenderedItem::Original(index) => self.item(*index),
+            RenderedItem::New { text, .. } => text,
         }
     }
 }
 
-/// One of Anthropic's messages with the blocks of all of these, results first; what else the first has
-/// stays.
+/// Merges Anthropic messages into one that has the blocks of all of them, with results first.
+/// Other members come from the first message.
 fn merge_messages(messages: &[&str]) -> String {
     let mut blocks = Vec::new();
     for message in messages {
         blocks.extend(blocks_of(message));
     }
+    // Anthropic requires results before all other blocks.
     blocks.sort_by_key(|block| !is_result(block));
     let blocks = format!("[{}]", blocks.join(","));
     let first = messages.first().copied().unwrap_or("{}");
@@ -320,7 +349,8 @@ pub(super) fn is_result(block: &str) -> bool {
     raw.get("type").and_then(Raw::string).as_deref() == Some("tool_result")
 }
 
-/// The content blocks of one of Anthropic's messages; a string becomes a block, a blank one none.
+/// Returns the content blocks of an Anthropic message. A string becomes one block, or none if
+/// it is blank.
 pub(super) fn blocks_of(message: &str) -> Vec<String> {
     let raw = Raw::trusted(message, 0..message.len());
     let Some(content) = raw.get("content") else {
@@ -336,7 +366,7 @@ pub(super) fn blocks_of(message: &str) -> Vec<String> {
     }
 }
 
-/// Anthropic's answer to a call; `content` is JSON.
+/// Returns Anthropic's answer to a call. `content` is JSON.
 pub(super) fn tool_result(id: &str, content: &str, is_error: bool) -> String {
     let error = if is_error { ",\"is_error\":true" } else { "" };
     format!(
@@ -345,7 +375,7 @@ pub(super) fn tool_result(id: &str, content: &str, is_error: bool) -> String {
     )
 }
 
-/// OpenAI chat's answer to a call; `content` is JSON.
+/// Returns the answer of OpenAI chat to a call. `content` is JSON.
 pub(super) fn tool_message(id: &str, content: &str) -> String {
     format!(
         "{{\"role\":\"tool\",\"tool_call_id\":{},\"content\":{content}}}",
@@ -353,7 +383,7 @@ pub(super) fn tool_message(id: &str, content: &str) -> String {
     )
 }
 
-/// The Responses API's answer to a function's call; `output` is JSON.
+/// Returns the answer of the Responses API to a function call. `output` is JSON.
 pub(super) fn call_output(id: &str, output: &str) -> String {
     format!(
         "{{\"type\":\"function_call_output\",\"call_id\":{},\"output\":{output}}}",

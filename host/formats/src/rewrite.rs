@@ -1,30 +1,40 @@
-//! Puts another list of messages into a document: everything around the list stays as it is.
+//! Replaces the list of messages in a document. Everything around the list keeps its bytes.
+//!
+//! [`Rewrite`] holds the document and the places of its list and system prompt.
+//! [`Rewrite::document_with`] returns a new document and suits a single body. [`Rewrite::edit`]
+//! adds the change to other edits, for documents with several conversations.
+//!
+//! A note for the model goes into the system prompt, which each format stores differently: in a
+//! member of the body or in a message at the head of the list. The white space between
+//! unchanged neighbours is kept too, so that the unchanged start of a body stays the same to
+//! the last byte. Which messages to write is decided by the caller.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Format;
-use super::body::{Body, is_setup, tools_of};
+use super::body::{BodySpans, is_setup, tools_of};
 use super::json::{Edits, Raw, escape, quote, skip_space};
 use super::splice::{insert_member, new_message, part_type, text_part};
 
-/// More than what stands around a new message or the note, in bytes.
+/// An upper bound for the JSON around a new message or the note, in bytes. It is used to
+/// reserve memory.
 const ROOM: usize = 128;
 
-/// A body whose list of messages is to be another one.
+/// A body and the parts of its list that stay while the messages are replaced.
 pub(super) struct Rewrite<'a> {
     pub(super) document: &'a str,
     pub(super) format: Format,
-    pub(super) body: &'a Body,
-    /// The messages at the head of the list that are the system prompt.
+    pub(super) body: &'a BodySpans,
+    /// The items at the head of the list that form the system prompt.
     pub(super) system_items: &'a [Range<usize>],
-    /// What the provider compacted itself stands behind them.
+    /// The items after these that the provider compacted itself.
     pub(super) compacted_items: &'a [Range<usize>],
 }
 
 impl Rewrite<'_> {
-    /// Puts `messages` in the place of the list and `note` at the end of the system prompt. With each message
-    /// comes its place in the list where it is one of it, byte for byte.
+    /// Adds edits that replace the list with `messages` and append `note` to the system prompt.
+    /// If a message is an unchanged item of the list, its index there comes with it.
     pub(super) fn edit(
         &self,
         note: Option<&str>,
@@ -39,7 +49,7 @@ impl Rewrite<'_> {
         }
     }
 
-    /// The document with these changes, each of its messages copied once.
+    /// Returns the document with these changes. Each message is copied once.
     pub(super) fn document_with(
         &self,
         note: Option<&str>,
@@ -51,7 +61,7 @@ impl Rewrite<'_> {
         let Some(list) = &self.body.list else {
             return edits.apply(self.document, 0..end);
         };
-        // A text that outgrows its room is copied as a whole.
+        // If the estimate is too small, the string grows and its text is copied once more.
         let new = messages.iter().filter(|(origin, _)| origin.is_none());
         let new: usize = new.map(|(_, text)| text.len() + ROOM).sum();
         let note = note.map_or(0, |note| 2 * note.len() + ROOM);
@@ -62,7 +72,8 @@ impl Rewrite<'_> {
         out
     }
 
-    /// Adds `note` to a system prompt outside the list; returns it where it has to go into the list.
+    /// Adds `note` to a system prompt outside of the list. If the note has to go into the list,
+    /// it is returned instead.
     fn edit_around_list<'n>(&self, note: Option<&'n str>, edits: &mut Edits) -> Option<&'n str> {
         if !self.note_in_member() {
             return note;
@@ -73,8 +84,8 @@ impl Rewrite<'_> {
         None
     }
 
-    /// Writes the list of messages with its brackets. What stood between two messages that still follow one
-    /// another stays between them.
+    /// Writes the list of messages with its brackets. If two messages followed each other
+    /// before, the text between them is kept.
     fn list(
         &self,
         list: &Range<usize>,
@@ -94,7 +105,7 @@ impl Rewrite<'_> {
             (Some(leading + at), Cow::Borrowed(text))
         });
         let messages = messages.iter().map(|(origin, text)| {
-            // A bare string is a message only as the whole of `input`.
+            // A bare string is a valid message only if it is the whole value of `input`.
             let text = match text.starts_with('{') {
                 true => Cow::Borrowed(*text),
                 false => Cow::Owned(format!(
@@ -111,10 +122,12 @@ impl Rewrite<'_> {
             let end = items.get(at).map_or(start, |item| item.start);
             self.document.get(start..end).unwrap_or("")
         };
+        // New messages are separated the way the document separates its own.
         let usual_gap = if items.len() > 1 { between(1) } else { "," };
         let usual_gap = usual_gap
             .get(usual_gap.find(',').map_or(0, |comma| comma + 1)..)
             .unwrap_or("");
+        // The list may have been a single string, which has no text after an opening bracket.
         let is_list = self
             .document
             .get(list.clone())
@@ -144,7 +157,7 @@ impl Rewrite<'_> {
         out.push(']');
     }
 
-    /// Whether the system prompt, and so a note, stands in a member of the body.
+    /// Whether the system prompt, and with it a note, is stored in a member of the body.
     fn note_in_member(&self) -> bool {
         let body = self.body;
         match self.format {
@@ -156,6 +169,8 @@ impl Rewrite<'_> {
         }
     }
 
+    /// Appends the note to the member with the system prompt. If the body has no such member,
+    /// it is inserted at the start of the body.
     fn edit_system_member(&self, note: &str, edits: &mut Edits) {
         if let Some(span) = &self.body.system {
             let text = Raw::trusted(self.document, span.clone());
@@ -171,8 +186,8 @@ impl Rewrite<'_> {
     }
 }
 
-/// The leading system messages with the note in the first of them. If there is none, a system message is added after
-/// the items, which stay as they are.
+/// Returns the leading system messages, with the note in the first one that can hold it. If
+/// none can, a system message with the note is added after them.
 pub(super) fn system_items_with<'a>(
     document: &'a str,
     format: Format,
@@ -199,14 +214,16 @@ pub(super) fn system_items_with<'a>(
             }
             *first = Cow::Owned(edits.apply(first, 0..first.len()));
         }
-        // A bare list of Anthropic's messages has no place for a system prompt.
+        // A bare list of Anthropic messages has no place for a system prompt, so the note is
+        // dropped.
         None if format == Format::Anthropic => {}
         None => items.push(Cow::Owned(new_message(format, "system", note))),
     }
     items
 }
 
-/// Appends a paragraph to a text: to a string inside its quotes, to a list as one more part.
+/// Appends a paragraph to a text. A string gets the paragraph before its closing quote, and a
+/// list gets one more part.
 fn append_text(text: Raw<'_>, note: &str, part: &str, edits: &mut Edits) {
     let end = text.span().end - 1;
     match text.inner() {

@@ -1,31 +1,39 @@
-//! Seals: checksums that prove, without a record, that the host wrote a text. The checksum is part of the mark at the
-//! end of the text. A text that only begins like a summary is not sealed.
+//! Marks texts that the host wrote, so that it recognises them when a client sends them back.
 //!
-//! Clients may join neighbouring messages of one role, so a sealed text may be anywhere inside another text.
-//! [`sealed_parts`] finds all of them.
+//! A seal is a checksum in the mark at the end of a text. It proves, without any stored record,
+//! that the host wrote the text. A text that merely begins like a summary, for example because
+//! a user quotes one, is not sealed.
+//!
+//! [`sealed_summary`], [`sealed_notice`] and [`sealed_short`] add a seal. Clients may join
+//! adjacent messages of one role, so a sealed text may be anywhere inside another text.
+//! [`sealed_parts`] finds all of them. The checksum is not a signature, so it does not protect
+//! against forgery.
 
 use std::ops::Range;
 
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, SUMMARY_END_MARK, SUMMARY_MARK};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How a checksum is written after its mark: a space, `#`, and this many hexadecimal digits.
+/// The number of hexadecimal digits of a checksum. It is written after its mark as a space, `#`
+/// and the digits.
 const DIGITS: usize = 8;
 
 fn checksum(text: &str) -> String {
     format!("#{:0DIGITS$x}", xxh3_64(text.trim().as_bytes()) as u32)
 }
 
-/// A summary as it stands on the wire: between its two marks, the second one with the checksum.
-/// A notice that is sealed stays as it is.
+/// Returns a summary in its wire form: between the start mark and the end mark, which carries
+/// the checksum. If the text is already sealed, it stays the same, and so does a sealed notice.
 pub fn sealed_summary(text: &str) -> String {
     if unsealed_notice(text).is_some() {
         return text.to_owned();
     }
+    // A sealed summary is unwrapped first, so that sealing it again gives the same text.
     let text = match leading_summary(text) {
         Some((summary, None)) => summary,
         _ => text,
     };
+    // An end mark inside the summary would end it too early when it is read back.
     let text = text.replace(SUMMARY_END_MARK, "");
     let text = text.trim();
     let text = match begins_with_a_mark(text) {
@@ -36,8 +44,9 @@ pub fn sealed_summary(text: &str) -> String {
     format!("{text}\n\n{SUMMARY_END_MARK} {checksum}")
 }
 
-/// The sealed summary that a text begins with, without its end mark, and the text that it was put before;
-/// none where it stands alone. A notice stands alone, and is given back with its seal.
+/// Returns the sealed summary at the start of a text, without its end mark, and the text that
+/// follows it. The second is `None` if nothing follows. A notice never has text after it and is
+/// returned with its seal. `None` if the text does not start with a sealed text.
 pub(super) fn leading_summary(text: &str) -> Option<(&str, Option<&str>)> {
     if !begins_with_a_mark(text) {
         return None;
@@ -54,12 +63,12 @@ pub(super) fn leading_summary(text: &str) -> Option<(&str, Option<&str>)> {
     })
 }
 
-/// The kind of a sealed text.
+/// The kind of a text that the host sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sealed {
     Summary,
     Notice,
-    /// The shorter form of a message.
+    /// The shortened form of a message.
     Short,
 }
 
@@ -67,14 +76,15 @@ pub(super) enum Sealed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SealedPart {
     pub(super) kind: Sealed,
-    /// Its byte range, including the seal.
+    /// The byte range of the text, including the seal.
     pub(super) range: Range<usize>,
-    /// Where its content ends. For a summary that is before the end mark. A notice and a shorter form are read with
-    /// their seal.
+    /// The end of the content in bytes. A summary ends before its end mark, while a notice and
+    /// a shortened form are read with their seal.
     pub(super) until: usize,
 }
 
-/// Every sealed text in a text, in order, whatever surrounds it.
+/// Finds every sealed text inside a text, in order, regardless of what surrounds it. If a
+/// hostile text exhausts the time budget, the rest of it counts as unsealed.
 pub(super) fn sealed_parts(text: &str) -> Vec<SealedPart> {
     let mut found: Vec<SealedPart> = Vec::new();
     let mut beginnings = None;
@@ -86,6 +96,8 @@ pub(super) fn sealed_parts(text: &str) -> Vec<SealedPart> {
             continue;
         };
         let floor = found.last().map_or(0, |part| part.range.end);
+        // Most texts contain no seal, so the marks are located only when the first one is
+        // found.
         let beginnings = beginnings.get_or_insert_with(|| Beginnings::of(text));
         let digits = text.get(sum..sum + 1 + DIGITS).unwrap_or_default();
         match beginnings.find(floor..body_end, digits) {
@@ -102,7 +114,9 @@ pub(super) fn sealed_parts(text: &str) -> Vec<SealedPart> {
     found
 }
 
-/// The kind of the seal whose checksum begins at `sum`, and where the text before it, the sealed text and the seal end.
+/// Returns the kind of the seal whose checksum begins at `sum`, the end of the text before the
+/// seal, the end of the content if it differs from the end of the seal, and the end of the
+/// seal. `None` if there is no seal.
 fn seal_at(text: &str, sum: usize) -> Option<(Sealed, usize, Option<usize>, usize)> {
     let end = sum + 1 + DIGITS;
     let digits = text.get(sum + 1..end)?;
@@ -125,17 +139,18 @@ fn seal_at(text: &str, sum: usize) -> Option<(Sealed, usize, Option<usize>, usiz
     is_closed.then_some((kind, body.len(), None, end + 1))
 }
 
-/// Positions at which sealed texts may begin, the likeliest first.
+/// The positions at which sealed texts may begin, the most likely ones first.
 struct Beginnings<'t> {
     text: &'t str,
-    /// The positions of a summary's own mark, then of other marks at the beginning of a line, then of marks elsewhere.
+    /// The positions of the host's own summary marks, then of other marks at the start of a
+    /// line, then of marks elsewhere.
     places: [Vec<usize>; 3],
-    /// How many bytes may still be hashed. It bounds the time for a hostile text with many marks and seals by its
-    /// length.
+    /// The number of bytes that may still be hashed. It limits the time that a hostile text
+    /// with many marks and seals can take.
     budget: usize,
 }
 
-/// More bytes would have to be hashed than the budget for this text allows.
+/// The error if more bytes would have to be hashed than the budget allows.
 struct Exhausted;
 
 impl<'t> Beginnings<'t> {
@@ -158,8 +173,8 @@ impl<'t> Beginnings<'t> {
         }
     }
 
-    /// Finds the mark in this range from which the text up to the range's end has this checksum. Tries the nearest mark
-    /// first.
+    /// Finds the mark in the range `within` from which the text up to the end of the range has
+    /// this checksum. Tries the nearest mark first. Fails if the budget is exhausted.
     fn find(&mut self, within: Range<usize>, digits: &str) -> Result<Option<usize>, Exhausted> {
         for places in &self.places {
             let end = places.partition_point(|at| *at < within.end);
@@ -177,18 +192,19 @@ impl<'t> Beginnings<'t> {
     }
 }
 
-/// Whether a text begins with a mark of this host's or an engine's; which ones those may be, the contract says.
+/// Whether a text begins with a mark of the host or of an engine. The contract between them
+/// defines which marks exist.
 fn begins_with_a_mark(text: &str) -> bool {
     text.starts_with(['[', '【'])
 }
 
-/// A notice as it stands on the wire.
+/// Returns a notice in its wire form, with the seal at its end.
 pub fn sealed_notice(text: &str) -> String {
     let text = text.trim();
     format!("{text}\n[notice {}]", checksum(text))
 }
 
-/// A sealed notice without its seal; none where it is not one.
+/// Returns a sealed notice without its seal, or `None` if the text is not a sealed notice.
 pub fn unsealed_notice(text: &str) -> Option<&str> {
     let text = text.trim_end();
     if !begins_with_a_mark(text) || !text.ends_with(']') {
@@ -198,7 +214,8 @@ pub fn unsealed_notice(text: &str) -> Option<&str> {
     (seal.strip_suffix(']')? == checksum(notice)).then_some(notice)
 }
 
-/// A shortened text as it stands on the wire. Texts without a mark, and the one of a cleared result, stay as they are.
+/// Returns a shortened text in its wire form. It stays unchanged if it has no mark, if it is
+/// the text of a cleared result, or if it is already sealed.
 pub fn sealed_short(text: &str) -> String {
     let is_sealed = unsealed_short(text).is_some();
     if !begins_with_a_mark(text) || text == CLEARED_TOOL_OUTPUT || is_sealed {
@@ -207,7 +224,7 @@ pub fn sealed_short(text: &str) -> String {
     format!("{text}\n[{}]", checksum(text))
 }
 
-/// A sealed shortened text without its seal; none where it is not one.
+/// Returns a sealed shortened text without its seal, or `None` if the text is not one.
 pub fn unsealed_short(text: &str) -> Option<&str> {
     if !begins_with_a_mark(text) {
         return None;
@@ -260,7 +277,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is joined to sealed texts, and however, each of them is found where it stands.
+        /// Each sealed text is found, regardless of what it is joined to and how.
         #[test]
         fn sealed_texts_are_found_wherever_they_stand(
             parts in prop::collection::vec((0..4usize, "[a-z\\[\\]#\\n 【]{0,30}"), 1..6),

@@ -1,4 +1,14 @@
-//! What is kept of a wire message, as JSON: everything that does not change stays as the bytes it was.
+//! Edits the JSON of one wire message so that only the kept views remain. Everything that does
+//! not change keeps its bytes.
+//!
+//! [`splice`] is the entry point. It takes what a plan keeps of a wire message and returns the
+//! items to send. If all views are kept unchanged, these are the original items. Otherwise it
+//! decides for each piece whether to keep, drop or change it, and then applies these edits to
+//! the text.
+//!
+//! The difficult cases are texts that several views share and summaries that join a message. A
+//! client sends the result back with its next request, and `views` must then split it into the
+//! same views again. Which summary joins which message is decided in `plan`.
 
 use std::ops::Range;
 
@@ -6,50 +16,52 @@ use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
 use super::conversation::Conversation;
 use super::json::{Edits, Raw, escape, escaped_offset, quote, skip_space};
 use super::message::Message;
-use super::plan::{Kept, Part, results_are_users};
+use super::plan::{KeptMessage, KeptPart, results_are_users};
 use super::seal::sealed_summary;
 use super::views::{ViewSpan, flatten, own_text, view_spans};
 use super::{Format, FormatError};
 
-/// A wire item of the new window.
-pub enum Item {
-    /// The item of this index, as it is.
+/// A wire item of the new window. Its text is either that of an item of the conversation or
+/// new.
+pub enum RenderedItem {
+    /// The unchanged item with this index.
     Original(usize),
-    /// Anything else: its JSON, and the item that it is a changed form of.
+    /// A changed or added item, with its JSON.
     New {
-        /// The JSON.
+        /// The JSON of the item as it is sent.
         text: String,
-        /// The index of the item that it is a form of.
+        /// The index of the original item, if this is a changed form of one.
         of: Option<usize>,
     },
 }
 
-impl Item {
-    /// An item that there was not before.
+impl RenderedItem {
+    /// Creates an item that the conversation did not have before.
     pub(super) fn new(text: String) -> Self {
         Self::New { text, of: None }
     }
 }
 
-/// What becomes of a piece.
+/// What happens to one piece of the message when the message is written again.
 enum PieceEdit {
     Keep,
     Drop,
-    /// This JSON in place of its text, its arguments or its content.
+    /// Replace the text, arguments or content of the piece with this JSON.
     Change(String),
 }
 
-/// The items that leave for what is kept of one wire message.
+/// Returns the items to send for what is kept of one wire message. Fails if new arguments do
+/// not fit their call.
 pub(super) fn splice(
     conversation: &Conversation,
-    kept: &Kept<'_>,
-) -> Result<Vec<Item>, FormatError> {
+    kept: &KeptMessage<'_>,
+) -> Result<Vec<RenderedItem>, FormatError> {
     let messages = conversation.messages();
     let Some(first) = kept.parts.first().and_then(|part| messages.get(part.index)) else {
         return Ok(Vec::new());
     };
     let range = first.items.clone();
-    // The views of one wire message stand side by side.
+    // The views of one wire message are adjacent among the messages.
     let first_view = kept.parts.first().map_or(0, |part| part.index) - first.view_index;
     let view_count = messages
         .iter()
@@ -57,8 +69,9 @@ pub(super) fn splice(
         .take_while(|message| message.items == range)
         .count();
     let joined = !kept.before.is_empty() || !kept.after.is_empty();
-    if !joined && kept.parts.len() == view_count && kept.parts.iter().all(Part::is_unchanged) {
-        return Ok(range.map(Item::Original).collect());
+    // The usual case is that nothing changes. The items are then copied without parsing them.
+    if !joined && kept.parts.len() == view_count && kept.parts.iter().all(KeptPart::is_unchanged) {
+        return Ok(range.map(RenderedItem::Original).collect());
     }
     let group = range
         .clone()
@@ -76,7 +89,7 @@ pub(super) fn splice(
     let format = conversation.format();
 
     let mut out = Vec::new();
-    // Where summaries and text that the message did not have before go.
+    // The item that receives summaries, and text that the message did not have before.
     let host = group.iter().position(|item| item.is_message);
     let mut insert = Insert {
         before: kept
@@ -90,7 +103,8 @@ pub(super) fn splice(
         is_led_by_parts: results_are_users(format) && kept.before.len() > 1,
         has_empty_parts: !results_are_users(format),
     };
-    // Words that share their text with a summary in front of them share it with the one that takes its place.
+    // If a text shared its string with a summary in front of it, it shares the string with the
+    // new summary too.
     let first = (kept.parts.first())
         .and_then(|part| views.get(messages.get(part.index)?.view_index))
         .filter(|view| view.from > 0 && !insert.is_led_by_parts);
@@ -101,10 +115,10 @@ pub(super) fn splice(
         insert.before.clear();
     }
     if host.is_none() {
-        // A turn of calls alone, in items: what joins it is an item before it.
+        // The turn consists of call items only, so the text becomes an item before it.
         let texts: Vec<_> = insert.before.drain(..).chain(insert.text.take()).collect();
         if !texts.is_empty() {
-            out.push(Item::new(new_message(
+            out.push(RenderedItem::new(new_message(
                 format,
                 &head.role,
                 &texts.join("\n\n"),
@@ -119,6 +133,7 @@ pub(super) fn splice(
             .map(|((_, piece), edit)| (*piece, edit))
             .collect();
         let hosts = host == Some(at) && !insert.is_empty();
+        // An item whose pieces are all dropped is left out, unless it has to hold a summary.
         let gone = !own.is_empty() && own.iter().all(|(_, edit)| matches!(edit, PieceEdit::Drop));
         if gone && !hosts {
             continue;
@@ -127,9 +142,9 @@ pub(super) fn splice(
         edit_pieces(item, &own, &mut edits);
         edit_content(item, &own, hosts.then_some(&insert), &mut edits);
         out.push(if edits.is_empty() {
-            Item::Original(range.start + at)
+            RenderedItem::Original(range.start + at)
         } else {
-            Item::New {
+            RenderedItem::New {
                 text: edits.apply(item.raw.text(), item.raw.span()),
                 of: Some(range.start + at),
             }
@@ -138,18 +153,20 @@ pub(super) fn splice(
     Ok(out)
 }
 
-/// What becomes of each piece, and a new text for which there is no piece yet.
+/// Decides the edit of each piece. Also returns a new text for which the message has no piece
+/// yet.
 fn piece_edits<'a>(
     messages: &[Message],
-    kept: &Kept<'a>,
+    kept: &KeptMessage<'a>,
     pieces: &[(usize, &Piece<'_>)],
     views: &[ViewSpan],
 ) -> Result<(Vec<PieceEdit>, Option<&'a str>), FormatError> {
     let mut piece_edits: Vec<PieceEdit> = pieces.iter().map(|_| PieceEdit::Drop).collect();
     let mut new_text = None;
-    // The parts of one wire message are in the order of its view_count.
+    // The parts of one wire message are sorted by view, so they can be found by binary search.
     let part_of = |view: usize| {
-        let view_of = |part: &Part<'_>| messages.get(part.index).map(|message| message.view_index);
+        let view_of =
+            |part: &KeptPart<'_>| messages.get(part.index).map(|message| message.view_index);
         let at = kept.parts.binary_search_by_key(&Some(view), view_of).ok()?;
         kept.parts.get(at)
     };
@@ -201,17 +218,18 @@ fn piece_edits<'a>(
         }
         if let Some(missing) = part.arguments.iter().find(|new| new.index >= call) {
             return Err(FormatError::Window(format!(
-                "it shortens call {} of message {}, which has {call} calls",
+                "it shortens call {} of message {}, but the message has {call} calls",
                 missing.index, part.index
             )));
         }
+        // The text is still there if the view has no piece that could hold it.
         new_text = text.filter(|text| !text.is_empty()).or(new_text);
     }
     Ok((piece_edits, new_text))
 }
 
-/// The piece that the new text of a view replaces: the first text, preferring one that was said over an attached
-/// document.
+/// Returns the index of the piece that the new text of a view replaces. It is the first text,
+/// and a text that was said takes precedence over an attached document.
 fn first_text(pieces: &[(usize, &Piece<'_>)], view: &ViewSpan) -> Option<usize> {
     let is_text = |at: &usize, or_document: bool| {
         pieces.get(*at).is_some_and(|(_, piece)| {
@@ -223,12 +241,12 @@ fn first_text(pieces: &[(usize, &Piece<'_>)], view: &ViewSpan) -> Option<usize> 
     said.or_else(|| all.find(|at| is_text(at, true)))
 }
 
-/// Computes the edit of a text that several views may share, as when the host's words were joined to others.
-/// `first_text` returns the piece that a view's new text replaces.
+/// Computes the edit of a text that several views may share, for example if the host joined a
+/// summary to it. `first_text` returns the piece that a view's new text replaces.
 fn text_edit(
     raw: Raw<'_>,
     at: usize,
-    sharers: &[(&ViewSpan, Option<&Part<'_>>)],
+    sharers: &[(&ViewSpan, Option<&KeptPart<'_>>)],
     first_text: impl Fn(&ViewSpan) -> Option<usize>,
 ) -> PieceEdit {
     if sharers
@@ -241,13 +259,14 @@ fn text_edit(
     let kept: Vec<(&ViewSpan, Option<&str>)> = sharers
         .iter()
         .filter_map(|(view, part)| Some((*view, (*part)?.text)))
-        // A new text is inserted only once.
+        // If a view has several texts, the new text replaces the first and the others are
+        // dropped.
         .filter(|(view, new)| new.is_none() || first_text(view) == Some(at))
         .collect();
     if let [(view, None)] = kept.as_slice()
         && !view.is_summary
     {
-        // Copied in its escaped form.
+        // The escaped form is copied, because quoting the text again could change its bytes.
         let inner = raw.inner().unwrap_or("");
         let own = view.within(at, text.len());
         let own = escaped_offset(inner, own.start)..match own.end == text.len() {
@@ -273,7 +292,8 @@ fn text_edit(
     }
 }
 
-/// Changes inside pieces, but for a `content` that is a string.
+/// Applies the changes inside pieces, except for a `content` that is a string. [`edit_content`]
+/// handles that.
 fn edit_pieces(item: &Anatomy<'_>, own: &[(&Piece<'_>, &PieceEdit)], edits: &mut Edits) {
     for (piece, edit) in own {
         let PieceEdit::Change(new) = edit else {
@@ -288,6 +308,8 @@ fn edit_pieces(item: &Anatomy<'_>, own: &[(&Piece<'_>, &PieceEdit)], edits: &mut
         match place {
             Some(old) => edits.replace(old.span(), new.clone()),
             None => {
+                // An output of the Responses API has no role and stores its content in
+                // `output`.
                 let key = match &piece.kind {
                     PieceKind::Call(_) => "arguments",
                     _ if item.raw.get("role").is_none() && !piece.in_list => "output",
@@ -304,7 +326,8 @@ fn is_string_content(item: &Anatomy<'_>, piece: &Piece<'_>) -> bool {
         .is_some_and(|content| content.is_string() && content.span() == piece.raw.span())
 }
 
-/// Adds a member at the end of an object.
+/// Inserts a member at the end of an object. The caller makes sure that the object has no
+/// member with this key.
 pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut Edits) {
     let end = object.span().end - 1;
     let comma = if object.members().next().is_some() {
@@ -315,15 +338,17 @@ pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut
     edits.replace(end..end, format!("{comma}\"{key}\":{value}"));
 }
 
-/// Text that is added to the content of a message.
+/// Text to add to the content of a message: summaries, and a new text for a message that had
+/// none.
 struct Insert {
     before: Vec<String>,
     text: Option<String>,
     after: Vec<String>,
     part_type: &'static str,
-    /// Whether each of several summaries before a text is a part of its own, which Anthropic caches apart.
+    /// Whether several summaries before a text become parts of their own, because Anthropic
+    /// caches each block separately.
     is_led_by_parts: bool,
-    /// Whether the format has empty parts, which Anthropic refuses.
+    /// Whether the format allows empty parts. Anthropic rejects them.
     has_empty_parts: bool,
 }
 
@@ -337,11 +362,13 @@ impl Insert {
     }
 }
 
-/// A part of content that holds the text `quoted`, a JSON string.
+/// Returns the JSON of a content part with a text. `quoted` is the text as a JSON string.
 pub(super) fn text_part(part_type: &str, quoted: &str) -> String {
     format!("{{\"type\":\"{part_type}\",\"text\":{quoted}}}")
 }
 
+/// The type of a text part in this format. The Responses API distinguishes what the model wrote
+/// from what it was given.
 pub(super) fn part_type(format: Format, role: &str) -> &'static str {
     match (format, role) {
         (Format::OpenAiResponses | Format::Codex, "assistant") => "output_text",
@@ -350,7 +377,7 @@ pub(super) fn part_type(format: Format, role: &str) -> &'static str {
     }
 }
 
-/// A message of this format with this text and nothing else.
+/// Returns the JSON of a message in this format that has this text and nothing else.
 pub(super) fn new_message(format: Format, role: &str, text: &str) -> String {
     let (role, text) = (quote(role), quote(text));
     match format {
@@ -361,6 +388,8 @@ pub(super) fn new_message(format: Format, role: &str, text: &str) -> String {
     }
 }
 
+/// Edits the `content` of a message: removes dropped parts, changes a string, and adds the text
+/// to insert.
 fn edit_content(
     item: &Anatomy<'_>,
     own: &[(&Piece<'_>, &PieceEdit)],
@@ -381,6 +410,7 @@ fn edit_content(
             .collect();
         remove_elements(item.raw, content, &spans, edits);
         if let Some(insert) = insert {
+            // Anthropic requires tool results first, so a text is inserted after them.
             let results = listed
                 .iter()
                 .take_while(|(piece, _)| matches!(piece.kind, PieceKind::Result(_)))
@@ -392,7 +422,7 @@ fn edit_content(
         }
         return;
     }
-    // A string or null, with what becomes of it.
+    // The content is a string or null from here on.
     let edit = own
         .iter()
         .find(|(piece, _)| is_string_content(item, piece))
@@ -414,7 +444,8 @@ fn edit_content(
             )
         }
         (Some(insert), Some(string)) => {
-            // A client that sends this back sends the message too, even if it is empty.
+            // A client that sends this back also sends the message itself, even if its text is
+            // empty.
             let stays = insert.has_empty_parts || string != "\"\"";
             let parts: Vec<_> = insert
                 .before
@@ -431,12 +462,12 @@ fn edit_content(
     }
 }
 
-/// Summaries in front of a text, as what leads it.
+/// Joins summaries that precede a text, with an empty line after each one.
 fn led_by(summaries: &[String]) -> String {
     summaries.iter().map(|text| format!("{text}\n\n")).collect()
 }
 
-/// Content for a message that has none.
+/// Returns content for a message that has none: the texts to insert, as one string.
 fn fresh_content(insert: &Insert) -> String {
     let texts: Vec<_> = insert
         .before
@@ -448,6 +479,8 @@ fn fresh_content(insert: &Insert) -> String {
     quote(&texts.join("\n\n"))
 }
 
+/// Adds the texts to insert to a list of parts. Texts at the head go after tool results,
+/// because Anthropic requires results to come first.
 fn insert_parts(
     list: Raw<'_>,
     insert: &Insert,
@@ -463,6 +496,7 @@ fn insert_parts(
         .map(|text| insert.part(text))
         .collect();
     let tail: Vec<_> = insert.after.iter().map(|text| insert.part(text)).collect();
+    // No element is left, so no comma may be left either.
     if !any_left {
         let all: Vec<_> = head.into_iter().chain(tail).collect();
         edits.replace(list.span(), format!("[{}]", all.join(",")));
@@ -482,8 +516,9 @@ fn insert_parts(
     }
 }
 
-/// Takes elements out of a list, each with one comma: the one before it, or the one after it while
-/// nothing is left before it, so that what the host put at the head leaves without a trace.
+/// Removes elements from a list, each with one comma. It is the comma before the element, or
+/// the one after it if no element before it is left. What the host once put at the head then
+/// leaves no trace.
 fn remove_elements(
     item: Raw<'_>,
     list: Raw<'_>,

@@ -1,11 +1,12 @@
-//! Token counts: what a text, a message, an image or a tool costs in the window of a model.
+//! Counts tokens: what a text, a message, an image or a tool costs in the window of a model.
 //!
-//! [`TokenCounter`] counts with the model's own encoding where it is public and with a factor over it
-//! where it is not; what a session learns from reported usage closes the rest of the gap.
-//! [`estimate`] answers without tokenising, for decisions that are not close. [`known_window`] says how large the
-//! windows of well-known models are.
+//! [`TokenCounter`] counts with the model's own encoding if it is public, and otherwise with a
+//! factor on a public encoding. A [`Correction`], learned from the usage that the provider
+//! reports, closes the rest of the gap. [`estimate()`] answers without tokenising, for
+//! decisions that are not close. [`known_window`] returns the window sizes of well-known
+//! models.
 //!
-//! Nothing is cached per message here: the owner of the messages caches their counts.
+//! Nothing is cached per message here. The owner of the messages caches their counts.
 //!
 //! ```
 //! use contexture_formats::tokens::{TokenCounter, estimate, known_window};
@@ -32,7 +33,7 @@ pub use correction::Correction;
 pub(crate) use encoding::Encoding;
 pub use estimate::estimate;
 pub use image_size::image_size;
-pub use media::{Detail, Media};
+pub use media::{Detail, MediaSize};
 pub(crate) use model_name::by_name_of_model;
 pub use model_name::claude;
 pub use windows::{ModelWindow, known_window};
@@ -40,50 +41,53 @@ pub use windows::{ModelWindow, known_window};
 use media::MediaPrices;
 use model_name::ModelName;
 
-/// Tokens that wrap the name of who says a message, beside the name (OpenAI's cookbook).
+/// The tokens that a provider adds around the name of a message's author, according to OpenAI's
+/// cookbook.
 pub(crate) const NAME_TOKENS: u64 = 1;
 
-/// Tokens that wrap one tool definition beside its JSON text.
+/// The tokens that a provider adds around the JSON text of one tool definition.
 pub const TOOL_TOKENS: u64 = 8;
 
-/// Tokens of the system prompt that Anthropic adds to every request with tools
-/// (platform.claude.com, "Tool use", pricing: 346 with `tool_choice: auto`).
+/// The tokens of the system prompt that Anthropic adds to every request with tools. The value
+/// for `tool_choice: auto` is 346 (platform.claude.com, "Tool use", pricing).
 const CLAUDE_TOOLS_PROMPT_TOKENS: u32 = 346;
 
-/// Counts tokens as one model does. Cheap to make, small, for every message has one, and cheap to copy; the tables
-/// load on the first count, once in a process, and are shared.
+/// Counts tokens the way one model does. A counter is small and cheap to create and to copy, so
+/// each message can have one. The tables load on the first count, once in a process, and are
+/// shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCounter {
     encoding: Encoding,
-    /// What a text costs in this model, in percent of what it costs in `encoding`.
+    /// The tokens of a text in this model, in percent of its tokens in `encoding`.
     percent: u16,
     media: MediaPrices,
     tools_prompt: u32,
 }
 
-/// The parts of a message that are counted.
+/// The parts of a message that are counted. Leave a part empty if the message does not have it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageParts<'a> {
-    /// The name of the author; may be empty.
+    /// The name of the author, or an empty string.
     pub name: &'a str,
-    /// Its text, tool results included.
+    /// The text, including that of tool results.
     pub text: &'a str,
-    /// Its thinking, where the provider counts it in the next prompt.
+    /// The thinking, if the provider counts it as part of the next prompt.
     pub thinking: &'a str,
-    /// The tool calls it makes: name and arguments (JSON text).
+    /// The tool calls of the message, as name and arguments in JSON.
     pub calls: &'a [(&'a str, &'a str)],
-    /// Images, documents and other things that are not text.
-    pub media: &'a [Media],
+    /// The images, documents and other parts that are not text.
+    pub media: &'a [MediaSize],
 }
 
 impl TokenCounter {
-    /// The counter for a model, by its name in any provider's spelling (`claude-opus-4-5`,
-    /// `openrouter/openai/gpt-5`, …). An unknown model counts as `o200k_base`.
+    /// Returns the counter for a model. The name may have any provider's spelling, such as
+    /// `claude-opus-4-5` or `openrouter/openai/gpt-5`. An unknown model counts as `o200k_base`.
     ///
-    /// The encoding of Claude models is not public. Measured against Anthropic's `count_tokens`, they
-    /// take 1.18 times the tokens of `o200k_base` up to version 4.6 and 1.53 times from 4.7 on
-    /// (<https://github.com/sammcj/ingest/pull/65>; Anthropic's migration guide for Opus 4.7 confirms
-    /// the step). What a provider reports takes it from there.
+    /// The encoding of Claude models is not public. Measured against Anthropic's
+    /// `count_tokens`, they take 1.18 times the tokens of `o200k_base` up to version 4.6 and
+    /// 1.53 times from version 4.7 on (<https://github.com/sammcj/ingest/pull/65>). Anthropic's
+    /// migration guide for Opus 4.7 confirms the step. A [`Correction`] refines the result once
+    /// the provider reports usage.
     pub fn for_model(model: &str) -> Self {
         let name = ModelName::new(model);
         let percent = match name.claude_version() {
@@ -103,16 +107,18 @@ impl TokenCounter {
         }
     }
 
-    /// The tokens of a text. What looks like a special token (`<|endoftext|>`) is text like any other.
+    /// Counts the tokens of a text. Text that looks like a special token, such as
+    /// `<|endoftext|>`, counts as ordinary text.
     ///
-    /// Exact for the models whose encoding is public. Only unbroken pieces of more than 4 KiB (no change
-    /// between letters, digits, signs and space) are extrapolated from samples once a text has more than
-    /// 512 KiB of them, so that no text takes longer than its length warrants.
+    /// The count is exact for models with a public encoding, with one exception. A piece longer
+    /// than 4 KiB without a change between letters, digits, signs and space is unusual. If a
+    /// text has more than 512 KiB of such pieces, the rest of them is extrapolated from
+    /// samples, so that the time stays proportional to the length.
     pub fn count_text(&self, text: &str) -> u64 {
         self.scale(self.encoding.count(text))
     }
 
-    /// The tokens of a message, its framing included.
+    /// Counts the tokens of a message, including what the provider adds around it.
     pub fn count_message(&self, parts: &MessageParts<'_>) -> u64 {
         let count = |text: &str| self.encoding.count(text);
         let calls: u64 = parts
@@ -130,16 +136,17 @@ impl TokenCounter {
             .iter()
             .map(|media| self.count_media(media))
             .sum();
+        // The factor is for text only. Media and framing already are in the model's own tokens.
         self.scale(text) + media + MESSAGE_TOKENS + CALL_TOKENS * parts.calls.len() as u64
     }
 
-    /// The tokens of an image or a document, by the provider's published formula.
-    pub(crate) fn count_media(&self, media: &Media) -> u64 {
+    /// Counts the tokens of an image or a document by the provider's published formula.
+    pub(crate) fn count_media(&self, media: &MediaSize) -> u64 {
         self.media.tokens(media)
     }
 
-    /// The tokens of the tool definitions of a request, each given as JSON text, with what the provider
-    /// adds around them.
+    /// Counts the tokens of the tool definitions of a request, including what the provider adds
+    /// around them. Each definition is given as JSON text. Without tools, the count is 0.
     pub fn count_tools(&self, tools: &[&str]) -> u64 {
         if tools.is_empty() {
             return 0;

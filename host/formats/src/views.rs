@@ -1,9 +1,20 @@
-//! From wire items to views: which items make one message, and which views a message holds.
+//! Turns wire items into messages: which items form one message, and which views a message
+//! holds.
+//!
+//! [`read_items`] is the entry point. It groups items that belong to one turn, splits each
+//! group into views, and builds a [`Message`] from each view. Each tool result is a view, and
+//! so is each summary or notice that the host put into a message. Everything else between them
+//! is one more view.
+//!
+//! Splitting has to find the host's own texts exactly, because the client sends them back as
+//! part of ordinary messages. If it failed, the identity of a message would change from one
+//! request to the next. The marks are defined in `seal`.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::anatomy::{Anatomy, Piece, PieceKind, anatomy, media_within};
@@ -13,34 +24,38 @@ use super::message::{Call, Media, Message};
 use super::seal::{Sealed, sealed_parts, unsealed_notice, unsealed_short};
 use super::{Format, FormatError};
 
-/// A wire item on its way to views.
+/// A wire item that is about to be read, with what its line of a log says about it.
 pub(super) struct WireItem<'a> {
     pub(super) raw: Raw<'a>,
-    /// Whether it belongs to the same message as the item before it; only a log says so.
+    /// Whether the item belongs to the same message as the one before it. Only a log says so.
     pub(super) continues: bool,
     pub(super) speaker: Speaker,
-    /// When its line of a log was written, in milliseconds since the Unix epoch.
+    /// The time of its log line, in milliseconds since the Unix epoch.
     pub(super) time_ms: Option<i64>,
 }
 
 /// Who said an item of a log, if its line tells more than the role in the message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Speaker {
     /// The role in the message is right.
     #[default]
     Wire,
     /// A reminder that the agent's program added. It is read with the role `system`.
     Nobody,
-    /// A summary that the agent made of everything before it, at the place where the agent continues from it.
+    /// The agent's summary of everything before it, at the place from which the agent
+    /// continues.
     Summary,
-    /// The same summary in the whole history, where it replaces nothing. It is read as a message of the agent.
+    /// The same summary in the whole history, which still contains the messages that it
+    /// summarises. It is read as a message of the assistant.
     Agent,
 }
 
-/// The name that an agent's own summary has in the history.
+/// The name that the agent's own summary gets in the whole history.
 const AGENT_SUMMARY: &str = "compaction";
 
-/// Reads wire items, in order, into messages. `names` maps the ids of calls seen so far to their tools.
+/// Reads wire items in order into messages. `names` maps the ids of the calls seen so far to
+/// their tools, and is extended. Fails if an item is not a valid message.
 pub(super) fn read_items<'a>(
     format: Format,
     items: impl Iterator<Item = WireItem<'a>>,
@@ -55,6 +70,7 @@ pub(super) fn read_items<'a>(
         next.time_ms = item.time_ms.or(next.time_ms);
         let joins = match (format, group.last()) {
             (_, None) => true,
+            // A text that the program added must not merge with what the user said.
             (_, Some(_)) if speaker != item.speaker => false,
             (Format::OpenAiResponses | Format::Codex, Some(last)) => same_turn(last, &next),
             (_, Some(_)) => item.continues,
@@ -71,8 +87,9 @@ pub(super) fn read_items<'a>(
     Ok(messages)
 }
 
-/// Whether an item of the Responses API carries on the assistant's turn that `last` belongs to:
-/// reasoning and what the provider ran itself, then the message, then the calls.
+/// Whether an item of the Responses API continues the assistant's turn that `last` belongs to.
+/// A turn consists of reasoning and tools that the provider ran, then the message, then the
+/// calls.
 fn same_turn(last: &Anatomy<'_>, next: &Anatomy<'_>) -> bool {
     let rank = |item: &Anatomy<'_>| match item.pieces.first().map(|piece| &piece.kind) {
         Some(PieceKind::Call(_)) if item.content.is_none() => 2,
@@ -84,21 +101,22 @@ fn same_turn(last: &Anatomy<'_>, next: &Anatomy<'_>) -> bool {
         && (rank(last) < rank(next) || (rank(last) == rank(next) && rank(last) != 1))
 }
 
-/// One view among those of a group of wire items that make up a message.
+/// The pieces of a group of wire items that form one view. An engine sees a view as a message.
 pub(super) struct ViewSpan {
-    /// Its pieces, by their index in [`flatten`]'s order.
+    /// The indices of the pieces, in the order of [`flatten`].
     pub(super) pieces: Range<usize>,
-    /// Where the view begins in its first piece and ends in its last one, in bytes of their texts. Words of the host
-    /// may share a text with others.
+    /// The start of the view in its first piece, in bytes of the text. A text of the host may
+    /// share a piece with other text.
     pub(super) from: usize,
     pub(super) until: Option<usize>,
-    /// Whether it is a tool result in a message of the user's.
+    /// Whether this is a tool result inside a message of the user.
     pub(super) is_result: bool,
     pub(super) is_summary: bool,
 }
 
 impl ViewSpan {
-    /// The range of the text of the piece `at`, `length` bytes long, that belongs to the view.
+    /// Returns the range that belongs to the view in the text of piece `at`, which is `length`
+    /// bytes long.
     pub(super) fn within(&self, at: usize, length: usize) -> Range<usize> {
         let from = if at == self.pieces.start {
             self.from
@@ -111,7 +129,7 @@ impl ViewSpan {
     }
 }
 
-/// The pieces of a group of items, each with the index of its item within the group.
+/// Lists the pieces of a group of items, each with the index of its item within the group.
 pub(super) fn flatten<'g, 'a>(group: &'g [Anatomy<'a>]) -> Vec<(usize, &'g Piece<'a>)> {
     group
         .iter()
@@ -120,8 +138,9 @@ pub(super) fn flatten<'g, 'a>(group: &'g [Anatomy<'a>]) -> Vec<(usize, &'g Piece
         .collect()
 }
 
-/// The views that a group of items holds: each tool result is one, what stands between them is one, and
-/// a summary that shares the message is one.
+/// Splits the pieces of a group into views. Each tool result is a view, each summary or notice
+/// that shares the message is a view, and so is each stretch between these. The result is never
+/// empty.
 pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
     let mut views = Vec::new();
     let mut start = 0;
@@ -138,6 +157,7 @@ pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
             start = at + 1;
         }
     }
+    // A message without any content is still a message and needs a view.
     if start < pieces.len() || pieces.is_empty() {
         push_run(pieces, start..pieces.len(), &mut views);
     }
@@ -148,22 +168,23 @@ pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
 struct Span {
     piece: usize,
     from: usize,
-    /// `None` if it ends with the piece.
+    /// The end of the section, or `None` if it ends with the piece.
     until: Option<usize>,
     kind: SpanKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpanKind {
-    /// Anything but text.
+    /// A piece that is not text.
     Other,
     Said,
     Sealed(Sealed),
 }
 
-/// A run of pieces, with each text split at the beginning and end of the host's words.
+/// Splits a run of pieces at each boundary between the host's texts and other text.
 fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
-    // The host never lets a summary share a message with thinking: there the model repeats one.
+    // The host never puts a summary into a message with thinking. If a mark occurs there, the
+    // model repeats one.
     let thinks = pieces.get(run.clone()).is_some_and(|run| {
         run.iter()
             .any(|(_, piece)| matches!(piece.kind, PieceKind::Thinking(_)))
@@ -184,7 +205,7 @@ fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
             spans.push(span(0, None, SpanKind::Other));
             continue;
         };
-        // Marks that a document quotes belong to the document.
+        // If a document quotes a mark, the mark belongs to the document.
         let is_document = pieces
             .get(piece)
             .is_some_and(|(_, piece)| piece.is_document);
@@ -202,7 +223,8 @@ fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
                 .get(own.clone())
                 .is_none_or(|own| own.trim().is_empty());
             let ends = (own.end < text.len()).then_some(own.end);
-            // The host joins a summary to other words with an empty line, even if those are blank.
+            // The host joins a summary to the text after it with an empty line, even if that
+            // text is blank.
             let is_joined = text.get(until.saturating_sub(2)..until) == Some("\n\n");
             let says_nothing = from > 0 && until == text.len() && own.is_empty() && is_joined;
             (!is_blank || says_nothing).then(|| span(own.start, ends, SpanKind::Said))
@@ -222,8 +244,8 @@ fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
     spans
 }
 
-/// The range of what is said between two of the host's texts, without the joiner on either side: a line end, an empty
-/// line or a space.
+/// Shrinks the range of a text between two texts of the host by the separator on either side,
+/// which is a line end, an empty line or a space.
 fn without_joiners(text: &str, range: Range<usize>) -> Range<usize> {
     let whole = text.get(range.clone()).unwrap_or("");
     let mut own = whole;
@@ -244,8 +266,9 @@ fn without_joiners(text: &str, range: Range<usize>) -> Range<usize> {
     start..start + own.len()
 }
 
-/// Splits a run of pieces into views: one for each summary and notice of the host, and one for each stretch between
-/// them. The shorter form of a message is a view together with the pieces beside it that are not text.
+/// Splits a run of pieces into views: one for each summary and notice of the host, and one for
+/// each stretch between them. The shortened form of a message forms a view together with the
+/// pieces beside it that are not text.
 fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<ViewSpan>) {
     if run.is_empty() && !pieces.is_empty() {
         return;
@@ -259,7 +282,8 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<V
                 (_, SpanKind::Sealed(Sealed::Summary | Sealed::Notice)) => false,
                 (Some(SpanKind::Sealed(Sealed::Summary | Sealed::Notice)), _) => false,
                 (_, SpanKind::Other) => true,
-                // The entire text of a shortened message.
+                // A shortened form replaces the entire text of its message, so no other text
+                // can belong to it.
                 (_, SpanKind::Said) => !has(is_short),
                 (_, SpanKind::Sealed(Sealed::Short)) => !has(is_short) && !has(SpanKind::Said),
             }
@@ -294,11 +318,14 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<V
     }
 }
 
-/// The part of the text of the piece `at` that belongs to `view`.
+/// Returns the part of the text of piece `at` that belongs to `view`. If the piece is not at an
+/// edge of the view, it is the whole text.
 pub(super) fn own_text<'t>(view: &ViewSpan, at: usize, text: &'t str) -> &'t str {
     text.get(view.within(at, text.len())).unwrap_or("")
 }
 
+/// Builds the messages of one group of items and appends them. The name of a tool comes from
+/// the result, or else from the nearest call with the same id.
 fn push_group(
     group: &[Anatomy<'_>],
     first: usize,
@@ -336,6 +363,8 @@ fn push_group(
         };
         let unread = fill(&mut message, &view, group, &pieces);
         for call in &message.calls {
+            // A later call with the same id replaces this one, so a result gets the tool of the
+            // nearest call.
             names.insert(call.id.clone(), call.name.clone());
         }
         if message.tool_name.is_none() {
@@ -359,7 +388,8 @@ fn push_group(
     }
 }
 
-/// Fills in what the pieces of `view` hold; answers those whose content is in no field of the message.
+/// Fills in what the pieces of `view` hold. Returns the JSON values whose content is in no
+/// field of the message, because the identity must cover these too.
 fn fill<'a>(
     message: &mut Message,
     view: &ViewSpan,
@@ -387,6 +417,7 @@ fn fill<'a>(
             PieceKind::Thinking(text) => {
                 message.has_thinking = true;
                 message.thinking.push_str(text);
+                // Redacted thinking has no text, so only its data tells two of them apart.
                 if text.is_empty() {
                     unread.push(piece.raw);
                 }
@@ -402,6 +433,7 @@ fn fill<'a>(
                 message.tool_name = result.name.clone();
                 message.tool_call_id = Some(result.call_id.clone());
                 media = result.media();
+                // The text does not tell two results with different images apart.
                 unread.extend(result.content.filter(|_| !media.is_empty()));
             }
             PieceKind::Media(found) => {
@@ -425,7 +457,8 @@ fn fill<'a>(
     unread
 }
 
-/// The kind of a message by its marks; the seal of a shortened one is taken off.
+/// Determines the kind of a message from the marks in its text. If the message was shortened,
+/// the mark is removed from the text.
 fn kind_of(message: &mut Message, is_summary: bool) -> MessageKind {
     if is_summary {
         return match unsealed_notice(&message.text) {
@@ -443,7 +476,8 @@ fn kind_of(message: &mut Message, is_summary: bool) -> MessageKind {
     }
 }
 
-/// The identity of a summary: in which message it stands, and in whose role, is the host's choice.
+/// The identity of a summary with this text. It ignores the role and the message that holds the
+/// summary, because the host chooses both.
 pub fn summary_identity(text: &str) -> u128 {
     let mut hash = Xxh3::new();
     hash_text("summary", &mut hash);
@@ -451,6 +485,7 @@ pub fn summary_identity(text: &str) -> u128 {
     hash.digest128()
 }
 
+/// Hashes what a message says, see [`Message::identity`].
 fn identity(message: &Message, unread: &[Raw<'_>]) -> u128 {
     let mut hash = Xxh3::new();
     if message.is_summary() {
@@ -462,6 +497,8 @@ fn identity(message: &Message, unread: &[Raw<'_>]) -> u128 {
     for call in &message.calls {
         hash_text(&call.id, &mut hash);
         hash_text(&call.name, &mut hash);
+        // Clients may format arguments anew, so the identity uses their meaning if they are
+        // JSON.
         match Raw::parse(&call.arguments) {
             Ok(arguments) => arguments.hash_meaning(&mut hash),
             Err(_) => hash_text(&call.arguments, &mut hash),

@@ -1,6 +1,8 @@
 //! Wire formats at the boundary a user sees: documents in, views and documents out.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use contexture_engine_api::{
@@ -9,8 +11,8 @@ use contexture_engine_api::{
 };
 use contexture_formats::PlanEntry::Message;
 use contexture_formats::{
-    Conversation, Format, FormatError, PlanEntry, RenderPlan, parse_messages, read, render_all,
-    split,
+    Conversation, Format, FormatError, PlanEntry, RenderPlan, WireReading, excerpt, excerpt_with,
+    item_lines, parse_messages, read, render_all, split,
 };
 
 /// The files of the real conversations beside the repository.
@@ -32,7 +34,54 @@ fn shared_files() -> Vec<(PathBuf, String)> {
 fn one(document: &str) -> Conversation {
     let mut all = read(document, None).unwrap_or_else(|error| panic!("{error}\n{document}"));
     assert_eq!(all.len(), 1);
-    all.remove(0)
+    let one = all.remove(0);
+    assert_wire_messages_are_read_alone(&one);
+    if let Some(whole) = one.whole().unwrap() {
+        assert_wire_messages_are_read_alone(&whole);
+    }
+    one
+}
+
+/// A wire message, its reading and the tools of the results in it give the same messages as the document, also with a
+/// mask over them.
+fn assert_wire_messages_are_read_alone(document: &Conversation) {
+    fn mask(text: &str) -> Cow<'_, str> {
+        Cow::Owned(text.replace("said", "hidden"))
+    }
+    let read = |raw: &str, reading: Option<&WireReading>, mut tools: HashMap<String, String>| {
+        if let Some(reading) = reading {
+            return excerpt_with(document.format(), raw, reading, &mut tools).unwrap();
+        }
+        let lines = item_lines(raw);
+        let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
+        excerpt(document.format(), &lines, &mut tools).unwrap()
+    };
+    let messages = document.messages();
+    let mut at = 0;
+    for wire in messages.chunk_by(|one, next| one.items == next.items) {
+        let raw = document.raw(at);
+        let tools: HashMap<String, String> = (wire.iter())
+            .filter_map(|message| Some((message.tool_call_id.clone()?, message.tool_name.clone()?)))
+            .collect();
+        let reading = document.wire_reading(at);
+        let alone = read(raw, reading.as_ref(), tools.clone());
+        let seen: Vec<_> = (alone.messages().iter())
+            .map(|message| (message.identity, message.kind, &message.role, &message.name))
+            .collect();
+        let expected: Vec<_> = (wire.iter())
+            .map(|message| (message.identity, message.kind, &message.role, &message.name))
+            .collect();
+        assert_eq!(seen, expected, "{raw}");
+        if let Some(reading) = reading {
+            assert_eq!(alone.raw(0), raw);
+            let (masked, reading) = reading.masked(raw, mask);
+            let masked = read(&masked, Some(&reading), tools);
+            for (message, masked) in alone.messages().iter().zip(masked.messages()) {
+                assert_eq!(message.text.replace("said", "hidden"), masked.text, "{raw}");
+            }
+        }
+        at += wire.len();
+    }
 }
 
 /// What an engine can tell of a message, but for its raw JSON.

@@ -1,4 +1,15 @@
 //! The model client that sessions share: blocking calls from any thread.
+//!
+//! Engines ask a model with plain function calls. [`ModelClient`] hides where the answer comes
+//! from: a provider over the network, a model that the embedding program asks itself
+//! ([`LentModel`]), or nobody, in which case every call fails with the reason.
+//!
+//! Read [`ModelClient::complete`] first. [`ModelClient::ask`] does the work of all calls and also
+//! takes questions that continue the agent's own conversation, which the provider has in its cache
+//! ([`Question`]).
+//!
+//! At most 8 requests are open at a time. HTTP, retries and failures are left to `network`. Which
+//! model is asked was decided by [`resolve`](super::resolve()).
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -12,42 +23,51 @@ use contexture_base::lock;
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 use contexture_formats::Format;
 
-use super::endpoint::{Endpoint, Wire};
+use super::endpoint::{ApiFormat, Endpoint};
 use super::network::Models;
 use super::resolve::{NoModel, Resolved};
 
-/// Replaces the secrets in a text before it leaves the machine.
+/// A function that replaces the secrets in a text before the text leaves the machine. It returns
+/// the text itself if there are none.
 pub type Mask = fn(&str) -> Cow<'_, str>;
 
-/// The longest time limit of one request that makes sense; also keeps the clock from overflowing.
+/// The longest time limit of one request, which larger settings are reduced to. It also keeps the
+/// arithmetic on deadlines from overflowing.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A question, and the body that puts it to the agent's own model as the next message of the conversation that it has
-/// in its cache.
+/// A question to a model, in one or two forms. The second form puts the question to the agent's own
+/// model as the next message of its conversation, which is cheap because the provider has that
+/// conversation in its cache.
 pub struct Question<'q> {
-    /// The question with its material.
+    /// The question together with the material it is about. Its secrets are masked before it is
+    /// sent.
     pub request: &'q ModelRequest,
-    /// The body that continues the conversation; none if the question is put with its material.
+    /// The body of a request that continues the agent's conversation with the question. It is tried
+    /// first. `None` if the question has only the first form.
     pub continued: Option<String>,
 }
 
-/// How often a waiting call checks its cancel flag.
+/// How often a waiting call checks its cancel flag, and so the longest delay of a cancellation.
 pub(super) const POLL: Duration = Duration::from_millis(20);
 
-/// The most requests that are open at a time.
+/// The most requests that are open at a time: for all clones of a client over the network, and in
+/// each call of [`ModelClient::ask`] for a lent model.
 pub(super) const AT_ONCE: usize = 8;
 
-/// Makes one model call and blocks. Called from any thread, from up to 8 at a time.
+/// A function that makes one model call and blocks until the answer. It is called from any thread,
+/// and from up to 8 threads at a time.
 pub type Ask = dyn Fn(&ModelRequest) -> Result<ModelAnswer, ModelFailure> + Send + Sync;
 
-/// The model of the program that embeds the host, which asks it itself.
+/// The model of the program that embeds the host, which makes the calls itself. Use it if the
+/// program already has a client, or if the host must not open connections.
 #[derive(Clone)]
 pub struct LentModel {
-    /// Its name.
+    /// The model's name, which [`ModelClient::model`] returns.
     pub name: String,
-    /// Its window, in tokens.
+    /// The model's window in tokens, if it is known, which [`ModelClient::model`] returns.
     pub context_length: Option<u64>,
-    /// Asks it.
+    /// Makes a call. It should return a typed failure instead of panicking: after a panic, the call
+    /// counts as lost.
     pub ask: Arc<Ask>,
 }
 
@@ -57,10 +77,12 @@ impl std::fmt::Debug for LentModel {
     }
 }
 
-/// Makes model calls. Cheap to clone; clones share their limit of 8 open requests.
+/// Makes model calls. It is cheap to clone. Over the network, clones share their limit of 8 open
+/// requests.
 ///
-/// Calls block their thread and may come from any thread, those of a tokio runtime's blocking pool
-/// included. The HTTP work runs on one thread of its own, started by the first call of the process.
+/// Calls block their thread and may come from any thread, including those of a tokio runtime's
+/// blocking pool. The HTTP work runs on a separate thread, which the first call of the process
+/// starts.
 #[derive(Clone)]
 pub struct ModelClient {
     models: Who,
@@ -74,9 +96,13 @@ enum Who {
 }
 
 impl ModelClient {
-    /// A client for what [`resolve`](super::resolve) decided. `timeout` limits one request; a call with
-    /// its retries and pauses has twice as long. `mask` replaces the secrets in everything that is sent
-    /// and in every server's words that a message quotes. Opens no connection.
+    /// Creates a client for what [`resolve`](super::resolve) decided. No connection is opened
+    /// before the first call.
+    ///
+    /// `timeout` limits one request, and a call with its retries and pauses may take twice as long.
+    /// `mask` replaces the secrets in every request that is built from instructions and material,
+    /// and in a server's words that a message quotes. A body that continues the agent's
+    /// conversation is sent unchanged.
     pub fn new(resolved: Resolved, timeout: Duration, mask: Mask) -> Self {
         let models = match resolved {
             Resolved::NoModel(reason) => Who::Nobody(reason),
@@ -89,28 +115,30 @@ impl ModelClient {
         Self { models }
     }
 
-    /// Whether the model is the one that the agent itself uses, and takes bodies of this format.
+    /// Whether the client asks the model that the agent itself uses, and takes request bodies of
+    /// this format. Only then can a [`Question`] continue the agent's conversation.
     pub fn continues(&self, format: Format) -> bool {
-        let wire = match format {
-            Format::Anthropic => Wire::Anthropic,
-            Format::OpenAiChat => Wire::OpenAi,
+        let api_format = match format {
+            Format::Anthropic => ApiFormat::Anthropic,
+            Format::OpenAiChat => ApiFormat::OpenAi,
             _ => return false,
         };
         self.endpoint()
-            .is_some_and(|endpoint| endpoint.is_agents() && endpoint.wire() == wire)
+            .is_some_and(|endpoint| endpoint.is_agents() && endpoint.api_format() == api_format)
     }
 
-    /// A client for a model that the embedding program asks.
+    /// Creates a client for a model that the embedding program asks. `mask` replaces the secrets in
+    /// every request.
     pub fn lent(model: LentModel, mask: Mask) -> Self {
         Self {
             models: Who::Lent(model, mask),
         }
     }
 
-    /// The model that is asked: its name, and its window in tokens where that was said.
+    /// Returns the name of the model that is asked, and its window in tokens if it is known.
     ///
     /// # Errors
-    /// Why there is no model.
+    /// Returns the reason if no model answers.
     pub fn model(&self) -> Result<(&str, Option<u64>), NoModel> {
         match &self.models {
             Who::Own(models) => {
@@ -122,7 +150,8 @@ impl ModelClient {
         }
     }
 
-    /// Where the model is asked; none where that is the embedding program's matter, or there is no model.
+    /// Returns the address and model that are asked. Returns `None` if the embedding program makes
+    /// the calls or no model answers.
     pub fn endpoint(&self) -> Option<&Endpoint> {
         match &self.models {
             Who::Own(models) => Some(models.endpoint()),
@@ -130,13 +159,14 @@ impl ModelClient {
         }
     }
 
-    /// Makes one model call and blocks until it is answered, fails permanently or `cancel` is set (noticed
-    /// within 20 ms; the connection is closed). Only transient faults are retried: overload, rate limits
-    /// and broken connections. A model that does not exist is replaced by the agent's own.
+    /// Makes one model call and blocks until it is answered, fails permanently, or `cancel` is set.
+    /// A cancellation is noticed within 20 ms and closes the connection. Only transient faults are
+    /// retried: overload, rate limits and broken connections. If the model does not exist, the
+    /// agent's own model is asked instead.
     ///
     /// # Errors
-    /// The typed reason why there is no usable answer; the message says what happened and what to do, and
-    /// never contains the key.
+    /// Returns the reason why there is no usable answer. Its message says what happened and what to
+    /// do, and never contains the key.
     pub fn complete(
         &self,
         request: &ModelRequest,
@@ -147,8 +177,9 @@ impl ModelClient {
             .unwrap_or_else(|| Err(lost()))
     }
 
-    /// Makes several model calls side by side, at most 8 at a time; the answers are in the order of the
-    /// requests. When `cancel` is set, the answers received so far are kept.
+    /// Makes several model calls in parallel, at most 8 at a time. The answers have the order of
+    /// the requests. If `cancel` is set, the answers received so far are kept and the other calls
+    /// fail.
     pub fn complete_many(
         &self,
         requests: &[ModelRequest],
@@ -161,8 +192,9 @@ impl ModelClient {
         self.ask(requests.iter().map(question).collect(), cancel)
     }
 
-    /// As [`complete_many`](Self::complete_many), with the conversation before the questions where they have a body
-    /// that continues it. Where that gives nothing usable, they are asked as any other.
+    /// Makes several model calls like [`complete_many`](Self::complete_many). A question with a
+    /// body that continues the agent's conversation is sent in that form first. If that gives no
+    /// usable answer, it is asked again with its material, unless the failure would be the same.
     pub fn ask(
         &self,
         questions: Vec<Question<'_>>,
@@ -185,8 +217,9 @@ impl std::fmt::Debug for ModelClient {
     }
 }
 
-/// Makes the calls in parallel. A running call cannot be stopped. Once `cancel` is set, it is no longer waited for, and
-/// no further call starts.
+/// Makes the calls through the embedding program, in parallel. A running call cannot be stopped: if
+/// `cancel` is set, its answer is no longer waited for and no further call starts. Questions are
+/// always asked in their first form.
 fn ask_lent(
     model: &LentModel,
     mask: Mask,
@@ -197,6 +230,8 @@ fn ask_lent(
         .iter()
         .map(|question| masked(question.request, mask));
     let waiting: VecDeque<_> = requests.enumerate().collect();
+    // A shared queue instead of a fixed share for each thread, so that a slow call does not delay
+    // the calls behind it.
     let waiting = Arc::new(Mutex::new(waiting));
     let (sender, answers) = channel();
     for _ in 0..questions.len().min(AT_ONCE) {
@@ -209,11 +244,14 @@ fn ask_lent(
                 let _ = sender.send((at, ask(&request)));
             }
         };
-        // If no thread can be started, the existing threads do the work.
+        // If a thread cannot be started, the others do its share of the work. If none can, every
+        // call fails as lost.
         let _ = Builder::new()
             .name("contexture-lent-model".to_owned())
             .spawn(work);
     }
+    // Otherwise the channel would never disconnect, and a panic in a call would block this loop
+    // forever.
     drop(sender);
     let mut results: Vec<Option<_>> = questions.iter().map(|_| None).collect();
     let failure = loop {
@@ -238,7 +276,7 @@ fn ask_lent(
         .collect()
 }
 
-/// The request without the secrets in it.
+/// Returns a copy of the request with its secrets replaced in the system text and the prompt.
 pub(super) fn masked(request: &ModelRequest, mask: Mask) -> ModelRequest {
     ModelRequest::new(
         request.purpose.clone(),
@@ -248,7 +286,8 @@ pub(super) fn masked(request: &ModelRequest, mask: Mask) -> ModelRequest {
     )
 }
 
-/// A call that ended without an answer, which only a bug of ours can cause.
+/// Returns the failure of a call that ended without an answer. That can only happen if its code
+/// panicked or no thread could run it.
 pub(super) fn lost() -> ModelFailure {
     ModelFailure::new(
         FailureKind::Other,
@@ -256,7 +295,8 @@ pub(super) fn lost() -> ModelFailure {
     )
 }
 
-/// The failure of a call that the caller cancelled.
+/// Returns the failure of a call that its caller cancelled. Services that wrap a client return it
+/// for calls that they do not make at all.
 pub fn cancelled() -> ModelFailure {
     ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }

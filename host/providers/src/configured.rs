@@ -1,4 +1,12 @@
 //! The model that a configuration names.
+//!
+//! The rest of the crate takes [`ModelSettings`] and [`AgentModel`], which any program can build.
+//! This module builds them from a [`Config`], so that every program reads the same keys in the same
+//! way.
+//!
+//! Start with [`resolve_configured`], which decides which model answers, and pass its result to
+//! [`configured_client`]. [`configured_agent`] describes the agent's model if no agent is running.
+//! The decision itself is made by [`resolve`](fn@resolve).
 
 use std::time::Duration;
 
@@ -9,11 +17,12 @@ use super::{
     AgentModel, ModelClient, ModelSettings, ProviderChoice, ProviderError, Resolved, resolve,
 };
 
-/// Which model answers engines under a configuration, see [`resolve`]. `agent` is the running agent's
-/// model; without an agent, see [`configured_agent`].
+/// Decides which model answers engines under a configuration, see [`resolve`]. `agent` is the model
+/// of the running agent. If none is running, pass what [`configured_agent`] returns. `offline`
+/// forbids every call, and `env` reads an environment variable.
 ///
 /// # Errors
-/// A configuration that cannot work.
+/// Returns [`ProviderError`] if the configuration cannot work.
 pub fn resolve_configured(
     config: &Config,
     agent: Option<&AgentModel>,
@@ -31,16 +40,18 @@ pub fn resolve_configured(
     resolve(&settings, agent, offline, env)
 }
 
-/// A client for what was resolved, with the configured time limit. Secrets are masked in what it sends.
+/// Creates a client for what was resolved, with the configured time limit. Secrets are masked in
+/// the requests that it builds, see [`ModelClient::new`].
 pub fn configured_client(config: &Config, resolved: Resolved) -> ModelClient {
     ModelClient::new(resolved, timeout(config), mask_secrets)
 }
 
-/// The agent's model as configured under `model`, for use without a running agent; none without
-/// `model.provider`. `name` overrides the configured name.
+/// Returns the agent's model as configured under `model`, for use without a running agent. `name`
+/// overrides the configured name. Returns `None` if `model.provider` is not set or names no
+/// particular provider, such as `auto`.
 ///
 /// # Errors
-/// An unknown provider.
+/// Returns [`ProviderError::UnknownProvider`] if the provider is unknown.
 pub fn configured_agent(
     config: &Config,
     name: Option<&str>,
@@ -51,6 +62,7 @@ pub fn configured_agent(
     let ProviderChoice::Named(provider) = provider.parse()? else {
         return Ok(None);
     };
+    // Without a name of its own, the agent is assumed to use the model that writes summaries.
     let name =
         name.or(config.model.name.as_deref())
             .or(config.auxiliary.compression.model.as_deref());

@@ -1,4 +1,14 @@
-//! The address and the key of a model.
+//! The address and the credentials of a model.
+//!
+//! [`Endpoint`] is one model at one address, checked and ready to be called. [`Endpoint::new`]
+//! accepts every common way to write a base URL, finds the key, and refuses what cannot work before
+//! any call is made.
+//!
+//! A key must not leak. It is kept in headers that are marked as sensitive, is never part of an
+//! address, and is removed from every text of a server that a message quotes
+//! ([`Endpoint::without_key`]).
+//!
+//! Which endpoint is asked is decided in `resolve`. Requests and answers are left to `network`.
 
 use std::fmt;
 
@@ -11,14 +21,16 @@ use http::header::{
 use super::resolve::ProviderError;
 use super::settings::{Credentials, Provider, Secret};
 
-/// The shape of a provider's requests and answers.
+/// The format of a provider's requests and answers. Every provider but Anthropic speaks OpenAI's
+/// chat completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum ApiFormat {
     OpenAi,
     Anthropic,
 }
 
-/// One model at one address. Prints without key or query.
+/// One model at one address. `Display` prints it without the key and without the query, which may
+/// hold one.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     provider: Provider,
@@ -26,29 +38,32 @@ pub struct Endpoint {
     model: String,
     access: Option<Access>,
     context_length: Option<u64>,
-    /// Whether it is the model that the agent itself uses.
     is_agents: bool,
 }
 
-/// What a caller is let in with.
 #[derive(Debug, Clone)]
 struct Access {
+    /// The keys in the headers, to remove them from quoted texts.
     secrets: Vec<Secret>,
-    /// The secret ones are marked as sensitive, so that no HTTP library logs them.
+    /// Headers with a key are marked as sensitive, so that no HTTP library logs them.
     headers: HeaderMap,
-    /// Where they come from: an environment variable, or the agent.
+    /// Where the credentials come from, for messages: the name of an environment variable, or the
+    /// agent.
     source: &'static str,
 }
 
-/// Anthropic's header for a key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The source of a key that came with the request, not from the environment.
 const AGENT_KEY: &str = "the agent's own key";
 
 impl Endpoint {
-    /// The endpoint of `provider`, at its own address or at `base_url`. Without `credentials` the key is read from
-    /// `env`; only addresses other than the provider's own can do without one (local servers do).
+    /// Creates the endpoint of `provider`, at its own address or at `base_url`. If no `credentials`
+    /// are given, the key is read from `env`. Only at a `base_url` may the key be missing, because
+    /// local servers need none.
+    ///
+    /// # Errors
+    /// Returns [`ProviderError`] if the address cannot be called, or the key is missing or cannot
+    /// be sent.
     pub(super) fn new(
         provider: Provider,
         base_url: Option<&str>,
@@ -86,33 +101,38 @@ impl Endpoint {
         self
     }
 
-    /// The same, known to be the model that the agent itself uses.
+    /// Marks the endpoint as the model that the agent itself uses, so that questions may continue
+    /// the agent's conversation.
     pub(super) fn of_the_agent(mut self) -> Self {
         self.is_agents = true;
         self
     }
 
-    /// Whether it is the model that the agent itself uses.
+    /// Whether this is the model that the agent itself uses, so that its prompt cache can be
+    /// shared.
     pub(super) fn is_agents(&self) -> bool {
         self.is_agents
     }
 
-    /// Who answers.
+    /// Returns the provider whose API is called. At a custom address this is the API that the
+    /// server imitates, not who runs it.
     pub fn provider(&self) -> Provider {
         self.provider
     }
 
-    /// The model's name, as it is sent.
+    /// Returns the model's name, as it is sent. An answer may name a more specific one, such as a
+    /// dated version.
     pub fn model(&self) -> &str {
         &self.model
     }
 
-    /// The model's window in tokens, where the configuration or the agent says it.
+    /// Returns the model's window in tokens, if the configuration or the agent gives it or the
+    /// provider's usual model is asked.
     pub fn context_length(&self) -> Option<u64> {
         self.context_length
     }
 
-    /// The address without anything that could be secret: scheme, host, port and path.
+    /// Returns the address without anything that may be secret: scheme, host, port and path.
     pub fn address(&self) -> String {
         let shown = self.url.to_string();
         match shown.split_once('?') {
@@ -125,22 +145,24 @@ impl Endpoint {
         &self.url
     }
 
-    pub(super) fn wire(&self) -> Wire {
-        wire(self.provider)
+    pub(super) fn api_format(&self) -> ApiFormat {
+        api_format(self.provider)
     }
 
-    /// The headers that a caller is let in with.
+    /// Returns the headers that carry the credentials. Empty if there are none, as for a local
+    /// server.
     pub(super) fn headers(&self) -> HeaderMap {
         let access = self.access.as_ref();
         access.map_or_else(HeaderMap::new, |access| access.headers.clone())
     }
 
-    /// Where the key is from, for messages; `None` where none is sent.
+    /// Returns where the key comes from, for messages. `None` if no key is sent.
     pub(super) fn key_source(&self) -> Option<&'static str> {
         self.access.as_ref().map(|access| access.source)
     }
 
-    /// `text` without the key, for messages that quote a server.
+    /// Returns `text` with every key in it replaced. Use it for any text of a server that a message
+    /// quotes, because servers echo keys in their errors.
     pub(super) fn without_key(&self, text: &str) -> String {
         let secrets = self.access.iter().flat_map(|access| &access.secrets);
         secrets.fold(text.to_owned(), |text, secret| {
@@ -148,17 +170,18 @@ impl Endpoint {
         })
     }
 
-    /// Whether both name the same model at the same address, regardless of the key.
+    /// Whether both are the same model at the same address. The credentials may differ.
     pub(super) fn same_model(&self, other: &Self) -> bool {
         self.same_place(other) && self.model == other.model
     }
 
-    /// Whether both are the same API at the same address.
+    /// Whether both are the same API at the same address. The models and credentials may differ.
     pub(super) fn same_place(&self, other: &Self) -> bool {
-        self.wire() == other.wire() && self.url == other.url
+        self.api_format() == other.api_format() && self.url == other.url
     }
 
-    /// Whether the address is this machine: such a request never goes through a proxy.
+    /// Whether the address is this machine. Requests to it never go through a proxy, which could
+    /// not reach it.
     pub(super) fn is_loopback(&self) -> bool {
         let host = self.url.host().unwrap_or_default().to_ascii_lowercase();
         let bare = host.trim_matches(['[', ']']);
@@ -183,14 +206,18 @@ impl fmt::Display for Endpoint {
 }
 
 impl Access {
+    /// Creates the header that carries a key, in the form that the provider expects.
+    ///
+    /// # Errors
+    /// Returns [`ProviderError::UnusableKey`] if the key has characters that a header cannot hold.
     fn by_key(
         provider: Provider,
         secret: Secret,
         source: &'static str,
     ) -> Result<Self, ProviderError> {
-        let (name, text) = match wire(provider) {
-            Wire::OpenAi => (AUTHORIZATION, format!("Bearer {}", secret.expose())),
-            Wire::Anthropic => (API_KEY, secret.expose().to_owned()),
+        let (name, text) = match api_format(provider) {
+            ApiFormat::OpenAi => (AUTHORIZATION, format!("Bearer {}", secret.expose())),
+            ApiFormat::Anthropic => (API_KEY, secret.expose().to_owned()),
         };
         let mut header = HeaderValue::from_str(&text).map_err(|_| ProviderError::UnusableKey {
             source_name: source,
@@ -203,7 +230,8 @@ impl Access {
         })
     }
 
-    /// With the headers of the agent's requests, but for those that are about a body or a connection.
+    /// Takes over the headers of the agent's requests, except those that describe a body or a
+    /// connection.
     fn with(headers: &HeaderMap) -> Self {
         let mut headers = headers.clone();
         for name in [HOST, CONTENT_LENGTH, CONTENT_TYPE, ACCEPT, ACCEPT_ENCODING] {
@@ -217,6 +245,7 @@ impl Access {
                 secrets.push(Secret::new(text.trim_start_matches("Bearer ")));
             }
         }
+        // Replacing an empty text would insert the placeholder between all characters.
         secrets.retain(|secret| !secret.expose().is_empty());
         Self {
             secrets,
@@ -226,15 +255,20 @@ impl Access {
     }
 }
 
-fn wire(provider: Provider) -> Wire {
+fn api_format(provider: Provider) -> ApiFormat {
     match provider {
-        Provider::Anthropic => Wire::Anthropic,
-        Provider::OpenAi | Provider::OpenRouter | Provider::Nous => Wire::OpenAi,
+        Provider::Anthropic => ApiFormat::Anthropic,
+        Provider::OpenAi | Provider::OpenRouter | Provider::Nous => ApiFormat::OpenAi,
     }
 }
 
-/// The address of the API call below a base URL. Both conventions are accepted: Anthropic's base with and
-/// without `/v1`, and a base that already is the full address.
+/// Returns the address of the API call below a base URL. All conventions are accepted: Anthropic's
+/// base with and without `/v1`, and a base that is the full address already. A query is kept,
+/// because some servers need an API version in it.
+///
+/// # Errors
+/// Returns [`ProviderError::BaseUrl`] if the text is not an HTTP address, or contains a user name
+/// or password.
 fn api_url(provider: Provider, base: &str) -> Result<Uri, ProviderError> {
     let base = base.trim();
     let invalid = |reason: String| ProviderError::BaseUrl { reason };
@@ -248,11 +282,13 @@ fn api_url(provider: Provider, base: &str) -> Result<Uri, ProviderError> {
         (Some(scheme @ ("http" | "https")), Some(host)) => (scheme, host),
         (Some(scheme), _) => {
             return Err(invalid(format!(
-                "`{scheme}` is no scheme for a model server; use http or https"
+                "`{scheme}` is not a scheme of a model server; use http or https"
             )));
         }
         (None, _) => return Err(no_url(&"it does not begin with http:// or https://")),
     };
+    // The message must not repeat the address: it holds the password. A key in an address would
+    // also end up in logs.
     if host.as_str().contains('@') {
         return Err(invalid(format!(
             "it holds a user name or password; keys come from the environment ({})",
@@ -260,12 +296,12 @@ fn api_url(provider: Provider, base: &str) -> Result<Uri, ProviderError> {
         )));
     }
     let path = url.path().trim_end_matches('/');
-    let path = match wire(provider) {
-        Wire::OpenAi => format!(
+    let path = match api_format(provider) {
+        ApiFormat::OpenAi => format!(
             "{}/chat/completions",
             path.trim_end_matches("/chat/completions")
         ),
-        Wire::Anthropic => format!(
+        ApiFormat::Anthropic => format!(
             "{}/v1/messages",
             path.trim_end_matches("/messages").trim_end_matches("/v1")
         ),

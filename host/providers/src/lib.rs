@@ -1,11 +1,13 @@
 //! Model providers: the calls behind an engine's `complete` and `complete_many`.
 //!
-//! [`resolve`] decides, from `auxiliary.compression` and from what the agent itself uses, which model
-//! answers, or why none does. It opens no connection and reads keys through the closure it is given:
-//! a key in the environment alone never makes the host call anyone. [`ModelClient`] makes the calls,
-//! from any thread, with time limits, retries and cancellation, and answers with text or with a typed
-//! [`ModelFailure`](contexture_engine_api::ModelFailure). Without the feature `network` no model ever
-//! answers ([`NoModel::NoNetwork`]), and everything is as it is offline.
+//! [`resolve`] decides from `auxiliary.compression`, and from the model that the agent itself uses,
+//! which model answers, or why none does. It opens no connection and reads keys through the closure
+//! it is given. A key in the environment alone never makes the host call anyone.
+//!
+//! [`ModelClient`] makes the calls, from any thread, with time limits, retries and cancellation. It
+//! returns text or a typed [`ModelFailure`](contexture_engine_api::ModelFailure). If the feature
+//! `network` is off, no model ever answers ([`NoModel::NoNetwork`]), and the rest works as it does
+//! offline.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -40,3 +42,8 @@ pub use configured::{configured_agent, configured_client, resolve_configured};
 pub use endpoint::Endpoint;
 pub use resolve::{NoModel, ProviderError, Resolved, resolve};
 pub use settings::{AgentModel, Credentials, ModelSettings, Provider, ProviderChoice, Secret};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,15 @@
 //! Model calls over the network: what the feature `network` adds.
+//!
+//! Callers block on their own threads. [`Models::ask`] spawns one task per question on a shared
+//! runtime, waits for the results, and polls the cancel flag. If the flag is set, dropping the
+//! tasks closes their connections.
+//!
+//! One question may take several calls. It is first put to the model with the conversation before
+//! it, if it has such a body, then without, and at last to the fallback if the model does not exist
+//! ([`Models::answer`]).
+//!
+//! `call` makes one call with its retries, `openai` and `anthropic` know the two formats, `reply`
+//! and `failure` judge the result, and `connections` owns the runtime and the HTTP clients.
 
 mod anthropic;
 mod call;
@@ -23,7 +34,8 @@ use super::resolve::NoModel;
 use call::{Asked, ModelCall, Target};
 use connections::Connections;
 
-/// The model that answers, and the one that stands in where it does not exist.
+/// The model that is asked, and the fallback that is asked if it does not exist. All clones of a
+/// client share one, and with it the limit of open requests.
 pub(super) struct Models {
     first: Target,
     fallback: Option<Target>,
@@ -33,6 +45,7 @@ pub(super) struct Models {
 }
 
 impl Models {
+    /// Creates the models of a client. This build has a network, so it never fails.
     pub(super) fn new(
         endpoint: Endpoint,
         fallback: Option<Endpoint>,
@@ -52,6 +65,8 @@ impl Models {
         &self.first.endpoint
     }
 
+    /// Answers the questions in parallel and blocks until all are answered or `cancel` is set. The
+    /// results have the order of the questions.
     pub(super) fn ask(
         self: &Arc<Self>,
         questions: Vec<Question<'_>>,
@@ -68,6 +83,8 @@ impl Models {
         }
     }
 
+    /// Spawns a task for each question and collects the results. A question without a result fails
+    /// as cancelled or, if its task panicked, as lost.
     fn run(
         self: &Arc<Self>,
         connections: &'static Connections,
@@ -91,6 +108,8 @@ impl Models {
                 }))
             })
             .collect();
+        // Otherwise the channel would never disconnect, and a panic in a task would block the loop
+        // below forever.
         drop(sender);
 
         let mut keep = |(index, answer): (usize, _)| {
@@ -106,6 +125,8 @@ impl Models {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if cancel.load(Ordering::Relaxed) {
+                // Answers that arrived since the last check are complete and paid for, so they are
+                // kept.
                 answers.try_iter().for_each(&mut keep);
                 break cancelled();
             }
@@ -117,13 +138,16 @@ impl Models {
             .collect()
     }
 
+    /// Answers one question. It waits until fewer than the allowed number of requests are open, and
+    /// then tries the forms of the question and the fallback in turn.
     async fn answer(
         &self,
         connections: &Connections,
         request: &ModelRequest,
         continued: Option<String>,
     ) -> Result<ModelAnswer, ModelFailure> {
-        // Waiting for the semaphore does not count as the model's time; the semaphore is never closed.
+        // The time limit starts after this wait, because it limits the model and not the queue. The
+        // result can be ignored: the semaphore is never closed.
         let _turn = self.open.acquire().await;
         let started = Instant::now();
         let is_continued = continued.is_some();
@@ -135,13 +159,13 @@ impl Models {
         if let (Err(failure), true) = (&result, is_continued)
             && may_do_better_afresh(failure.kind)
         {
-            tracing::debug!(purpose = request.purpose, kind = ?failure.kind, %failure, "asked without the conversation");
+            tracing::debug!(purpose = request.purpose, kind = ?failure.kind, %failure, "retrying without the conversation");
             result = ask(&self.first, Asked::Fresh(request)).await;
         }
         if let (Err(failure), Some(fallback)) = (&result, &self.fallback)
             && failure.kind == FailureKind::UnknownModel
         {
-            tracing::warn!(%failure, fallback = %fallback.endpoint, "the agent's own model is asked instead");
+            tracing::warn!(%failure, fallback = %fallback.endpoint, "using the agent's own model instead");
             result = ask(fallback, Asked::Fresh(request)).await;
         }
         let ms = started.elapsed().as_millis() as u64;
@@ -161,6 +185,8 @@ impl Models {
         result
     }
 
+    /// Makes one call to one model. All calls of a question share the deadline, twice the time
+    /// limit after `started`.
     async fn ask_one(
         &self,
         connections: &Connections,
@@ -180,8 +206,9 @@ impl Models {
     }
 }
 
-/// Whether a question that failed with the conversation before it may be answered without: the same provider is as busy
-/// and as strict as before.
+/// Whether a question that failed as a continuation of the conversation may succeed without it. It
+/// cannot if the provider is busy, slow or unreachable, rejects the key, or does not know the
+/// model, because none of that depends on the question.
 fn may_do_better_afresh(failure: FailureKind) -> bool {
     !matches!(
         failure,
@@ -195,7 +222,8 @@ fn may_do_better_afresh(failure: FailureKind) -> bool {
     )
 }
 
-/// A call under way; dropping it ends the call and closes its connection.
+/// A task in progress. Dropping it aborts the task, which closes its connection, so that a
+/// cancelled call costs no more tokens.
 struct Running(JoinHandle<()>);
 
 impl Drop for Running {

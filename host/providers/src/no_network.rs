@@ -1,4 +1,7 @@
-//! Replaces [`network`](super) in a build without it: there is no model to ask.
+//! Replaces the module `network` in a build without that feature: there is no model to ask.
+//!
+//! [`Models`] has the same methods as the one with a network, so that the rest of the crate
+//! compiles unchanged. No value of it can exist.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,6 +13,7 @@ use super::client::{Mask, Question};
 use super::endpoint::Endpoint;
 use super::resolve::NoModel;
 
+/// The models of a client that has a network. It has no variants, so [`Models::new`] can only fail.
 pub(super) enum Models {}
 
 impl Models {

@@ -1,51 +1,65 @@
-//! Which model answers, decided without touching the network.
+//! Decides which model answers an engine's model calls, without touching the network.
+//!
+//! The decision depends on the setting, on whether an agent is running, on the environment's keys,
+//! and on whether the network may be used. [`resolve`] makes it once, before any call, so that a
+//! wrong configuration is reported at the start and not in the middle of a conversation.
+//!
+//! The result is [`Resolved`]: a model with an optional fallback, or [`NoModel`] with the reason.
+//! Only a configuration that can never work is a [`ProviderError`]. A missing key is not, because a
+//! conversation can be compacted without a model.
+//!
+//! Making the calls is left to [`ModelClient`](super::ModelClient), and addresses to `endpoint`.
 
 use super::endpoint::Endpoint;
 use super::settings::{AgentModel, ModelSettings, Provider, ProviderChoice};
 
-/// Who answers an engine's model calls.
+/// Which model answers an engine's model calls. Pass it to
+/// [`ModelClient::new`](super::ModelClient::new), which accepts both cases.
 #[derive(Debug, Clone)]
 pub enum Resolved {
-    /// This model does.
+    /// A model answers. Its key, if it needs one, was found.
     Model {
-        /// The model that is asked.
+        /// The model that is asked first, at the address that the settings name or at the
+        /// provider's own.
         endpoint: Box<Endpoint>,
-        /// The agent's own model, asked when the first does not exist; never the same one.
+        /// The agent's own model, which is asked if the first one does not exist. `None` if the
+        /// agent's model cannot be used or is the first one.
         fallback: Option<Box<Endpoint>>,
     },
-    /// No model: summaries are the deterministic digest.
+    /// No model answers, for this reason. Summaries are the deterministic digest.
     NoModel(NoModel),
 }
 
-/// Why no model answers. None of these is an error.
+/// Why no model answers. None of these is an error: engines then summarize without a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoModel {
-    /// The configuration says so.
+    /// The configuration says `none`, so the user wants no model.
     #[error("no model: `auxiliary.compression.provider` is `none`")]
     Configured,
-    /// The network is forbidden.
+    /// The network is forbidden for this run, whatever the configuration says.
     #[error("no model: `--offline` forbids every model call")]
     Offline,
-    /// The library was built without the feature `network`.
+    /// The library was built without the feature `network`, so it has no HTTP client.
     #[error("no model: this build has no network; build contexture with its feature `network`")]
     NoNetwork,
-    /// The configuration follows the agent, and there is none here.
+    /// The configuration follows the agent's model (`auto` or `main`), and no agent is running.
     #[error(
         "no model: `auxiliary.compression.provider: {0}` follows the agent's model, and no agent is \
          running here; name a provider to use one"
     )]
     NoAgent(ProviderChoice),
-    /// The provider needs a key and the environment holds none.
+    /// The provider needs a key, and its environment variable is not set.
     #[error(
-        "{0} has no key, so no model writes summaries and they are a digest: set {variable} in the \
-         environment, or `auxiliary.compression.provider: none` to do without a model",
+        "{0} has no key, so summaries are made without a model, as a digest: set {variable} in the environment, \
+         or set `auxiliary.compression.provider: none` to do without a model",
         variable = .0.key_variable()
     )]
     MissingKey(Provider),
 }
 
 impl NoModel {
-    /// Whether a model was asked for, so that a person should hear that there is none.
+    /// Whether the configuration asked for a model, so that a person should be told that there is
+    /// none. This is false for `auto` without an agent, for `none` and for offline runs.
     pub fn is_unexpected(self) -> bool {
         match self {
             Self::MissingKey(_) | Self::NoAgent(ProviderChoice::Main) => true,
@@ -54,54 +68,60 @@ impl NoModel {
     }
 }
 
-/// A configuration that cannot work. Each message names the setting and the way out.
+/// A configuration that cannot work. Each message names the setting and says how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// The provider's name is unknown.
+    /// No provider has this name. The message lists the valid names.
     #[error(
-        "`auxiliary.compression.provider: {word}` names no provider{}; valid are auto, openai, anthropic, \
+        "`auxiliary.compression.provider: {word}` is not a provider{}; valid are auto, openai, anthropic, \
          openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a `base_url`)",
         nearest.map(|choice| format!(" (did you mean `{choice}`?)")).unwrap_or_default()
     )]
     UnknownProvider {
-        /// The name as written.
+        /// The name as it is written in the configuration, with its case and space.
         word: String,
-        /// The most similar valid name.
+        /// The valid name that was probably meant, if there is one.
         nearest: Option<ProviderChoice>,
     },
-    /// The provider needs a key and the environment holds none. [`resolve`] answers
-    /// [`NoModel::MissingKey`]: a conversation is compacted without a model rather than not at all.
+    /// The provider needs a key, and its environment variable is not set. [`resolve`] turns this
+    /// into [`NoModel::MissingKey`], because compacting without a model is better than not
+    /// compacting.
     #[error(
         "{provider} needs a key: set {} in the environment, or set \
          `auxiliary.compression.provider: none` to do without a model",
         provider.key_variable()
     )]
     MissingKey {
-        /// Who wants it.
+        /// The provider that needs the key. The message names its environment variable.
         provider: Provider,
     },
-    /// The key cannot be sent.
-    #[error("{source_name} holds characters that no key has (a line break, say): set it again")]
+    /// The key contains characters that cannot be sent in an HTTP header, such as a line break.
+    #[error(
+        "{source_name} holds characters that a key cannot have (such as a line break): set it again"
+    )]
     UnusableKey {
-        /// The environment variable, or the agent.
+        /// Where the key comes from: an environment variable, or the agent.
         source_name: &'static str,
     },
-    /// The `base_url` is a custom one, no model is named for it, and none can be inferred.
+    /// The `base_url` is a custom one, and no model is named for it. The models of an unknown
+    /// server cannot be guessed.
     #[error(
         "`auxiliary.compression.model` is not set: name the model that {provider} should use at your `base_url`"
     )]
     MissingModel {
-        /// The provider that should use it.
+        /// The provider whose API the server at the address speaks.
         provider: Provider,
     },
-    /// The address cannot be called.
+    /// The `base_url` is not an address that can be called: not HTTP, not a URL, or with a password
+    /// in it.
     #[error("`base_url` cannot be used: {reason}")]
     BaseUrl {
-        /// What is wrong with it.
+        /// What is wrong with the address, without repeating the address.
         reason: String,
     },
-    /// The agent's provider cannot be combined with another address: its key would be sent there.
+    /// `provider: main` is combined with a `base_url`. The agent's key would be sent to that
+    /// address, so this is refused.
     #[error(
         "`auxiliary.compression.base_url` is set and the provider is `main`, which uses the agent's own \
          address: remove one of the two, or name the provider at that address"
@@ -109,11 +129,13 @@ pub enum ProviderError {
     BaseUrlWithMain,
 }
 
-/// Decides which model answers. `env` reads an environment variable; only the key of the provider in use is
-/// read. `offline` overrides everything.
+/// Decides which model answers. `env` reads an environment variable and is asked only for the key
+/// of a provider that may be used. If `offline` is set, no model answers, whatever the settings
+/// say.
 ///
 /// # Errors
-/// A configuration that cannot work, see [`ProviderError`].
+/// Returns [`ProviderError`] if the configuration cannot work. A missing key is not an error, see
+/// [`NoModel::MissingKey`].
 pub fn resolve(
     settings: &ModelSettings,
     agent: Option<&AgentModel>,
@@ -131,13 +153,14 @@ pub fn resolve(
     }
 }
 
-/// Decides who answers where the network may be used.
+/// Decides which model answers if the network may be used. A missing key is still an error here.
 fn answering(
     settings: &ModelSettings,
     agent: Option<&AgentModel>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ProviderError> {
     match (settings.provider, filled(&settings.base_url)) {
+        // First, so that a build without a network gives the user's own reason.
         (ProviderChoice::None, _) => Ok(Resolved::NoModel(NoModel::Configured)),
         _ if !cfg!(feature = "network") => Ok(Resolved::NoModel(NoModel::NoNetwork)),
         (ProviderChoice::Main, Some(_)) => Err(ProviderError::BaseUrlWithMain),
@@ -145,13 +168,15 @@ fn answering(
             Some(agent) => follow(settings, agent, env),
             None => Ok(Resolved::NoModel(NoModel::NoAgent(settings.provider))),
         },
-        // An address in the configuration selects a server as clearly as a provider does.
+        // An address in the configuration selects a server as clearly as the name of a provider
+        // does.
         (ProviderChoice::Auto, Some(_)) => named(settings, Provider::OpenAi, agent, env),
         (ProviderChoice::Named(provider), _) => named(settings, provider, agent, env),
     }
 }
 
-/// The agent's provider, with another model where the settings name one.
+/// Uses the agent's provider. If the settings name another model, that one is asked, with the
+/// agent's own model as the fallback.
 fn follow(
     settings: &ModelSettings,
     agent: &AgentModel,
@@ -181,7 +206,7 @@ fn follow(
     }
 }
 
-/// A separate provider, with the agent's model as a fallback.
+/// Uses a provider that the settings name, with the agent's own model as the fallback.
 fn named(
     settings: &ModelSettings,
     provider: Provider,
@@ -189,7 +214,8 @@ fn named(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ProviderError> {
     let address = filled(&settings.base_url);
-    // A problem of the agent's model (no key, say) must not break a provider that works without it.
+    // A problem of the agent's model, such as a missing key, must not disable a provider that works
+    // without it.
     let main = agent.and_then(|agent| main_endpoint(agent, env).ok());
     let of = |model: &str| Endpoint::new(provider, address, model, None, env);
     let (endpoint, known) = match filled(&settings.model) {
@@ -197,7 +223,8 @@ fn named(
         None => {
             let (usual, window) = provider.usual_model();
             let endpoint = of(usual)?;
-            // The agent's model is a sensible default at its own provider. Other providers may not have it.
+            // At its own provider, the agent's model is a sensible default. Another provider may
+            // not have it.
             let named = main.clone().filter(|main| !main.model().is_empty());
             if let Some(main) = named.filter(|main| main.same_place(&endpoint)) {
                 let known = main.context_length();

@@ -1,4 +1,13 @@
 //! What the configuration and the agent say about models.
+//!
+//! These are the inputs of [`resolve`](super::resolve()). [`ModelSettings`] holds the keys under
+//! `auxiliary.compression`, and [`AgentModel`] describes the model that the agent itself uses. Both
+//! name a [`Provider`], which has a usual model, an address and an environment variable for its
+//! key.
+//!
+//! Read [`ProviderChoice`] first: it is the setting that most users change, and its error suggests
+//! a valid name. Keys are held in [`Secret`], which is never printed. Addresses are parsed and
+//! checked in `endpoint`.
 
 use contexture_base::suggest;
 use std::fmt;
@@ -10,21 +19,23 @@ use serde::{Deserialize, Serialize};
 
 use super::resolve::ProviderError;
 
-/// A service that answers model calls.
+/// A service that answers model calls. Each has its own address, its own environment variable for a
+/// key, and one of two request formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
-    /// OpenAI, or with a `base_url` any server that speaks its chat completions (Ollama, vLLM, LM Studio).
+    /// OpenAI, or with a `base_url` any server that speaks its chat completions, such as Ollama,
+    /// vLLM or LM Studio.
     OpenAi,
-    /// Anthropic's messages API.
+    /// Anthropic's messages API, the only one with a format of its own.
     Anthropic,
-    /// OpenRouter.
+    /// OpenRouter, which passes calls on to many providers and speaks OpenAI's chat completions.
     OpenRouter,
-    /// Nous Research's inference API.
+    /// The inference API of Nous Research, which speaks OpenAI's chat completions.
     Nous,
 }
 
 impl Provider {
-    /// Its name in the configuration.
+    /// Returns the provider's name in the configuration, in lower case. `Display` prints the same.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -34,8 +45,8 @@ impl Provider {
         }
     }
 
-    /// The model that writes summaries if none is named, and its window in tokens. It is a small model that the
-    /// provider maintains, or the provider's automatic choice.
+    /// Returns the model that writes summaries if the configuration names none, and its window in
+    /// tokens. It is a small model that the provider maintains, or the provider's automatic choice.
     pub(crate) fn usual_model(self) -> (&'static str, u64) {
         match self {
             Self::OpenAi => ("gpt-5-mini", 400_000),
@@ -45,7 +56,7 @@ impl Provider {
         }
     }
 
-    /// The environment variable that holds its key.
+    /// Returns the name of the environment variable that holds the provider's key.
     pub(crate) fn key_variable(self) -> &'static str {
         match self {
             Self::OpenAi => "OPENAI_API_KEY",
@@ -55,7 +66,7 @@ impl Provider {
         }
     }
 
-    /// Its own address, used where no `base_url` is given.
+    /// Returns the provider's own address, which is used if no `base_url` is given.
     pub(crate) fn default_base_url(self) -> &'static str {
         match self {
             Self::OpenAi => "https://api.openai.com/v1",
@@ -72,18 +83,20 @@ impl fmt::Display for Provider {
     }
 }
 
-/// The value of `auxiliary.compression.provider`.
+/// The value of `auxiliary.compression.provider`: which provider answers the engines' model calls.
+/// It serializes as its name and is parsed from text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ProviderChoice {
-    /// The agent's own provider where there is an agent, none otherwise.
+    /// The agent's own provider if there is an agent. Otherwise no model answers, unless a
+    /// `base_url` names an OpenAI-compatible server.
     #[default]
     Auto,
-    /// The model and provider that the agent itself uses.
+    /// The model and provider that the agent itself uses. It cannot be combined with a `base_url`.
     Main,
-    /// No model: summaries are the deterministic digest.
+    /// No model, even if an agent is running. Summaries are the deterministic digest.
     None,
-    /// This provider.
+    /// This provider, whether or not the agent uses it. The agent's own model becomes the fallback.
     Named(Provider),
 }
 
@@ -99,7 +112,8 @@ impl ProviderChoice {
         Self::None,
     ];
 
-    /// Its name in the configuration.
+    /// Returns the name of the choice in the configuration, in lower case. `Display` prints the
+    /// same.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -119,7 +133,10 @@ impl fmt::Display for ProviderChoice {
 impl FromStr for ProviderChoice {
     type Err = ProviderError;
 
-    /// Parses the name in the configuration, ignoring case and surrounding space.
+    /// Parses a name from the configuration. Case and surrounding space are ignored.
+    ///
+    /// # Errors
+    /// Returns [`ProviderError::UnknownProvider`] with the most similar valid name.
     fn from_str(word: &str) -> Result<Self, ProviderError> {
         let wanted = word.trim().to_ascii_lowercase();
         Self::ALL
@@ -146,14 +163,17 @@ impl From<ProviderChoice> for String {
     }
 }
 
-/// The valid choice most similar to a wrong name.
+/// Returns the valid choice that a wrong name most likely means: a well-known alias such as
+/// `claude` or `ollama`, or otherwise the most similar name.
 fn nearest(word: &str) -> Option<ProviderChoice> {
     match word {
         "claude" => return Some(ProviderChoice::Named(Provider::Anthropic)),
         "ollama" | "vllm" | "lmstudio" | "lm-studio" | "llama.cpp" | "local" | "custom" => {
+            // All of these servers speak OpenAI's chat completions.
             return Some(ProviderChoice::Named(Provider::OpenAi));
         }
         "off" | "false" | "no" | "disabled" => return Some(ProviderChoice::None),
+        // The names above are too different from the valid ones for the search below to find them.
         _ => {}
     }
     let name = suggest::nearest(word, ProviderChoice::ALL.map(ProviderChoice::name))?;
@@ -162,24 +182,28 @@ fn nearest(word: &str) -> Option<ProviderChoice> {
         .find(|choice| choice.name() == name)
 }
 
-/// The settings under `auxiliary.compression`.
+/// The settings under `auxiliary.compression`, as [`resolve`](super::resolve()) takes them. Blank
+/// texts count as absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelSettings {
-    /// The model's name there; the agent's own where it is not given and the provider is the agent's.
+    /// The model's name at the provider. If it is absent, the provider's usual model is asked, or
+    /// the agent's own if the provider is the agent's.
     pub model: Option<String>,
-    /// Who answers.
+    /// Which provider answers. [`ProviderChoice::Auto`] by default.
     pub provider: ProviderChoice,
-    /// Another address for the provider's API. An address alone (`provider: auto`) means an
+    /// Another address for the provider's API. With `provider: auto`, an address means an
     /// OpenAI-compatible server.
     pub base_url: Option<String>,
-    /// The model's window, in tokens.
+    /// The model's window in tokens. It overrides what is known about the model. Set it for a model
+    /// at a custom address, about which nothing is known.
     pub context_length: Option<u64>,
-    /// The time limit of one request; a call with its retries and pauses has twice as long.
+    /// The time limit of one request. A call with all its retries and pauses may take twice as
+    /// long.
     pub timeout: Duration,
 }
 
 impl Default for ModelSettings {
-    /// `auto`, with 60 s for a request and 120 s for a call.
+    /// Returns `provider: auto`, with 60 s for a request and so 120 s for a call.
     fn default() -> Self {
         Self {
             model: None,
@@ -191,28 +215,32 @@ impl Default for ModelSettings {
     }
 }
 
-/// The model that the agent itself uses: what the gateway forwards to, or what an embedding program says.
+/// The model that the agent itself uses: the one to which the gateway forwards, or the one that an
+/// embedding program names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentModel {
-    /// The model's name.
+    /// The model's name, as the agent sends it. May be empty if it is not known.
     pub name: String,
-    /// Who answers it.
+    /// Which provider answers the agent. An embedding program names the one whose format it speaks.
     pub provider: Provider,
-    /// The address it uses, where that is not the provider's own.
+    /// The address that the agent uses, if it is not the provider's own.
     pub base_url: Option<String>,
-    /// What it is let in with; the key in the provider's environment variable where it is not given.
+    /// The agent's credentials. If they are absent, the key is read from the provider's environment
+    /// variable.
     pub credentials: Option<Credentials>,
-    /// Its window, in tokens.
+    /// The model's window in tokens, if it is known. It is used when the agent's model also writes
+    /// the summaries.
     pub context_length: Option<u64>,
 }
 
-/// What a provider lets a caller in with.
+/// The credentials for a provider. `Debug` never prints them, so a value that holds them can be
+/// logged.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// A key.
+    /// A key, which is sent in the header that the provider expects. Space around it was removed.
     Key(Secret),
-    /// The headers of the agent's own requests: its credentials in whatever form they have, and all that belongs to them
-    /// (versions, features of the API).
+    /// The headers of the agent's own requests. They hold its credentials in whatever form the
+    /// provider accepts, together with headers that belong to them, such as API versions.
     Headers(HeaderMap),
 }
 
@@ -222,16 +250,18 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A key. It is never printed: `Debug` shows three asterisks.
+/// A key. `Debug` prints three asterisks in its place, so that no log can reveal it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a key; surrounding space (a newline read from a file, say) is not part of it.
+    /// Wraps a key. Surrounding space is removed, because a key that was read from a file often
+    /// ends in a newline.
     pub fn new(key: &str) -> Self {
         Self(key.trim().to_owned())
     }
 
+    /// Returns the key itself. Use it only to send the key, or to remove it from a text.
     pub(super) fn expose(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,15 @@
-//! Playing a recording.
+//! Plays a recording through an engine, and computes the rows to compare with.
+//!
+//! [`play`] opens a session and sends it the recorded requests one by one. After each, it counts
+//! the prompt that the session would have sent, asks the simulated cache how that prompt would be
+//! billed, and passes the recorded answer and its usage back. The session is a real one, so the
+//! engine is called exactly as in an agent.
+//!
+//! [`recorded`], [`without_engine`], [`without_markers`] and [`with_context_editing`] need no
+//! session. They compute prompts from the log alone.
+//!
+//! Read [`play`] and then `Player::turn`. Finding the requests is left to `recording`, their bodies
+//! to `script`, the cache to `cache`, and costs in dollars to `report` and `prices`.
 
 use std::time::Duration;
 
@@ -18,25 +29,27 @@ use super::figures::{Before, CompactionCost, Prompts, Spent, Work};
 use super::recording::{Recording, Request};
 use super::script::Script;
 use super::shared::part_shared;
-use contexture_session::Stage;
+use contexture_session::TempHome;
 
-/// What an engine made of a recording.
+/// The result of playing a recording through one engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Played {
-    /// The engine's name.
+    /// Name of the engine that the session had at the end of the replay.
     pub engine: String,
-    /// Where it comes from.
+    /// Where this engine comes from. If it is not the configured one, `warnings` say why.
     pub source: Source,
-    /// The prompts as they would have been sent.
+    /// The prompts as they would have been sent, with the simulated cache.
     pub prompts: Prompts,
-    /// What the engine did.
+    /// What the engine did: its compactions, failures, model calls and time.
     pub work: Work,
-    /// What a person should know: failures, and why the engine first refused a
-    /// compaction that was due. Each once.
+    /// What the user should know, each only once: failures, and why the engine first refused a
+    /// compaction that was due.
     pub warnings: Vec<String>,
 }
 
-/// The prompts as the log reported them; none where it reported nothing.
+/// Returns the prompts as the log reported them, at the sizes and with the cached tokens that the
+/// provider counted. Why they were cached is unknown, so [`Prompts::spent`] stays 0. Returns `None`
+/// if the log has no usage.
 pub fn recorded(recording: &Recording) -> Option<Prompts> {
     let mut prompts = Prompts::default();
     for usage in recording
@@ -59,12 +72,15 @@ pub fn recorded(recording: &Recording) -> Option<Prompts> {
     (prompts.requests > 0).then_some(prompts)
 }
 
-/// The prompts as they would have been without any engine, whether they fit the window or not.
+/// Returns the prompts as they would have been without any engine, even if they do not fit the
+/// window. It is the baseline for what an engine saves. `cache_ttl` is the lifetime of the
+/// simulated prompt cache.
 pub fn without_engine(recording: &Recording, cache_ttl: Ttl) -> Prompts {
     without_engine_edited(recording, cache_ttl, |_, _| {})
 }
 
-/// The same without markers for the provider's prompt cache, where it takes those.
+/// Returns the prompts without any engine and without markers for the prompt cache, so that nothing
+/// is read from the cache or written to it. It is meant for providers that need markers.
 pub fn without_markers(recording: &Recording) -> Prompts {
     let mut prompts = without_engine(recording, Ttl::default());
     (prompts.cached_tokens, prompts.written_tokens) = (0, 0);
@@ -72,9 +88,10 @@ pub fn without_markers(recording: &Recording) -> Prompts {
     prompts
 }
 
-/// The same with the provider's own context editing, by its published rules and defaults (platform.claude.com, "Context
-/// editing", `clear_tool_uses_20250919`): in each request of more than 100,000 tokens all tool results but the last
-/// three are cleared.
+/// Returns the prompts without any engine, but with the provider's own context editing by its
+/// published rules and defaults (platform.claude.com, "Context editing",
+/// `clear_tool_uses_20250919`). If a request has more than 100,000 tokens, all tool results but the
+/// last three are cleared.
 pub fn with_context_editing(recording: &Recording, cache_ttl: Ttl) -> Prompts {
     const TRIGGER: u64 = 100_000;
     const KEPT: usize = 3;
@@ -88,13 +105,14 @@ pub fn with_context_editing(recording: &Recording, cache_ttl: Ttl) -> Prompts {
         let results = sizes.iter_mut().zip(messages).rev();
         let results = results.filter(|(_, message)| message.role == "tool");
         for (size, _) in results.skip(KEPT) {
+            // A result that is shorter than the placeholder does not grow.
             *size = placeholder.min(*size);
         }
     })
 }
 
-/// The prompts without an engine, where `edit` is given the tokens of each prompt and of its messages, and may make these
-/// fewer.
+/// Computes the prompts without an engine. `edit` gets the tokens of each prompt and of its
+/// messages, and may reduce the latter.
 fn without_engine_edited(
     recording: &Recording,
     cache_ttl: Ttl,
@@ -111,6 +129,7 @@ fn without_engine_edited(
         edit(fixed + sizes.iter().sum::<u64>(), &mut sizes);
         let tokens = fixed + sizes.iter().sum::<u64>();
         let known = before.as_deref().unwrap_or(&[]);
+        // Only the sizes are known here, so a message counts as unchanged if its size is.
         let same = known.iter().zip(&sizes).take_while(|(a, b)| a == b);
         let shared = before
             .as_ref()
@@ -125,7 +144,7 @@ fn without_engine_edited(
     prompts
 }
 
-/// How things stood when a prompt came.
+/// Returns the state of the cache when a prompt arrives. `is_later` is false for the first one.
 fn stood(cache: &PromptCache, is_later: bool, time_ms: Option<i64>) -> Before {
     match is_later {
         false => Before::Nothing,
@@ -134,14 +153,16 @@ fn stood(cache: &PromptCache, is_later: bool, time_ms: Option<i64>) -> Before {
     }
 }
 
-/// Plays a recording through the engine that `named` or the configuration chooses, in a session of its
-/// own. `progress` is called after each request.
+/// Plays a recording through the engine that `named` or the configuration chooses, in a new
+/// session. `progress` is called after each request. If the engine fails and the configuration
+/// allows a fallback, the replay continues, and the failures are counted in [`Work::failures`].
 ///
 /// # Errors
-/// No engine can be had, or it failed and `context.on_failure` is `fail`.
+/// Returns [`SessionError`] if no engine can be opened, or if the engine fails and
+/// `context.on_failure` is `fail`.
 pub fn play(
     recording: &Recording,
-    stage: &Stage,
+    stage: &TempHome,
     named: Option<&str>,
     progress: &mut dyn FnMut(),
 ) -> Result<Played, SessionError> {
@@ -157,38 +178,42 @@ pub fn play(
     player.finish()
 }
 
+/// A replay in progress: the session, the simulated cache, and what was counted so far.
 struct Player<'a> {
     recording: &'a Recording,
     script: Script,
     session: Session,
     cache: PromptCache,
-    /// Whether the session chooses the lifetime of the cache.
+    /// Whether the session chooses the lifetime of the cache, so that writes for an hour are
+    /// counted apart.
     chooses_ttl: bool,
     fixed_tokens: u64,
     time_ms: i64,
-    sent: Option<Sent>,
+    sent: Option<SentPrompt>,
     prompts: Prompts,
     work: Work,
-    /// Failures of the engine that were counted.
+    /// How many failures of the engine have been counted.
     failures: u64,
     warnings: Vec<String>,
 }
 
-/// The prompt that was sent last.
-struct Sent {
+/// The prompt that was sent last, to find what the next one shares with it.
+struct SentPrompt {
     body: String,
     tokens: u64,
-    /// The hashes of its wire messages.
+    /// The hashes of its wire messages, in order.
     wires: Vec<u64>,
     noted: bool,
-    /// How many tools of the engine it had.
+    /// How many tools of the engine it offered.
     tools: usize,
 }
 
 impl<'a> Player<'a> {
+    /// Opens a session in the data directory of the stage. The engine's tools are offered as in an
+    /// agent, because they are part of every prompt.
     fn open(
         recording: &'a Recording,
-        stage: &Stage,
+        stage: &TempHome,
         named: Option<&str>,
     ) -> Result<Self, SessionError> {
         let engines = stage.engines();
@@ -196,6 +221,8 @@ impl<'a> Player<'a> {
         let id = stage.fresh_session();
         let options = SessionOptions {
             engine: named.map(str::to_owned),
+            // Markers would be part of the bodies that are compared, and would move with each
+            // request.
             cache_markers: false,
             offer_tools: true,
             ..SessionOptions::default()
@@ -220,10 +247,10 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// One request, from the body that the client sends to the answer that comes back.
+    /// Plays one request, from the body that the client sends to the answer that comes back.
     fn turn(&mut self, request: &Request) -> Result<(), SessionError> {
         let body = self.script.request(request.answer);
-        // Without a time of its own none has passed.
+        // If the request has no time, no time is assumed to have passed.
         self.time_ms = request.time_ms.unwrap_or(self.time_ms);
         let options = TurnOptions {
             fixed_tokens: Some(self.fixed_tokens),
@@ -233,7 +260,7 @@ impl<'a> Player<'a> {
         let format = Some(self.script.format);
         let turn = self.session.turn_with(&body, format, &options)?;
         let (body, selected) = (turn.body.into_owned(), turn.selected);
-        // What the prompt would have been.
+        // The size that the prompt would have had without this turn's compaction or rewrite.
         let reports = turn.rewrite.iter().chain(&turn.compaction);
         let uncompacted = reports.map(|report| report.tokens_before).next();
         let uncompacted = uncompacted.map(|tokens| self.prompt(tokens));
@@ -254,7 +281,7 @@ impl<'a> Player<'a> {
         )?;
         let answer = self.script.answer(request.answer);
         self.session.answer(&answer, Some(&usage))?;
-        // No time passes between the turns of a recording.
+        // A replay has no time between turns in which background work could finish.
         self.session.finish_background()?;
         for warning in self.session.take_warnings() {
             self.warn(warning);
@@ -262,13 +289,14 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The size of a prompt by the count of the log's provider, for a prompt that counts `counted` tokens here.
+    /// Converts a size that this host counted to one that the log's provider would have counted.
+    /// Only the messages are scaled, not the system prompt and tools.
     fn prompt(&self, counted: u64) -> u64 {
         let fixed = self.fixed_tokens.min(counted);
         fixed + self.recording.scaled(counted - fixed)
     }
 
-    /// Counts the prompt and answers what a provider would have reported for it.
+    /// Counts the prompt, and returns the usage that a provider would have reported for it.
     fn send(
         &mut self,
         request: &Request,
@@ -286,11 +314,13 @@ impl<'a> Player<'a> {
         let tools = self.session.offered_tools().count();
         let shared = match &self.sent {
             None => 0,
-            // The tools stand before all else.
+            // The tools come first in a prompt, so nothing is shared if they change.
             Some(sent) if sent.tools != tools => 0,
-            // The note stands at the end of the system prompt.
+            // The note is at the end of the system prompt, so only the tokens before the messages
+            // are shared.
             Some(sent) if sent.noted != noted => self.fixed_tokens,
-            // Of a view only the bytes are known.
+            // The tokens of a view's messages are not known, so the shared part is estimated from
+            // the bytes.
             Some(sent) if selected => {
                 let same = sent
                     .body
@@ -320,6 +350,7 @@ impl<'a> Player<'a> {
         self.prompts
             .count(tokens, billed, spent, self.recording.agent.context_length);
         self.note_saving(compacted, billed, spent, stood);
+        // Recorded usage is valid only as long as the prompt is the recorded one.
         let original = self.work.compactions == 0 && !selected;
         let reported = request
             .usage
@@ -328,7 +359,8 @@ impl<'a> Player<'a> {
             Usage::default()
                 .input_tokens(match selected || self.recording.scale() != 1.0 {
                     true => tokens,
-                    // With what was learned from earlier reports.
+                    // The session's own estimate, which includes what it learned from earlier
+                    // reports.
                     false => self.session.state().prompt_tokens,
                 })
                 .output_tokens(self.answer_tokens(request))
@@ -336,7 +368,7 @@ impl<'a> Player<'a> {
                 .cache_write_tokens(billed.written)
                 .reasoning_tokens(0)
         });
-        self.sent = Some(Sent {
+        self.sent = Some(SentPrompt {
             body,
             tokens,
             wires,
@@ -346,11 +378,15 @@ impl<'a> Player<'a> {
         Ok(usage)
     }
 
-    /// The tokens of the messages that this prompt begins with as the one before it does. `wires` are the hashes of its
-    /// wire messages.
+    /// Returns the tokens of the messages with which this prompt and the one before begin alike.
+    /// `wires` are the hashes of its wire messages. If they differ first within a message, the
+    /// shared part of that message counts as well.
+    ///
+    /// # Errors
+    /// Returns [`FormatError`] if the body of the prompt before cannot be split again.
     fn shared_tokens(
         &self,
-        sent: &Sent,
+        sent: &SentPrompt,
         wires: &[u64],
         messages: &[&str],
     ) -> Result<u64, FormatError> {
@@ -366,7 +402,7 @@ impl<'a> Player<'a> {
         Ok(head(same) + ((head(same + 1) - head(same)) as f64 * part) as u64)
     }
 
-    /// What the last compaction saved in this request, or what a new one costs and saves in it.
+    /// Records what a new compaction costs, and adds what the last one saves in this request.
     fn note_saving(
         &mut self,
         compacted: Option<(u64, u64)>,
@@ -390,6 +426,8 @@ impl<'a> Player<'a> {
         let saved = cost.tokens_before.saturating_sub(cost.tokens_after);
         match (stood, compacted) {
             (Before::Kept, Some((before, _))) => {
+                // Without the compaction, everything but the new messages would have been read from
+                // the cache.
                 let would_be_read = before.saturating_sub(spent.new_written_tokens);
                 cost.reads_saved_tokens += would_be_read.saturating_sub(billed.cached);
             }
@@ -398,6 +436,8 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Returns the tokens of the answer: as the provider reported them, or counted from the message
+    /// if it did not.
     fn answer_tokens(&self, request: &Request) -> u64 {
         let recorded = request.usage.map(|usage| usage.output_tokens);
         recorded.unwrap_or_else(|| {
@@ -409,14 +449,18 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// Counts the request among the failed ones if the engine failed in it.
+    /// Counts the request as failed if the engine failed in it, once even if it failed several
+    /// times, or if the engine is no longer called after an earlier failure.
     fn note_failure(&mut self) {
         let failures = self.session.engine_failures();
-        self.work.failures += u64::from(failures > self.failures);
+        let engine = self.session.engine();
+        let is_called = !engine.is_closed() && !engine.is_stalled();
+        self.work.failures += u64::from(!is_called || failures > self.failures);
         self.failures = failures;
     }
 
-    /// Counts what became of a compaction. Whether it is one of the engine's own that came into force.
+    /// Counts the outcome of a compaction. Returns whether the engine itself made it and it came
+    /// into force.
     fn note(&mut self, report: CompactionReport) -> bool {
         let stood_in = report.engine != self.session.engine().name();
         let is_own = report.outcome == OutcomeKind::Compacted && !stood_in;
@@ -431,7 +475,8 @@ impl<'a> Player<'a> {
             });
         } else if report.outcome != OutcomeKind::Compacted {
             self.work.refused += 1;
-            // The reason changes with every turn's figures; the first is enough.
+            // The reason contains numbers that change in every turn, so only the first one is
+            // reported.
             if self.work.refused == 1 {
                 self.warn(format!(
                     "a compaction was due before request {}, and the engine refused: {}",
@@ -449,6 +494,8 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Ends the session and returns what was counted. The engine's name is read before the end,
+    /// because a fallback may have replaced the configured one.
     fn finish(mut self) -> Result<Played, SessionError> {
         let engine = self.session.engine();
         let (name, source) = (engine.name().to_owned(), engine.source());

@@ -1,4 +1,13 @@
-//! What prompts cost.
+//! The costs of prompts in US dollars.
+//!
+//! Providers charge different prices for plain input, for tokens that are read from the prompt
+//! cache and for tokens that are written to it. A write that is kept for an hour costs more than
+//! one for five minutes. [`Prices`] holds these four prices and applies them to counted
+//! [`Prompts`].
+//!
+//! Read [`Prices::given`] first if the user names prices, or [`Prices::of_model`] to look them up.
+//! [`Prices::cost`] is the total, and [`Prices::shares`] splits it by what the tokens were. The
+//! price of answers is not included: an engine does not change them.
 
 use contexture_formats::prompt_cache::Ttl;
 use contexture_formats::tokens::claude;
@@ -6,30 +15,33 @@ use serde::Serialize;
 
 use super::figures::{CompactionCost, Prompts, Spent};
 
-/// What a write for an hour costs more than one for five minutes, as a ratio.
+/// The price of a write for an hour, as a multiple of the price of one for five minutes.
 const LONG: f64 = 2.0 / 1.25;
 
-/// Prices of prompt tokens, in US dollars a million.
+/// The prices of prompt tokens, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prices {
-    /// What is neither read from the cache nor written to it.
+    /// The price of a token that is neither read from the cache nor written to it, as in prompts
+    /// too short to be cached.
     pub input: f64,
-    /// What is read from the cache.
+    /// The price of a token that is read from the cache. It is usually a tenth of the input price.
     pub cached: f64,
-    /// What is written to the cache.
+    /// The price of a token that is written to the cache with the configured lifetime.
     pub write: f64,
-    /// What is written for an hour, where the cache's lifetime is chosen.
+    /// The price of a token that is written for an hour. It applies only if the session chooses the
+    /// cache's lifetime.
     pub write_long: f64,
 }
 
-/// A price that is none.
+/// A price that is negative or not finite, such as one with a sign by mistake.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("{0} is no price: give US dollars for a million tokens, 0 or more, such as 3 or 0.30")]
+#[error("{0} is not a price: give US dollars for a million tokens, 0 or more, such as 3 or 0.30")]
 pub struct PriceError(pub f64);
 
 impl Prices {
-    /// The list prices of Anthropic's Sonnet models (platform.claude.com, "Pricing"): a write for five
-    /// minutes costs 1.25 times the input, one for an hour twice the input.
+    /// Returns the list prices of Anthropic's Sonnet models (platform.claude.com, "Pricing"). A
+    /// write for five minutes costs 1.25 times as much as plain input, and a write for an hour
+    /// twice as much. `ttl` is the lifetime of ordinary writes.
     pub fn sonnet(ttl: Ttl) -> Self {
         Self {
             input: 3.0,
@@ -42,7 +54,8 @@ impl Prices {
         }
     }
 
-    /// The list prices of a Claude model, as far as they are known (platform.claude.com, "Pricing").
+    /// Returns the list prices of a Claude model (platform.claude.com, "Pricing"). Returns `None`
+    /// if the model is not from Anthropic or its prices are not known.
     pub fn of_model(model: &str, ttl: Ttl) -> Option<Self> {
         let input = match claude(model)? {
             ("opus", (4, 5..=8)) => 5.0,
@@ -64,11 +77,13 @@ impl Prices {
         })
     }
 
-    /// The prices given, [`sonnet`](Self::sonnet)'s where none is. Without a price of its own a cached
-    /// token costs a tenth of the input, and a write costs as much as the input.
+    /// Returns the prices that a user gives. If none is given, they are those of
+    /// [`sonnet`](Self::sonnet). Otherwise a missing input price is Sonnet's, a missing price of
+    /// cached tokens is a tenth of the input price, and a missing price of writes is the input
+    /// price.
     ///
     /// # Errors
-    /// A price that is negative or not finite.
+    /// Returns [`PriceError`] if a price is negative or not finite.
     pub fn given(
         input: Option<f64>,
         cached: Option<f64>,
@@ -98,8 +113,11 @@ impl Prices {
         }
     }
 
-    /// What these prompts cost, in US dollars.
+    /// Returns what these prompts cost, in US dollars. Each token is charged at one price: as read,
+    /// as written for either lifetime, or as plain input.
     pub fn cost(&self, prompts: &Prompts) -> f64 {
+        // A log may report more cached tokens than it reports in the prompt, so the subtraction
+        // saturates.
         let plain = prompts
             .prompt_tokens
             .saturating_sub(prompts.cached_tokens)
@@ -111,7 +129,8 @@ impl Prices {
         dollars / 1e6
     }
 
-    /// What the parts of the prompts cost; none where they are not known.
+    /// Returns what the parts of the prompts cost. Returns `None` if the parts are not known, which
+    /// is the case if only a log's own usage was counted.
     pub fn shares(&self, prompts: &Prompts) -> Option<Shares> {
         let spent = &prompts.spent;
         let write = self.mean_write(prompts);
@@ -126,7 +145,8 @@ impl Prices {
         })
     }
 
-    /// The compaction with what it cost, and what it saved until the next one, among these prompts.
+    /// Fills in what a compaction cost and what it saved until the next one, in US dollars. A write
+    /// is charged at the mean price over these prompts.
     pub(super) fn balanced(&self, prompts: &Prompts, cost: CompactionCost) -> CompactionCost {
         let write = self.mean_write(prompts) / 1e6;
         let read = self.cached / 1e6;
@@ -138,26 +158,30 @@ impl Prices {
         }
     }
 
-    /// The mean price of a write, in US dollars a million.
+    /// Returns the mean price of a write over these prompts, in US dollars per million tokens. It
+    /// lies between the two write prices if the session chose the lifetime.
     fn mean_write(&self, prompts: &Prompts) -> f64 {
+        // At least 1, because a conversation may write nothing to the cache.
         let long = prompts.long_written_tokens as f64 / prompts.written_tokens.max(1) as f64;
         self.write * (1.0 - long) + self.write_long * long
     }
 }
 
-/// Where the money for prompts went, in US dollars. What is neither read from the prompt cache nor written to it is in
-/// none of these.
+/// The parts of a cost, in US dollars. Tokens that are neither read from the prompt cache nor
+/// written to it are in none of them, so the sum may be less than the total.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// System prompt and tools: written once, then read.
+    /// System prompt and tools: written in the first request, then read in each later one.
     pub fixed_usd: f64,
-    /// Messages, read.
+    /// Messages that were read from the cache. Compactions reduce this part, because later prompts
+    /// are shorter.
     pub messages_read_usd: f64,
-    /// Messages, written when they were new.
+    /// Messages that were written to the cache because they were new.
     pub new_usd: f64,
-    /// Written once more after pauses.
+    /// What was written again after pauses that were longer than the cache's lifetime.
     pub after_pauses_usd: f64,
-    /// Written once more because of compactions.
+    /// What was written again because of compactions and rewrites, which change the beginning of
+    /// the next prompt.
     pub rewritten_usd: f64,
 }
 

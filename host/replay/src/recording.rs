@@ -1,4 +1,15 @@
 //! A recorded conversation, and the requests in it.
+//!
+//! A log stores messages and perhaps the usage that the provider reported, but not the requests.
+//! [`Recording::new`] finds them: each answer of the model ends one [`Request`], which sent all
+//! messages before it.
+//!
+//! A log also lacks the system prompt and the tools, and its provider counts tokens differently. If
+//! the log reports usage, `Calibration` compares it with the counted messages. It yields the tokens
+//! that every prompt held besides ([`Recording::unseen_tokens`]) and a factor for all counts
+//! ([`Recording::scale`]).
+//!
+//! Playing the requests is left to `player`, and writing them as request bodies to `script`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +19,16 @@ use contexture_formats::tokens::TokenCounter;
 use contexture_formats::{Conversation, Format, RecordedUsage};
 use contexture_session::{AgentWindow, fixed_tokens, message_tokens};
 
-/// A recorded conversation and the model that it is played for.
+/// A recorded conversation and the model for which it is played. Create it once and play it through
+/// several engines: it is not changed by a replay.
 #[derive(Debug, Clone)]
 pub struct Recording {
     pub(super) conversation: Arc<Conversation>,
     pub(super) agent: AgentWindow,
     pub(super) counter: TokenCounter,
     requests: Vec<Request>,
-    /// Whether the recorded usage counts tokens as the agent's model does.
+    /// Whether the model that recorded the usage counts tokens like the agent's model. Only then is
+    /// the recorded usage passed to the engine.
     pub(super) same_tokens: bool,
     unseen_tokens: u64,
     scale: f64,
@@ -24,16 +37,19 @@ pub struct Recording {
 /// One request of the recording: the messages before `answer` were sent, and `answer` came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The answer, by its index in [`Conversation::messages`].
+    /// The answer, as an index into [`Conversation::messages`].
     pub answer: usize,
-    /// When it was sent, in ms since the Unix epoch: the time of the last message sent, else the answer's.
+    /// When the request was sent, in milliseconds since the Unix epoch: the time of the last
+    /// message in it, or of the answer if that has none. `None` if neither has a time.
     pub time_ms: Option<i64>,
-    /// What the provider reported for it.
+    /// The usage that the provider reported, if the log has it.
     pub usage: Option<Usage>,
 }
 
 impl Recording {
-    /// Finds the requests of a conversation. A log is replayed completely, as if its agent had never compacted it.
+    /// Finds the requests of a conversation and calibrates the token counts. If the agent compacted
+    /// the conversation, the messages before are restored and its summaries removed, so that the
+    /// log is replayed as if it had never been compacted.
     pub fn new(conversation: Conversation, agent: AgentWindow) -> Self {
         let uncompacted = conversation.uncompacted().ok().flatten();
         let conversation = Arc::new(uncompacted.unwrap_or(conversation));
@@ -54,40 +70,45 @@ impl Recording {
         }
     }
 
-    /// The conversation.
+    /// Returns the conversation that is played, without the compactions of the agent that recorded
+    /// it. The answers in [`requests`](Self::requests()) are indices into its messages.
     pub fn conversation(&self) -> &Conversation {
         &self.conversation
     }
 
-    /// The model that it is played for.
+    /// Returns the model for which it is played, and its window. It may differ from the model that
+    /// recorded the conversation.
     pub fn agent(&self) -> &AgentWindow {
         &self.agent
     }
 
-    /// Its requests, in order.
+    /// Returns the requests, in the order in which they were sent. Empty if the conversation has no
+    /// answer of a model.
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// The tokens that every prompt of a session log held and the log does not show (system prompt,
-    /// tools), as far as the first reported prompt tells; 0 for documents that are whole requests.
+    /// Returns the tokens that every prompt of a session log held and the log does not show, such
+    /// as the system prompt and tools. They are estimated from the first reported prompt. 0 if
+    /// nothing was reported, or if the document is a whole request.
     pub fn unseen_tokens(&self) -> u64 {
         self.unseen_tokens
     }
 
-    /// By how much the prompts in the log grew for each token counted in their messages. It corrects the count, because
-    /// the provider counts differently and the log does not show everything. Every count of messages is multiplied by
-    /// it. It is 1 if the log does not allow an estimate.
+    /// Returns how many tokens the log's prompts grew for each token counted in its messages. It
+    /// corrects the counts, because the provider counts differently and the log does not show
+    /// everything. All counts of messages are multiplied by it. It is 1 if the log does not allow
+    /// an estimate.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// A count of message tokens, scaled.
+    /// Multiplies a count of message tokens by the scale and rounds it.
     pub(super) fn scaled(&self, tokens: u64) -> u64 {
         (tokens as f64 * self.scale).round() as u64
     }
 
-    /// The scaled tokens of each message.
+    /// Returns the scaled tokens of each message, in order.
     pub(super) fn message_tokens(&self) -> Vec<u64> {
         let messages = self.conversation.messages().iter();
         messages
@@ -96,14 +117,15 @@ impl Recording {
             .collect()
     }
 
-    /// The tokens of system prompt and tools, shown or not.
+    /// Returns the tokens of system prompt and tools, whether or not the log shows them.
     pub(super) fn fixed_tokens(&self) -> u64 {
         fixed_tokens(&self.counter, &self.conversation) + self.unseen_tokens
     }
 }
 
+/// Finds the requests: one for each message of the assistant that is not a summary.
 fn requests_of(conversation: &Conversation) -> Vec<Request> {
-    // A log may report the same answer more than once; the last report is the whole answer's.
+    // A log may report the same answer more than once. The last report is about the whole answer.
     let reported: HashMap<usize, Usage> = reports(conversation)
         .map(|recorded| (recorded.index, recorded.usage))
         .collect();
@@ -111,7 +133,8 @@ fn requests_of(conversation: &Conversation) -> Vec<Request> {
     messages
         .iter()
         .enumerate()
-        // An answer to nothing (a greeting that the agent's program puts first) was never asked for.
+        // The first message may be a greeting that the agent's program wrote. No request preceded
+        // it.
         .filter(|(at, message)| *at > 0 && message.role == "assistant" && !message.is_summary())
         .map(|(answer, message)| Request {
             answer,
@@ -121,7 +144,8 @@ fn requests_of(conversation: &Conversation) -> Vec<Request> {
         .collect()
 }
 
-/// What was reported. Answers that no model gave (an agent's own notices) stand in logs with no prompt.
+/// Returns the reported usage of answers that a model gave. Notices that the agent's program wrote
+/// in the model's name report an empty prompt and are left out.
 fn reports(conversation: &Conversation) -> impl Iterator<Item = RecordedUsage> {
     conversation
         .recorded_usage()
@@ -129,23 +153,26 @@ fn reports(conversation: &Conversation) -> impl Iterator<Item = RecordedUsage> {
         .filter(|recorded| recorded.usage.input_tokens > 0)
 }
 
-/// How the prompts recorded in a log differ from the count of its messages.
+/// How the prompts that a log reports differ from the counts of its messages.
 struct Calibration {
-    /// What every prompt holds besides the messages, which is mainly the system prompt and the tools.
+    /// What every prompt holds besides the messages, in tokens: mainly the system prompt and the
+    /// tools.
     unseen_tokens: u64,
     scale: f64,
 }
 
 impl Calibration {
-    /// How many tokens the messages between recorded prompts need at least for an estimate.
+    /// The fewest tokens of messages between the reported prompts that allow an estimate.
     const LEAST_TOKENS: u64 = 2_000;
-    /// How many prompts have to be larger than their predecessors.
+    /// The fewest prompts that must be larger than the one before to allow an estimate.
     const LEAST_STEPS: usize = 3;
-    /// A ratio outside these bounds means that the recorded prompts do not belong to these messages.
+    /// The plausible range of the scale. A ratio outside of it means that the reported prompts do
+    /// not belong to these messages.
     const BOUNDS: (f64, f64) = (0.5, 4.0);
 
-    /// Compares the growth from one recorded prompt to the next with the messages between them. A prompt that is
-    /// smaller than its predecessor was compacted or cleared and is skipped.
+    /// Compares the growth from one reported prompt to the next with the messages between them. A
+    /// prompt that is smaller than the one before is skipped, because the agent compacted or
+    /// cleared the conversation in between.
     fn of(conversation: &Arc<Conversation>, requests: &[Request], counter: &TokenCounter) -> Self {
         let none = Self {
             unseen_tokens: 0,
@@ -167,6 +194,8 @@ impl Calibration {
             sum += message_tokens(counter, conversation, message);
             sums.push(sum);
         }
+        // Sums of all messages before each one, so that the tokens between two requests are one
+        // subtraction.
         let before = |answer: usize| sums.get(answer).copied().unwrap_or(sum);
         let (mut counted, mut grown, mut steps) = (0, 0, 0);
         for pair in recorded.windows(2) {

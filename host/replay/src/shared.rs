@@ -1,11 +1,19 @@
-//! What a prompt shares with the one before it, as the provider's cache sees it.
+//! Which part of a message the provider's cache shares with the message before it.
+//!
+//! A prompt cache reads the longest beginning that two prompts have in common. The player compares
+//! whole messages, which is exact unless a request extends the last message of the one before.
+//! [`part_shared`] decides how much of such a message is read from the cache.
+//!
+//! Anthropic caches each content block by itself. All other providers are assumed to cache a
+//! message as a whole, so that a changed message shares nothing.
 
 use contexture_formats::Format;
 use serde_json::{Value, json};
 
-/// The part of a wire message, a ratio, that a provider reads from its cache where `before` stood in its place.
-/// Anthropic caches each block of a message by itself (platform.claude.com, "Prompt caching"); others are taken to cache
-/// a message whole.
+/// Returns the part of a message that a provider reads from its cache if `before` had the same
+/// position in the prompt before. The part is a ratio of bytes, from 0 to 1. Anthropic caches each
+/// block by itself (platform.claude.com, "Prompt caching"). Other providers are assumed to cache a
+/// message as a whole.
 pub(super) fn part_shared(before: &str, now: &str, format: Format) -> f64 {
     if before == now {
         return 1.0;
@@ -14,6 +22,7 @@ pub(super) fn part_shared(before: &str, now: &str, format: Format) -> f64 {
         return 0.0;
     }
     let (before, now) = (Message::of(before), Message::of(now));
+    // The role precedes the content, so nothing after it can be shared.
     if before.role != now.role {
         return 0.0;
     }
@@ -24,6 +33,7 @@ pub(super) fn part_shared(before: &str, now: &str, format: Format) -> f64 {
     shared as f64 / now.blocks.iter().map(size).sum::<usize>().max(1) as f64
 }
 
+/// The parts of a wire message that matter for the cache. A string is one block of text.
 #[derive(Default)]
 struct Message {
     role: Value,
@@ -31,6 +41,7 @@ struct Message {
 }
 
 impl Message {
+    /// Parses a wire message. If it is not a JSON object, it has no blocks and shares nothing.
     fn of(wire: &str) -> Self {
         let mut message: Value = serde_json::from_str(wire).unwrap_or_default();
         let Some(fields) = message.as_object_mut() else {
@@ -39,7 +50,7 @@ impl Message {
         let mut take = |name: &str| fields.remove(name).unwrap_or_default();
         let blocks = match take("content") {
             Value::Array(blocks) => blocks,
-            // A string is one block of text.
+            // The provider treats a string and a single block of text alike.
             text => vec![json!({"type": "text", "text": text})],
         };
         Self {

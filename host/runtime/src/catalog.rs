@@ -1,11 +1,20 @@
 //! Which engines exist, and which one runs. Nothing here runs any of their code.
 //!
-//! An engine is the built-in, a plugin (a folder with a `plugin.yaml` and a library beside it), or
-//! registered in this process. In-process code is fully trusted, so a plugin runs only when it is named, and
-//! only where nobody but the user and root may write it. Links are followed inside the plugin folder alone.
+//! An engine is the built-in one, a plugin (a folder with a `plugin.yaml` and a library or a program
+//! in it), or registered in this process. Commands that list engines must work even if a plugin is broken or
+//! hostile, so a plugin is described by its manifest alone.
+//!
+//! Code in this process is fully trusted. A plugin therefore runs only if the configuration or the
+//! user names it, and only if nobody but the user and root can write its files. Links are followed
+//! only inside the plugin folder.
+//!
+//! Read [`Catalog`] first, which lists everything that was found. [`resolve`](fn@resolve) chooses the engine to
+//! run from it, and [`Manifest`] describes one plugin. Loading a library is left to
+//! [`engines`](crate::engines).
 
 mod library;
 mod manifest;
+mod program;
 mod resolve;
 
 use std::fmt;
@@ -24,97 +33,110 @@ pub use resolve::{Choice, Resolution, ResolveError, resolve};
 
 pub use contexture_base::trust::Untrusted;
 pub use contexture_config::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
-/// The engines besides the built-in one.
+/// The engines that were found, besides the built-in one, which always exists. Broken plugins are
+/// listed too, so that a person can see why a plugin is not used.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// The plugin folders, in search order.
+    /// The plugin folders, in search order. Each folder appears once, even if it was given twice.
     pub folders: Vec<Folder>,
-    /// The plugins found there, usable or not, by folder and then by name.
+    /// The plugins in these folders, usable or not, by folder and then by name.
     pub plugins: Vec<Plugin>,
-    /// The engines registered in this process.
+    /// The engines registered in this process, in the order of their registration.
     pub registered: Vec<RegisteredEngine>,
 }
 
-/// A folder that was searched for plugins.
+/// A folder that was searched for plugins, and what came of it. Error messages list these folders
+/// if an engine is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
-    /// The folder.
+    /// Path of the folder, as the configuration gives it.
     pub path: PathBuf,
-    /// The result of the search.
+    /// The result of the search, which explains why the folder gave no plugins.
     pub state: FolderState,
 }
 
-/// The result of searching a folder for plugins.
+/// The result of searching a folder for plugins. None of these is an error, because a missing
+/// folder is normal before the first plugin is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FolderState {
-    /// It was searched.
+    /// The folder was searched. It may contain no plugin.
     Searched,
-    /// There is no such folder.
+    /// The folder does not exist. This is normal before the first plugin is installed.
     Missing,
-    /// It could not be read, with the system's message.
+    /// The folder could not be read, with the message of the operating system.
     Unreadable(String),
 }
 
-/// A folder with a `plugin.yaml`.
+/// A folder with a `plugin.yaml`. It prints as one line with its name, version and state.
 #[derive(Debug)]
 pub struct Plugin {
-    /// The folder's name, which is the engine's.
+    /// The name of the folder, which is also the name of the engine. If the two differ, the plugin
+    /// is [broken](PluginState::Broken).
     pub name: String,
-    /// The folder.
+    /// Path of the folder that contains the manifest and the library.
     pub folder: PathBuf,
-    /// Whether it can be used.
+    /// Whether the plugin can be used, and what it needs if not.
     pub state: PluginState,
-    /// Who else may write it.
+    /// Files of the plugin that other members of a group can write, one warning each. They do not
+    /// prevent its use.
     pub warnings: Vec<String>,
 }
 
-/// Whether a plugin can be used.
+/// Whether a plugin can be used. A plugin that is not built makes way for another engine of the
+/// same name, and a broken one does not.
 #[derive(Debug)]
 pub enum PluginState {
-    /// It has a library to load.
+    /// The plugin has a library to load or a program to start. Whether it is the one that the
+    /// manifest pins is checked when it is loaded or started.
     Ready {
-        /// Its manifest.
+        /// The plugin's description of itself, which has been checked.
         manifest: Manifest,
-        /// The library.
+        /// Path of the library, which exists and is a file. If the manifest names a command, it is
+        /// the path of the command's file.
         library: PathBuf,
     },
-    /// It has no library yet.
+    /// The plugin has a manifest but no library yet, such as one that is distributed as source.
     NotBuilt {
-        /// Its manifest.
+        /// The plugin's description of itself, which has been checked.
         manifest: Manifest,
-        /// Where the library should be.
+        /// Path at which the library is expected.
         expected: PathBuf,
     },
-    /// It cannot be used.
+    /// The plugin cannot be used, for this reason. The message says how to fix it.
     Broken(PluginProblem),
 }
 
-/// An engine registered in this process.
+/// An engine registered in this process, described without creating it. It prints as one line with
+/// its name, version and owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegisteredEngine {
-    /// Its name.
+    /// Name of the engine, as the configuration uses it.
     pub name: String,
-    /// Its version.
+    /// Version of the crate that registered the engine.
     pub version: String,
-    /// What it does.
+    /// What the engine does, in a sentence.
     pub description: String,
-    /// Who registered it: a crate or module.
+    /// The crate or module that registered the engine.
     pub owner: String,
-    /// The settings that it accepts; any, if it declares none.
+    /// The schema of the settings that the engine accepts. If it declares none, it accepts any.
     pub settings: Schema,
-    /// The settings as it declares them: a JSON schema for each key.
+    /// The settings as the engine declares them: a JSON schema for each key. `None` if it declares
+    /// none.
     pub declared_settings: Option<Value>,
 }
 
 impl Catalog {
-    /// Searches `dirs` for plugins; of two plugins with one name, the first in this order wins.
-    /// [`folders`](Self::folders) records folders that are missing or cannot be read.
+    /// Searches `dirs` for plugins. If two plugins have the same name, the first in this order is
+    /// used and the other is listed. Folders that are missing or cannot be read are recorded in
+    /// [`folders`](Self::folders), so a search never fails.
     pub fn scan(dirs: &[PathBuf], registered: Vec<RegisteredEngine>) -> Self {
         let mut catalog = Self {
             registered,
             ..Self::default()
         };
         for dir in dirs {
+            // A folder that is configured twice would list each of its plugins as passed over by
+            // itself.
             if catalog.folders.iter().any(|folder| folder.path == *dir) {
                 continue;
             }
@@ -134,7 +156,8 @@ impl Catalog {
         catalog
     }
 
-    /// The names of all engines, without duplicates, the built-in first.
+    /// Returns the names of all engines without duplicates, the built-in one first. Broken plugins
+    /// are included.
     pub fn names(&self) -> Vec<&str> {
         let mut names = vec![BUILT_IN];
         let plugins = self.plugins.iter().map(|plugin| plugin.name.as_str());
@@ -149,16 +172,20 @@ impl Catalog {
 }
 
 /// A fingerprint of the plugin folders that changes when a plugin is installed, built or removed.
+/// It holds the modification time and size of each plugin folder, manifest and library, sorted by
+/// path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PluginFiles(Vec<(PathBuf, SystemTime, u64)>);
 
 impl PluginFiles {
+    /// Takes the fingerprint of these folders. Files that cannot be read are left out, as if they
+    /// were missing.
     pub(crate) fn of(dirs: &[PathBuf]) -> Self {
         let folders = dirs
             .iter()
             .flat_map(|dir| folders_in(dir).unwrap_or_default());
-        // A file that is replaced is renamed into place, which changes the folder's time. A file that is overwritten
-        // changes its own time.
+        // A file that is replaced by renaming changes the time of its folder. A file that is
+        // overwritten changes its own time. Both have to be recorded.
         let files = folders.flat_map(|folder| {
             let within = std::fs::read_dir(&folder).into_iter().flatten().flatten();
             let within = within.map(|entry| entry.path());
@@ -180,6 +207,7 @@ impl PluginFiles {
     }
 }
 
+/// Returns the folders in `dir` that contain a manifest, sorted by name.
 fn folders_in(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -200,6 +228,8 @@ fn plugins_in(dir: &Path) -> std::io::Result<Vec<Plugin>> {
 }
 
 impl Plugin {
+    /// Reads the manifest of a plugin and checks who can write its files. A problem makes the
+    /// plugin broken instead of failing the search.
     fn inspect(dir: &Path, folder: PathBuf) -> Self {
         let name = folder
             .file_name()
@@ -208,6 +238,8 @@ impl Plugin {
         let mut warnings = Vec::new();
         let state = Manifest::read(&folder, &name)
             .and_then(|manifest| {
+                // Whoever can write the folder can replace the files in it, so the folders are
+                // checked like the files.
                 for path in [dir, &folder, &folder.join(MANIFEST_FILE)] {
                     warnings.extend(check(dir, path)?);
                 }
@@ -227,8 +259,12 @@ impl Plugin {
     }
 }
 
-/// Refuses what somebody else may write, and what lies outside the plugin folder `dir`; a warning where its
-/// group may write it.
+/// Checks that nobody else can write a file, and that it lies inside the plugin folder `dir` when
+/// links are followed. Returns a warning if other members of its group can write it.
+///
+/// # Errors
+/// Returns [`PluginProblem`] if another user can write it, it leads out of `dir`, or it cannot be
+/// read.
 fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
     let unreadable = |cause| Untrusted::Unreadable {
         path: path.to_owned(),
@@ -246,6 +282,7 @@ fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
     Ok(check_writers(path, &metadata)?)
 }
 
+/// Returns the state of a plugin by its library: ready, not built, or broken.
 fn library_state(library: PathBuf, manifest: Manifest) -> PluginState {
     match std::fs::metadata(&library) {
         Ok(found) if found.is_file() => PluginState::Ready { manifest, library },
@@ -451,7 +488,7 @@ mod tests {
             }
             let told = scan().to_string();
             let mends = format!(
-                "belongs to the user {ANOTHER}, and what is in it runs as you or decides what does: `sudo chown -R {own} '"
+                "belongs to the user {ANOTHER}, and its content runs as you or decides what runs as you: run `sudo chown -R {own} '"
             );
             assert!(
                 told.contains(&(mends + &path.display().to_string())),

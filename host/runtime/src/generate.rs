@@ -1,4 +1,7 @@
-//! A `plugin.yaml` made from what a library says of itself.
+//! Generates a `plugin.yaml` from what a library declares about itself.
+//!
+//! Authors write the name, version and settings of an engine once, in its code. `contexture plugins
+//! build` then loads the library and writes the manifest with [`manifest_of`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,6 +13,7 @@ use serde_json::Value;
 use crate::catalog::{GENERATED, asks_of};
 use crate::engines::load_plugin;
 
+/// The keys of a generated manifest, in the order in which they are written.
 #[derive(Serialize)]
 struct Written<'a> {
     name: &'a str,
@@ -21,10 +25,13 @@ struct Written<'a> {
     settings: Option<&'a Value>,
 }
 
-/// The manifest of the plugin in this library, which is loaded.
+/// Loads the library and returns the manifest of its engine as YAML. The text begins with
+/// [`GENERATED`](crate::catalog::GENERATED), so that a later build knows that it may replace the
+/// file.
 ///
 /// # Errors
-/// The library is not a plugin that this host can use, or loading it does not return within `deadline`.
+/// Returns a message if the library is not a plugin that this host can use, or if loading it does
+/// not return within `deadline`.
 pub fn manifest_of(library: &Path, deadline: Duration) -> Result<String, String> {
     load_plugin(library, deadline).map(|plugin| written(plugin.description()))
 }
@@ -39,7 +46,7 @@ fn written(description: &EngineDescription) -> String {
         asks: asks_of(&description.about),
         settings: settings.and_then(|schema| schema.get("properties")),
     };
-    // Text and JSON can be said in YAML.
+    // Cannot fail: every value is text or JSON, and YAML can represent both.
     let yaml = serde_yaml::to_string(&manifest).unwrap_or_default();
     format!("{GENERATED}{yaml}")
 }

@@ -1,4 +1,11 @@
-//! On this system engines have no processes of their own.
+//! Replaces the module `isolation` on systems without it: engines never run in separate processes.
+//!
+//! The types have the same names and methods as on Unix, so that the rest of the crate compiles
+//! unchanged. None of their values can exist: [`find_program`] always fails, so no [`Launch`] is
+//! ever started and [`Isolated`] has no variants.
+//!
+//! If the configuration asks for `context.isolation: process`, opening the engine fails with the
+//! message of [`find_program`]. It never runs in this process instead.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +16,9 @@ use contexture_engine_api::{
 };
 
 use crate::catalog::Library;
+use crate::supervision::EngineProcess;
 
+/// Always fails, because this system has no support for engines in separate processes.
 pub(crate) fn find_program(
     _configured: Option<&Path>,
     _named: Option<&Path>,
@@ -36,12 +45,14 @@ impl Isolated {
     pub(crate) fn description(&self) -> Result<EngineDescription, String> {
         match *self {}
     }
+}
 
-    pub(crate) fn current(&self) -> Option<u64> {
+impl EngineProcess for Isolated {
+    fn current(&self) -> Option<u64> {
         match *self {}
     }
 
-    pub(crate) fn kill(&self) {
+    fn kill(&self) {
         match *self {}
     }
 }

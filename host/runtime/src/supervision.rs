@@ -1,14 +1,17 @@
-//! Keeps engines honest: every call runs on one of the host's threads, with a deadline, behind a panic
-//! guard, and an engine that keeps failing is put in quarantine, for the session in which it fails or, if it fails in
-//! several, for all ([`health`]).
+//! Calls engines so that a faulty one cannot harm the agent.
 //!
-//! Deadlines are on progress: they grow with the messages that a call is given, and a call that waits for a
-//! model, which has a time limit of its own, begins anew after it. Calls by which an engine follows the
-//! conversation may be late: they are given up after several times their deadline.
+//! An engine is foreign code: it may panic, hang, or fail again and again. Every call therefore
+//! runs on a worker thread, with a deadline, behind a panic guard. An engine that keeps failing is
+//! put in quarantine (`health`).
 //!
-//! When a call misses its deadline, its cancel flag is set. After a grace period the call is abandoned: its
-//! result is discarded, and its object is not touched again unless the call returns after all. Everything the
-//! call borrowed is owned by its thread and lives until the call returns.
+//! `Supervisor` makes the calls and is shared by all engines of a process. `Supervised` is one
+//! session's engine. `Supervisor::run` is the function to read first: every call ends up there.
+//!
+//! A deadline limits the time without progress. It grows with the messages that a call is given,
+//! and starts again after each model call. When a call misses it, its cancel flag is set. If it
+//! does not return within a grace period, it is abandoned: its result is discarded, and its object
+//! is not touched again unless the call returns after all. The worker thread owns everything that
+//! the call borrows, so an abandoned call never reads freed memory.
 
 mod health;
 #[cfg(test)]
@@ -27,25 +30,28 @@ use contexture_secrets::mask_secrets;
 
 pub use health::{EngineHealth, HealthState};
 
-use crate::isolation::Isolated;
 use health::{HealthBook, Verdict};
 use worker::Workers;
 
-/// How long engines may take and how often they may fail.
+/// Time limits of engine calls and the number of failures that is tolerated. The values come from
+/// `context.supervision`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Policy {
     /// The deadline of a compaction.
     pub(crate) long_deadline: Duration,
-    /// The deadline of every other call; of a patient one, a part of it, see [`PATIENCE`].
+    /// The deadline of every other call. A patient call may miss it several times, see
+    /// [`PATIENCE`].
     pub(crate) short_deadline: Duration,
     /// The time between setting the cancel flag and abandoning the call.
     pub(crate) grace: Duration,
-    /// The number of consecutive failures of a session that puts the engine in quarantine for it, and the number of
-    /// sessions in a row in which it fails that does so for all.
+    /// The number of consecutive failures in a session that puts the engine in quarantine for this
+    /// session. It is also the number of sessions in a row that must fail to put it in quarantine
+    /// for all sessions, but at least two.
     pub(crate) failure_limit: u32,
-    /// How long a quarantine lasts; one that follows soon after another is twice as long.
+    /// How long a quarantine lasts. One that follows soon after another lasts twice as long.
     pub(crate) quarantine: Duration,
-    /// The number of sessions with abandoned threads that puts the engine in quarantine for all.
+    /// The number of sessions with abandoned threads that puts the engine in quarantine for all
+    /// sessions.
     pub(crate) abandoned_limit: u32,
 }
 
@@ -62,83 +68,105 @@ impl Default for Policy {
     }
 }
 
-/// Which deadline applies to a call.
+/// Which deadline applies to a call, and what happens when the call misses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// A compaction.
+pub enum Deadline {
+    /// A compaction. It has the long deadline, because it may summarize the whole window.
     Long,
-    /// A call by which the engine follows the conversation. To be late is not to fail: what it was told would be
-    /// lost to it, so it is waited for [`PATIENCE`] times as long.
-    Patient,
-    /// The call of a tool. What a model asks may take too long, so if it stops at its deadline, that is an error of the
-    /// call and not held against the engine.
+    /// A call by which the engine follows the conversation. It gets `PATIENCE` times the short
+    /// deadline, because an abandoned call would lose what the engine was told, and being late is
+    /// not a failure.
+    Extended,
+    /// A call of one of the engine's tools. A model may ask for something that takes too long, so
+    /// if the call stops at its deadline, that is an error of the call and does not count against
+    /// the engine.
     Tool,
-    /// Any other call.
+    /// Any other call. The conversation waits for it, so it has the short deadline.
     Short,
-    /// The end of an engine, for which nobody waits longer than [`TEARDOWN`]: its work is done.
+    /// The drop of an object of the engine. It waits at most `TEARDOWN`, because no result
+    /// depends on it.
     Teardown,
 }
 
-/// How many of its deadlines a late call is waited for.
+/// How many times its deadline a patient call may take.
 const PATIENCE: u32 = 4;
 
-/// The longest that an engine may take to end.
+/// The longest time that the drop of an engine's object may take.
 const TEARDOWN: Duration = Duration::from_secs(10);
 
-/// How long a call of a process that was ended may take to say so.
+/// How long a call may take to return after the host has killed the engine's process. It returns as
+/// soon as it sees the closed connection.
 const KILLED: Duration = Duration::from_secs(2);
 
-/// How long a call may take: its deadline, and time for the messages that it is given.
+/// How long a call may take: the deadline of its [`Deadline`], and additional time for the messages
+/// that it is given. A plain `Deadline` converts into one without messages.
 #[derive(Debug, Clone, Copy)]
-pub struct Allowance {
-    pace: Pace,
+pub struct Budget {
+    kind: Deadline,
     work: Duration,
 }
 
-impl Pace {
-    /// For a call that is given so many messages with so many tokens: an engine that stores and indexes them
-    /// takes a tenth of a millisecond for each message, and a disk 10 MB a second at its worst.
-    pub fn with(self, messages: usize, tokens: u64) -> Allowance {
+impl Deadline {
+    /// Returns the time for a call that is given this many messages and tokens: one millisecond for
+    /// each message and four microseconds for each token. That is ample for an engine that stores
+    /// and indexes them: it takes a tenth of a millisecond for a message, and a slow disk writes 10
+    /// MB a second.
+    pub fn with(self, messages: usize, tokens: u64) -> Budget {
         let work = Duration::from_millis(messages as u64)
             .saturating_add(Duration::from_micros(tokens.saturating_mul(4)));
-        Allowance { pace: self, work }
+        Budget { kind: self, work }
     }
 }
 
-impl From<Pace> for Allowance {
-    fn from(pace: Pace) -> Self {
-        pace.with(0, 0)
+impl From<Deadline> for Budget {
+    fn from(kind: Deadline) -> Self {
+        kind.with(0, 0)
     }
 }
 
-/// What a call shares with the services that the host lends it.
+/// The separate process of an engine, which runs one or more of its sessions.
+pub(crate) trait EngineProcess: std::fmt::Debug + Send + Sync {
+    /// Returns the number of the running process, or `None` if it has ended. A session compares it
+    /// with the number at its opening to learn that its process was replaced.
+    fn current(&self) -> Option<u64>;
+
+    /// Kills the running process, because a call in it has missed its deadline. All sessions in it
+    /// lose their process.
+    fn kill(&self);
+}
+
+/// State that a call shares with the services that the host lends to the engine. The services use
+/// it to learn that the call was cancelled, and to report model calls as progress.
 #[derive(Debug, Default)]
 pub struct CallState {
-    /// Whether it is asked to stop.
+    /// Whether the call in progress is asked to stop. Services check it, and return early if it is
+    /// set.
     pub cancel: AtomicBool,
-    /// Model calls that ended, each of which is progress.
+    /// The number of model calls that have ended. Each one is progress and restarts the deadline.
     model_calls: AtomicU64,
-    /// Model calls that are under way; each has a time limit of its own.
+    /// The number of model calls in progress. While there is one, the deadline does not run,
+    /// because each has its own time limit.
     at_model: AtomicU64,
-    /// Where the engine runs in a process of its own, which can be ended.
-    isolated: Option<Arc<Isolated>>,
+    /// The engine's process, if it has one. Unlike a thread, it can be killed.
+    isolated: Option<Arc<dyn EngineProcess>>,
 }
 
 impl CallState {
-    /// For an engine that may run in a process of its own.
-    pub(crate) fn of(isolated: Option<Arc<Isolated>>) -> Self {
+    /// Creates the state for an engine that may run in a separate process.
+    pub(crate) fn of(isolated: Option<Arc<dyn EngineProcess>>) -> Self {
         Self {
             isolated,
             ..Self::default()
         }
     }
 
-    /// Asks the call in progress to stop.
+    /// Asks the call in progress to stop. The flag is cleared when the next call begins.
     pub fn cancel(&self) {
         self.cancel.store(true, Ordering::Release);
     }
 
-    /// A model call begins, and is under way until the answer is dropped.
+    /// Marks the beginning of a model call. The call counts as in progress until the returned guard
+    /// is dropped, and as progress from then on.
     pub fn call_model(&self) -> impl Drop {
         struct Underway<'a>(&'a CallState);
         impl Drop for Underway<'_> {
@@ -152,89 +180,95 @@ impl CallState {
     }
 }
 
-/// Why a call of an engine failed.
+/// Why a call of an engine failed. An error that the engine returned is shown with its secrets
+/// masked and its length limited. [`Opened::failures`](crate::engines::Opened::failures) counts
+/// only those for which the engine is to blame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The engine returned an error.
+    /// The engine returned an error. The session keeps calling it, unless its process has ended.
     #[error("engine `{engine}` failed in {method}: {error}")]
     Failed {
-        /// The engine.
+        /// Name of the engine that failed.
         engine: String,
-        /// The method.
+        /// The method that was called, or a step such as `load`, `create`, `open` or `drop`.
         method: &'static str,
-        /// The error.
+        /// The error that the engine returned, prepared to be shown.
         error: EngineError,
     },
-    /// The engine panicked; the session no longer calls it.
+    /// The engine panicked. The session no longer calls it, because its state is unknown.
     #[error(
-        "engine `{engine}` panicked in {method} ({message}); this session is closed to it and goes on \
-         without it. Report it to the engine's author."
+        "engine `{engine}` panicked in {method} ({message}); this session is closed to it and continues without \
+         it. Report it to the engine's author."
     )]
     Panicked {
-        /// The engine.
+        /// Name of the engine that panicked.
         engine: String,
-        /// The method.
+        /// The method that was called, or a step such as `load`, `create`, `open` or `drop`.
         method: &'static str,
-        /// The panic's message.
+        /// The text that the panic was raised with.
         message: String,
     },
-    /// The engine did not return in time; the session no longer calls it.
+    /// The engine did not return in time, and its thread was abandoned. The session no longer calls
+    /// it, unless a [patient](Deadline::Extended) call returns after all.
     #[error(
         "engine `{engine}` did not return from {method} within {deadline_ms} ms and ignored the request \
          to stop; its thread was abandoned and this session is closed to it. Raise \
          `context.supervision` deadlines if it only needs more time."
     )]
     TimedOut {
-        /// The engine.
+        /// Name of the engine that did not return.
         engine: String,
-        /// The method.
+        /// The method that was called, or a step such as `load`, `create`, `open` or `drop`.
         method: &'static str,
-        /// The deadline, in milliseconds.
+        /// The deadline that passed, in milliseconds, without the grace period.
         deadline_ms: u64,
     },
-    /// The engine was told at its deadline to stop, and stopped. The session goes on with it.
+    /// The engine reached its deadline, was told to stop, and did. The session keeps calling it.
     #[error(
-        "engine `{engine}` was stopped in {method} after {deadline_ms} ms: what it was asked takes too long; ask for less, \
-         or raise the deadlines in `context.supervision`"
+        "engine `{engine}` was stopped in {method} after {deadline_ms} ms, because the request takes too long: \
+         ask for less, or raise the deadlines in `context.supervision`"
     )]
     Stopped {
-        /// The engine.
+        /// Name of the engine that stopped.
         engine: String,
-        /// The method.
+        /// The method that was called, or a step such as `load`, `create`, `open` or `drop`.
         method: &'static str,
-        /// The deadline, in milliseconds.
+        /// The deadline that passed, in milliseconds, without the grace period.
         deadline_ms: u64,
     },
-    /// The session no longer calls this engine, after an earlier failure.
+    /// The engine was not called, because the session was closed to it after an earlier failure, or
+    /// because it was never opened.
     #[error("this session is closed to engine `{engine}`: {reason}")]
     Closed {
-        /// The engine.
+        /// Name of the engine that is no longer called.
         engine: String,
-        /// The earlier failure.
+        /// The message of the earlier failure, or of the quarantine that kept the engine from being
+        /// opened.
         reason: String,
     },
-    /// The engine is in quarantine.
+    /// The engine was not called, because it is in quarantine for this session or for all. It will
+    /// be called again by itself.
     #[error("engine `{engine}` is in quarantine: {reason}")]
     Quarantined {
-        /// The engine.
+        /// Name of the engine that is not called for now.
         engine: String,
-        /// Why, and until when.
+        /// Why it is in quarantine, and for how many more seconds.
         reason: String,
     },
-    /// No thread could be started for the call.
+    /// The engine was not called, because the operating system could not start a thread.
     #[error("no thread for engine `{engine}`: {cause}")]
     NoThread {
-        /// The engine.
+        /// Name of the engine that was to be called.
         engine: String,
-        /// What the system said.
+        /// The error that the operating system reported.
         cause: String,
     },
 }
 
 impl CallError {
-    /// Whether the engine did wrong. It did not if it refused what a model asked of a tool, stopped a tool when it was told
-    /// to, or was not called at all.
+    /// Whether the engine is to blame. It is not if it rejected the arguments of a tool call, if it
+    /// stopped a tool when it was told to, or if it was not called.
     pub(crate) fn is_fault(&self) -> bool {
         match self {
             Self::Failed { error, .. } => !matches!(
@@ -242,13 +276,14 @@ impl CallError {
                 EngineError::InvalidInput(_) | EngineError::Unsupported(_)
             ),
             Self::Stopped { method, .. } => *method != "call_tool",
-            Self::Quarantined { .. } => false,
-            _ => true,
+            Self::Closed { .. } | Self::Quarantined { .. } | Self::NoThread { .. } => false,
+            Self::Panicked { .. } | Self::TimedOut { .. } => true,
         }
     }
 }
 
-/// The supervision that all engines of a process share.
+/// The supervision that all engines of a process share: the policy, the health of each engine, and
+/// the worker threads.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     policy: Policy,
@@ -256,10 +291,11 @@ pub(crate) struct Supervisor {
     workers: Workers,
 }
 
-/// The session of what belongs to no session.
+/// The session name of calls that belong to no session, such as loading a library.
 const NO_SESSION: &str = "";
 
-/// Whether somebody still waits for a call.
+/// Whether the caller still waits for a call. The caller and the worker decide under one lock, so
+/// that a result is either received or discarded, never both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Awaited,
@@ -267,29 +303,34 @@ enum Fate {
     Abandoned,
 }
 
+/// A session's engine. An abandoned call keeps its own reference to it.
 type EngineCell = Arc<Mutex<Box<dyn ContextEngine>>>;
 
-/// The engine of one session, under supervision.
+/// The engine of one session, under supervision. After a panic or an abandoned call it is closed:
+/// further calls return [`CallError::Closed`] and the object is never touched again.
 pub(crate) struct Supervised {
     engine: String,
     session: String,
     supervisor: Arc<Supervisor>,
+    /// The engine. `None` if the session is closed to it.
     cell: Option<EngineCell>,
     closed: String,
-    /// Whether it was in quarantine when it was to be opened.
+    /// Whether the engine was in quarantine when the session opened, so that it was never opened.
     is_absent: bool,
-    /// Where it was closed because a call was given up.
+    /// The abandoned call, if that is why the session is closed to the engine.
     given_up: Option<GivenUp>,
-    /// The engine's own process, by its number, where it has one; none where that ended in a call.
+    /// The number of the engine's process when it was opened, if it has one. `None` after the
+    /// process ended during a call.
     process: Option<u64>,
     state: Arc<CallState>,
 }
 
-/// A call that was given up.
+/// An abandoned call, kept until it returns.
 struct GivenUp {
-    /// What it runs on. Never dropped: the state of the object is unknown.
+    /// The engine that the call runs on. Never dropped, because the destructor of an object in an
+    /// unknown state could hang or crash.
     cell: ManuallyDrop<EngineCell>,
-    /// Whether it has returned since, so that the session can go on with the object.
+    /// Whether the call has returned in the meantime, so that the session can use the engine again.
     returned: Arc<AtomicBool>,
 }
 
@@ -311,7 +352,7 @@ impl std::fmt::Debug for Supervised {
 }
 
 impl Supervisor {
-    /// Supervision under this policy.
+    /// Creates the supervision under this policy. No thread is started before the first call.
     pub(crate) fn new(policy: Policy) -> Arc<Self> {
         Arc::new(Self {
             health: Arc::new(HealthBook::new(policy.clone())),
@@ -320,77 +361,92 @@ impl Supervisor {
         })
     }
 
-    /// The health of every engine that was called.
+    /// Returns the health of every engine that was called, sorted by name.
     pub(crate) fn health(&self) -> Vec<EngineHealth> {
         self.health.all()
     }
 
-    /// Makes an engine's factory.
+    /// Creates an engine's factory. The call has the short deadline and belongs to no session.
     ///
     /// # Errors
-    /// Any failure to make it, quarantine included.
+    /// Returns [`CallError`] if the engine fails to create it or is in quarantine.
     pub(crate) fn create(
         &self,
         engine: &str,
         create: impl FnOnce() -> Result<Box<dyn EngineFactory>, EngineError> + Send + 'static,
     ) -> Result<Box<dyn EngineFactory>, CallError> {
         let engine = (engine, NO_SESSION);
-        self.run(engine, "create", Pace::Short, &Arc::default(), create)
+        self.run(engine, "create", Deadline::Short, &Arc::default(), create)
     }
 
-    /// Loads a plugin's library, whose constructors are its code, too.
+    /// Loads a plugin's library. This is a supervised call, because the library's constructors run
+    /// code of the plugin.
     ///
     /// # Errors
-    /// Any failure, quarantine included.
+    /// Returns [`CallError`] if the load panics, hangs, or the engine is in quarantine.
     pub(crate) fn load<T: Send + 'static>(
         &self,
         engine: &str,
         load: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallError> {
         let engine = (engine, NO_SESSION);
-        self.run(engine, "load", Pace::Short, &Arc::default(), || Ok(load()))
+        self.run(engine, "load", Deadline::Short, &Arc::default(), || {
+            Ok(load())
+        })
     }
 
-    /// Drops an object of an engine, of a session's or of none, as any call of it is made, for its destructor is the engine's code. One that
-    /// cannot be dropped in time is left.
+    /// Drops an object of an engine. This is a supervised call, because the destructor is code of
+    /// the engine. If the destructor does not return in time, the object is leaked with its thread.
+    /// Failures are only logged.
     pub(crate) fn let_go<T: Send + 'static>(&self, engine: &str, session: &str, object: T) {
-        // Where no thread runs it, it is not to be dropped on this one.
+        // If no thread can be started, the closure is dropped on this one. Without this wrapper
+        // that would run the destructor here, without a deadline.
         let object = ManuallyDrop::new(object);
         let engine = (engine, session);
-        let dropped = self.run(engine, "drop", Pace::Teardown, &Arc::default(), move || {
-            drop(ManuallyDrop::into_inner(object));
-            Ok(())
-        });
+        let dropped = self.run(
+            engine,
+            "drop",
+            Deadline::Teardown,
+            &Arc::default(),
+            move || {
+                drop(ManuallyDrop::into_inner(object));
+                Ok(())
+            },
+        );
         if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = dropped {
             tracing::warn!("{error}");
         }
     }
 
-    /// Sends a store command to a factory. Checking or copying a store can take long, so there is no
-    /// deadline: the user can interrupt it.
+    /// Sends a store command to a factory, on the caller's thread. There is no deadline, because
+    /// checking or copying a store can take long and the user can interrupt the command.
     ///
     /// # Errors
-    /// The engine's error; a panic.
+    /// Returns [`CallError::Failed`] with the engine's error, or [`CallError::Panicked`].
     pub(crate) fn manage(
         &self,
         engine: &str,
         manage: impl FnOnce() -> Result<serde_json::Value, EngineError> + Send + 'static,
     ) -> Result<serde_json::Value, CallError> {
         const METHOD: &str = "manage";
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(manage)) {
-            Ok(answer) => answer.map_err(|error| CallError::Failed {
-                engine: engine.to_owned(),
-                method: METHOD,
-                error,
-            }),
-            Err(panic) => Err(panicked(engine, METHOD, panic_text(panic))),
-        }
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(manage));
+        answer
+            .unwrap_or_else(|panic| Err(EngineError::Panicked(panic_text(panic))))
+            .map_err(|error| match shown(error) {
+                EngineError::Panicked(message) => panicked(engine, METHOD, message),
+                error => CallError::Failed {
+                    engine: engine.to_owned(),
+                    method: METHOD,
+                    error,
+                },
+            })
     }
 
-    /// Opens a session's engine. `state` is what it shares with its services.
+    /// Opens an engine for a session. `state` is shared with the services that are lent to the
+    /// engine.
     ///
     /// # Errors
-    /// Any failure to open it, quarantine included.
+    /// Returns [`CallError`] if the engine fails to open or is in quarantine.
     pub(crate) fn open(
         self: &Arc<Self>,
         engine: &str,
@@ -398,7 +454,7 @@ impl Supervisor {
         state: Arc<CallState>,
         open: impl FnOnce() -> Result<Box<dyn ContextEngine>, EngineError> + Send + 'static,
     ) -> Result<Supervised, CallError> {
-        let cell = self.run((engine, session), "open", Pace::Short, &state, open)?;
+        let cell = self.run((engine, session), "open", Deadline::Short, &state, open)?;
         let process = state
             .isolated
             .as_ref()
@@ -416,8 +472,9 @@ impl Supervisor {
         })
     }
 
-    /// The engine of a session that is in quarantine, so that it is not opened yet. It is as one whose call was given up:
-    /// the session's next turn tries to open it.
+    /// Creates the placeholder for an engine that is in quarantine and therefore not opened. It
+    /// behaves like an engine whose call was abandoned: it is stalled, and the session's next turn
+    /// tries to open it.
     pub(crate) fn absent(
         self: &Arc<Self>,
         engine: &str,
@@ -438,16 +495,29 @@ impl Supervisor {
         }
     }
 
-    /// Runs one piece of the code of an engine, in a session, on a worker and waits for it.
+    /// Runs one piece of an engine's code on a worker thread and waits for it. Records the outcome
+    /// in the engine's health.
+    ///
+    /// # Errors
+    /// Returns [`CallError`]. If the call was abandoned, it may still run.
     fn run<T: Send + 'static>(
         &self,
         (engine, session): (&str, &str),
         method: &'static str,
-        allowance: impl Into<Allowance>,
+        budget: impl Into<Budget>,
         state: &Arc<CallState>,
         code: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
+        // From here on every path must end in `health.ended`, because a call that was let through
+        // to probe an engine blocks all others until its outcome is known.
         self.health.admit(engine, session)?;
+        let span = tracing::info_span!(
+            "engine",
+            otel.name = format!("engine {method}"),
+            contexture.engine = engine,
+            contexture.engine.method = method,
+        );
+        let _waiting = span.clone().entered();
         state.cancel.store(false, Ordering::Relaxed);
         let (answer_to, answer) = sync_channel(1);
         let fate = Arc::new(Mutex::new(Fate::Awaited));
@@ -457,15 +527,17 @@ impl Supervisor {
             (engine.to_owned(), session.to_owned()),
         );
         let job = Box::new(move || {
+            let code = || span.in_scope(code);
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code));
             let mut fate = lock(&own_fate);
             if *fate == Fate::Abandoned {
-                // Its result is leaked, not dropped: its destructor could hang as the call did.
+                // The result is leaked, not dropped: its destructor could hang as the call did.
                 std::mem::forget(result);
                 health.came_back(&names.0, &names.1);
                 return;
             }
             *fate = Fate::Returned;
+            // The receiver is gone. The result is leaked for the same reason.
             if let Err(unheard) = answer_to.send(result) {
                 std::mem::forget(unheard);
             }
@@ -477,20 +549,22 @@ impl Supervisor {
                 cause: error.to_string(),
             }
         })?;
-        let Allowance { pace, work } = allowance.into();
-        let deadline = match pace {
-            Pace::Long => work.saturating_add(self.policy.long_deadline),
-            Pace::Patient => {
+        let Budget { kind, work } = budget.into();
+        let deadline = match kind {
+            Deadline::Long => work.saturating_add(self.policy.long_deadline),
+            Deadline::Extended => {
                 (work.saturating_add(self.policy.short_deadline)).saturating_mul(PATIENCE)
             }
-            Pace::Short | Pace::Tool => work.saturating_add(self.policy.short_deadline),
-            Pace::Teardown => self.policy.short_deadline.min(TEARDOWN),
+            Deadline::Short | Deadline::Tool => work.saturating_add(self.policy.short_deadline),
+            Deadline::Teardown => self.policy.short_deadline.min(TEARDOWN),
         };
         let mut is_late = false;
         let received = match wait(&answer, deadline, state, engine, method) {
             Err(RecvTimeoutError::Timeout) => {
                 is_late = true;
                 state.cancel.store(true, Ordering::Release);
+                // A thread cannot be stopped from outside, but a process can. Killing it closes the
+                // connection, so the call returns at once.
                 match (answer.recv_timeout(self.policy.grace), &state.isolated) {
                     (Err(RecvTimeoutError::Timeout), Some(isolated)) => {
                         isolated.kill();
@@ -504,13 +578,14 @@ impl Supervisor {
         let received = received.or_else(|_| {
             let mut fate = lock(&fate);
             if *fate == Fate::Returned {
-                // Just now.
+                // It returned between the timeout and this lock.
                 return answer.try_recv().map_err(|_| ());
             }
             *fate = Fate::Abandoned;
             Err(())
         });
         let Ok(answer) = received else {
+            // The worker is not reused: it still runs the call.
             self.workers.abandon(ticket);
             let error = CallError::TimedOut {
                 engine: engine.to_owned(),
@@ -530,15 +605,16 @@ impl Supervisor {
             Err(error) => error,
         };
         let verdict = match &error {
-            // Wrong arguments of a model's tool call and a missing tool are not the engine's fault.
+            // A model may call a tool with wrong arguments, or one that does not exist. The engine
+            // is not at fault if it says so.
             EngineError::InvalidInput(_) | EngineError::Unsupported(_) => Verdict::Works,
             EngineError::Panicked(_) => Verdict::Failed,
-            _ if is_late && pace == Pace::Tool => Verdict::Nothing,
+            _ if is_late && kind == Deadline::Tool => Verdict::Nothing,
             _ if is_late => Verdict::Slow,
             EngineError::Cancelled if state.cancel.load(Ordering::Acquire) => Verdict::Nothing,
             _ => Verdict::Failed,
         };
-        let error = match error {
+        let error = match shown(error) {
             EngineError::Panicked(message) => panicked(engine, method, message),
             EngineError::Cancelled if is_late => CallError::Stopped {
                 engine: engine.to_owned(),
@@ -548,7 +624,7 @@ impl Supervisor {
             error => CallError::Failed {
                 engine: engine.to_owned(),
                 method,
-                error: shown(error),
+                error,
             },
         };
         self.health.ended(engine, session, verdict, Some(&error));
@@ -556,14 +632,17 @@ impl Supervisor {
     }
 }
 
-/// How long a caller polls for its answer before it sleeps. Most calls take less time than waking a thread.
+/// How long a caller polls for the result before it sleeps. Most calls take less time than waking a
+/// thread.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// How long a caller waits before it says so. It looks as often whether the time is up: where the whole process
-/// had no time to run, that is not held against the engine.
+/// How long a caller waits before it logs that it waits. The deadline is counted in steps of this
+/// length: if the whole process is suspended, only one step passes, so the time is not held against
+/// the engine.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// Waits for an answer until nothing has happened for the length of the deadline.
+/// Waits for the result until a full deadline has passed without progress. A model call in progress
+/// stops the clock, and a finished one restarts it.
 fn wait<T>(
     answer: &Receiver<T>,
     deadline: Duration,
@@ -576,7 +655,7 @@ fn wait<T>(
         match answer.try_recv() {
             Ok(received) => return Ok(received),
             Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
-            // The worker may need this very core.
+            // The worker may need this core.
             Err(TryRecvError::Empty) => std::thread::yield_now(),
         }
     }
@@ -585,6 +664,7 @@ fn wait<T>(
     let mut waits = deadline;
     let mut model_calls = state.model_calls.load(Ordering::Acquire);
     loop {
+        // The remaining time is reduced by steps instead of read from a clock, see `SILENT`.
         let step = waits.min(SILENT);
         match answer.recv_timeout(step) {
             Err(RecvTimeoutError::Timeout) => waits -= step,
@@ -606,10 +686,11 @@ fn wait<T>(
     }
 }
 
-/// The most characters of an engine's error that are shown.
+/// The most characters of an engine's error that are shown or stored.
 const ERROR_TEXT: usize = 4_000;
 
-/// An error of an engine as it may be shown.
+/// Prepares an engine's error to be shown: masks secrets, escapes control characters and limits its
+/// length. The text comes from foreign code and may quote the conversation.
 fn shown(error: EngineError) -> EngineError {
     let shown = |text: String| printable(&mask_secrets(&text), ERROR_TEXT).into_owned();
     match error {
@@ -625,7 +706,8 @@ fn shown(error: EngineError) -> EngineError {
     }
 }
 
-/// What a panic was about: the end of the engine's process, where a method has no other way to say so, or a panic.
+/// Converts a caught panic to an error. Methods without a `Result` report the end of the engine's
+/// process by panicking with [`EngineError::Gone`], which is returned as it is.
 pub(crate) fn thrown(panic: Box<dyn std::any::Any + Send>) -> EngineError {
     match panic.downcast::<EngineError>() {
         Ok(error) if matches!(*error, EngineError::Gone(_)) => *error,
@@ -643,22 +725,25 @@ fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
 }
 
 impl Supervised {
-    /// The engine's name.
     pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// Whether the engine is no longer called.
+    /// Whether calls return [`CallError::Closed`] without reaching the engine. A quarantine closes
+    /// it only if it prevented the engine from being opened.
     pub(crate) fn is_closed(&self) -> bool {
         self.cell.is_none()
     }
 
-    /// Why the engine is no longer called; empty if it still is.
+    /// Returns the failure that closed the session to the engine. Empty if the engine is still
+    /// called.
     pub(crate) fn closed(&self) -> &str {
         &self.closed
     }
 
-    /// Why the engine is not called for now, though it is not closed.
+    /// Returns why the engine is in quarantine now, for this session or for all. An engine that was
+    /// never opened keeps its original reason when the quarantine is over. `None` if it may be
+    /// called.
     pub(crate) fn quarantine(&self) -> Option<String> {
         let refusal = self.supervisor.health.refusal(&self.engine, &self.session);
         let refusal = refusal.map(|reason| CallError::Quarantined {
@@ -669,18 +754,20 @@ impl Supervised {
         refusal.map(|error| error.to_string()).or(absent)
     }
 
-    /// Whether a call was given up, the engine's process ended, or it is in quarantine and was not opened, so that the
-    /// session is closed to the engine.
+    /// Whether the session cannot call the engine, but a later turn may: a call was abandoned, the
+    /// engine's process ended, or the engine was in quarantine and not opened. A panic does not
+    /// count.
     pub(crate) fn is_stalled(&self) -> bool {
         let isolated = self.state.isolated.as_ref();
-        let has_ended =
-            |isolated: &Arc<Isolated>| self.process.is_none() || isolated.current() != self.process;
+        let has_ended = |isolated: &Arc<dyn EngineProcess>| {
+            self.process.is_none() || isolated.current() != self.process
+        };
         self.given_up.is_some() || self.is_absent || isolated.is_some_and(has_ended)
     }
 
-    /// Opens the session to its engine again where the [`Patient`](Pace::Patient) call that was given up has
-    /// returned after all; says whether that is so. Where it is not, another object may be opened for the session,
-    /// and this one is never touched again.
+    /// Makes the engine callable again if its abandoned [`Patient`](Deadline::Extended) call has
+    /// returned in the meantime. Returns false if it has not. In that case the session may open
+    /// another instance, and this one is never touched again.
     pub(crate) fn take_back(&mut self) -> bool {
         let has_returned = |call: &mut GivenUp| call.returned.load(Ordering::Acquire);
         let Some(call) = self.given_up.take_if(has_returned) else {
@@ -691,15 +778,16 @@ impl Supervised {
         true
     }
 
-    /// Makes one call, or several in one hop: `code` runs on a worker thread and owns everything it needs.
-    /// `method` names it in errors.
+    /// Makes one call, or several in one hop: `code` runs on a worker thread and owns everything it
+    /// needs. `method` names the call in errors.
     ///
     /// # Errors
-    /// [`CallError`]. After a panic or a missed deadline the session no longer calls the engine.
+    /// Returns [`CallError`]. After a panic, an abandoned call, or the end of the engine's process,
+    /// the session no longer calls the engine.
     pub(crate) fn call<T: Send + 'static>(
         &mut self,
         method: &'static str,
-        allowance: impl Into<Allowance>,
+        budget: impl Into<Budget>,
         code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
         let Some(cell) = self.cell.clone() else {
@@ -708,26 +796,28 @@ impl Supervised {
                 reason: self.closed.clone(),
             });
         };
-        let allowance = allowance.into();
+        let budget = budget.into();
         let returned = Arc::new(AtomicBool::new(false));
         let returns = Arc::clone(&returned);
         let names = (self.engine.as_str(), self.session.as_str());
         let result = self
             .supervisor
-            .run(names, method, allowance, &self.state, move || {
-                // The guard would poison the lock, but a panicked engine is never locked again.
+            .run(names, method, budget, &self.state, move || {
+                // If `code` panics, this poisons the lock. That has no effect, because a panicked
+                // engine is never locked again.
                 let mut engine = lock(&cell);
                 let result = code(engine.as_mut());
                 drop(engine);
-                // A proposal that nobody waited for is not one to go on with.
-                let goes_on = allowance.pace == Pace::Patient
+                // Only a patient call may be taken back. The late proposal of a compaction was
+                // discarded, so the session cannot go on with an engine that made it.
+                let goes_on = budget.kind == Deadline::Extended
                     && !matches!(result, Err(EngineError::Panicked(_)));
                 returns.store(goes_on, Ordering::Release);
                 result
             });
         if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &result {
             self.closed = error.to_string();
-            // Its state is unknown, so even its destructor may not run.
+            // The state of the object is unknown, so not even its destructor may run.
             let cell = self.cell.take().map(ManuallyDrop::new);
             if let (CallError::TimedOut { .. }, Some(cell)) = (error, cell) {
                 self.given_up = Some(GivenUp { cell, returned });
@@ -744,7 +834,8 @@ impl Supervised {
         {
             self.closed = error.to_string();
             self.process = None;
-            // Nothing of the engine's own is left in it.
+            // The object is only the host's side of a connection to an ended process. No state of
+            // the engine is left in it, so it can be dropped.
             self.cell = None;
         }
         result

@@ -1,79 +1,57 @@
-//! Alignment: which messages of a request the session knows already, which are new, which are revisions of
-//! known ones, and where the conversation was cut back.
+//! Alignment: which messages of a request the session knows already, which are new, which are
+//! revisions of known ones, and whether the conversation was cut back.
 //!
-//! Messages are told apart by where they stand, never by a lookup of their text: equal messages said six
-//! times are six messages.
+//! Messages are identified by their position, never by a lookup of their text: a user may say "yes"
+//! six times, and these are six messages. [`align`] compares the known messages with those of the
+//! request. Both usually share a beginning. After it, a gap or an insertion shifts the rest, so the
+//! longest common end is searched too, and what lies between the two is paired in order.
+//!
+//! If the request holds a summary whose extent is unknown, the messages that are not found are
+//! assumed to be under that summary.
+//!
+//! Start with [`align`] and [`Alignment`]. Everything here works on hashes ([`Fingerprint`]), so no text is
+//! compared. Assigning ids and updating the session is left to `ingest`.
 
 use std::collections::HashMap;
 
 use contexture_engine_api::MessageId;
-use contexture_formats::Message;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use contexture_transcript::{Fingerprint, Ids, Known};
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::ids::Ids;
-
-/// How many messages must follow the place at which messages vanished for it to be a gap and not a cut:
-/// this many, or as many as vanished. A single "go on" after a rewind proves nothing.
+/// How many messages must follow the position of vanished messages for it to be a gap and not a
+/// cut: this many, or as many as have vanished if these are fewer. A single "go on" after a rewind
+/// proves nothing.
 const ANCHOR: usize = 3;
 
-/// The hash of a wire message's bytes: equal bytes need no second look.
+/// The hash of a wire message's bytes. A wire message with known bytes need not be parsed again.
 pub(super) fn raw_hash(raw: &str) -> u64 {
     xxh3_64(raw.as_bytes())
 }
 
-/// What tells one message from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Mark {
-    /// The hash of its canonical content, see [`Message::identity`].
-    pub(super) identity: u128,
-    /// A hash of its role and of the call it answers. A revision of a message has the same.
-    pub(super) shape: u64,
-}
-
-impl Mark {
-    /// The mark of a message.
-    pub(super) fn of(message: &Message) -> Self {
-        let mut shape = Xxh3::new();
-        shape.update(message.role.as_bytes());
-        if let Some(call) = &message.tool_call_id {
-            shape.update(&[0]);
-            shape.update(call.as_bytes());
-        }
-        Self {
-            identity: message.identity,
-            shape: shape.digest(),
-        }
-    }
-}
-
-/// A message that has its id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Known {
-    pub(super) id: MessageId,
-    pub(super) mark: Mark,
-}
-
 /// What a message of a request is to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// A message that it knows.
+pub(super) enum Match {
+    /// The known message with this id, unchanged.
     Same(MessageId),
-    /// Another form of a message that it knows, for which it is to have a new id.
+    /// Another form of the known message with this id. It gets a new id.
     Revises(MessageId),
-    /// A message that it has not seen.
+    /// A message that the session has not seen.
     New,
 }
 
-/// How a request continues a conversation.
+/// How a request continues a conversation: the result of [`align`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Alignment {
-    /// What each message of the request is, in order. What is new stands behind all that is known.
-    pub(super) fates: Vec<Fate>,
-    /// Known messages that the request no longer holds; revised ones are not among them.
-    pub(super) lost: Vec<MessageId>,
-    /// Whether the conversation was cut back: what was lost is its end. (Otherwise it is a gap.)
+    /// The match of each message of the request, in order. New messages always follow all known
+    /// ones.
+    pub(super) matches: Vec<Match>,
+    /// Known messages that the request no longer holds. Revised messages are not among them.
+    pub(super) unmatched: Vec<MessageId>,
+    /// Whether the conversation was cut back, so that `unmatched` is its end. If false, `unmatched`
+    /// is a gap in the middle or at the beginning.
     pub(super) cut: bool,
-    /// Messages behind one that came in between: they were cut off, and are said again at these places.
+    /// Known messages that follow an inserted one. They count as cut off and as said again, at
+    /// these positions of the request.
     pub(super) said_again: Vec<(MessageId, usize)>,
     /// Known messages that a summary of unknown extent stands for.
     pub(super) abridged: Vec<MessageId>,
@@ -81,65 +59,69 @@ pub(super) struct Alignment {
 
 /// Aligns the messages of a request with the known ones.
 ///
-/// What both begin with is the same. Of the rest, what follows the place where they differ is found again
-/// where enough of it follows. In between, messages are paired in order: equal ones are the same, ones of
-/// the same role (and answering the same call) are revisions. Known messages that are left over with nothing
-/// known after them were cut off. A message that came in between begins a branch.
+/// Messages at the beginning that are equal in both are the same. After the first difference, the
+/// known messages are found again further on if enough of them follow. Between these two parts,
+/// messages are paired in order: equal ones are the same, and ones of the same role that answer the
+/// same call are revisions. Known messages that remain, with nothing known after them, were cut
+/// off. A message that was inserted begins a new branch.
 ///
-/// Where the request is `abridged` (it holds a summary of unknown extent, behind so many of its messages) what is
-/// missing may be under the summary.
+/// `abridged` is set if the request holds a summary of unknown extent, and is the number of
+/// messages before that summary. Missing messages may then be under it.
 ///
-/// Messages that are `absent` were missing before, so that they are not what the client changed now.
+/// `unsent` are messages that were missing from earlier requests too. The client did not remove
+/// them now, so they are not paired if enough others are left.
 pub(super) fn align(
     old: &[Known],
-    new: &[Mark],
+    new: &[Fingerprint],
     abridged: Option<usize>,
-    absent: &Ids,
+    unsent: &Ids,
 ) -> Alignment {
     let mut alignment = Alignment::default();
     let same = old
         .iter()
         .zip(new)
-        .take_while(|(old, new)| old.mark.identity == new.identity)
+        .take_while(|(old, new)| old.fingerprint.identity == new.identity)
         .count();
-    // A summary with the same messages before and behind it hides nothing.
+    // If the same messages stand before and after a summary, nothing is missing that it could hide.
     let hides = |before: &usize| same < before + ANCHOR;
     if let Some(before) = abridged.filter(hides) {
         alignment = pair_abridged(old, new, same, before);
     } else {
-        (alignment.fates, alignment.lost, alignment.cut) = pair(old, new, same, absent);
+        (alignment.matches, alignment.unmatched, alignment.cut) = pair(old, new, same, unsent);
     }
     alignment.branch_at_insertion();
     alignment
 }
 
 impl Alignment {
-    /// Ids follow the order of the conversation, so that what stands behind a new message is new too.
+    /// Turns every message after the first new one into a new message. Ids must rise in the order
+    /// of the conversation, so a known message cannot follow a new one.
     fn branch_at_insertion(&mut self) {
-        let is_new = |fate: &Fate| *fate == Fate::New;
-        let Some(first_new) = self.fates.iter().position(is_new) else {
+        let is_new = |matched: &Match| *matched == Match::New;
+        let Some(first_new) = self.matches.iter().position(is_new) else {
             return;
         };
-        if self.fates.iter().skip(first_new).all(is_new) {
+        if self.matches.iter().skip(first_new).all(is_new) {
             return;
         }
-        for (at, fate) in self.fates.iter_mut().enumerate().skip(first_new) {
-            if let Fate::Same(id) | Fate::Revises(id) = *fate {
-                self.lost.push(id);
-                if *fate == Fate::Same(id) {
+        for (at, matched) in self.matches.iter_mut().enumerate().skip(first_new) {
+            if let Match::Same(id) | Match::Revises(id) = *matched {
+                self.unmatched.push(id);
+                if *matched == Match::Same(id) {
                     self.said_again.push((id, at));
                 }
-                *fate = Fate::New;
+                *matched = Match::New;
             }
         }
         self.cut = true;
     }
 }
 
-/// Pairs with a conversation of which summaries of unknown extent hide parts: the common `head`, the longest
-/// common end, and between them whatever is found again in order. What is not found is under the summaries, the last
-/// of which stands behind `before` messages.
-fn pair_abridged(old: &[Known], new: &[Mark], head: usize, before: usize) -> Alignment {
+/// Aligns with a request in which summaries of unknown extent hide parts of the conversation. The
+/// common beginning of `head` messages and the longest common end are the same, and what lies
+/// between is found again in order. Messages that are not found are under the summaries. The last
+/// summary follows `before` messages.
+fn pair_abridged(old: &[Known], new: &[Fingerprint], head: usize, before: usize) -> Alignment {
     let (same, known) = old.split_at(head);
     let (_, visible) = new.split_at(head);
     let (suffix, end) = anchor(known, visible);
@@ -149,21 +131,25 @@ fn pair_abridged(old: &[Known], new: &[Mark], head: usize, before: usize) -> Ali
     let (known, tail) = known.split_at(known.len() - suffix);
     let between = visible.get(..end - suffix).unwrap_or(&[]);
     let (found, hidden) = find_in_order(known, between);
-    let mut fates: Vec<Fate> = same.iter().map(|old| Fate::Same(old.id)).collect();
-    fates.extend(found);
-    fates.extend(tail.iter().map(|old| Fate::Same(old.id)));
-    fates.resize(new.len(), Fate::New);
+    let mut matches: Vec<Match> = same.iter().map(|old| Match::Same(old.id)).collect();
+    matches.extend(found);
+    matches.extend(tail.iter().map(|old| Match::Same(old.id)));
+    matches.resize(new.len(), Match::New);
     Alignment {
-        fates,
+        matches,
         abridged: hidden,
         ..Alignment::default()
     }
 }
 
-/// Finds messages again, in order; and those of `old` that are not found. What was said once tells where its
-/// neighbours belong: a "go on" that came in between is not the one that a summary hides.
-fn find_in_order(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
-    let mut fates = vec![Fate::New; new.len()];
+/// Finds messages of `old` again in `new`, in order. Returns the match of each new message, and the
+/// old messages that were not found.
+///
+/// Messages that occur once in both are matched first, because they show which part their
+/// neighbours belong to. Otherwise a "go on" that is new could be taken for one that a summary
+/// hides.
+fn find_in_order(old: &[Known], new: &[Fingerprint]) -> (Vec<Match>, Vec<MessageId>) {
+    let mut matches = vec![Match::New; new.len()];
     let mut hidden: Vec<MessageId> = Vec::new();
     let (mut old_end, mut new_end) = (old.len(), new.len());
     let mut certain = said_once_in_order(old, new);
@@ -173,25 +159,30 @@ fn find_in_order(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
         find_backwards(
             old.get(old_from..old_end).unwrap_or(&[]),
             new.get(new_from..new_end).unwrap_or(&[]),
-            fates.get_mut(new_from..new_end).unwrap_or(&mut []),
+            matches.get_mut(new_from..new_end).unwrap_or(&mut []),
             &mut hidden,
         );
         let Some((in_old, in_new)) = last else {
-            return (fates, hidden);
+            return (matches, hidden);
         };
-        if let (Some(fate), Some(old)) = (fates.get_mut(in_new), old.get(in_old)) {
-            *fate = Fate::Same(old.id);
+        if let (Some(matched), Some(old)) = (matches.get_mut(in_new), old.get(in_old)) {
+            *matched = Match::Same(old.id);
         }
         (old_end, new_end) = (in_old, in_new);
     }
 }
 
-/// The places, in `old` and in `new`, of what stands once in each: as many as keep the order of both (a longest
-/// increasing subsequence, by patience sorting).
-fn said_once_in_order(old: &[Known], new: &[Mark]) -> Vec<(usize, usize)> {
+/// Finds the messages that occur exactly once in `old` and once in `new`, and returns their
+/// positions in both. If some are out of order, the largest set that keeps the order of both is
+/// returned: a longest increasing subsequence, found by patience sorting.
+fn said_once_in_order(old: &[Known], new: &[Fingerprint]) -> Vec<(usize, usize)> {
     let mut places: HashMap<u128, (Vec<usize>, Vec<usize>)> = HashMap::new();
     for (at, old) in old.iter().enumerate() {
-        places.entry(old.mark.identity).or_default().0.push(at);
+        places
+            .entry(old.fingerprint.identity)
+            .or_default()
+            .0
+            .push(at);
     }
     for (at, new) in new.iter().enumerate() {
         places.entry(new.identity).or_default().1.push(at);
@@ -202,7 +193,8 @@ fn said_once_in_order(old: &[Known], new: &[Mark]) -> Vec<(usize, usize)> {
     };
     let mut pairs: Vec<(usize, usize)> = places.into_values().filter_map(once).collect();
     pairs.sort_unstable();
-    // The pair on top of each pile, and for each pair the one that it follows.
+    // The last pair of each pile, and for each pair its predecessor in the longest sequence that
+    // ends with it.
     let mut tops: Vec<usize> = Vec::new();
     let mut follows: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     for (at, (_, place)) in pairs.iter().enumerate() {
@@ -219,17 +211,23 @@ fn said_once_in_order(old: &[Known], new: &[Mark]) -> Vec<(usize, usize)> {
     longest
 }
 
-/// Finds messages again, from the last on, each before the one that follows it.
-fn find_backwards(old: &[Known], new: &[Mark], fates: &mut [Fate], hidden: &mut Vec<MessageId>) {
+/// Matches messages from the end backwards, each with the last equal message before the one matched
+/// so far. Messages that are passed over go to `hidden`.
+fn find_backwards(
+    old: &[Known],
+    new: &[Fingerprint],
+    matches: &mut [Match],
+    hidden: &mut Vec<MessageId>,
+) {
     let mut rest = old;
-    for (fate, new) in fates.iter_mut().zip(new).rev() {
-        let is_it = |old: &Known| old.mark.identity == new.identity;
+    for (matched, new) in matches.iter_mut().zip(new).rev() {
+        let is_it = |old: &Known| old.fingerprint.identity == new.identity;
         let Some(place) = rest.iter().rposition(is_it) else {
             continue;
         };
         let (earlier, later) = rest.split_at(place);
         if let [found, later @ ..] = later {
-            *fate = Fate::Same(found.id);
+            *matched = Match::Same(found.id);
             hidden.extend(later.iter().map(|old| old.id));
         }
         rest = earlier;
@@ -237,29 +235,36 @@ fn find_backwards(old: &[Known], new: &[Mark], fates: &mut [Fate], hidden: &mut 
     hidden.extend(rest.iter().map(|old| old.id));
 }
 
-/// As [`pair_abridged`], where the request does not hold the end of the conversation: what follows its last summary
-/// stands somewhere before the end, and the rest was cut off. Where that is not found, all of it is new.
-fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize, before: usize) -> Alignment {
+/// Like [`pair_abridged`], for a request that does not hold the end of the conversation. What
+/// follows its last summary is searched further up, and everything after that was cut off. If fewer
+/// than `ANCHOR` messages match, all of it is new.
+fn pair_with_end_cut_off(
+    old: &[Known],
+    new: &[Fingerprint],
+    head: usize,
+    before: usize,
+) -> Alignment {
     let before = before.max(head);
     let known = old.get(head..).unwrap_or(&[]);
     let visible = new.get(before..).unwrap_or(&[]);
     let both: Vec<u128> = (visible.iter().map(|new| new.identity))
-        .chain(known.iter().map(|old| old.mark.identity))
+        .chain(known.iter().map(|old| old.fingerprint.identity))
         .collect();
     let agrees = agreement_with_beginning(&both);
     let lengths = agrees.get(visible.len()..).unwrap_or(&[]).iter();
     let longest = lengths
         .map(|length| (*length).min(visible.len()))
         .enumerate();
-    // Of equally long ones, the last.
+    // If several matches are equally long, `max_by_key` returns the last one, which cuts off the
+    // least.
     let found = longest.max_by_key(|(_, length)| *length);
-    let mut fates: Vec<Fate> = (old.iter().take(head))
-        .map(|old| Fate::Same(old.id))
+    let mut matches: Vec<Match> = (old.iter().take(head))
+        .map(|old| Match::Same(old.id))
         .collect();
     let Some((at, length)) = found.filter(|(_, length)| *length >= ANCHOR) else {
-        fates.resize(new.len(), Fate::New);
+        matches.resize(new.len(), Match::New);
         return Alignment {
-            fates,
+            matches,
             abridged: known.iter().map(|old| old.id).collect(),
             ..Alignment::default()
         };
@@ -267,67 +272,71 @@ fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize, before: usize
     let (earlier, rest) = known.split_at(at);
     let (again, after) = rest.split_at(length);
     let (between, hidden) = find_in_order(earlier, new.get(head..before).unwrap_or(&[]));
-    fates.extend(between);
-    fates.extend(again.iter().map(|old| Fate::Same(old.id)));
-    fates.resize(new.len(), Fate::New);
+    matches.extend(between);
+    matches.extend(again.iter().map(|old| Match::Same(old.id)));
+    matches.resize(new.len(), Match::New);
     Alignment {
-        fates,
+        matches,
         cut: !after.is_empty(),
-        lost: after.iter().map(|old| old.id).collect(),
+        unmatched: after.iter().map(|old| old.id).collect(),
         abridged: hidden,
         ..Alignment::default()
     }
 }
 
-/// What each incoming message is, which of the old ones are lost, and whether that is a cut. The first `same` of
-/// both are the same.
+/// Aligns a request without unknown summaries. The first `same` messages of both are the same.
+/// Returns the match of each message of the request, the known messages that it no longer holds,
+/// and whether they were cut off.
 fn pair(
     old: &[Known],
-    new: &[Mark],
+    new: &[Fingerprint],
     same: usize,
-    absent: &Ids,
-) -> (Vec<Fate>, Vec<MessageId>, bool) {
-    let mut fates: Vec<Fate> = old
+    unsent: &Ids,
+) -> (Vec<Match>, Vec<MessageId>, bool) {
+    let mut matches: Vec<Match> = old
         .iter()
         .take(same)
-        .map(|old| Fate::Same(old.id))
+        .map(|old| Match::Same(old.id))
         .collect();
     let (old, new) = (
         old.get(same..).unwrap_or(&[]),
         new.get(same..).unwrap_or(&[]),
     );
-    // Everything where it stood, or shifted by what vanished or came in between.
+    // Two readings compete: either everything is where it was, or the end is shifted by what
+    // vanished or was inserted.
     let in_place = Gap::between(old, new, &Ids::default());
     let (suffix, end) = anchor(old, new);
     let shifted = Gap::between(
         old.get(..old.len() - suffix).unwrap_or(&[]),
         new.get(..end - suffix).unwrap_or(&[]),
-        absent,
+        unsent,
     );
-    let holds = shifted.lost.is_empty() || suffix >= shifted.lost.len().min(ANCHOR);
-    let better = !in_place.lost.is_empty() || shifted.same() + suffix > in_place.same();
+    // A short common end proves little if many messages vanished before it.
+    let holds = shifted.unmatched.is_empty() || suffix >= shifted.unmatched.len().min(ANCHOR);
+    // If both readings explain the request, the one with more unchanged messages is right.
+    let better = !in_place.unmatched.is_empty() || shifted.same() + suffix > in_place.same();
     let (mut gap, suffix) = if holds && better {
         (shifted, suffix)
     } else {
         (in_place, 0)
     };
-    let cut = suffix == 0 && !gap.lost.is_empty();
+    let cut = suffix == 0 && !gap.unmatched.is_empty();
     if cut {
         gap.cut_after_last_same(old);
     }
-    fates.append(&mut gap.fates);
+    matches.append(&mut gap.matches);
     if suffix > 0 {
         let tail = old.get(old.len() - suffix..).unwrap_or(&[]);
-        fates.extend(tail.iter().map(|old| Fate::Same(old.id)));
-        fates.extend(std::iter::repeat_n(Fate::New, new.len() - end));
+        matches.extend(tail.iter().map(|old| Match::Same(old.id)));
+        matches.extend(std::iter::repeat_n(Match::New, new.len() - end));
     }
-    (fates, gap.lost, cut)
+    (matches, gap.unmatched, cut)
 }
 
-/// The longest end of `old` that `new` holds, and where in `new` it ends; of equally long ones the one that
-/// stands where it stood.
-fn anchor(old: &[Known], new: &[Mark]) -> (usize, usize) {
-    let backwards: Vec<u128> = (old.iter().rev().map(|old| old.mark.identity))
+/// Finds the longest end of `old` that occurs in `new`. Returns its length and the index in `new`
+/// after it. If several are equally long, the one nearest to its old position wins.
+fn anchor(old: &[Known], new: &[Fingerprint]) -> (usize, usize) {
+    let backwards: Vec<u128> = (old.iter().rev().map(|old| old.fingerprint.identity))
         .chain(new.iter().rev().map(|new| new.identity))
         .collect();
     let agrees = agreement_with_beginning(&backwards);
@@ -342,7 +351,8 @@ fn anchor(old: &[Known], new: &[Mark]) -> (usize, usize) {
     best
 }
 
-/// For each place of a sequence, how far what stands from there on agrees with its beginning (the Z function).
+/// For each position of a sequence, how many elements from there on equal its beginning (the Z
+/// function). Takes linear time, even for a client that repeats one message many times.
 fn agreement_with_beginning(sequence: &[u128]) -> Vec<usize> {
     let mut agrees = vec![0; sequence.len()];
     let (mut left, mut right) = (0, 0);
@@ -363,59 +373,60 @@ fn agreement_with_beginning(sequence: &[u128]) -> Vec<usize> {
     agrees
 }
 
-/// What lies between the common beginning and the common end.
+/// The pairing of the messages between the common beginning and the common end.
 struct Gap {
-    fates: Vec<Fate>,
-    lost: Vec<MessageId>,
+    matches: Vec<Match>,
+    unmatched: Vec<MessageId>,
 }
 
 impl Gap {
-    /// Pairs messages in order, for as long as they can be the same or a revision; those that are `absent` with none
-    /// where there are enough others.
-    fn between(old: &[Known], new: &[Mark], absent: &Ids) -> Self {
-        let (mut left_out, mut there): (Vec<&Known>, Vec<&Known>) =
-            old.iter().partition(|old| absent.contains(&old.id));
+    /// Pairs messages in order until two cannot be the same or a revision. Known messages that are
+    /// `unsent` are left unpaired if the others are enough for all of `new`.
+    fn between(old: &[Known], new: &[Fingerprint], unsent: &Ids) -> Self {
+        let (mut unsent, mut there): (Vec<&Known>, Vec<&Known>) =
+            old.iter().partition(|old| unsent.contains(&old.id));
         if there.len() < new.len() {
-            (left_out, there) = (Vec::new(), old.iter().collect());
+            (unsent, there) = (Vec::new(), old.iter().collect());
         }
-        let mut fates = Vec::with_capacity(new.len());
+        let mut matches = Vec::with_capacity(new.len());
         for (old, new) in there.iter().zip(new) {
-            fates.push(if old.mark.identity == new.identity {
-                Fate::Same(old.id)
-            } else if old.mark.shape == new.shape {
-                Fate::Revises(old.id)
+            matches.push(if old.fingerprint.identity == new.identity {
+                Match::Same(old.id)
+            } else if old.fingerprint.shape == new.shape {
+                Match::Revises(old.id)
             } else {
                 break;
             });
         }
-        let lost = there.into_iter().skip(fates.len()).chain(left_out);
-        let lost = lost.map(|old| old.id).collect();
-        fates.resize(new.len(), Fate::New);
-        Self { fates, lost }
+        let unmatched = there.into_iter().skip(matches.len()).chain(unsent);
+        let unmatched = unmatched.map(|old| old.id).collect();
+        matches.resize(new.len(), Match::New);
+        Self { matches, unmatched }
     }
 
-    /// How many messages stayed the same.
+    /// How many messages are unchanged.
     fn same(&self) -> usize {
-        let same = |fate: &&Fate| matches!(fate, Fate::Same(_));
-        self.fates.iter().filter(same).count()
+        let same = |matched: &&Match| matches!(matched, Match::Same(_));
+        self.matches.iter().filter(same).count()
     }
 
-    /// What follows the last message that stayed the same was not revised but cut off, and what stands
-    /// there now is new. Messages that stayed count where they outnumber the revisions before them: the
-    /// same word in the same place proves nothing.
+    /// Ends the pairing after the last message that is unchanged. What follows was not revised but
+    /// cut off, and the messages of the request from there on are new. An unchanged message counts
+    /// only if, up to it, most messages are unchanged: the same word at the same position proves
+    /// nothing.
     fn cut_after_last_same(&mut self, old: &[Known]) {
         let (mut same, mut stays) = (0, 0);
-        for (at, fate) in self.fates.iter().take(old.len()).enumerate() {
-            same += usize::from(matches!(fate, Fate::Same(_)));
-            if matches!(fate, Fate::Same(_)) && same * 2 > at + 1 {
+        for (at, matched) in self.matches.iter().take(old.len()).enumerate() {
+            same += usize::from(matches!(matched, Match::Same(_)));
+            if matches!(matched, Match::Same(_)) && same * 2 > at + 1 {
                 stays = at + 1;
             }
         }
-        self.fates
+        self.matches
             .iter_mut()
             .skip(stays)
-            .for_each(|fate| *fate = Fate::New);
-        self.lost = old.iter().skip(stays).map(|old| old.id).collect();
+            .for_each(|matched| *matched = Match::New);
+        self.unmatched = old.iter().skip(stays).map(|old| old.id).collect();
     }
 }
 
@@ -429,7 +440,7 @@ mod tests {
 
     use super::*;
 
-    /// A message of a made-up client.
+    /// A message of the simulated client. `role` is 0 or 1.
     #[derive(Debug, Clone, PartialEq, Eq)]
     struct Said {
         text: u64,
@@ -437,8 +448,8 @@ mod tests {
     }
 
     impl Said {
-        fn mark(&self) -> Mark {
-            Mark {
+        fn fingerprint(&self) -> Fingerprint {
+            Fingerprint {
                 identity: u128::from(self.text) * 2 + u128::from(self.role),
                 shape: self.role,
             }
@@ -449,7 +460,7 @@ mod tests {
         Said { text, role }
     }
 
-    /// What the session knows, and the next id.
+    /// A minimal session: the known messages, and the id that was given last.
     #[derive(Default)]
     struct Conversation {
         known: Vec<Known>,
@@ -458,16 +469,19 @@ mod tests {
 
     impl Conversation {
         fn advance(&mut self, history: &[Said]) -> Alignment {
-            let marks: Vec<Mark> = history.iter().map(Said::mark).collect();
-            let alignment = align(&self.known, &marks, None, &Ids::default());
-            let ids = alignment.fates.iter().map(|fate| match fate {
-                Fate::Same(id) => *id,
-                Fate::New | Fate::Revises(_) => {
+            let fingerprints: Vec<Fingerprint> = history.iter().map(Said::fingerprint).collect();
+            let alignment = align(&self.known, &fingerprints, None, &Ids::default());
+            let ids = alignment.matches.iter().map(|matched| match matched {
+                Match::Same(id) => *id,
+                Match::New | Match::Revises(_) => {
                     self.next += 1;
                     MessageId(self.next)
                 }
             });
-            let known = ids.zip(&marks).map(|(id, mark)| Known { id, mark: *mark });
+            let known = ids.zip(&fingerprints).map(|(id, fingerprint)| Known {
+                id,
+                fingerprint: *fingerprint,
+            });
             self.known = known.collect();
             alignment
         }
@@ -495,7 +509,7 @@ mod tests {
         pruned.push(said(11, 0));
         let alignment = session.advance(&pruned);
         assert!(!alignment.cut);
-        assert_eq!(alignment.lost, [MessageId(5), MessageId(6)]);
+        assert_eq!(alignment.unmatched, [MessageId(5), MessageId(6)]);
         assert_eq!(session.ids(), [3, 4, 7, 8, 9, 10, 11]);
     }
 
@@ -519,19 +533,19 @@ mod tests {
         let alignment = session.advance(&all);
         assert!(!alignment.cut);
         assert_eq!(
-            *alignment.fates.first().unwrap(),
-            Fate::Revises(MessageId(1))
+            *alignment.matches.first().unwrap(),
+            Match::Revises(MessageId(1))
         );
         assert_eq!(session.ids()[1..100_000], (2..=100_000).collect::<Vec<_>>());
     }
 
-    /// What a client may do between two requests.
+    /// What the simulated client may do between two requests.
     #[derive(Debug, Clone)]
     enum Act {
         Append(Vec<u64>),
-        /// A message in between.
+        /// Insert a message anywhere.
         Insert(prop::sample::Index),
-        /// Another text in place, for several messages.
+        /// Replace the text of several messages in place.
         Edit(Vec<prop::sample::Index>),
         Rewind(prop::sample::Index),
     }
@@ -547,7 +561,8 @@ mod tests {
     }
 
     proptest! {
-        /// The model keeps each message's id beside it and does what the client does to both.
+        /// The reference model keeps each message's id beside the message and applies what the
+        /// client does to both.
         #[test]
         fn ids_follow_what_the_client_did(acts in acts()) {
             let mut session = Conversation::default();
@@ -562,7 +577,7 @@ mod tests {
                         model_next += 1;
                         client.push((said(text, client.len() as u64 % 2), model_next));
                     },
-                    // What stands behind it is said again.
+                    // Every message after the insertion is said again, under a new id.
                     Act::Insert(at) if !client.is_empty() => {
                         unique += 1;
                         let at = at.index(client.len());
@@ -572,7 +587,7 @@ mod tests {
                             *id = model_next;
                         }
                     }
-                    // New words, all of them, else an edit could undo itself.
+                    // All texts are new: if an edit restored an earlier text, it would undo itself.
                     Act::Edit(places) if !client.is_empty() => {
                         let places: std::collections::BTreeSet<usize> =
                             places.iter().map(|at| at.index(client.len())).collect();
@@ -591,25 +606,26 @@ mod tests {
                 let alignment = session.advance(&sent);
                 let expected: Vec<u64> = client.iter().map(|(_, id)| *id).collect();
                 prop_assert_eq!(session.ids(), expected.clone());
-                let revised: HashSet<u64> = alignment.fates.iter().filter_map(|fate| match fate {
-                    Fate::Revises(id) => Some(id.0),
+                let revised: HashSet<u64> = alignment.matches.iter().filter_map(|matched| match matched {
+                    Match::Revises(id) => Some(id.0),
                     _ => None,
                 }).collect();
                 prop_assert_eq!(&revised, &edited);
-                let gone: Vec<u64> = before.iter().copied()
+                let cut_off: Vec<u64> = before.iter().copied()
                     .filter(|id| !expected.contains(id) && !edited.contains(id)).collect();
-                prop_assert_eq!(alignment.cut, !gone.is_empty());
-                let mut lost: Vec<u64> = alignment.lost.iter().map(|id| id.0).collect();
-                lost.sort_unstable();
-                let mut gone_sorted = gone.clone();
-                gone_sorted.sort_unstable();
-                prop_assert_eq!(&lost, &gone_sorted);
-                branched_ids.extend(gone);
+                prop_assert_eq!(alignment.cut, !cut_off.is_empty());
+                let mut unmatched: Vec<u64> = alignment.unmatched.iter().map(|id| id.0).collect();
+                unmatched.sort_unstable();
+                let mut cut_sorted = cut_off.clone();
+                cut_sorted.sort_unstable();
+                prop_assert_eq!(&unmatched, &cut_sorted);
+                branched_ids.extend(cut_off);
                 prop_assert!(expected.iter().all(|id| !branched_ids.contains(id)));
             }
         }
 
-        /// Whatever is sent, every message has one id, no id twice, and old ids keep their order.
+        /// For any two requests, every message has exactly one id, no id occurs twice, and old ids
+        /// keep their order.
         #[test]
         fn whatever_is_sent_ids_are_sound(
             first in prop::collection::vec(0..3u64, 0..12),
@@ -623,8 +639,8 @@ mod tests {
             prop_assert_eq!(now.iter().collect::<HashSet<_>>().len(), now.len());
             let old: Vec<u64> = now.iter().copied().filter(|id| *id <= first.len() as u64).collect();
             prop_assert!(old.is_sorted());
-            let revised = alignment.fates.iter().filter(|fate| matches!(fate, Fate::Revises(_)));
-            prop_assert_eq!(old.len() + revised.count() + alignment.lost.len(), first.len());
+            let revised = alignment.matches.iter().filter(|matched| matches!(matched, Match::Revises(_)));
+            prop_assert_eq!(old.len() + revised.count() + alignment.unmatched.len(), first.len());
         }
     }
 }

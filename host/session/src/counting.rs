@@ -1,4 +1,12 @@
-//! Token counts of a message: its text, thinking, calls and media, counted once when it joins the window.
+//! Token counts of messages: text, thinking, calls and media, each counted once when the message is
+//! first needed.
+//!
+//! [`message_tokens`] counts an unchanged message and [`fixed_tokens`] what stands outside the
+//! messages. A message in a shorter form and a text that the host adds are counted as they are on
+//! the wire.
+//!
+//! The tokenizer and the prices of media are in `contexture_formats::tokens`. This module only
+//! takes messages apart.
 
 use contexture_engine_api::ShortArguments;
 use contexture_formats::tokens::{
@@ -6,7 +14,8 @@ use contexture_formats::tokens::{
 };
 use contexture_formats::{self as formats, Conversation, Format, MediaKind, Message};
 
-/// The tokens of the system prompt, of what the provider compacted itself, and of the tools.
+/// The tokens of the system prompt, the tools, and the compactions of the provider itself that
+/// stand before the messages.
 pub fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 {
     let system = conversation
         .system()
@@ -16,7 +25,7 @@ pub fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 
         .flatten()
         .collect();
     let tools: Vec<&str> = tools.iter().map(|tool| tool.get()).collect();
-    // Anthropic leaves out what stands before its block.
+    // Anthropic ignores everything before its latest compaction block, so only that one counts.
     let seen = match conversation.format() {
         Format::Anthropic => 1,
         _ => usize::MAX,
@@ -26,7 +35,8 @@ pub fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 
     system + compacted.sum::<u64>() + counter.count_tools(&tools)
 }
 
-/// The tokens of an unchanged message.
+/// The tokens of an unchanged message. The text of a text document is counted. Other media are
+/// estimated by their size.
 pub fn message_tokens(
     counter: &TokenCounter,
     conversation: &Conversation,
@@ -43,7 +53,8 @@ pub fn message_tokens(
     count(counter, message, &message.text, &[], &priced_media) + of_documents
 }
 
-/// The tokens of a message with another text (its media leave with the old one) and shorter arguments.
+/// The tokens of a message with a replaced text or shortened arguments. Its media are not counted,
+/// because they are not part of the shorter form.
 pub(super) fn replaced_tokens(
     counter: &TokenCounter,
     conversation: &Conversation,
@@ -58,17 +69,19 @@ pub(super) fn replaced_tokens(
     }
 }
 
-/// The tokens of a text that the host puts in as a message.
+/// The tokens of a text that the host adds as a message of its own.
 pub(super) fn text_tokens(counter: &TokenCounter, text: &str) -> u64 {
     counter.count_text(text) + MESSAGE_TOKENS
 }
 
+/// Counts a message with the given text and media. Arguments that are not shortened are counted in
+/// full.
 fn count(
     counter: &TokenCounter,
     message: &Message,
     text: &str,
     arguments: &[ShortArguments],
-    media: &[tokens::Media],
+    media: &[tokens::MediaSize],
 ) -> u64 {
     let calls: Vec<(&str, &str)> = message
         .calls
@@ -95,17 +108,19 @@ fn count(
     counter.count_message(&parts) + opaque
 }
 
-fn priced(conversation: &Conversation, media: &formats::Media) -> tokens::Media {
+/// The properties of an image, a document or a recording that determine its tokens. If the request
+/// does not say how large an image is, its bytes are looked at.
+fn priced(conversation: &Conversation, media: &formats::Media) -> tokens::MediaSize {
     let data = conversation.media_data(media);
     match media.kind {
-        MediaKind::Image => tokens::Media::Image {
+        MediaKind::Image => tokens::MediaSize::Image {
             size: media
                 .width
                 .zip(media.height)
                 .or_else(|| media.is_base64.then(|| image_size(data)).flatten()),
             detail: media.detail.as_deref().map_or(Detail::High, Detail::parse),
         },
-        MediaKind::Document => tokens::Media::Document {
+        MediaKind::Document => tokens::MediaSize::Document {
             pages: None,
             // Base64 takes four characters for three bytes.
             bytes: if media.is_base64 {
@@ -114,7 +129,7 @@ fn priced(conversation: &Conversation, media: &formats::Media) -> tokens::Media 
                 0
             },
         },
-        MediaKind::Audio => tokens::Media::Unknown,
+        MediaKind::Audio => tokens::MediaSize::Unknown,
     }
 }
 

@@ -1,13 +1,18 @@
-//! Why a session could not do what it was asked.
+//! Errors of a session.
+//!
+//! Most failures of an engine or of the record are not errors: the session works around them and
+//! adds a warning. [`SessionError`] is for what is left.
 
 use contexture_formats::FormatError;
 use contexture_runtime::engines::OpenError;
 use contexture_runtime::supervision::CallError;
 
-use super::record::RecordError;
+use contexture_transcript::RecordError;
+
 use super::report::CompactionReport;
 
-/// What went wrong in a session in a way that the configuration does not smooth over.
+/// What went wrong in a session and could not be worked around. If the engine failed, that is an
+/// error only if `context.on_failure` is `fail` or if the call cannot be done without the engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -16,12 +21,12 @@ pub enum SessionError {
         "{reason} (`context.on_failure` is `fail`, so the turn stops here; the conversation is unchanged)"
     )]
     EngineFailed {
-        /// What happened.
+        /// What happened, in one sentence.
         reason: String,
-        /// The report of the compaction that failed, where there was one.
+        /// The report of the compaction that failed.
         report: Box<CompactionReport>,
     },
-    /// An engine could not be opened.
+    /// The engine of the session, or the fallback, could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A call of the engine failed.
@@ -30,22 +35,23 @@ pub enum SessionError {
     /// A request or an answer could not be read.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The session is open elsewhere.
+    /// The session is open elsewhere, or its lock cannot be used.
     #[error(transparent)]
     InUse(RecordError),
-    /// Whose session it is cannot be kept.
+    /// The record could not be read or written although the operation needs it.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The request is of another conversation than the session.
+    /// The request has nothing in common with the session's conversation, and the options refuse
+    /// such requests.
     #[error(
         "the conversation has nothing in common with the session `{session}`, no message and no summary; nothing \
-         was changed: take another session for it, or remove this one first (`contexture sessions delete`)"
+         was changed: use another session for it, or delete this one first (`contexture sessions delete`)"
     )]
     Unrelated {
-        /// The session.
+        /// The id of the session.
         session: String,
     },
-    /// An answer came before any turn.
-    #[error("an answer needs a turn that it answers: call `turn` first")]
+    /// An answer was given before any turn.
+    #[error("there is no turn that the answer belongs to: call `turn` first")]
     NoTurn,
 }

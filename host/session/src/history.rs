@@ -1,106 +1,108 @@
-//! What a session knows of its conversation beside the text: ids and hashes, how far the engine was shown
-//! them, what the host wrote, and the compaction in force. It is what the record keeps.
+//! What a session knows of its conversation apart from the text: ids and hashes of messages, the
+//! cursor up to which the engine was shown them, what the host wrote, and the compaction in force.
+//!
+//! Start with [`History`]. It holds the conversation twice. The `branch` is the conversation as it
+//! stands. The `log` holds every message and revision in the order of arrival, with a chain hash,
+//! and is what an engine is shown. Two wire logs remember what crossed the wire last: what the
+//! client sent, and what the host rendered in its place.
+//!
+//! Each change also marks in [`Unsaved`] what the record lacks, so that [`History::save`] writes
+//! only that. Text is not kept here: it is in the window, in the request, or in the record. How a
+//! record is stored is left to `contexture_transcript`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use contexture_engine_api::{CurrentCompaction, MessageId, Observed};
+use contexture_engine_api::{CurrentCompaction, MessageId};
 use contexture_formats::Format;
 use contexture_formats::prompt_cache::Pauses;
-use xxhash_rust::xxh3::Xxh3;
-
-use super::align::Known;
-use super::ids::{IdMap, Ids};
-use super::record::{
-    InForce, Logged, NewArtifact, NewText, RecordError, Saved, SessionChange, StoredMessage,
-    StoredSession,
+use contexture_transcript::{
+    HostText, HostTexts, IdMap, Ids, InForce, Known, Logged, NewArtifact, NewText, Origin,
+    RecordError, Saved, SessionChange, StoredMessage, StoredSession, WireEntry, WireLog, branch_of,
+    chain_link,
 };
-use super::slot::Slot;
-use super::trail::{Origin, Trail, Unit};
-use super::written::{IdSet, Written, WrittenText};
 
-/// A session's knowledge of its conversation.
+use super::window_entry::WindowEntry;
+
+/// The ids, hashes and positions that make up a session's knowledge of its conversation.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Where it is kept; nowhere, or nowhere any more.
+    /// The session's row in the record. None if there is no record, or if a failed write ended the
+    /// use of it.
     stored: Option<StoredSession>,
-    /// The conversation as it stands, in order.
+    /// The conversation as it stands, in the order of the conversation.
     branch: Vec<Known>,
-    /// Every message of the conversation that the engine is to be shown, earlier forms included, in the
-    /// order of arrival.
+    /// Every message that the engine is to be shown, earlier forms included, in the order of
+    /// arrival. Messages that were cut off are not in it.
     log: Vec<Logged>,
-    /// What the client sent last, and the answer to it.
-    pub(super) sent: Trail,
-    /// What was handed out in its place, and the answer to it; empty where that was the same.
-    handed: Trail,
-    pub(super) written: Written,
-    /// The last message that the engine was shown.
-    shown: Option<Observed>,
-    /// Whether the engine said itself how far it has seen.
-    remembers: bool,
-    /// The engine gave back another chain hash than it was given, so its answers are not trusted.
-    pub(super) distrusted: bool,
-    /// A cut that the engine has yet to be told of: the last message that stays.
-    pub(super) pending_cut: Option<Option<MessageId>>,
-    /// Messages that the engine lacks.
-    lacking: Ids,
-    /// Messages that other engines lacked when the session left them, by the engine's name.
-    others_lack: BTreeMap<String, Ids>,
-    /// What was cut off since the session was opened.
-    pub(super) gone: Ids,
+    /// What the client sent last, followed by the answer to it.
+    pub(super) sent: WireLog,
+    /// What was sent to the model in place of it, followed by the answer. Empty if both are the
+    /// same.
+    handed: WireLog,
+    pub(super) host_texts: HostTexts,
+    /// The last message that the engine was shown, if any.
+    cursor: Option<MessageId>,
+    /// A cut that the engine was not told of yet, as the last message that stays. The inner `None`
+    /// means that no message stays.
+    pending_cut: Option<Option<MessageId>>,
+    /// Messages that were cut off since the session was opened. Background answers about them are
+    /// discarded.
+    pub(super) cut_off: Ids,
     in_force: Option<InForce>,
-    /// Between its requests.
+    /// What the pauses between this session's requests cost with each cache lifetime.
     pub(super) pauses: Pauses,
-    /// How many compactions there were.
+    /// The number of compactions so far, which is also the number of the last one.
     pub(super) compactions: u64,
-    /// The usage that the provider reported, in its stored form; empty if there is none.
+    /// What was learned from the provider's usage reports, in its stored form. Empty if there is
+    /// nothing.
     pub(super) usage: String,
     /// The format of the last request.
     format: Option<Format>,
-    /// The tools of the calls seen so far, by the call's id.
+    /// The tool names of the calls seen so far, by call id. A tool result names only its call.
     pub(super) names: HashMap<String, String>,
-    /// The last message of those that were taken over from an engine's store, without a record of what the host
-    /// wrote for them; none once the client sends them all in their own words.
+    /// The last message that was recovered from an engine's store. For messages up to it there is
+    /// no record of what the host wrote. Cleared once the client sends all of them in their own
+    /// words.
     recovered: Option<MessageId>,
-    /// Whether the text of messages is stored.
     keeps_texts: bool,
-    /// Messages of the conversation whose text is not stored although it should be: the session ran under an engine that
-    /// needs none.
+    /// Messages whose text should be stored and is not, because the session ran under an engine
+    /// that needs no transcript. They are stored when the client sends them again.
     without_text: Ids,
-    /// The history comes from the record, and the window does not hold its messages yet.
+    /// Whether the history was read from the record and the window does not hold its messages yet.
+    /// The next request fills the window.
     pub(super) resumed: bool,
     unsaved: Unsaved,
 }
 
-/// What changed since the record was last written.
+/// What changed since the record was last written. The `_from` fields are the first index that
+/// differs, or `usize::MAX` if nothing does.
 #[derive(Debug)]
 struct Unsaved {
     log_from: usize,
     sent_from: usize,
     handed_from: usize,
-    written: Vec<WrittenText>,
-    /// What was written before is nothing any more.
+    host_texts: Vec<HostText>,
+    /// Whether the host's texts in the record are void, so that `written` replaces them all.
     forgot: bool,
     in_force: bool,
-    shown: bool,
-    lacking: bool,
+    cursor: bool,
     texts: Vec<NewText>,
-    renamed: Vec<(MessageId, MessageId)>,
     artifacts: Vec<NewArtifact>,
 }
 
 impl Unsaved {
-    /// The whole history replaces what the record has; `written` is all that the host has written.
-    fn everything(written: Vec<WrittenText>) -> Self {
+    /// Marks the whole history as changed, so that it replaces what the record has. `written` must
+    /// be everything that the host has written.
+    fn everything(written: Vec<HostText>) -> Self {
         Self {
             log_from: 0,
             sent_from: 0,
             handed_from: 0,
-            written,
+            host_texts: written,
             forgot: true,
             in_force: true,
-            shown: true,
-            lacking: true,
+            cursor: true,
             ..Self::default()
         }
     }
@@ -112,26 +114,22 @@ impl Default for Unsaved {
             log_from: usize::MAX,
             sent_from: usize::MAX,
             handed_from: usize::MAX,
-            written: Vec::new(),
+            host_texts: Vec::new(),
             forgot: false,
             in_force: false,
-            shown: false,
-            lacking: false,
+            cursor: false,
             texts: Vec::new(),
-            renamed: Vec::new(),
             artifacts: Vec::new(),
         }
     }
 }
 
 impl History {
-    /// The history that the record has of a session.
+    /// Builds the history from what the record has of a session. It is marked as resumed if there
+    /// are any messages.
     pub(super) fn of(stored: StoredSession, saved: Saved) -> Self {
-        let mut lacking: BTreeMap<String, Ids> = (saved.lacking.into_iter())
-            .map(|(engine, messages)| (engine, messages.iter().collect()))
-            .collect();
-        let mut written = Written::default();
-        for text in saved.written {
+        let mut written = HostTexts::default();
+        for text in saved.host_texts {
             written.add(text);
         }
         Self {
@@ -140,12 +138,10 @@ impl History {
             branch: branch_of(&saved.log),
             sent: saved.sent,
             handed: saved.handed,
-            written,
+            host_texts: written,
             log: saved.log,
-            shown: saved.shown,
-            lacking: lacking.remove(&saved.engine).unwrap_or_default(),
-            others_lack: lacking,
-            remembers: saved.remembers,
+            cursor: saved.cursor,
+            pending_cut: saved.pending_cut,
             in_force: saved.compaction,
             pauses: saved.pauses,
             compactions: saved.compactions,
@@ -156,44 +152,15 @@ impl History {
         }
     }
 
-    /// Says which engine the session runs under. Another one than before has seen nothing, and lacks what it lacked
-    /// when the session left it.
-    pub(super) fn set_engine(&mut self, engine: &str) {
-        let Some(stored) = &mut self.stored else {
-            return;
-        };
-        if stored.engine != engine {
-            let before = std::mem::replace(&mut stored.engine, engine.to_owned());
-            let lacking = self.others_lack.remove(engine).unwrap_or_default();
-            let lacked = std::mem::replace(&mut self.lacking, lacking);
-            self.unsaved.lacking |= !(lacked.is_empty() && self.lacking.is_empty());
-            if !lacked.is_empty() {
-                self.others_lack.insert(before, lacked);
-            }
-            (self.shown, self.remembers) = (None, false);
-            self.unsaved.shown = true;
-        }
-    }
-
-    /// Goes on with a conversation that only the engine had: its messages, of which the first `stay` have the ids
-    /// under which it has them, and how far it says that it has seen them. It is shown the others again.
-    pub(super) fn recover(&mut self, messages: &[Known], stay: usize, seen: Option<Observed>) {
-        self.branch = messages.to_vec();
-        self.log.clear();
-        for known in messages {
-            self.log_message(*known, None);
-        }
-        self.unsaved.log_from = 0;
-        self.recovered = self.log.last().map(|last| last.id);
-        self.resumed = true;
-        if stay < messages.len() {
-            let last = stay.checked_sub(1).and_then(|at| self.log.get(at));
-            self.pending_cut = Some(last.map(|last| last.id));
-        } else if let (Some(last), Some(seen)) = (self.log.last_mut(), seen) {
-            // The host's own chain is lost; the engine's goes on.
-            last.chain = seen.chain;
-        }
-        self.set_shown(seen, seen.is_some());
+    /// Sets the engine that the session runs under. If another engine had the session, this one is
+    /// shown the conversation from its beginning. Returns the name of the engine that had the
+    /// session. Does nothing if the session is not stored.
+    pub(super) fn set_engine(&mut self, engine: &str) -> Option<String> {
+        let stored = (self.stored.as_mut()).filter(|stored| stored.engine != engine)?;
+        let before = std::mem::replace(&mut stored.engine, engine.to_owned());
+        (self.cursor, self.pending_cut) = (None, None);
+        self.unsaved.cursor = true;
+        (!before.is_empty()).then_some(before)
     }
 
     /// Whether there is no record of what the host wrote for a message.
@@ -201,7 +168,8 @@ impl History {
         self.recovered.is_some_and(|last| id <= last)
     }
 
-    /// The conversation as it stands, in order.
+    /// The conversation as it stands, in order. A revised message has a later id than the messages
+    /// around it.
     pub(super) fn branch(&self) -> &[Known] {
         &self.branch
     }
@@ -214,7 +182,8 @@ impl History {
         self.in_force.as_ref()
     }
 
-    /// The compaction in force, for an engine that is being opened.
+    /// The compaction in force in the form that an engine receives when it is opened. None if no
+    /// compaction is in force.
     pub(super) fn current_compaction(&self) -> Option<CurrentCompaction> {
         let in_force = self.in_force.as_ref()?;
         Some(
@@ -224,9 +193,10 @@ impl History {
         )
     }
 
-    /// Of what the client sent and what was handed out, the one with which a request begins the longer, and
-    /// how many wire messages that is.
-    pub(super) fn nearest(&self, raw: &[u64]) -> (&Trail, usize) {
+    /// Finds out which history a request continues: what the client sent, or what was sent to the
+    /// model in its place. Returns the one that shares the longer beginning with the request, and
+    /// the number of shared wire messages.
+    pub(super) fn nearest(&self, raw: &[u64]) -> (&WireLog, usize) {
         let (sent, handed) = (self.sent.common(raw), self.handed.common(raw));
         match handed > sent {
             true => (&self.handed, handed),
@@ -234,11 +204,12 @@ impl History {
         }
     }
 
-    pub(super) fn handed(&self) -> &Trail {
+    pub(super) fn handed(&self) -> &WireLog {
         &self.handed
     }
 
-    /// Adds a new message to the end of the conversation, or another form of a message in its place.
+    /// Appends a new message to the conversation. If `replaces` names a known message, the new one
+    /// takes its place in the conversation, and the log keeps both.
     pub(super) fn append(&mut self, known: Known, replaces: Option<MessageId>) {
         let old = replaces.and_then(|old| self.branch.iter_mut().rfind(|known| known.id == old));
         match old {
@@ -249,28 +220,32 @@ impl History {
         self.log_message(known, replaces);
     }
 
+    /// Appends a message to the log and continues the chain hash over it.
     fn log_message(&mut self, known: Known, replaces: Option<MessageId>) {
         let chain = self.log.last().map_or(0, |last| last.chain);
         self.log.push(Logged {
             id: known.id,
-            mark: known.mark,
-            chain: chain_link(chain, known.id, known.mark.identity),
+            fingerprint: known.fingerprint,
+            chain: chain_link(chain, known.id, known.fingerprint.identity),
             replaces,
         });
     }
 
-    /// Takes what was cut off out of the conversation: `lost` messages, in every form that they had. Answers
-    /// the last message before the first of them. What came after that one and is still part of the
-    /// conversation (the revision of an early message, say) is shown to the engine again.
-    pub(super) fn cut(&mut self, lost: &[MessageId]) -> Option<MessageId> {
+    /// Removes messages that were cut off, in every form that they had. Returns the last message
+    /// before the first of them.
+    ///
+    /// What follows that message in the log and is still part of the conversation, such as the
+    /// revision of an early message, is logged again, and the cursor moves back, so the engine is
+    /// shown it again. The cut is noted as pending until the engine was told of it.
+    pub(super) fn cut(&mut self, ids: &[MessageId]) -> Option<MessageId> {
         let replaces: IdMap<MessageId> = (self.log.iter())
             .filter_map(|logged| Some((logged.id, logged.replaces?)))
             .collect();
         let forms = |id: MessageId| std::iter::successors(Some(id), |id| replaces.get(id).copied());
-        self.gone.extend(lost);
-        let gone: Ids = lost.iter().copied().collect();
-        self.branch.retain(|known| !gone.contains(&known.id));
-        let last = lost
+        self.cut_off.extend(ids);
+        let cut_off: Ids = ids.iter().copied().collect();
+        self.branch.retain(|known| !cut_off.contains(&known.id));
+        let last = ids
             .iter()
             .flat_map(|id| forms(*id))
             .min()
@@ -280,91 +255,36 @@ impl History {
                 self.unsaved.log_from = self.unsaved.log_from.min(stays);
                 for logged in self.log.split_off(stays) {
                     if still_there.contains(&logged.id) {
-                        // A form in between went with the cut.
+                        // An intermediate form may have been cut off too. The form before it is
+                        // then the one that is replaced.
                         let replaces = forms(logged.id)
                             .skip(1)
                             .find(|form| *form < first_lost || still_there.contains(form));
                         let known = Known {
                             id: logged.id,
-                            mark: logged.mark,
+                            fingerprint: logged.fingerprint,
                         };
                         self.log_message(known, replaces);
                     }
                 }
                 self.log.get(stays.checked_sub(1)?).map(|last| last.id)
             });
+        // The engine may not know of an earlier cut yet. It is told once, of the one that reaches
+        // further back.
         let earlier = self.pending_cut;
         self.pending_cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
+        self.cursor = self.cursor.min(last);
+        self.unsaved.cursor = true;
         last
     }
 
-    /// Gives the messages from the place `from` of the conversation on the new ids that `renamed` has for them.
-    /// Earlier forms of them are known no more.
-    pub(super) fn rename(&mut self, from: usize, renamed: &IdMap<MessageId>) {
-        let new = |id: &mut MessageId| {
-            if let Some(new) = renamed.get(id) {
-                *id = *new;
-            }
-        };
-        let stays: Ids = self
-            .branch
-            .iter()
-            .take(from)
-            .map(|known| known.id)
-            .collect();
-        let replaces: IdMap<MessageId> = (self.log.iter())
-            .filter_map(|logged| Some((logged.id, logged.replaces?)))
-            .collect();
-        let forms = |id: MessageId| std::iter::successors(Some(id), |id| replaces.get(id).copied());
-        let kept: Ids = stays.iter().flat_map(|id| forms(*id)).collect();
-        let log = std::mem::take(&mut self.log);
-        for logged in log.into_iter().filter(|logged| kept.contains(&logged.id)) {
-            let known = Known {
-                id: logged.id,
-                mark: logged.mark,
-            };
-            self.log_message(known, logged.replaces);
-        }
-        self.branch.iter_mut().for_each(|known| new(&mut known.id));
-        for known in self.branch.iter().skip(from).copied().collect::<Vec<_>>() {
-            self.log_message(known, None);
-        }
-        for trail in [&mut self.sent, &mut self.handed] {
-            trail.rename(renamed);
-        }
-        self.written.rename(renamed);
-        // A client that sends one of these later is known by the new id to send what the engine lacks.
-        for lacking in self.others_lack.values_mut().chain([&mut self.lacking]) {
-            *lacking = (std::mem::take(lacking).into_iter())
-                .map(|id| renamed.get(&id).copied().unwrap_or(id))
-                .collect();
-        }
-        let recovered = renamed.iter().filter(|(old, _)| self.is_recovered(**old));
-        self.recovered = recovered.map(|(_, new)| *new).chain(self.recovered).max();
-        let texts = self.unsaved.texts.iter_mut();
-        texts
-            .flat_map(|text| &mut text.parts)
-            .for_each(|(_, id)| new(id));
-        self.without_text = (self.without_text.iter())
-            .map(|id| renamed.get(id).copied().unwrap_or(*id))
-            .collect();
-        let before = std::mem::take(&mut self.unsaved);
-        self.unsaved = Unsaved {
-            texts: before.texts,
-            renamed: (before.renamed.into_iter())
-                .chain(renamed.iter().map(|(old, new)| (*old, *new)))
-                .collect(),
-            artifacts: before.artifacts,
-            ..Unsaved::everything(self.written.all().to_vec())
-        };
-    }
-
-    /// Stores the session here. It was not stored anywhere.
+    /// Stores the session in this record. Called if the session was stored nowhere before.
     pub(super) fn store_in(&mut self, stored: StoredSession) {
         self.stored = Some(stored);
     }
 
-    /// Begins to store the text of messages. If it `redacts`, passwords and keys are masked before they are stored.
+    /// Begins to store the text of messages. If `redacts` is set, passwords and keys are masked
+    /// before they are stored. Does not change what is stored already.
     pub(super) fn keep_texts(&mut self, redacts: bool) {
         self.keeps_texts = true;
         let Some(stored) = &mut self.stored else {
@@ -382,13 +302,15 @@ impl History {
         self.keeps_texts
     }
 
-    /// Messages of the conversation whose text is to be stored as soon as the client sends it.
+    /// Messages whose text is to be stored as soon as the client sends it again.
     pub(super) fn without_text(&self) -> &Ids {
         &self.without_text
     }
 
-    /// Notes that messages as the client said them are to be stored, those of one wire message together.
-    pub(super) fn keep<'s>(&mut self, said: impl IntoIterator<Item = &'s Slot>) {
+    /// Marks messages as to be stored in the words of the client. Messages of the same wire message
+    /// must follow each other, since a wire message is stored once for all of them. Messages that
+    /// were not read from a wire message are skipped.
+    pub(super) fn keep<'s>(&mut self, said: impl IntoIterator<Item = &'s WindowEntry>) {
         if !self.keeps_texts || self.stored.is_none() {
             return;
         }
@@ -410,29 +332,27 @@ impl History {
         }
     }
 
-    /// Notes what engines stored.
+    /// Marks artifacts of engines as to be stored with the next save.
     pub(super) fn keep_artifacts(&mut self, artifacts: Vec<NewArtifact>) {
         self.unsaved.artifacts.extend(artifacts);
     }
 
-    /// Those of these messages that are part of the conversation now and whose text is stored, and those that stand in one
-    /// wire message with them.
+    /// Reads the text of messages from the record. Returns those of `ids` that are in the log and
+    /// stored, and also the messages that share a wire message with them. Empty if the record cannot
+    /// be read.
     pub(super) fn stored(&self, ids: &Ids) -> Vec<StoredMessage> {
         let Some(stored) = &self.stored else {
             return Vec::new();
         };
-        let current: Ids = self.branch.iter().map(|known| known.id).collect();
-        let of_branch = self.branch.iter().map(|known| known.id);
-        let ids: Vec<MessageId> = of_branch.filter(|id| ids.contains(id)).collect();
-        let mut messages = stored.messages(&ids).unwrap_or_else(|error| {
+        let logged = self.log.iter().map(|logged| logged.id);
+        let ids: Vec<MessageId> = logged.filter(|id| ids.contains(id)).collect();
+        stored.messages(&ids).unwrap_or_else(|error| {
             tracing::warn!("{error}");
             Vec::new()
-        });
-        messages.retain(|message| current.contains(&message.id));
-        messages
+        })
     }
 
-    /// The forms that a message had before, the latest first.
+    /// The ids of the forms that a message had before, the latest first.
     pub(super) fn earlier_forms(&self, id: MessageId) -> impl Iterator<Item = MessageId> {
         std::iter::successors(self.form_before(id), |id| self.form_before(*id))
     }
@@ -441,75 +361,35 @@ impl History {
         self.logged(id)?.replaces
     }
 
-    /// What tells a message of the log from others.
-    pub(super) fn identity(&self, id: MessageId) -> Option<u128> {
-        Some(self.logged(id)?.mark.identity)
-    }
-
     fn logged(&self, id: MessageId) -> Option<&Logged> {
         let at = self.log.binary_search_by_key(&id, |logged| logged.id);
         self.log.get(at.ok()?)
     }
 
-    /// The end of the log.
-    pub(super) fn end(&self) -> Option<Observed> {
-        self.log
-            .last()
-            .map(|last| Observed::through(last.id, last.chain))
+    /// The last message of the log. None if the log is empty.
+    pub(super) fn end(&self) -> Option<MessageId> {
+        self.log.last().map(|last| last.id)
     }
 
-    /// Messages of the conversation that the engine lacks: they were nowhere when it was to be shown them.
-    pub(super) fn lacking(&self) -> &Ids {
-        &self.lacking
+    /// The last message that the engine was shown. None if it was shown nothing.
+    pub(super) fn cursor(&self) -> Option<MessageId> {
+        self.cursor
     }
 
-    /// Notes that the engine lacks these messages.
-    pub(super) fn lacks(&mut self, messages: Ids) {
-        self.unsaved.lacking |= !messages.is_empty();
-        self.lacking.extend(messages);
+    /// A cut that the engine was not told of yet, as the last message that stays. The inner `None`
+    /// means that no message stays.
+    pub(super) fn pending_cut(&self) -> Option<Option<MessageId>> {
+        self.pending_cut
     }
 
-    /// Notes that the engine was shown these messages.
-    pub(super) fn no_longer_lacks(&mut self, messages: &Ids) {
-        self.unsaved.lacking |= !self.lacking.is_disjoint(messages);
-        self.lacking.retain(|id| !messages.contains(id));
+    /// Moves the cursor after a call that showed the engine the conversation up to `shown` and told
+    /// it of a pending cut.
+    pub(super) fn set_cursor(&mut self, shown: Option<MessageId>) {
+        self.unsaved.cursor |= self.cursor != shown || self.pending_cut.is_some();
+        (self.cursor, self.pending_cut) = (shown, None);
     }
 
-    /// Marks the earlier forms of messages that the engine lacks as lacking too: the words in them are not part of the
-    /// conversation any more, and nothing would replace them. Returns the first form that was not marked before.
-    pub(super) fn lacks_earlier_forms(&mut self) -> Option<MessageId> {
-        if self.lacking.is_empty() {
-            return None;
-        }
-        let current = self.branch.iter().map(|known| known.id);
-        let edited = current.filter(|id| self.lacking.contains(id));
-        let forms = edited.flat_map(|id| self.earlier_forms(id));
-        let outdated: Ids = forms.filter(|form| !self.lacking.contains(form)).collect();
-        let first = outdated.iter().min().copied()?;
-        self.lacks(outdated);
-        Some(first)
-    }
-
-    /// The messages after `last` that the engine can be shown, in the order of arrival: an earlier form of one that it
-    /// lacks is none.
-    pub(super) fn ids_to_show(&self, last: Option<MessageId>) -> Vec<MessageId> {
-        let ids = self.after(last).iter().map(|logged| logged.id);
-        if self.lacking.is_empty() {
-            return ids.collect();
-        }
-        let current: Ids = self.branch.iter().map(|known| known.id).collect();
-        ids.filter(|id| current.contains(id) || !self.lacking.contains(id))
-            .collect()
-    }
-
-    /// The last message that arrived before this one, of those that the engine does not lack.
-    pub(super) fn before(&self, id: MessageId) -> Option<MessageId> {
-        let at = self.log.partition_point(|logged| logged.id < id);
-        let mut before = self.log.iter().take(at).rev().map(|logged| logged.id);
-        before.find(|id| !self.lacking.contains(id))
-    }
-
-    /// The messages after `last`, in the order of arrival.
+    /// The part of the log after the message `last`, or the whole log if `last` is `None`.
     pub(super) fn after(&self, last: Option<MessageId>) -> &[Logged] {
         let from = last.map_or(0, |last| {
             self.log.partition_point(|logged| logged.id <= last)
@@ -517,31 +397,27 @@ impl History {
         self.log.get(from..).unwrap_or(&[])
     }
 
-    /// Whether any of them is another form of an earlier one.
-    pub(super) fn has_revisions_after(&self, last: Option<MessageId>) -> bool {
-        let mut after = self.after(last).iter();
-        after.any(|logged| logged.replaces.is_some())
+    /// Moves the cursor back before a message that the engine could not be shown. Messages that the
+    /// engine has come again after it.
+    pub(super) fn show_again(&mut self, id: MessageId) {
+        let at = self.log.partition_point(|logged| logged.id < id);
+        let before = at.checked_sub(1).and_then(|at| self.log.get(at));
+        let before = before.map(|logged| logged.id);
+        if before < self.cursor {
+            self.cursor = before;
+            self.unsaved.cursor = true;
+        }
     }
 
-    /// Whether the log agrees with what an engine says it has seen.
-    pub(super) fn agrees(&self, seen: Observed) -> bool {
-        let logged = self.logged(seen.last);
-        logged.is_some_and(|logged| logged.chain == seen.chain)
-    }
-
-    /// How far the engine was shown the conversation, and whether it said so itself.
-    pub(super) fn shown(&self) -> (Option<Observed>, bool) {
-        (self.shown, self.remembers)
-    }
-
-    /// Sets how far the engine was shown the conversation.
-    pub(super) fn set_shown(&mut self, shown: Option<Observed>, remembers: bool) {
-        self.unsaved.shown |= (shown, remembers) != (self.shown, self.remembers);
-        (self.shown, self.remembers) = (shown, remembers);
-    }
-
-    /// Notes what the client sent: after the first `kept` messages of what it sent before, `units`.
-    pub(super) fn set_sent(&mut self, raw: &[u64], kept: usize, units: Vec<Unit>, format: Format) {
+    /// Records what the client sent. Of the messages that it sent before, the first `kept` stay,
+    /// and `units` follow them. `raw` holds the hashes of all wire messages of the request.
+    pub(super) fn set_sent(
+        &mut self,
+        raw: &[u64],
+        kept: usize,
+        units: Vec<WireEntry>,
+        format: Format,
+    ) {
         let from = self.sent.common(raw).saturating_sub(1);
         self.unsaved.sent_from = self.unsaved.sent_from.min(from);
         self.sent.raw.clear();
@@ -552,7 +428,8 @@ impl History {
         self.recovered = self.recovered.filter(|last| !self.was_sent_whole(*last));
     }
 
-    /// Whether the client has the words of all messages up to this one: no short form stands for any.
+    /// Whether the client has sent all messages up to `last` in their own words. False if it has
+    /// only a shorter form of one.
     fn was_sent_whole(&self, last: MessageId) -> bool {
         let said = self.sent.units.iter().filter_map(|unit| match unit.origin {
             Origin::Said(id) => Some(id),
@@ -563,8 +440,9 @@ impl History {
         up_to.all(|known| said.contains(&known.id))
     }
 
-    /// Adds the answer to what the client sent and to what was handed out.
-    pub(super) fn answered(&mut self, raw: &[u64], units: &[Unit]) {
+    /// Appends the answer to what the client sent, and to what was sent to the model if that
+    /// differs.
+    pub(super) fn answered(&mut self, raw: &[u64], units: &[WireEntry]) {
         self.unsaved.sent_from = self.unsaved.sent_from.min(self.sent.raw.len());
         self.sent.push(raw, units.iter().cloned());
         if !self.handed.is_empty() {
@@ -573,23 +451,26 @@ impl History {
         }
     }
 
-    /// Notes what was handed out.
-    pub(super) fn set_handed(&mut self, handed: Trail) {
+    /// Records what was sent to the model in place of the client's messages.
+    pub(super) fn set_handed(&mut self, handed: WireLog) {
         if handed == self.handed {
             return;
         }
-        // A message may reach over the end of the common part.
+        // A message may span several wire messages and reach over the end of the common part, so
+        // its first wire message is written again too.
         let from = self.handed.common(&handed.raw).saturating_sub(1);
         self.unsaved.handed_from = self.unsaved.handed_from.min(from);
         self.handed = handed;
     }
 
-    /// Keeps of what was handed out the wire messages at the head that stay; answers how many.
+    /// Shortens what was sent to the model to its leading wire messages for which `stays` is true.
+    /// Returns how many these are. A message that spans several wire messages stays whole or not at
+    /// all.
     pub(super) fn keep_handed(&mut self, stays: impl Fn(usize, u64) -> bool) -> usize {
         let raw = self.handed.raw.iter().enumerate();
         let stay = raw.take_while(|(at, raw)| stays(*at, **raw)).count();
         let units = self.handed.units_within(stay);
-        // A message stays whole or not at all.
+        // Cutting a message in the middle would leave a unit that points past the end.
         let wires = (self.handed.units.get(units)).map_or(stay, |unit| unit.wires.start.min(stay));
         if wires < self.handed.raw.len() {
             self.unsaved.handed_from = self.unsaved.handed_from.min(wires.saturating_sub(1));
@@ -599,51 +480,45 @@ impl History {
         wires
     }
 
-    /// Adds a wire message of the client's to what was handed out.
+    /// Appends a wire message of the client to what was sent to the model.
     pub(super) fn hand_out_as_sent(&mut self, wire: usize) {
         self.unsaved.handed_from = self.unsaved.handed_from.min(self.handed.raw.len());
         self.sent.copy_wire(wire, &mut self.handed);
     }
 
-    /// Notes something that the host wrote.
-    pub(super) fn write(&mut self, text: WrittenText) {
-        if self.written.add(text.clone()) {
-            self.unsaved.written.push(text);
+    /// Records a text that the host wrote, so that it is recognised when a client sends it back.
+    /// Known texts are not added again.
+    pub(super) fn write(&mut self, text: HostText) {
+        if self.host_texts.add(text.clone()) {
+            self.unsaved.host_texts.push(text);
         }
     }
 
-    /// Sets the compaction in force.
+    /// Sets the compaction in force. The change reaches the record with the next save.
     pub(super) fn set_in_force(&mut self, in_force: Option<InForce>) {
         self.unsaved.in_force |= in_force != self.in_force;
         self.in_force = in_force;
     }
 
-    /// Whether the engine may know messages by their ids once this process is gone: the record then has to know them
-    /// first.
-    pub(super) fn may_be_remembered(&self) -> bool {
-        self.shown.is_none() || self.remembers
-    }
-
-    /// Whether more than how far the engine was shown the conversation has changed since the last
-    /// [`save`](Self::save). That alone can wait for the next one: where it is lost, the engine says what it has
-    /// seen, or remembers nothing and is shown it again.
+    /// Whether anything has changed since the last [`save`](Self::save) apart from the cursor. That
+    /// alone can wait for the next save: if it is lost, the same messages are delivered again.
     pub(super) fn has_more_to_save(&self) -> bool {
         let unsaved = &self.unsaved;
         let from = [unsaved.log_from, unsaved.sent_from, unsaved.handed_from];
         from != [usize::MAX; 3]
-            || !unsaved.written.is_empty()
+            || !unsaved.host_texts.is_empty()
             || unsaved.in_force
-            || unsaved.lacking
             || !unsaved.texts.is_empty()
             || !unsaved.artifacts.is_empty()
     }
 
-    /// Whether it is stored in a file.
+    /// Whether the session is stored in a file, and not only in memory.
     pub(super) fn is_stored(&self) -> bool {
         self.stored.as_ref().is_some_and(StoredSession::is_in_file)
     }
 
-    /// Writes what changed, in one transaction; the warning where the record has just been lost.
+    /// Writes what changed in one transaction. If that fails, the session is no longer stored, and
+    /// the warning for the user is returned.
     pub(super) fn save(&mut self, next_id: u64) -> Option<String> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let stored = self.stored.as_ref()?;
@@ -661,29 +536,22 @@ impl History {
             handed: &self.handed,
             handed_from: unsaved.handed_from,
             texts: &unsaved.texts,
-            renamed: &unsaved.renamed,
             artifacts: &unsaved.artifacts,
             forgot: unsaved.forgot,
-            written: &unsaved.written,
+            host_texts: &unsaved.host_texts,
             in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
-            shown: unsaved.shown.then_some((self.shown, self.remembers)),
-            lacking: unsaved.lacking.then(|| {
-                let others = self.others_lack.iter();
-                let all = others.chain([(&stored.engine, &self.lacking)]);
-                all.map(|(engine, lacking)| (engine.clone(), lacking.iter().copied().collect()))
-                    .collect::<BTreeMap<String, IdSet>>()
-            }),
+            cursor: (unsaved.cursor).then_some((self.cursor, self.pending_cut)),
         };
         if change.is_empty() {
             return None;
         }
         let error = stored.save(&change).err()?;
-        // A write that is tried at every turn would hold up every turn.
+        // A full or broken disk rarely recovers by itself. Trying again would delay every turn.
         self.stored = None;
         Some(without_record(&error))
     }
 
-    /// Forgets the conversation, and what was written for it.
+    /// Forgets the conversation and what the host wrote for it. The counters of the session stay.
     pub(super) fn forget(&mut self) {
         *self = Self {
             stored: self.stored.take(),
@@ -696,127 +564,7 @@ impl History {
     }
 }
 
-/// The conversation that a log describes: each revision in the place of what it replaces.
-pub(super) fn branch_of(log: &[Logged]) -> Vec<Known> {
-    let mut branch: Vec<Known> = Vec::with_capacity(log.len());
-    let mut place: IdMap<usize> = IdMap::with_capacity_and_hasher(log.len(), Default::default());
-    for logged in log {
-        let known = Known {
-            id: logged.id,
-            mark: logged.mark,
-        };
-        let old = logged.replaces.and_then(|old| place.get(&old).copied());
-        let at = old.unwrap_or(branch.len());
-        place.insert(known.id, at);
-        match branch.get_mut(at) {
-            Some(old) => *old = known,
-            None => branch.push(known),
-        }
-    }
-    branch
-}
-
-/// What a person should know where the record cannot be used.
+/// The warning for the user if the record cannot be used.
 pub(super) fn without_record(error: &RecordError) -> String {
     format!("this session goes on in memory and will not survive a restart whole: {error}")
-}
-
-/// The chain hash `chain`, continued over a message.
-pub(super) fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
-    let mut hash = Xxh3::with_seed(chain);
-    hash.update(&id.0.to_le_bytes());
-    hash.update(&identity.to_le_bytes());
-    hash.digest()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-
-    use contexture_engine_api::{MessageKind, TranscriptRange};
-    use contexture_formats as formats;
-    use contexture_formats::tokens::TokenCounter;
-
-    use super::super::align::Mark;
-    use super::super::record::Record;
-    use super::super::request::ReadMessage;
-    use super::*;
-
-    const OLD: MessageId = MessageId(1);
-    const NEW: MessageId = MessageId(7);
-
-    /// A history of one message, which the engine lacks, after `change` and as the record has it then.
-    fn recorded_after(change: impl Fn(&mut History)) -> History {
-        let home = tempfile::tempdir().unwrap();
-        let record = Record::open(home.path()).unwrap();
-        let load = || {
-            let (stored, saved) = record.load("session").unwrap();
-            History::of(stored, saved)
-        };
-        let mut history = load();
-        history.set_engine("lcm");
-        let mark = Mark {
-            identity: 1,
-            shape: 1,
-        };
-        history.append(Known { id: OLD, mark }, None);
-        history.lacks(Ids::from_iter([OLD]));
-        assert_eq!(history.save(8), None);
-        change(&mut history);
-        assert_eq!(history.save(8), None);
-        load()
-    }
-
-    #[test]
-    fn an_engine_lacks_a_message_under_its_new_id_too() {
-        let history = recorded_after(|history| {
-            history.rename(0, &IdMap::from_iter([(OLD, NEW)]));
-        });
-        assert_eq!(*history.lacking(), Ids::from_iter([NEW]));
-    }
-
-    #[test]
-    fn what_one_engine_lacks_another_may_have() {
-        let mut history = recorded_after(|history| history.set_engine("compressor"));
-        assert!(history.lacking().is_empty());
-        history.set_engine("lcm");
-        assert_eq!(*history.lacking(), Ids::from_iter([OLD]));
-    }
-
-    #[test]
-    fn a_message_under_a_new_id_is_stored_once() {
-        let home = tempfile::tempdir().unwrap();
-        let record = Record::open(home.path()).unwrap();
-        let (stored, saved) = record.load("session").unwrap();
-        let mut history = History::of(stored, saved);
-        history.set_engine("lcm");
-        history.keep_texts(false);
-        let chat = r#"{"messages": [{"role": "user", "content": "one"}]}"#;
-        let read = ReadMessage {
-            conversation: Arc::new(formats::read(chat, None).unwrap().remove(0)),
-            index: 0,
-            wires: 0..1,
-        };
-        let counter = TokenCounter::for_model("gpt-4o");
-        let slot = Slot::new(OLD, MessageKind::Original, &read, &counter);
-        let mark = Mark::of(&read.conversation.messages()[0]);
-        history.append(Known { id: OLD, mark }, None);
-        history.keep([&slot]);
-        assert_eq!(history.save(8), None);
-        history.rename(0, &IdMap::from_iter([(OLD, NEW)]));
-        assert_eq!(history.save(8), None);
-        let mut all = TranscriptRange::page(None);
-        all.outdated = true;
-        let page = record.transcript("session", &all).unwrap().unwrap();
-        let found: Vec<_> = (page.messages.iter())
-            .map(|message| (message.id, message.text.as_str()))
-            .collect();
-        assert_eq!(found, [(NEW, "one")]);
-    }
-
-    #[test]
-    fn a_forgotten_conversation_leaves_nothing_that_an_engine_lacks() {
-        let history = recorded_after(History::forget);
-        assert!(history.branch().is_empty() && history.lacking().is_empty());
-    }
 }

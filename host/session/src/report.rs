@@ -1,4 +1,10 @@
-//! What a compaction did, for a person and for a program.
+//! The report of a compaction, for people and for programs.
+//!
+//! A turn returns a [`CompactionReport`] for every compaction that was made or tried. It is
+//! serialised as JSON by the commands and the gateway, so the names of its fields are part of their
+//! output.
+//!
+//! If a turn compacts several times, the reports are joined into one.
 
 use std::collections::BTreeMap;
 
@@ -7,69 +13,78 @@ use contexture_runtime::engines::Source;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The result of a request to compact.
+/// The outcome of a request to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeKind {
-    /// The window is smaller now.
+    /// The window was compacted and is smaller now.
     Compacted,
-    /// There was nothing that a compaction would have made better.
+    /// A compaction would not have made the prompt smaller.
     NothingToDo,
-    /// Not now.
+    /// The engine does not compact now but may do so later. The reason says why.
     Deferred,
-    /// The messages that may not be removed are too large already.
+    /// The prompt does not fit and cannot be made to: what must not be removed is too large, or
+    /// automatic compaction is off.
     FloorTooHigh,
-    /// The engine failed; the window is as it was.
+    /// The engine failed or broke the contract. The window is as it was.
     Failed,
 }
 
-/// What a compaction did. Sizes count the whole prompt: system prompt, tools and messages.
+/// What a compaction did. Token counts are for the whole prompt: system prompt, tools and messages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompactionReport {
-    /// The engine that did it; after a failure, the one that stood in.
+    /// The engine that made the compaction. If the configured one failed, the fallback.
     pub engine: String,
     /// Where that engine comes from.
     pub source: Source,
-    /// The result.
+    /// The outcome. Unless it is `Compacted`, the sizes before and after are equal.
     pub outcome: OutcomeKind,
-    /// Why.
+    /// The reason for the outcome in one sentence, for the user.
     pub reason: String,
-    /// Messages before, the system prompt not among them.
+    /// The number of messages before, without the system prompt.
     pub messages_before: usize,
-    /// Messages after.
+    /// The number of messages after, without the system prompt.
     pub messages_after: usize,
-    /// Tokens of the prompt before.
+    /// The tokens of the prompt before.
     pub tokens_before: u64,
-    /// Tokens of the prompt after.
+    /// The tokens of the prompt after.
     pub tokens_after: u64,
-    /// Messages kept as they were.
+    /// How many messages stay unchanged.
     pub kept: usize,
-    /// Messages replaced by a shorter form.
+    /// How many messages were replaced by a shorter form.
     pub replaced: usize,
-    /// Messages that summaries stand for.
+    /// How many messages the new summaries stand for.
     pub summarised: usize,
-    /// Summaries and stubs put in.
+    /// How many summaries and stub results were added.
     pub inserted: usize,
-    /// Messages that left without a trace.
+    /// How many messages were removed and are in no summary.
     pub dropped: usize,
-    /// Whether a model was wanted and could not be had.
+    /// Whether the engine wanted a model and could not get one, so that the result is worse than
+    /// usual.
     pub degraded: bool,
-    /// Model calls made.
+    /// How many model calls the compaction made.
     pub model_calls: u64,
-    /// Time spent in the engine and in checking what it proposed, in milliseconds.
+    /// The time spent in the engine and on checking its proposal, in milliseconds.
     pub elapsed_ms: f64,
-    /// What else a person should know.
+    /// Anything else that the user should know, such as a failure that was made up for.
     pub notes: Vec<String>,
-    /// What the engine keeps with messages of the window, by their ids.
+    /// The state that the engine stores with messages of the window, by message id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub states: BTreeMap<u64, Value>,
 }
 
 impl CompactionReport {
-    /// This and the one before it, of the same turn, as one.
-    pub(super) fn after(self, first: Self) -> Self {
+    /// Whether the window was compacted.
+    pub(crate) fn is_made(&self) -> bool {
+        self.outcome == OutcomeKind::Compacted
+    }
+
+    /// Joins this report with that of an earlier compaction of the same turn: sizes before come
+    /// from the first one, sizes after from this one, and costs are summed up.
+    pub(crate) fn after(self, first: Self) -> Self {
         let from = |tokens: u64| format!("{} →", grouped(tokens));
         Self {
+            // The reason names both sizes. The first one must be that of the joined report.
             reason: (self.reason).replacen(
                 &from(self.tokens_before),
                 &from(first.tokens_before),

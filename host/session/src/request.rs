@@ -1,4 +1,13 @@
-//! A request: what a client sends, split into wire messages, of which only the new ones are read.
+//! A request: what a client sends, split into wire messages. Only the new ones are parsed.
+//!
+//! [`Request::body`] splits a request body and hashes each wire message. A client repeats its
+//! history with every request, so the beginning that equals the last body is not split again
+//! ([`BodyBefore`]). [`Request::document`] makes a request of a conversation that was read from a
+//! file.
+//!
+//! [`Request::read`] parses selected wire messages into [`ReadMessage`]s. One wire message may hold
+//! several messages, and in some formats one message spans several wire messages. What the messages
+//! are to the session is found out in `compare`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,17 +17,19 @@ use contexture_formats::{
     self as formats, Beginning, Conversation, Format, FormatError, Message, WireBody,
 };
 
-use super::align::raw_hash;
+use crate::align::raw_hash;
 
-/// What a client sends: a request body, or a conversation that was read from a document of any format.
-pub(super) struct Request<'b> {
-    pub(super) format: Format,
-    /// The hash of each wire message after the system prompt, and after what the provider compacted itself.
-    pub(super) raw: Vec<u64>,
-    pub(super) source: Source<'b>,
+/// What a client sends: a request body, or a conversation that was read from a document.
+pub(crate) struct Request<'b> {
+    pub(crate) format: Format,
+    /// The hash of each wire message. The system prompt and compactions of the provider itself are
+    /// not among them.
+    pub(crate) raw: Vec<u64>,
+    pub(crate) source: Source<'b>,
 }
 
-pub(super) enum Source<'b> {
+/// The text that the messages of a request are read from.
+pub(crate) enum Source<'b> {
     Body {
         text: &'b str,
         wire: Box<WireBody<'b>>,
@@ -26,42 +37,41 @@ pub(super) enum Source<'b> {
     Document(&'b Arc<Conversation>),
 }
 
-/// What is remembered of a body, so that the next one is split only where it goes on.
+/// What is remembered of the last body, so that the next one is split only after the common
+/// beginning.
 #[derive(Debug)]
-pub(super) struct BodyBefore {
+pub(crate) struct BodyBefore {
     beginning: Beginning,
-    /// [`Request::raw`] of it.
+    /// The hashes of its wire messages, see [`Request::raw`].
     raw: Vec<u64>,
-    /// How many wire messages stood before these.
+    /// How many wire messages of the body come before the hashed ones. If the number differs in the
+    /// next body, the hashes do not line up.
     leading: usize,
 }
 
-/// A message that was read, and the wire messages of the request that it stands in.
+/// A message that was parsed, and the wire messages of the request that hold it.
 #[derive(Debug, Clone)]
-pub(super) struct ReadMessage {
-    pub(super) conversation: Arc<Conversation>,
-    pub(super) index: usize,
-    pub(super) wires: Range<usize>,
+pub(crate) struct ReadMessage {
+    pub(crate) conversation: Arc<Conversation>,
+    pub(crate) index: usize,
+    pub(crate) wires: Range<usize>,
 }
 
 impl ReadMessage {
-    /// The message; there is one wherever a `ReadMessage` was made.
-    pub(super) fn message(&self) -> Option<&Message> {
+    /// The message. There is one wherever a `ReadMessage` was made, so `None` does not occur in
+    /// practice.
+    pub(crate) fn message(&self) -> Option<&Message> {
         self.conversation.messages().get(self.index)
-    }
-
-    /// Whether two messages that were read on their own stand in one wire message.
-    pub(super) fn shares_wire(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.conversation, &other.conversation)
     }
 }
 
 impl<'b> Request<'b> {
-    /// Splits a body; what it begins with as the one `before` did is known. `before` becomes this one.
+    /// Splits a body into wire messages. The beginning that it shares with the body in `before` is
+    /// not split again. Afterwards `before` holds this body.
     ///
     /// # Errors
-    /// It is no request body of this format.
-    pub(super) fn body(
+    /// The text is not a request body of this format.
+    pub(crate) fn body(
         text: &'b str,
         format: Option<Format>,
         before: &mut Option<BodyBefore>,
@@ -94,8 +104,8 @@ impl<'b> Request<'b> {
         })
     }
 
-    /// A conversation that was read already.
-    pub(super) fn document(conversation: &'b Arc<Conversation>) -> Self {
+    /// A request that holds a conversation which was already parsed.
+    pub(crate) fn document(conversation: &'b Arc<Conversation>) -> Self {
         let items = conversation
             .messages()
             .iter()
@@ -110,25 +120,40 @@ impl<'b> Request<'b> {
         }
     }
 
-    /// Whether it begins with a compaction of the provider's own.
-    pub(super) fn is_compacted(&self) -> bool {
+    /// The JSON of a wire message of the request, or an empty string if there is none with this
+    /// index.
+    pub(crate) fn wire_text(&self, wire: usize) -> &str {
+        match &self.source {
+            Source::Body { wire: body, .. } => body.messages.get(wire).copied().unwrap_or(""),
+            Source::Document(conversation) => conversation.item(wire),
+        }
+    }
+
+    /// Whether the request is a body that goes to the model, and not a document.
+    pub(crate) fn is_body(&self) -> bool {
+        matches!(self.source, Source::Body { .. })
+    }
+
+    /// Whether the request begins with a compaction that the provider made itself.
+    pub(crate) fn is_compacted(&self) -> bool {
         match &self.source {
             Source::Body { wire, .. } => !wire.compacted.is_empty(),
             Source::Document(conversation) => conversation.compacted().next().is_some(),
         }
     }
 
-    /// Whether a message may stand in several wire messages.
-    pub(super) fn joins(&self) -> bool {
+    /// Whether a message may span several wire messages.
+    pub(crate) fn joins(&self) -> bool {
         matches!(self.source, Source::Document(_))
             || matches!(self.format, Format::OpenAiResponses | Format::Codex)
     }
 
-    /// Reads these wire messages, which are in rising order. `names` maps the calls so far to their tools.
+    /// Parses these wire messages, whose indexes must rise. `names` maps the calls so far to their
+    /// tools, and the calls found are added to it.
     ///
     /// # Errors
-    /// One of them is no message of the format.
-    pub(super) fn read(
+    /// One of them is not a valid message of the format.
+    pub(crate) fn read(
         &self,
         wires: &[usize],
         names: &mut HashMap<String, String>,
@@ -138,6 +163,8 @@ impl<'b> Request<'b> {
             Source::Body { wire, .. } => wire,
         };
         let mut all = Vec::with_capacity(wires.len());
+        // Consecutive wire messages are parsed together, because a message may span several of
+        // them.
         for run in wires.chunk_by(|one, next| one + 1 == *next) {
             let texts: Vec<&str> = run
                 .iter()
@@ -155,11 +182,11 @@ impl<'b> Request<'b> {
         Ok(all)
     }
 
-    /// Learns the tools of all calls in the request.
+    /// Adds the tool names of all calls in the request to `names`.
     ///
     /// # Errors
-    /// One of its messages is none of its format.
-    pub(super) fn learn_names(
+    /// One of its messages is not valid in its format.
+    pub(crate) fn learn_names(
         &self,
         names: &mut HashMap<String, String>,
     ) -> Result<(), FormatError> {
@@ -170,13 +197,14 @@ impl<'b> Request<'b> {
     }
 }
 
-/// Takes what the host wrote out of a wire message that holds something else too, of which the session keeps what
-/// was said: `said` are these messages of it, `all` is how many are in it.
-pub(super) fn keep_what_was_said(mut said: Vec<&mut ReadMessage>, all: usize) {
+/// Removes the host's words from a wire message that holds them beside messages of the client.
+/// `said` are the client's messages in it, and `all` is the number of all messages in it. Does
+/// nothing if these are all.
+pub(crate) fn keep_what_was_said(mut said: Vec<&mut ReadMessage>, all: usize) {
     if said.len() == all {
         return;
     }
-    // What the host wrote between two of them parts them: each may get another neighbour.
+    // Text of the host between two messages separates them. Each of them may get another neighbour.
     for run in said.chunk_by_mut(|one, next| one.index + 1 == next.index) {
         let Some(first) = run.first() else { continue };
         let whole = Arc::clone(&first.conversation);
@@ -191,6 +219,7 @@ pub(super) fn keep_what_was_said(mut said: Vec<&mut ReadMessage>, all: usize) {
     }
 }
 
+/// The messages of a document that begin in one of these wire messages.
 fn read_document(conversation: &Arc<Conversation>, wires: &[usize]) -> Vec<ReadMessage> {
     let messages = conversation.messages().iter().enumerate();
     let wanted = messages.filter(|(_, message)| wires.binary_search(&message.items.start).is_ok());

@@ -1,27 +1,31 @@
-//! Restores the window with which an agent would continue after a compaction that it made itself. It is read from the
-//! agent's log, so there is no need to guess by comparing texts.
+//! Continuing where an agent would continue after a compaction that it made itself.
+//!
+//! An agent such as Claude Code writes its own compactions to its log. Reading the window from
+//! there is exact, while comparing texts would be a guess. [`Session::resume_log`] puts that window
+//! in force as if an engine had made it. The hidden messages stay part of the conversation, so an
+//! engine can still find them.
+//!
+//! How a log is read is left to `contexture_formats`.
 
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_formats::{self as formats, Conversation, Format, Resumed};
 
-use super::ids::IdMap;
-use super::record::InForce;
-use super::request::ReadMessage;
-use super::slot::{Content, Slot};
-use super::window::Window;
-use super::written::{IdSet, WrittenText};
-use super::{Session, SessionError};
+use contexture_transcript::{BY_AGENT, EntryContent, HostText, IdMap, IdSet, InForce};
 
-/// The engine name that is recorded for a compaction made by the agent itself. No engine has this name.
-pub(super) const BY_AGENT: &str = "(agent)";
+use crate::error::SessionError;
+use crate::request::ReadMessage;
+use crate::session::Session;
+use crate::window::Window;
+use crate::window_entry::WindowEntry;
 
 impl Session {
-    /// Continues where the agent of this log would. The previous turn ingested `whole`, the whole history of the log
-    /// ([`Conversation::whole`]). `window` is the conversation that the log was read as. Messages that the agent
-    /// compacted away stay part of the conversation, and the agent's summary replaces them in the window. If a
-    /// compaction in force already leaves them out, it stays. Returns whether the window changed.
+    /// Puts the agent's own window in force. Call it after a turn over `whole`, the whole history
+    /// of the log ([`Conversation::whole`]). `window` is the conversation that the log was read as.
+    /// Messages that the agent compacted away stay part of the conversation, and the agent's
+    /// summary replaces them in the window. If the compaction in force already leaves them out,
+    /// nothing changes. Returns whether the window changed.
     ///
     /// # Errors
     /// None at present.
@@ -30,12 +34,12 @@ impl Session {
         window: &Conversation,
         whole: &Arc<Conversation>,
     ) -> Result<bool, SessionError> {
-        let ids: Vec<MessageId> = (self.history.sent.units.iter())
+        let ids: Vec<MessageId> = (self.current.history.sent.units.iter())
             .take(whole.messages().len())
             .map(|unit| unit.origin.id())
             .collect();
         let resumed = window.resumed(whole);
-        let stays: super::Ids = (resumed.iter())
+        let stays: contexture_transcript::Ids = (resumed.iter())
             .filter_map(|place| match place {
                 Resumed::Message(at) => ids.get(*at).copied(),
                 Resumed::Summary(_) => None,
@@ -45,14 +49,16 @@ impl Session {
             .filter(|id| !stays.contains(id))
             .collect();
         let is_left_out = |id: &MessageId| {
-            let in_force = self.history.in_force();
+            let in_force = self.current.history.in_force();
             in_force.is_some_and(|in_force| in_force.window.left_out().contains(*id))
         };
+        // An engine may have compacted further since. Its window must not be replaced by the
+        // agent's older one.
         if hidden.iter().all(is_left_out) {
             return Ok(false);
         }
         let hidden: IdSet = hidden.into_iter().collect();
-        let known: IdMap<Slot> = (self.window.slots().iter())
+        let known: IdMap<WindowEntry> = (self.current.window.slots().iter())
             .filter(|slot| slot.is_verbatim())
             .map(|slot| (slot.id(), slot.clone()))
             .collect();
@@ -63,20 +69,22 @@ impl Session {
                 continue;
             };
             if let Resumed::Summary(_) = place {
-                let id = Arc::make_mut(&mut self.window).fresh_id();
+                let id = Arc::make_mut(&mut self.current.window).fresh_id();
+                // The agent sends its summary with the next request. It must be recognised there,
+                // in either form.
                 for identity in identities(whole, at) {
-                    self.history.write(WrittenText {
+                    self.current.history.write(HostText {
                         identity,
                         id,
                         shortens: false,
                         covers: hidden.clone(),
                     });
                 }
-                let content = Content::Summary {
+                let content = EntryContent::Summary {
                     text: message.text.clone(),
                     in_system_role: false,
                 };
-                slots.push(Slot::put_in(id, content, &self.counter));
+                slots.push(WindowEntry::put_in(id, content, &self.current.counter));
                 continue;
             }
             let Some(id) = ids.get(at).copied() else {
@@ -88,30 +96,28 @@ impl Session {
                 wires: message.items.clone(),
             };
             let slot = known.get(&id).cloned();
-            slots.push(
-                slot.unwrap_or_else(|| {
-                    Slot::new(id, MessageKind::Original, &read(), &self.counter)
-                }),
-            );
+            slots.push(slot.unwrap_or_else(|| {
+                WindowEntry::new(id, MessageKind::Original, &read(), &self.current.counter)
+            }));
         }
-        let window = Window::of(slots, None, self.window.next_id());
+        let window = Window::of(slots, None, self.current.window.next_id());
         let in_force = InForce {
-            number: self.history.compactions,
+            number: self.current.history.compactions,
             engine: BY_AGENT.to_owned(),
             window: window.save(hidden),
         };
-        self.window = Arc::new(window);
-        self.layout = None;
+        self.current.replace_window(window);
         self.settled = false;
-        self.reported = None;
-        self.history.set_in_force(Some(in_force));
+        self.current.meter.forget_usage();
+        self.current.history.set_in_force(Some(in_force));
         self.save();
         Ok(true)
     }
 }
 
-/// The hashes that identify the agent's summary, a message of the whole history, when it comes back: in the form of the
-/// log, and in the form that the agent sends, as a user message.
+/// The hashes by which the agent's summary is recognised when the client sends it: in the form of
+/// the log, and in the form that the agent sends, as a user message. `at` is its index in the whole
+/// history.
 fn identities(whole: &Conversation, at: usize) -> Vec<u128> {
     let Some(message) = whole.messages().get(at) else {
         return Vec::new();

@@ -1,102 +1,133 @@
-//! A turn: the one way of a request through the host.
+//! A turn: what happens to every request.
 //!
-//! A request is taken in and aligned with the conversation, the engine is shown what is new and decides, the
-//! window is compacted where that is due, and what the model is to see is handed out.
+//! The steps are the same for a request body and for a conversation read from a document. The
+//! session aligns the request with the conversation, saves what is new, and shows it to the engine.
+//! The engine may rewrite the window, and it decides whether to compact. If a compaction is due, it
+//! is made. Then the session renders the body for the model and adds the engine's tools and the
+//! markers for the prompt cache.
+//!
+//! Read [`Session::run`] first. [`Session::turn`], [`Session::turn_with`] and
+//! [`Session::turn_over`] are its entry points, and [`Session::answer`] completes the turn. When a
+//! compaction is due is in `compaction`, the compaction itself in `compactor`, the alignment in
+//! `ingest`, and the rendering in `renderer`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use contexture_engine_api::MessageKind;
-use contexture_engine_api::{Decision, MessageId, Usage, grouped};
-use contexture_formats::prompt_cache::{self, CacheStatus};
-use contexture_formats::{self as formats, Conversation, Format, FormatError};
+use contexture_engine_api::{Decision, MessageId, ToolSpec, Usage};
+use contexture_formats::prompt_cache::{self, CacheProvider, CacheStatus, CacheTtl, Ttl};
+use contexture_formats::tokens::TOOL_TOKENS;
+use contexture_formats::{self as formats, Conversation, Format};
 
-use super::align::{Known, Mark, raw_hash};
-use super::asking::{Sent, warm_until};
-use super::hand_out::marker_shape;
-use super::ids::IdMap;
+use contexture_transcript::IdMap;
+
+use super::engine_link::{SentPrompt, ToolRoom, warm_until};
+use super::error::SessionError;
+use super::ingest::Ingested;
+use super::ingest::compare::comparison;
 use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
-use super::report::{CompactionReport, OutcomeKind};
-use super::request::{Request, Source};
-use super::slot::Slot;
-use super::tools::tool_names;
-use super::trail::{Origin, Unit};
-use super::{Ask, Frame, Session, SessionError, Window};
-use crate::hygiene::{self, Hygiene};
+use super::report::CompactionReport;
+use super::request::Request;
+use super::session::Session;
+use super::window::Window;
 
-/// Part of the message for a prompt that does not fit while automatic compaction is off.
-const OFF: &str = "nothing is compacted by itself";
-
-/// How often what a compaction leaves too large is compacted further in the same turn.
-const FURTHER: usize = 2;
-
-/// The result of a turn.
+/// The result of a turn: the body to send, and what was decided on the way to it.
 #[derive(Debug)]
 pub struct Turn<'b> {
-    /// The body to send: the bytes of the request where nothing changes. Empty for a conversation that
-    /// was read from a document, which [`Session::render_plan`] lays out for any format.
+    /// The body to send. These are the bytes of the request if nothing changes. Empty for a
+    /// conversation that was read from a document: render that one with [`Session::render_plan`],
+    /// in any format.
     pub body: Cow<'b, str>,
-    /// The messages of the body, in order, without prompt cache markers.
+    /// The messages of the body, in order. Markers for the prompt cache are not in them.
     pub messages: Vec<BodyMessage>,
-    /// The tokens of the messages of a view that the engine selected for this request alone; none where the body
-    /// is the window.
+    /// The tokens of the messages if the engine selected a view for this request alone. None if the
+    /// body is the window.
     pub selected: Option<u64>,
-    /// Whether the model is to see anything but what the client sent.
+    /// Whether the model is to see anything other than what the client sent. The engine's tools and
+    /// the markers for the prompt cache do not count.
     pub changed: bool,
-    /// Whether a compaction was due, and why.
+    /// Whether the engine wants a compaction, and why. If automatic compaction is off, a yes of the
+    /// engine becomes a no that names the configuration key.
     pub decision: Decision,
-    /// What the engine changed of the window before this request, a compaction aside.
+    /// What the engine changed in the window before this request, apart from a compaction. None if
+    /// it changed nothing.
     pub rewrite: Option<CompactionReport>,
-    /// Why the model may not call tools in its answer; none where it may.
+    /// The reason why the model must not call tools in its answer. None if it may.
     pub tools_denied: Option<String>,
-    /// The compaction that was made, or tried.
+    /// The compaction that was made or tried in this turn. None if none was due.
     pub compaction: Option<CompactionReport>,
-    /// The messages that were not known before, in order; revisions are among them.
+    /// The messages that were not known before, in order, revisions included.
     pub new: Vec<MessageId>,
-    /// The messages that have another form now.
+    /// The messages that now have another form, with the new and the old id of each.
     pub revised: Vec<Revision>,
-    /// Whether the conversation was cut back, and the last message before the cut.
+    /// Set if the conversation was cut back. The inner value is the last message before the cut, or
+    /// `None` if the cut is at the beginning.
     pub branched: Option<Option<MessageId>>,
-    /// Whether the request has nothing in common with what the session held, and begins anew.
+    /// Whether the request has nothing in common with the session's conversation. The session then
+    /// begins a new conversation with it.
     pub new_root: bool,
-    /// Messages of the conversation that neither the request nor any store has any more.
-    pub missing: u64,
+    /// How many messages of the conversation are found neither in the request nor in any store. The
+    /// engine does not have them.
+    pub without_text: u64,
+}
+
+impl Turn<'_> {
+    /// Returns what happened in the turn as JSON, for a caller in another language. The body and
+    /// its messages are not in it.
+    pub fn report(&self) -> serde_json::Value {
+        serde_json::json!({
+            "changed": self.changed,
+            "decision": {"compact": self.decision.is_yes(), "reason": self.decision.reason()},
+            "compaction": self.compaction,
+            "rewrite": self.rewrite,
+            "selected_tokens": self.selected,
+            "tools_denied": self.tools_denied,
+            "new": self.new.len(),
+            "revised": self.revised.len(),
+            "branched": self.branched.is_some(),
+            "new_root": self.new_root,
+            "without_text": self.without_text,
+        })
+    }
 }
 
 impl Session {
-    /// Takes in a request of the client: finds out what of it is new, shows that to the engine, compacts
-    /// where hygiene or the engine says so, and answers the body to send to the model.
+    /// Runs a turn for a request body. The session finds out what of it is new, shows that to the
+    /// engine, compacts if hygiene or the engine says so, and returns the body to send to the
+    /// model.
     ///
-    /// The client may send the whole history again, carry on from what was handed out, or mix both. Kept
-    /// messages leave with the bytes of this request.
+    /// The client may send the whole history again, continue from the body that the last turn
+    /// returned, or mix both. Messages that stay as they are leave with the bytes of this request.
     ///
     /// # Errors
-    /// The body is not one of its format; it is of another conversation and such are refused; or the engine
-    /// failed and `context.on_failure` is `fail`.
+    /// The body is not valid in its format. It belongs to another conversation and
+    /// [`Unrelated::Refuse`](crate::Unrelated::Refuse) is set. The engine failed and
+    /// `context.on_failure` is `fail`.
     pub fn turn<'b>(&mut self, body: &'b str) -> Result<Turn<'b>, SessionError> {
         self.turn_with(body, None, &TurnOptions::default())
     }
 
-    /// As [`turn`](Self::turn), for a body of this format and with wishes of the caller's.
+    /// Same as [`turn`](Self::turn), with a known format and options for this turn. If `format` is
+    /// `None`, it is detected.
     ///
     /// # Errors
-    /// As there.
+    /// The same as [`turn`](Self::turn).
     pub fn turn_with<'b>(
         &mut self,
         body: &'b str,
         format: Option<Format>,
         options: &TurnOptions,
     ) -> Result<Turn<'b>, SessionError> {
-        let request = Request::body(body, format, &mut self.body_before)?;
-        self.take_frame(&request, options)?;
+        let request = self.ingest.split(body, format)?;
         self.run(&request, options, &mut |_| {})
     }
 
-    /// A turn over a conversation that was read from a document: a client that sends everything. `progress` is
-    /// told the number of messages after each delivery to the engine.
+    /// Runs a turn for a conversation that was read from a document. It counts as a client that
+    /// sends everything. After each delivery to the engine, `progress` is called with the number of
+    /// messages in it.
     ///
     /// # Errors
-    /// As [`turn`](Self::turn).
+    /// The same as [`turn`](Self::turn).
     pub fn turn_over<'b>(
         &mut self,
         conversation: &'b Arc<Conversation>,
@@ -104,11 +135,11 @@ impl Session {
         progress: &mut dyn FnMut(usize),
     ) -> Result<Turn<'b>, SessionError> {
         let request = Request::document(conversation);
-        self.set_frame(conversation, options);
         self.run(&request, options, progress)
     }
 
-    /// Compares a conversation with the one that the session holds, and takes nothing in.
+    /// Compares a conversation with the one that the session holds. The conversation is not
+    /// ingested.
     ///
     /// # Errors
     /// A message of the conversation cannot be read.
@@ -117,442 +148,322 @@ impl Session {
         conversation: &Arc<Conversation>,
     ) -> Result<Comparison, SessionError> {
         let request = Request::document(conversation);
-        self.recover_from_engine(request.format);
-        self.comparison(&request)
+        Ok(comparison(&mut self.current.history, &request)?)
     }
 
-    /// The window in the terms of the format that renders it, for the conversation of the last turn.
+    /// The window as a plan from which a format can render it. `conversation` must be the one of
+    /// the last turn.
     pub fn render_plan(&self, conversation: &Arc<Conversation>) -> formats::RenderPlan<'_> {
-        let units = &self.history.sent.units;
+        let units = &self.current.history.sent.units;
         let index: IdMap<usize> = (units.iter().enumerate())
             .take(conversation.messages().len())
             .map(|(at, unit)| (unit.origin.id(), at))
             .collect();
         formats::RenderPlan {
-            entries: self.window.plan_entries(
+            entries: self.current.window.plan_entries(
                 |slot| index.get(&slot.id()).copied(),
-                |at| self.history.sent.is_short(at),
+                |at| self.current.history.sent.is_short(at),
             ),
-            system_note: self.window.system_note().filter(|_| self.options.note),
+            system_note: (self.current.window.system_note()).filter(|_| self.options.note),
             own_summaries: self.options.own_summaries,
         }
     }
 
-    /// What every kind of turn does.
+    /// The steps that every kind of turn shares.
     fn run<'b>(
         &mut self,
         request: &Request<'b>,
         options: &TurnOptions,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Turn<'b>, SessionError> {
-        let is_sent = matches!(request.source, Source::Body { .. });
-        self.note_request(options.time_ms, is_sent);
-        self.reopen_engine();
-        self.recover_from_engine(request.format);
-        self.missing = 0;
-        let arrival = self.take_in(request)?;
-        if arrival.new_root {
-            self.ledger = self.ledger.of_a_new_conversation();
-        } else if arrival.branched.is_some() {
-            self.ledger.cut_back();
-        }
-        let is_read = self.engine.about().reads_transcript;
-        let must_be_stored = self.history.may_be_remembered() || is_read;
-        if !options.saves_later || must_be_stored {
-            self.save();
-        }
+        // 1. What of the request is new?
+        let ingested = self.ingest_request(request, options)?;
+        // 2. The engine is shown it, and decides.
         self.deliver_background()?;
-        // Before anything is counted: they are part of the prompt.
+        // The tools are part of the prompt, so they must be known before anything is counted.
         self.offer_tools(request, false)?;
-        let is_automatic = self.by_itself().is_ok();
-        let mut decision = self.show(Some(request), progress)?;
-        let rewrites = match options.compact {
-            Compact::Auto => is_automatic,
-            Compact::Force => true,
-            Compact::Never => false,
-        };
+        let (mut decision, without_text) = self.sync_engine(Some(request), progress)?;
         let mut rewrite = None;
-        if rewrites && self.engine.about().rewrites {
+        if self.may_rewrite(options.compact) {
             rewrite = self.rewrite()?;
-            // It was shown the whole window just now, and may see more in it than in what is new.
-            decision = self.should_compress()?;
+            // The first decision was made about what is new. For the rewrite the engine saw the
+            // whole window, so it may decide otherwise now.
+            decision = self.link.should_compress(&self.current)?;
         }
-        if let Err(key) = self.by_itself()
-            && decision.is_yes()
-        {
-            decision = Decision::No(format!("{} (`{key}`): {}", OFF, decision.reason()));
-        }
-        let keep_from = self.lend(options.keep_from);
-        let is_settled = self.settled && rewrite.is_none();
-        let is_as_small_as_it_gets = is_settled && !self.new_since_compaction && !self.fits();
-        let compaction = match options.compact {
-            Compact::Never => None,
-            Compact::Auto if !is_automatic => self.does_not_fit(),
-            Compact::Auto if is_settled && self.fits_roughly() => None,
-            Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
-            Compact::Auto => self.compact_if_due(&decision, &self.ask(options, keep_from))?,
-            Compact::Force => Some(self.compact(&self.ask(options, keep_from))?),
-        };
-        let is_final = |report: &CompactionReport| report.outcome == OutcomeKind::Compacted;
-        let is_decided = compaction.as_ref().is_none_or(is_final);
-        let is_compacted = compaction.as_ref().is_some_and(is_final);
-        self.settled = options.compact != Compact::Never && (is_decided || is_as_small_as_it_gets);
-        if is_compacted {
+        let decision = self.if_automatic(decision);
+        // 3. If a compaction is due, it is made.
+        let compaction = self.compact_in_turn(&decision, rewrite.is_some(), options)?;
+        // A compaction hides messages, so the engine's tools that find them again may be needed
+        // from now on.
+        if compaction.as_ref().is_some_and(CompactionReport::is_made) {
             self.offer_tools(request, true)?;
         }
+        // 4. The window, or the engine's view of it for this request alone, becomes a body.
         let view = self.select()?;
-        let handed = self.hand_out(request, view.as_ref());
-        let selected = view.as_ref().map(Window::message_tokens);
-        let denied = self.tools_denied()?;
-        let body = self.with_tools(
-            handed.body,
-            request,
-            options.without_tools,
-            denied.is_some(),
-        );
-        let body = self.with_cache_markers(body, request);
-        if arrival.new_root || arrival.branched.is_some() || !arrival.revised.is_empty() {
-            self.asking.set_sent(None);
+        let draft = (self.renderer).render(&mut self.current, request, view.as_ref());
+        let denied = (self.link).tools_denied(&self.current)?;
+        let tools = self.tools_in(options.without_tools);
+        let draft = draft.tools(tools, denied.is_some());
+        let draft = draft.markers(self.cache_markers());
+        let (messages, changed) = (draft.messages(), draft.is_changed());
+        let body = draft.serialise(&self.warnings);
+        // The model's cache holds the old conversation, so no question can continue it.
+        if !ingested.only_appends() {
+            self.link.asking().set_sent(None);
         }
-        let continues = self.asking.client().continues(request.format);
+        let continues = self.link.asking().client().continues(request.format);
         self.handed_body = continues.then(|| body.clone().into_owned());
-        // How far the engine was shown the conversation is worth no transaction of its own.
-        self.history.keep_artifacts(self.transcript.take_staged());
-        if self.history.has_more_to_save() && !options.saves_later {
+        self.current.keep_artifacts();
+        // If only the cursor has changed, it can wait for the next save.
+        if self.current.history.has_more_to_save() && !options.saves_later {
             self.save();
         }
         Ok(Turn {
             body,
-            messages: handed.messages,
-            selected,
-            changed: handed.changed,
+            messages,
+            selected: view.as_ref().map(Window::message_tokens),
+            changed,
             decision,
             rewrite,
             tools_denied: denied,
             compaction,
-            new: arrival.new,
-            revised: arrival.revised,
-            branched: arrival.branched,
-            new_root: arrival.new_root,
-            missing: self.missing,
+            new: ingested.new,
+            revised: ingested.revised,
+            branched: ingested.branched,
+            new_root: ingested.new_root,
+            without_text,
         })
     }
 
-    /// The tokens of the first `wires` wire messages of what was handed out last.
+    /// Takes a request into the conversation, and saves what an engine must find in the transcript.
+    fn ingest_request(
+        &mut self,
+        request: &Request<'_>,
+        options: &TurnOptions,
+    ) -> Result<Ingested, SessionError> {
+        let (ingest, current) = (&mut self.ingest, &mut self.current);
+        if ingest.read_preamble(current, request, options.fixed_tokens)? {
+            self.settled = false;
+        }
+        self.current
+            .meter
+            .note_request(options.time_ms, request.is_body());
+        let engines = self.link.engines();
+        if engines.config().prompt_caching.cache_ttl == CacheTtl::Auto {
+            let prompt = self.current.rough_state().prompt_tokens;
+            let pauses = &mut self.current.history.pauses;
+            (self.current.meter).choose_cache_ttl(prompt, pauses, engines);
+        }
+        self.link.reopen(&self.current);
+        let ingested = self.ingest.ingest(&mut self.current, request);
+        let common = ingested.as_ref().map_or(0, |ingested| ingested.common);
+        self.renderer.continue_from(common);
+        let ingested = ingested?;
+        self.settled &= ingested.new.is_empty() && ingested.branched.is_none();
+        (self.current.meter).ingested(ingested.new_root, ingested.branched.is_some());
+        // An engine that reads the transcript must find there what it is shown.
+        if !options.saves_later || self.engine().about().reads_transcript {
+            self.save();
+        }
+        Ok(ingested)
+    }
+
+    /// Shows the engine everything that it has not seen. Returns its decision whether to compact,
+    /// and how many messages it could not be shown because their text was found nowhere. `request`
+    /// is `None` after an answer: nothing is sent then, so there is nothing to decide.
+    fn sync_engine(
+        &mut self,
+        request: Option<&Request<'_>>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(Decision, u64), SessionError> {
+        let unseen = self.current.unseen(request)?;
+        if unseen.lost > 0 {
+            self.warnings.add(format!(
+                "{} earlier messages are no longer in the request or in a store, so engine `{}` does not \
+                 have them; later messages are kept",
+                unseen.lost,
+                self.engine().name()
+            ));
+        }
+        let state = request.map(|_| self.current.rough_state());
+        let (link, current) = (&mut self.link, &mut self.current);
+        let decision = match link.deliver(current, unseen.messages, state, progress) {
+            Ok(Some(decision)) => decision,
+            Ok(None) => self.link.should_compress(&self.current)?,
+            Err(error) => {
+                let state = self.state();
+                (self.link).decide_without_engine(error, &state, &self.current)?
+            }
+        };
+        Ok((decision, unseen.lost))
+    }
+
+    /// Decides which tools of the engine are in the requests. `is_compacted` says that a compaction
+    /// was just made, so that more tools may be added.
+    fn offer_tools(
+        &mut self,
+        request: &Request<'_>,
+        is_compacted: bool,
+    ) -> Result<(), SessionError> {
+        if !request.is_body() {
+            return Ok(());
+        }
+        let usable = self.current.meter.agent().empty_window().usable_tokens();
+        let counter = self.current.counter;
+        let preamble = self.current.preamble.as_ref();
+        let room = ToolRoom {
+            is_compacted,
+            hides_something: self.current.hides_something(),
+            taken: preamble.map_or(&[], |preamble| &preamble.tools),
+            room: usable.saturating_sub(self.current.fixed_tokens()),
+            cost: &|tool| counter.count_text(&formats::tool_in(tool, request.format)) + TOOL_TOKENS,
+        };
+        self.current.tool_tokens = self.link.offer_tools(&room)?;
+        Ok(())
+    }
+
+    /// The engine's tools that a request gets. Empty if they are `withheld` from it.
+    fn tools_in(&mut self, withheld: bool) -> Vec<ToolSpec> {
+        let tools = self.link.tools_in(withheld);
+        // The engine may have been closed during this turn.
+        self.current.tool_tokens = self.link.tool_tokens();
+        tools
+    }
+
+    /// The provider whose prompt cache takes markers, and the lifetime to ask for. None if the
+    /// options or the configuration turn them off, or if the model's provider does not use them.
+    fn cache_markers(&self) -> Option<(CacheProvider, Ttl)> {
+        let config = self.link.engines().config();
+        let caching = &config.prompt_caching;
+        let provider = self.options.provider.as_deref();
+        let base_url = config.model.base_url.as_deref();
+        let status = prompt_cache::decide(
+            &self.current.meter.agent().model,
+            provider.or(config.model.provider.as_deref()),
+            base_url.filter(|_| provider.is_none()),
+            self.options.cache_markers && caching.enabled != Some(false),
+            caching.cache_ttl,
+        );
+        match status {
+            CacheStatus::Enabled { provider, .. } => Some((provider, self.cache_ttl())),
+            _ => None,
+        }
+    }
+
+    /// Renders a body as the next turn would, without running a turn. Use it for a request that is
+    /// not part of the conversation's history yet, such as one that only counts tokens. The result
+    /// has no markers for the prompt cache.
+    ///
+    /// Returns `None` if the body does not begin with what the client sent last, or if it cannot be
+    /// read.
+    pub fn preview(&mut self, body: &str, format: Format, without_tools: bool) -> Option<String> {
+        // After a restart only hashes are known, and a preview needs the window.
+        if self.current.history.resumed {
+            self.lay_out_again(body, format, without_tools)?;
+        }
+        let request = Request::body(body, Some(format), &mut None).ok()?;
+        let tools = self.tools_in(without_tools);
+        let draft = self.renderer.preview(&self.current, &request)?;
+        Some(
+            draft
+                .tools(tools, false)
+                .serialise(&self.warnings)
+                .into_owned(),
+        )
+    }
+
+    /// Rebuilds the window and its rendered body after a restart. It runs a turn with the messages
+    /// that the client had sent before, taken from `body`. None if the body does not hold exactly
+    /// these, because the turn would then ingest something.
+    fn lay_out_again(&mut self, body: &str, format: Format, without_tools: bool) -> Option<()> {
+        let wire = formats::split(body, Some(format)).ok()?;
+        let sent = wire
+            .messages
+            .iter()
+            .take(self.current.history.sent.raw.len());
+        let sent: Vec<_> = sent.enumerate().map(|(at, raw)| (Some(at), *raw)).collect();
+        let again = wire.with_messages(None, &sent);
+        let request = Request::body(&again, Some(format), &mut None).ok()?;
+        let compared = comparison(&mut self.current.history, &request).ok()?;
+        if (compared.common, compared.new + compared.revised) != (compared.held, 0) {
+            return None;
+        }
+        let options = TurnOptions {
+            compact: Compact::Never,
+            without_tools,
+            saves_later: true,
+            ..TurnOptions::default()
+        };
+        self.turn_with(&again, Some(format), &options).ok()?;
+        Some(())
+    }
+
+    /// The tokens of the first `wires` wire messages of the body that was rendered last. Messages
+    /// that are not in the window count as zero.
     pub fn head_tokens(&self, wires: usize) -> u64 {
-        let handed = self.history.handed();
-        let trail = match handed.is_empty() {
-            true => &self.history.sent,
+        let handed = self.current.history.handed();
+        let log = match handed.is_empty() {
+            true => &self.current.history.sent,
             false => handed,
         };
-        let tokens: IdMap<u64> = (self.window.slots().iter())
+        let tokens: IdMap<u64> = (self.current.window.slots().iter())
             .map(|slot| (slot.id(), slot.tokens()))
             .collect();
-        let units = trail.units.iter().take(trail.units_within(wires));
+        let units = log.units.iter().take(log.units_within(wires));
         units.filter_map(|unit| tokens.get(&unit.origin.id())).sum()
     }
 
-    /// Where nothing is compacted by itself, and the prompt does not fit: what to do about it.
-    fn does_not_fit(&self) -> Option<CompactionReport> {
-        if self.fits_roughly() {
-            return None;
-        }
-        let state = self.state();
-        let (tokens, usable) = (state.best_prompt_tokens(), state.usable_tokens());
-        let reason = format!(
-            "the prompt has {} tokens, and the window has room for {}; {OFF} (`{}`): ask for it (`contexture compress \
-             --force`), or choose a model with a larger window",
-            grouped(tokens),
-            grouped(usable),
-            self.by_itself().err().unwrap_or_default()
-        );
-        (tokens > usable).then(|| self.unchanged(&self.engine, OutcomeKind::FloorTooHigh, reason))
-    }
-
-    /// Whether conversations are compacted automatically.
+    /// Adds the complete answer of the last turn to the conversation. `items` holds the JSON of its
+    /// message, or of each item for the Responses API. `usage` is what the provider reported for
+    /// the answer. The turn ends with this call, and background work begins. Returns the ids of the
+    /// new messages.
     ///
     /// # Errors
-    /// The configuration key that turns it off, with its value.
-    fn by_itself(&self) -> Result<(), &'static str> {
-        let compression = &self.engines.config().compression;
-        match (compression.enabled, compression.automatic) {
-            (false, _) => Err("compression.enabled: false"),
-            (true, false) => Err("compression.automatic: false"),
-            (true, true) => Ok(()),
-        }
-    }
-
-    fn ask(&self, options: &TurnOptions, keep_from: Option<MessageId>) -> Ask {
-        let by_config = self.engines.config().compression.wait_for_model;
-        Ask {
-            force: options.compact == Compact::Force,
-            by_hygiene: false,
-            focus: options.focus.clone(),
-            memory: options.memory.clone(),
-            may_wait_for_model: options.wait_for_model.unwrap_or(by_config),
-            keep_from,
-        }
-    }
-
-    /// The message that the wire message `wire` begins with; what stands from there on may be left out of the
-    /// next request.
-    fn lend(&mut self, wire: Option<usize>) -> Option<MessageId> {
-        let wire = wire?;
-        let units = self.history.sent.units.iter();
-        let lent: Vec<MessageId> = units
-            .filter(|unit| unit.wires.start >= wire)
-            .map(|unit| unit.origin.id())
-            .collect();
-        let first = lent.first().copied();
-        self.provisional = lent.into_iter().collect();
-        first
-    }
-
-    /// Takes in the complete answer to the last turn: the usage that the provider reported for it, then the
-    /// answer itself, as the JSON of its message (for Responses: of each of its items). The turn is over with
-    /// it, and background work begins. Answers the ids of its messages.
-    ///
-    /// # Errors
-    /// It is not a message of the format of the last turn, or there was no turn yet; or the engine failed
-    /// and `context.on_failure` is `fail`.
+    /// An item is not a valid message in the format of the last turn, or there was no turn yet. The
+    /// engine failed and `context.on_failure` is `fail`.
     pub fn answer(
         &mut self,
         items: &[&str],
         usage: Option<&Usage>,
     ) -> Result<Vec<MessageId>, SessionError> {
-        let format = self.history.format().ok_or(SessionError::NoTurn)?;
-        let conversation = Arc::new(formats::excerpt(format, items, &mut self.history.names)?);
+        let history = &mut self.current.history;
+        let format = history.format().ok_or(SessionError::NoTurn)?;
+        let answer = Arc::new(formats::excerpt(format, items, &mut history.names)?);
         if let Some(usage) = usage {
+            // The usage is about the prompt, so it is compared with the window before the answer
+            // joins it.
             self.update_usage(usage);
         }
-        let raw: Vec<u64> = items.iter().map(|raw| raw_hash(raw)).collect();
         self.note_sent(format);
-        let window = Arc::make_mut(&mut self.window);
-        let (mut units, mut new) = (Vec::new(), Vec::new());
-        for (index, message) in conversation.messages().iter().enumerate() {
-            let read = super::request::ReadMessage {
-                conversation: Arc::clone(&conversation),
-                index,
-                wires: message.items.clone(),
-            };
-            let id = window.fresh_id();
-            let slot = Slot::new(id, MessageKind::Original, &read, &self.counter);
-            window.push_slot(slot.clone());
-            self.history.keep([&slot]);
-            self.unshown.insert(id, slot);
-            let mark = Mark::of(message);
-            self.history.append(Known { id, mark }, None);
-            units.push(Unit {
-                origin: Origin::Said(id),
-                mark,
-                wires: message.items.clone(),
-            });
-            new.push(id);
-        }
-        self.new_since_compaction |= !new.is_empty();
+        let new = self.ingest.answer(&mut self.current, items, &answer);
         self.settled = false;
-        self.history.answered(&raw, &units);
-        if self.engine.about().reads_transcript {
+        if self.engine().about().reads_transcript {
+            // The engine may read the answer from the transcript as soon as it is shown it.
             self.save();
         }
-        let shown = self.show(None, &mut |_| {});
-        // In one transaction with how far the engine was shown it.
+        let shown = self.sync_engine(None, &mut |_| {});
+        // Saved after the delivery, so that one transaction holds the answer and the cursor.
         self.save();
+        // The answer was saved, so a failed engine does not lose it.
         shown?;
-        self.tell("turn_complete", |engine| engine.turn_complete())?;
-        self.start_background()?;
+        (self.link).tell("turn_complete", |engine| engine.turn_complete())?;
+        self.link.start_background(&self.current)?;
         Ok(new)
     }
 
-    /// Notes that the agent's model has read what was handed out last.
+    /// Records that the agent's model has now read the body that was rendered last. The engine's
+    /// next question may continue it from the provider's cache.
     fn note_sent(&mut self, format: Format) {
-        let ids = self.history.branch().iter().map(|known| known.id);
+        let ids = self.current.history.branch().iter().map(|known| known.id);
         let sent = self.handed_body.take().zip(ids.max());
-        let sent = sent.map(|(body, through)| Sent {
+        let sent = sent.map(|(body, through)| SentPrompt {
             body,
             format,
             through,
-            tokens: self.rough_state().best_prompt_tokens(),
-            prices: prompt_cache::prices(&self.agent.model, self.cache_ttl),
-            warm_until: warm_until(self.cache_ttl.ms()),
+            tokens: self.current.rough_state().best_prompt_tokens(),
+            prices: self.current.meter.prices(),
+            warm_until: warm_until(self.cache_ttl().ms()),
         });
-        self.asking.set_sent(sent);
-    }
-
-    /// System prompt and tools, read only where they changed.
-    fn take_frame(
-        &mut self,
-        request: &Request<'_>,
-        options: &TurnOptions,
-    ) -> Result<(), FormatError> {
-        let Source::Body { text, wire } = &request.source else {
-            return Ok(());
-        };
-        let parts = wire
-            .system
-            .iter()
-            .chain(&wire.tools)
-            .chain(&wire.system_messages);
-        // It is never changed, only replaced by a newer one.
-        let parts = parts.chain(wire.compacted.last());
-        let hash = parts.fold(wire.format as u64, |hash, part| {
-            hash.rotate_left(1) ^ raw_hash(part)
-        });
-        let is_known = self.frame.as_ref().is_some_and(|frame| frame.hash == hash);
-        if !is_known {
-            let conversation = formats::read_frame(*text, wire.format)?;
-            self.set_frame(&conversation, options);
-            if let Some(frame) = &mut self.frame {
-                frame.hash = hash;
-            }
-        }
-        if let Some(tokens) = options.fixed_tokens {
-            self.fixed_tokens = tokens;
-        }
-        Ok(())
-    }
-
-    /// Sets what stands outside the history: system prompt and tools, and the grouping rules of the format.
-    fn set_frame(&mut self, conversation: &Conversation, options: &TurnOptions) {
-        let counted = || super::counting::fixed_tokens(&self.counter, conversation);
-        self.fixed_tokens = options.fixed_tokens.unwrap_or_else(counted);
-        self.settled = false;
-        self.grouping = super::grouping_of(conversation.format());
-        self.frame = Some(Frame {
-            hash: 0,
-            system: conversation.system().map(str::to_owned),
-            tools: tool_names(conversation),
-        });
-    }
-
-    /// Compacts where the engine decided so, or hygiene does: what happens before every request.
-    fn compact_if_due(
-        &mut self,
-        decision: &Decision,
-        ask: &Ask,
-    ) -> Result<Option<CompactionReport>, SessionError> {
-        let rules = Hygiene {
-            max_messages: self.engines.config().hygiene.max_messages,
-        };
-        let due = decision.is_yes() || hygiene::check(&self.rough_state(), &rules).is_yes();
-        if !due {
-            return Ok(None);
-        }
-        let safety_net = hygiene::check(&self.state(), &rules);
-        let compacted = |report: &Option<CompactionReport>| {
-            (report.as_ref()).is_some_and(|report| report.outcome == OutcomeKind::Compacted)
-        };
-        let mut report = match decision.is_yes() {
-            true => Some(self.compact(ask)?),
-            false => None,
-        };
-        let failed = report
-            .as_ref()
-            .is_some_and(|report| report.outcome == OutcomeKind::Failed);
-        let is_overruled =
-            safety_net.is_yes() && self.new_since_compaction && !self.state().rests();
-        // An engine that does nothing beyond the safety net is overruled, once for what there is.
-        if is_overruled && !compacted(&report) && !failed {
-            let ask = Ask {
-                force: true,
-                by_hygiene: true,
-                ..ask.clone()
-            };
-            let mut forced = self.compact(&ask)?;
-            forced.notes.extend(report.map(|report| report.reason));
-            let reason = safety_net.reason();
-            forced.notes.push(format!("session hygiene: {reason}"));
-            report = Some(forced);
-        }
-        let state = self.state();
-        if !compacted(&report)
-            && state.best_prompt_tokens() > state.usable_tokens()
-            && let Some(mut pruned) = self.prune(ask)?
-        {
-            pruned.notes.extend(report.map(|report| report.reason));
-            report = Some(pruned);
-        }
-        for _ in 0..FURTHER {
-            if !compacted(&report) || self.fits() {
-                break;
-            }
-            match self.compact(ask) {
-                Ok(further) if further.outcome == OutcomeKind::Compacted => {
-                    report = report.map(|first| further.after(first));
-                }
-                Ok(_) => break,
-                // What is in force stays so.
-                Err(error) => {
-                    self.warn(error.to_string());
-                    break;
-                }
-            }
-        }
-        if report.is_some() {
-            self.new_since_compaction = false;
-        }
-        Ok(report)
-    }
-
-    /// Where the same request comes again, of which the last compaction made as much as there is to make.
-    fn still_too_large(&self) -> CompactionReport {
-        let state = self.state();
-        let reason = format!(
-            "the prompt has {} tokens, still above the {} that the window has room for, and nothing has come since it \
-             was compacted",
-            grouped(state.best_prompt_tokens()),
-            grouped(state.usable_tokens())
-        );
-        self.unchanged(&self.engine, OutcomeKind::NothingToDo, reason)
-    }
-
-    /// The last step: markers for the provider's prompt cache, where the configuration has them for this model.
-    fn with_cache_markers<'b>(
-        &mut self,
-        body: Cow<'b, str>,
-        request: &Request<'_>,
-    ) -> Cow<'b, str> {
-        let Source::Body { wire, .. } = &request.source else {
-            return body;
-        };
-        let Some(shape) = marker_shape(request.format).filter(|_| self.options.cache_markers)
-        else {
-            return body;
-        };
-        let config = self.engines.config();
-        let caching = &config.prompt_caching;
-        let provider = self.options.provider.as_deref();
-        let status = prompt_cache::decide(
-            &self.agent.model,
-            provider.or(config.model.provider.as_deref()),
-            config
-                .model
-                .base_url
-                .as_deref()
-                .filter(|_| provider.is_none()),
-            caching.enabled != Some(false),
-            caching.cache_ttl,
-        );
-        let CacheStatus::Enabled { provider, .. } = status else {
-            return body;
-        };
-        let ttl = self.cache_ttl;
-        let marked = match &body {
-            Cow::Borrowed(_) => prompt_cache::apply_to(wire, shape, provider, ttl),
-            Cow::Owned(made) => prompt_cache::apply(made, shape, provider, ttl),
-        };
-        match marked {
-            Ok(marked) if marked.applied.is_empty() => body,
-            Ok(marked) => Cow::Owned(marked.document),
-            Err(error) => {
-                self.warn(error.to_string());
-                body
-            }
-        }
-    }
-
-    /// The window now. A caller that keeps a copy of it makes the next message copy the whole window.
-    pub fn window(&self) -> &Arc<Window> {
-        &self.window
+        self.link.asking().set_sent(sent);
     }
 }

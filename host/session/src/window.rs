@@ -1,143 +1,38 @@
 //! The window: what the model would see of a conversation now, message by message.
+//!
+//! [`Window`] is a list of entries ([`WindowEntry`]) with token counts. An engine sees it through
+//! [`Window::views`], and [`Window::apply`] makes the next window from a proposal that was checked
+//! against the contract. [`SavedWindow`] is its stored form.
+//!
+//! A window is immutable while others hold it. The session shares it as an `Arc` and copies it on
+//! the first change. Which messages belong in a window after a request is decided in `next_window`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Compaction, CurrentCompaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK,
-    Shortened, ToolCallView,
+    Compaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK, ToolCallView,
 };
 use contexture_formats::tokens::TokenCounter;
-use contexture_formats::{PlanEntry, sealed_notice, unsealed_notice, unsealed_short};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use contexture_formats::{PlanEntry, sealed_notice};
+use contexture_transcript::{EntryContent, IdMap, IdSet, SavedWindow};
 
-use super::ids::IdMap;
-use super::slot::{Content, Slot, marked};
-use super::written::IdSet;
+use super::window_entry::{WindowEntry, marked};
 
-/// A window without the text of its messages: what is saved.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SavedWindow {
-    places: Vec<(MessageId, Content)>,
-    system_note: Option<String>,
-    /// What the engine keeps with messages.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    states: Vec<(MessageId, String)>,
-    /// The messages of the conversation that have no place in it: summarised or dropped.
-    left_out: IdSet,
-}
-
-impl SavedWindow {
-    /// The ids of the places in it.
-    pub(super) fn ids(&self) -> impl Iterator<Item = MessageId> {
-        self.places.iter().map(|(id, _)| *id)
-    }
-
-    pub(super) fn system_note(&self) -> Option<&str> {
-        self.system_note.as_deref()
-    }
-
-    pub(super) fn left_out(&self) -> &IdSet {
-        &self.left_out
-    }
-
-    pub(super) fn places(&self) -> &[(MessageId, Content)] {
-        &self.places
-    }
-
-    /// Whether something shorter stands in place of this message.
-    pub(super) fn is_shortened(&self, id: MessageId) -> bool {
-        let shortened = |(at, content): &(MessageId, Content)| {
-            *at == id && matches!(content, Content::Replaced { .. })
-        };
-        self.places.iter().any(shortened)
-    }
-
-    /// What the engine keeps with messages.
-    pub(super) fn states(&self) -> BTreeMap<MessageId, Map<String, Value>> {
-        let states = self.states.iter();
-        // They were objects when they came.
-        states
-            .map(|(id, state)| (*id, serde_json::from_str(state).unwrap_or_default()))
-            .collect()
-    }
-
-    /// Sets this key to true in the states of shortened messages of which `is_meant` says so; answers which.
-    pub(super) fn mark_states(
-        &mut self,
-        key: &str,
-        is_meant: impl Fn(MessageId) -> bool,
-    ) -> Vec<MessageId> {
-        let mut states = self.states();
-        states.retain(|id, _| is_meant(*id) && self.is_shortened(*id));
-        for (id, state) in &mut self.states {
-            if let Some(marked) = states.get_mut(id) {
-                marked.insert(key.to_owned(), Value::Bool(true));
-                *state = Value::Object(marked.clone()).to_string();
-            }
-        }
-        states.into_keys().collect()
-    }
-
-    /// This window in the form that an engine receives when a session is opened: the result of compaction `number` by
-    /// `engine`.
-    pub(super) fn as_current(&self, number: u64, engine: String) -> CurrentCompaction {
-        let last = self.left_out.last().unwrap_or(MessageId(0));
-        CurrentCompaction::new(number, engine, last)
-            .summaries(self.summaries())
-            .shortened(self.shortened())
-    }
-
-    /// The messages that the window holds in a shorter form or with an engine's state.
-    fn shortened(&self) -> Vec<Shortened> {
-        if self.states.is_empty() {
-            return Vec::new();
-        }
-        let mut states = self.states();
-        let places = self.places.iter();
-        let shortened = places.filter_map(|(id, content)| {
-            let Content::Replaced { text, .. } = content else {
-                return None;
-            };
-            let state = Value::Object(states.remove(id)?);
-            let shown = text.as_deref();
-            let shown = shown.map(|text| unsealed_short(text).unwrap_or(text).to_owned());
-            Some(Shortened::new(*id).text(shown).state(Some(state)))
-        });
-        shortened.collect()
-    }
-
-    /// The texts of the summaries in it.
-    fn summaries(&self) -> Vec<String> {
-        let texts = self.places.iter().filter_map(|(_, content)| match content {
-            Content::Summary { text, .. } if unsealed_notice(text).is_none() => Some(text.clone()),
-            _ => None,
-        });
-        texts.collect()
-    }
-}
-
-/// What the model would see of a conversation: unchanged messages and what compactions left,
-/// each with the host's id and its token count.
+/// What the model would see of a conversation now: unchanged messages and what compactions left of
+/// others, each with the host's id and its token count.
+///
+/// A window has no format. [`Session::render_plan`](crate::Session::render_plan) prepares it for
+/// one.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    slots: Vec<Slot>,
+    slots: Vec<WindowEntry>,
     system_note: Option<String>,
     next_id: u64,
 }
 
 impl Window {
-    /// An empty window whose first message gets the id 1.
-    pub(crate) fn new() -> Self {
-        Self {
-            next_id: 1,
-            ..Self::default()
-        }
-    }
-
-    /// A window of these places; the next new id is `next_id`.
-    pub(super) fn of(slots: Vec<Slot>, system_note: Option<String>, next_id: u64) -> Self {
+    /// A window of these entries. The next new message gets the id `next_id`.
+    pub(super) fn of(slots: Vec<WindowEntry>, system_note: Option<String>, next_id: u64) -> Self {
         Self {
             slots,
             system_note,
@@ -145,42 +40,38 @@ impl Window {
         }
     }
 
-    /// The window as it is saved; `left_out` are the messages that have no place in it.
+    /// The stored form of the window. `left_out` are the messages of the conversation that it does
+    /// not show.
     pub(super) fn save(&self, left_out: IdSet) -> SavedWindow {
-        let place = |slot: &Slot| (slot.id, Content::clone(&slot.content));
-        SavedWindow {
-            places: self.slots.iter().map(place).collect(),
-            system_note: self.system_note.clone(),
-            states: (self.slots.iter())
+        let place = |slot: &WindowEntry| (slot.id, EntryContent::clone(&slot.content));
+        SavedWindow::new(
+            self.slots.iter().map(place).collect(),
+            self.system_note.clone(),
+            (self.slots.iter())
                 .filter_map(|slot| Some((slot.id, slot.state.as_deref()?.to_owned())))
                 .collect(),
             left_out,
-        }
+        )
     }
 
-    /// The places of a window as it was saved. `messages` holds its messages; one that is not among them is
-    /// left out.
+    /// Rebuilds the entries of a stored window. `messages` holds the text of its messages by id. If
+    /// one is not among them, it is left out.
     pub(super) fn restore(
         saved: &SavedWindow,
-        messages: &IdMap<Slot>,
+        messages: &IdMap<WindowEntry>,
         counter: &TokenCounter,
-    ) -> Vec<Slot> {
-        let states: IdMap<&str> = (saved.states.iter())
-            .map(|(id, state)| (*id, state.as_str()))
-            .collect();
+    ) -> Vec<WindowEntry> {
+        let states: IdMap<&str> = saved.state_texts().collect();
         let slots = saved
-            .places
+            .places()
             .iter()
             .filter_map(|(id, content)| match content {
-                Content::Message => messages.get(id).cloned(),
-                Content::Replaced { .. } => Some(
-                    messages
-                        .get(id)?
-                        .clone()
-                        .with_content(content.clone(), counter),
-                ),
-                Content::Summary { .. } | Content::Stub { .. } => {
-                    Some(Slot::put_in(*id, content.clone(), counter))
+                EntryContent::Message => messages.get(id).cloned(),
+                EntryContent::Replaced { .. } => {
+                    Some(messages.get(id)?.clone().with_content(content.clone()))
+                }
+                EntryContent::Summary { .. } | EntryContent::Stub { .. } => {
+                    Some(WindowEntry::put_in(*id, content.clone(), counter))
                 }
             });
         slots
@@ -192,23 +83,15 @@ impl Window {
             .collect()
     }
 
-    pub(super) fn push_slot(&mut self, slot: Slot) {
+    pub(super) fn push_slot(&mut self, slot: WindowEntry) {
         self.slots.push(slot);
     }
 
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn slots(&self) -> &[WindowEntry] {
         &self.slots
     }
 
-    /// Gives its messages the new ids that `renamed` has for them.
-    pub(super) fn rename(&mut self, renamed: &IdMap<MessageId>) {
-        for slot in &mut self.slots {
-            if let Some(new) = renamed.get(&slot.id) {
-                slot.id = *new;
-            }
-        }
-    }
-
+    /// Raises the next id. It never falls, so that no id is given twice.
     pub(super) fn set_next_id(&mut self, next_id: u64) {
         self.next_id = self.next_id.max(next_id);
     }
@@ -217,39 +100,42 @@ impl Window {
         self.next_id
     }
 
+    /// Returns an id that no message of the session has had.
     pub(super) fn fresh_id(&mut self) -> MessageId {
         let id = MessageId(self.next_id);
         self.next_id += 1;
         id
     }
 
-    /// Messages in the window.
+    /// The number of messages in the window, summaries and notices included.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether it holds no message.
+    /// Whether the window has no messages.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The tokens of its messages; system prompt and tools are not among them.
+    /// The tokens of all messages. The system prompt and the tools are not included. Messages that
+    /// were not counted before are counted now.
     pub fn message_tokens(&self) -> u64 {
-        self.slots.iter().map(Slot::tokens).sum()
+        self.slots.iter().map(WindowEntry::tokens).sum()
     }
 
-    /// An upper bound of that, without tokenising.
+    /// An upper bound of [`message_tokens`](Self::message_tokens) that needs no tokenising.
     pub(super) fn most_message_tokens(&self) -> u64 {
-        self.slots.iter().map(Slot::most_tokens).sum()
+        self.slots.iter().map(WindowEntry::most_tokens).sum()
     }
 
-    /// Whether all of its messages are counted.
+    /// Whether the tokens of all messages are known.
     pub(super) fn is_counted(&self) -> bool {
         self.slots.iter().all(|slot| slot.tokens.get().is_some())
     }
 
-    /// Takes over the counts of messages that were counted elsewhere. Where the ids do not rise, some are counted
-    /// again.
+    /// Adopts the token counts of messages that were counted in another window. The search needs
+    /// rising ids: if the ids of the window do not rise, some messages are not found and are
+    /// counted again.
     pub(super) fn learn_counts(&self, counted: &Self) {
         for slot in counted.slots.iter().filter(|slot| slot.is_verbatim()) {
             let place = self.slots.binary_search_by_key(&slot.id, |own| own.id);
@@ -257,51 +143,54 @@ impl Window {
             if let (Some(own), Some(tokens)) = (own, slot.tokens.get())
                 && own.is_verbatim()
             {
-                // One that is counted already has the same count.
+                // The cell may be set already. The count is then the same.
                 let _ = own.tokens.set(*tokens);
             }
         }
     }
 
-    /// What a compaction wants appended to the system prompt.
+    /// The text that a compaction wants appended to the system prompt, if any.
     pub fn system_note(&self) -> Option<&str> {
         self.system_note.as_deref()
     }
 
-    /// The texts of the summaries in it.
+    /// The texts of its summaries, in order. Notices are not among them.
     pub fn summaries(&self) -> impl Iterator<Item = &str> {
         let slots = self.slots.iter().filter(|slot| !slot.is_notice());
-        slots.filter_map(Slot::summary)
+        slots.filter_map(WindowEntry::summary)
     }
 
-    /// What an engine keeps with messages of it: JSON objects as text.
+    /// The state that an engine stores with messages, as engines see it: the text of a JSON object
+    /// for each message that has state.
     pub fn states(&self) -> impl Iterator<Item = (MessageId, &str)> {
         let slots = self.slots.iter();
         slots.filter_map(|slot| Some((slot.id, slot.shown_state()?)))
     }
 
-    /// Counts all of it again, for another model.
+    /// Forgets all token counts. Used when the model changes, since each model counts with its own
+    /// tokenizer.
     pub(crate) fn recount(&mut self, counter: &TokenCounter) {
         for slot in &mut self.slots {
             *slot = slot.clone().counted(counter);
         }
     }
 
-    /// Whether any message was only pruned.
+    /// Whether any message was pruned and not compacted since.
     pub(super) fn is_pruned(&self) -> bool {
-        self.slots.iter().any(Slot::is_pruned)
+        self.slots.iter().any(WindowEntry::is_pruned)
     }
 
-    /// The window as a summary reads it: pruned messages in full.
-    pub(super) fn unpruned(&self, counter: &TokenCounter) -> Self {
+    /// The window as a summary is to read it, with pruned messages in full.
+    pub(super) fn unpruned(&self) -> Self {
         let slots = self.slots.iter();
-        let slots = slots.map(|slot| slot.unpruned(counter).unwrap_or_else(|| slot.clone()));
+        let slots = slots.map(|slot| slot.unpruned().unwrap_or_else(|| slot.clone()));
         Self::of(slots.collect(), self.system_note.clone(), self.next_id)
     }
 
-    /// This window, made of `before` read unpruned: what stayed as it was stays pruned.
+    /// Prunes again what a compaction left unchanged. The compaction was made from `before` with
+    /// its pruned messages in full.
     pub(super) fn pruned_as(mut self, before: &Self) -> Self {
-        let pruned: IdMap<&Slot> = (before.slots.iter())
+        let pruned: IdMap<&WindowEntry> = (before.slots.iter())
             .filter(|slot| slot.is_pruned())
             .map(|slot| (slot.id, slot))
             .collect();
@@ -313,9 +202,10 @@ impl Window {
         Self::of(self.slots, self.system_note, self.next_id)
     }
 
-    /// This window, with what is new in it against `before` marked as pruned.
+    /// Marks the messages that were shortened since `before` as pruned, so that a later summary
+    /// reads them in full.
     pub(super) fn pruned_from(self, before: &Self) -> Self {
-        let was: IdMap<&Slot> = before.slots.iter().map(|slot| (slot.id, slot)).collect();
+        let was: IdMap<&WindowEntry> = before.slots.iter().map(|slot| (slot.id, slot)).collect();
         let slots = self.slots.into_iter().map(|slot| match was.get(&slot.id) {
             Some(old) if old.is_original() => slot.into_pruned(),
             _ => slot,
@@ -323,7 +213,8 @@ impl Window {
         Self::of(slots.collect(), self.system_note, self.next_id)
     }
 
-    /// The calls of the messages from the place `first` on, for [`views`](Self::views).
+    /// The tool calls of the messages from index `first` on. They are a separate list because
+    /// [`views`](Self::views) borrows from it.
     pub fn call_views(&self, first: usize) -> Vec<ToolCallView<'_>> {
         let mut calls = Vec::new();
         for slot in self.slots.iter().skip(first) {
@@ -338,8 +229,8 @@ impl Window {
         calls
     }
 
-    /// The messages from the place `first` on as an engine sees them. `calls` is what
-    /// [`call_views`](Self::call_views) gave for the same place.
+    /// The messages from index `first` on, as an engine sees them. `calls` must be what
+    /// [`call_views`](Self::call_views) returned for the same index.
     pub fn views<'a>(
         &'a self,
         first: usize,
@@ -358,12 +249,15 @@ impl Window {
             .collect()
     }
 
-    fn put_in(&mut self, content: Content, counter: &TokenCounter) {
+    /// Appends a text that is not a message of the conversation, under a new id.
+    fn put_in(&mut self, content: EntryContent, counter: &TokenCounter) {
         let id = self.fresh_id();
-        self.push_slot(Slot::put_in(id, content, counter));
+        self.push_slot(WindowEntry::put_in(id, content, counter));
     }
 
-    /// The window that a checked proposal of an engine with these marks makes of this one.
+    /// The window that a proposal makes of this one. The proposal must have passed the contract.
+    /// `marks` are the text prefixes that the engine declares: a summary that begins with none of
+    /// these gets the host's mark.
     pub(crate) fn apply(
         &self,
         proposal: &Compaction,
@@ -394,31 +288,31 @@ impl Window {
                 }
                 Entry::Replace(replacement) => {
                     if let Some(old) = slot(&replacement.id) {
-                        let replaced = old.replaced(replacement, marks, counter);
+                        let replaced = old.replaced(replacement, marks);
                         next.slots.push(replaced);
                     }
                 }
                 Entry::Restore(id) => {
                     if let Some(old) = slot(id) {
-                        next.slots.push(old.restored(counter));
+                        next.slots.push(old.restored());
                     }
                 }
                 Entry::Summary(summary) => {
-                    let content = Content::Summary {
+                    let content = EntryContent::Summary {
                         text: marked(&summary.text, SUMMARY_MARK, marks),
                         in_system_role: summary.in_system_role,
                     };
                     next.put_in(content, counter);
                 }
                 Entry::Notice(notice) => {
-                    let content = Content::Summary {
+                    let content = EntryContent::Summary {
                         text: sealed_notice(&marked(&notice.text, NOTICE_MARK, marks)),
                         in_system_role: true,
                     };
                     next.put_in(content, counter);
                 }
                 Entry::StubResult(stub) => {
-                    let content = Content::Stub {
+                    let content = EntryContent::Stub {
                         call: stub.call,
                         index: stub.index,
                         text: stub.text.clone(),
@@ -426,26 +320,27 @@ impl Window {
                     next.put_in(content, counter);
                 }
                 Entry::Drop(_) => {}
-                // The contract has refused what this host does not know.
+                // The contract refuses entries that this host does not know.
                 _ => {}
             }
         }
         next
     }
 
-    /// The window in the terms of the format that renders it, where `index_of` says which message of the
-    /// conversation to render a place holds, and `is_short` of which the conversation has a shorter form alone.
+    /// The window as entries of a render plan. `index_of` returns the index of an entry's message
+    /// in the conversation to render. `is_short` tells whether the conversation has only a shorter
+    /// form at that index. Messages that the conversation does not have are left out.
     pub(super) fn plan_entries(
         &self,
-        index_of: impl Fn(&Slot) -> Option<usize>,
+        index_of: impl Fn(&WindowEntry) -> Option<usize>,
         is_short: impl Fn(usize) -> bool,
     ) -> Vec<PlanEntry<'_>> {
         self.slots
             .iter()
             .filter_map(|slot| {
                 Some(match &*slot.content {
-                    Content::Message => match (index_of(slot)?, slot.message()) {
-                        // Restored, and the client does not have it any more.
+                    EntryContent::Message => match (index_of(slot)?, slot.message()) {
+                        // The message was restored, but the client only has its shorter form.
                         (index, Some(message)) if is_short(index) && slot.has_original() => {
                             PlanEntry::Replaced {
                                 index,
@@ -455,21 +350,21 @@ impl Window {
                         }
                         (index, _) => PlanEntry::Message(index),
                     },
-                    Content::Replaced {
+                    EntryContent::Replaced {
                         text, arguments, ..
                     } => PlanEntry::Replaced {
                         index: index_of(slot)?,
                         text: text.as_deref(),
                         arguments,
                     },
-                    Content::Summary {
+                    EntryContent::Summary {
                         text,
                         in_system_role,
                     } => PlanEntry::Summary {
                         text,
                         in_system_role: *in_system_role,
                     },
-                    Content::Stub { call, index, text } => PlanEntry::Stub {
+                    EntryContent::Stub { call, index, text } => PlanEntry::Stub {
                         message: self
                             .slots
                             .iter()
@@ -483,11 +378,13 @@ impl Window {
             .collect()
     }
 
-    /// Its places in the order in which they leave: a made-up answer follows its call.
-    pub(super) fn leaving_order(&self) -> Vec<&Slot> {
-        let mut order: Vec<&Slot> = self.slots.iter().filter(|slot| !slot.is_stub()).collect();
+    /// The entries in the order in which they are on the wire: a stub result follows the call that
+    /// it answers.
+    pub(super) fn leaving_order(&self) -> Vec<&WindowEntry> {
+        let mut order: Vec<&WindowEntry> =
+            self.slots.iter().filter(|slot| !slot.is_stub()).collect();
         for stub in self.slots.iter().rev() {
-            let Content::Stub { call, .. } = &*stub.content else {
+            let EntryContent::Stub { call, .. } = &*stub.content else {
                 continue;
             };
             if let Some(at) = order.iter().position(|slot| slot.id == *call) {

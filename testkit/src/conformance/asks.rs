@@ -1,4 +1,11 @@
-//! What is asked of an engine beside a conversation: its tools, and what sessions see of each other.
+//! Checks that need no conversation, or two of them.
+//!
+//! The first part asks an engine for its tools and calls each of them with wrong arguments. A tool
+//! must refuse what is not an object. The second part opens two sessions of one factory, shows each
+//! of them a conversation with a word of its own, and looks for that word in everything that the
+//! other session returns.
+//!
+//! Read [`ask`] first. The conversations of a single session are played by the module `play`.
 
 use std::collections::HashSet;
 
@@ -12,10 +19,11 @@ use super::{Row, Subject};
 use crate::chat::views_of;
 use crate::{Chat, ScriptedHost};
 
+// Small, so that the two conversations of this check fill it and a compaction is possible.
 const WINDOW: u64 = 20_000;
 
 pub(super) fn ask(subject: &Subject, watch: &Watch) {
-    // What panicked is noted, and there is no more to ask.
+    // A panic is already noted, and an engine that panicked is not asked anything else.
     let _ = tools(subject, watch).and_then(|()| sessions(subject, watch));
 }
 
@@ -30,18 +38,22 @@ fn tools(subject: &Subject, watch: &Watch) -> Result<(), Panicked> {
         let is_name = |one: char| one.is_ascii_alphanumeric() || one == '_' || one == '-';
         let is_good = !tool.name.is_empty() && tool.name.chars().all(is_name);
         watch.hold(Row::Tools, is_good && names.insert(&tool.name), || {
-            format!("`{}` is no name for a tool, or two have it", tool.name)
+            format!(
+                "`{}` is not a valid tool name, or two tools have it",
+                tool.name
+            )
         });
         watch.hold(Row::Tools, tool.parameters["type"] == "object", || {
             format!(
-                "the arguments of `{}` have no schema of an object: {:.200}",
+                "the schema of the arguments of `{}` is not that of an object: {:.200}",
                 tool.name, tool.parameters
             )
         });
         for wrong in ["", "[]", "{", "null", "{\"no_such_argument\": 1}"] {
             let call = ToolCall::new(tool.name.clone(), wrong);
             let answer = watch.call("call_tool", || engine.call_tool(&call))?;
-            // What it takes without arguments it may answer.
+            // A tool without required arguments may accept an object and ignore an argument that it
+            // does not know.
             let is_object = wrong.starts_with("{\"");
             let found = match answer {
                 Err(EngineError::Panicked(why)) => {
@@ -49,6 +61,7 @@ fn tools(subject: &Subject, watch: &Watch) -> Result<(), Panicked> {
                     return Err(Panicked);
                 }
                 Err(EngineError::InvalidInput(why)) if !why.trim().is_empty() => Ok(()),
+                // An empty text is how some models call a tool without arguments.
                 Ok(_) if is_object || wrong.is_empty() => Ok(()),
                 answer => Err(format!(
                     "`{}` called with `{wrong}` answers {answer:.200?}",
@@ -66,7 +79,8 @@ fn tools(subject: &Subject, watch: &Watch) -> Result<(), Panicked> {
     Ok(())
 }
 
-/// Two sessions of one factory.
+/// Opens two sessions of one factory and checks that neither returns what the other was told,
+/// through `status` or a summary.
 fn sessions(subject: &Subject, watch: &Watch) -> Result<(), Panicked> {
     let host = ScriptedHost::without_model();
     let Some((factory, mut one)) = opened(subject, watch, &host, WINDOW, None)? else {
@@ -75,6 +89,7 @@ fn sessions(subject: &Subject, watch: &Watch) -> Result<(), Panicked> {
     let window = Chat::default().window(WINDOW, 0);
     let mut request = host.open_request("{}", &window);
     request.session = "another";
+    request.services = host.services_in("another");
     let other = watch.call("open", || factory.open(&request))?;
     let mut other = match other {
         Ok(other) => other,
@@ -95,17 +110,18 @@ fn sessions(subject: &Subject, watch: &Watch) -> Result<(), Panicked> {
         chat
     });
     let mut said = Vec::new();
-    // Turn about, as two conversations go.
+    // Alternate between the sessions, as two conversations at the same time would.
     for step in [1, 2] {
         let lengths = [40 * step; 2];
-        for (engine, (chat, length)) in [&mut one, &mut other]
+        for ((name, engine), (chat, length)) in [("s", &mut one), ("another", &mut other)]
             .into_iter()
             .zip(chats.iter_mut().zip(lengths))
         {
             let new = &chat.messages[length - 40..length];
-            let last = new[39].id;
             let observed = views_of(new, |views| {
-                watch.call("observe", || engine.observe(&Delivery::new(views, last.0)))
+                let delivery = Delivery::new(views);
+                host.record_in(name, &delivery);
+                watch.call("observe", || engine.observe(&delivery))
             })?;
             watch.note(
                 Row::Sessions,
@@ -118,21 +134,20 @@ fn sessions(subject: &Subject, watch: &Watch) -> Result<(), Panicked> {
         .zip(chats.iter().zip(["intheother", "inthefirst"]))
     {
         said.clear();
-        let ids: Vec<_> = chat.messages.iter().map(|message| message.id).collect();
-        let recalled = watch.call("recall", || engine.recall(&ids))?;
-        said.extend(recalled.unwrap_or_default().into_iter().flatten());
+        // Everything that a session returns counts, because any of it can reach the wrong person.
         said.push(watch.call("status", || engine.status())?.to_string());
         said.extend(compacted(engine.as_mut(), chat, watch)?);
         let found = said.iter().find(|text| text.contains(foreign));
         watch.hold(Row::Sessions, found.is_none(), || {
             let text = found.map(String::as_str).unwrap_or_default();
-            format!("a session tells what another was told: {text:.300}")
+            format!("a session shows what another session was told: {text:.300}")
         });
     }
     Ok(())
 }
 
-/// The texts of the summaries that it proposes.
+/// Asks the engine to compact and returns the texts of the summaries that it proposes. Returns
+/// nothing if it does not compact.
 fn compacted(
     engine: &mut dyn ContextEngine,
     chat: &Chat,

@@ -1,4 +1,14 @@
-//! Plays one conversation to an engine as a host does, and notes what held.
+//! Plays one conversation to an engine, as a host does.
+//!
+//! A [`Player`] keeps the two things that a host keeps: the history of the conversation and the
+//! window that the model would see. For each turn it changes the history, shows the engine what is
+//! new, asks for decisions and compactions, checks every answer, and commits what keeps the
+//! contract. Each check is noted under a [`Row`] of the report.
+//!
+//! Read [`play`] and `Player::turn` first. The helper methods follow the order in which a turn
+//! calls them. If a call panics, the rest of the conversation is not played.
+//!
+//! The conversations themselves are in the module `scenes`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,9 +18,8 @@ use contexture_contract::{Checked, Grouping, Limits, Purpose, check};
 use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, Cut,
     Decision, Delivery, EngineError, EngineFactory, Entry, FailureKind, MessageId, MessageKind,
-    Observed, Outcome, Usage, WindowState,
+    Outcome, Usage, WindowState,
 };
-use serde_json::Value;
 
 use super::scenes::{Model, Scene, Turn};
 use super::watch::{Panicked, Watch};
@@ -18,27 +27,32 @@ use super::{Row, Subject};
 use crate::chat::{Message, views_of};
 use crate::{Chat, ScriptedHost, count};
 
-/// Tokens of a system prompt and tools.
+/// The tokens of a system prompt and tools, which no compaction can remove.
 const FIXED: u64 = 300;
 
-/// How many tokens of the prompt there are at least for each model call of a compaction where every call fails. Who
-/// tries halves, and halves of halves, makes many calls.
+/// A compaction may call a failing model at most once for this many tokens of the prompt, plus a
+/// few times. An engine that halves its material again and again after each failure makes far more
+/// calls.
 const TOKENS_A_CALL: u64 = 50;
 
-/// The rounds of background calls that are too many for a conversation that stands still.
+/// How many rounds of background calls are too many while nothing new is said. An engine that still
+/// asks after them would never stop.
 const MANY_ROUNDS: usize = 200;
 
 type Played = Result<(), Panicked>;
 
+/// Plays a scene to an engine and notes every result in `watch`. Does nothing if the engine does
+/// not open, because that is noted as a failure already.
 pub(super) fn play(subject: &Subject, scene: Scene, watch: &Watch) {
-    // What panicked is noted, and there is no more to ask.
+    // A panic is already noted, and an engine that panicked is not asked anything else.
     let _ = Player::open(subject, &scene, watch).and_then(|player| match player {
         Some(player) => player.play(scene.turns),
         None => Ok(()),
     });
 }
 
-/// A host with a model like this.
+/// Creates a host whose model behaves as the scene says. An echoing model returns the beginning of
+/// its prompt, so that summaries are not empty.
 fn host(model: Model) -> Arc<ScriptedHost> {
     let host = ScriptedHost::without_model();
     if model != Model::None {
@@ -63,6 +77,8 @@ fn host(model: Model) -> Arc<ScriptedHost> {
     host
 }
 
+/// The host of one conversation: the history, the window, and the engine that is checked. A method
+/// that calls the engine returns an error if the engine panics, which ends the conversation.
 struct Player<'a> {
     subject: &'a Subject,
     watch: &'a Watch,
@@ -72,21 +88,26 @@ struct Player<'a> {
     host: Arc<ScriptedHost>,
     factory: Box<dyn EngineFactory>,
     engine: Box<dyn ContextEngine>,
-    /// The conversation as it was said.
+    /// The conversation as it was said, without anything that was cut off.
     history: Vec<Message>,
     window: Chat,
-    /// The last message that the engine was shown.
+    /// The last message that the engine was shown, or `None` if it has to be shown everything.
     seen: Option<MessageId>,
     compactions: u64,
-    /// The last message that a summary in the window stands for.
+    /// The last original message that a summary in the window covers. A restart passes it to the
+    /// engine as part of the current compaction.
     through: Option<MessageId>,
-    /// What was cut off, or replaced by another form.
+    /// Messages that were cut off or replaced by another form. They must not come back in a
+    /// summary.
     gone: Vec<Message>,
-    /// The tokens of the window after each compaction that fitted.
+    /// The tokens of the window after each unforced compaction that fitted, to see whether the
+    /// window grows over time.
     sizes: Vec<u64>,
 }
 
 impl<'a> Player<'a> {
+    /// Opens the engine of a scene. Returns `None` if it does not open, which is noted under
+    /// [`Row::Opens`].
     fn open(
         subject: &'a Subject,
         scene: &Scene,
@@ -117,6 +138,8 @@ impl<'a> Player<'a> {
         }))
     }
 
+    /// Plays all turns. Afterwards it checks that the engine stops asking for background calls and
+    /// that its window does not grow, and then ends the engine.
     fn play(mut self, turns: Vec<Turn>) -> Played {
         for (at, turn) in turns.into_iter().enumerate() {
             self.watch.at_turn(at);
@@ -128,13 +151,14 @@ impl<'a> Player<'a> {
         self.watch.call("end", || engine.end())
     }
 
+    /// Plays one turn as a host does: edits and new messages, the decision, a compaction if one is
+    /// due, and the calls after the answer. A turn whose restart fails is skipped.
     fn turn(&mut self, at: usize, turn: Turn) -> Played {
         if turn.restarts && !self.restart()? {
             return Ok(());
         }
         let forces = turn.forces;
-        self.take_in(turn)?;
-        self.recalls()?;
+        self.take_in(turn, at.is_multiple_of(3))?;
         let state = self.state();
         let engine = &self.engine;
         let preflight = || engine.should_compress_preflight(&state);
@@ -144,11 +168,14 @@ impl<'a> Player<'a> {
             self.rewrite()?;
         }
         let due = self.decide()?;
+        // A host asks for a compaction at 85 % even if the engine says that none is due, so the
+        // player does too.
         let is_full = self.state().prompt_tokens * 100 >= self.context_length * 85;
         if due || is_full || forces {
             let order = CompressOrder::default()
                 .window(self.state())
                 .force(forces)
+                // Alternates, so that an engine is found that waits when it must not.
                 .may_wait_for_model(at.is_multiple_of(2));
             self.prune(&order)?;
             self.compress(&order)?;
@@ -167,7 +194,7 @@ impl<'a> Player<'a> {
         self.answer_background(1)?;
         let status = self.watch.call("status", || self.engine.status())?;
         self.watch.hold(Row::Status, status.is_object(), || {
-            format!("status is no JSON object: {status:.200}")
+            format!("status is not a JSON object: {status:.200}")
         });
         if self.is_plain && self.model == Model::Echoes {
             let tokens = FIXED + self.window.tokens();
@@ -185,10 +212,13 @@ impl<'a> Player<'a> {
     fn state(&self) -> WindowState {
         self.window
             .window(self.context_length, FIXED)
+            // If the size is that after the last compaction, nothing was added since.
             .new_since_compaction(self.sizes.last() != Some(&self.window.tokens()))
     }
 
-    /// Opens the engine anew over what it keeps; whether that went well.
+    /// Opens the engine again over the data that it keeps, in place of the old one. Returns false
+    /// if it does not open. It will be shown its latest messages again, as if the process had ended
+    /// before the host had recorded that it saw them.
     fn restart(&mut self) -> Result<bool, Panicked> {
         let summaries = self.window.messages.iter();
         let summaries = summaries.filter(|message| message.kind == MessageKind::Summary);
@@ -208,29 +238,16 @@ impl<'a> Player<'a> {
             return Ok(false);
         };
         (self.factory, self.engine) = (factory, engine);
-        let observed = self
-            .watch
-            .call("observed_through", || self.engine.observed_through())?;
-        if let Some(observed) = observed {
-            let is_known = observed == Observed::NOTHING
-                || Some(observed.last) <= self.seen && observed.chain == observed.last.0;
-            self.watch.hold(Row::Resends, is_known, || {
-                format!(
-                    "it says that it saw the conversation through {} with the chain {}, and was shown it through {:?}",
-                    observed.last, observed.chain, self.seen
-                )
-            });
-            self.seen = is_known
-                .then_some(observed.last)
-                .filter(|last| *last != MessageId(0));
-        } else {
-            self.watch.note(Row::Resends, Ok(()));
-        }
+        let mut shown: Vec<_> = self.history.iter().map(|message| message.id).collect();
+        shown.sort_unstable();
+        shown.retain(|id| Some(*id) <= self.seen);
+        self.seen = shown.iter().rev().nth(3).copied();
         Ok(true)
     }
 
-    /// Brings history and window up to date and shows the engine what it has not seen.
-    fn take_in(&mut self, turn: Turn) -> Played {
+    /// Applies the cut, the revision and the new messages of a turn to history and window, and
+    /// shows the engine what it has not seen. If `twice` is set, the delivery comes a second time.
+    fn take_in(&mut self, turn: Turn, twice: bool) -> Played {
         let cut = turn.keeps.and_then(|keeps| self.cut(keeps));
         let revisions: Vec<_> = (turn.revises)
             .and_then(|from_end| self.revise(from_end))
@@ -254,25 +271,32 @@ impl<'a> Player<'a> {
             return Ok(());
         }
         let (host, engine) = (&self.host, &mut self.engine);
-        let observed = views_of(&new, |views| {
-            let delivery = Delivery::new(views, last.0)
-                .after(cut)
-                .with_revisions(&revisions);
+        // The transcript gets the messages first, because the engine may read it while it observes.
+        let (observed, again) = views_of(&new, |views| {
+            let delivery = Delivery::new(views).after(cut).with_revisions(&revisions);
             host.record(&delivery);
-            self.watch.call("observe", || engine.observe(&delivery))
+            let mut observe = || self.watch.call("observe", || engine.observe(&delivery));
+            let observed = observe()?;
+            let again = (twice && observed.is_ok()).then(observe).transpose()?;
+            Ok::<_, Panicked>((observed, again))
         })?;
-        self.taken(row, "observe", observed.map(drop))?;
+        self.taken(row, "observe", observed)?;
+        if let Some(again) = again {
+            self.taken(Row::Resends, "observe of what it was shown before", again)?;
+        }
         self.seen = Some(last);
         Ok(())
     }
 
-    /// Cuts the conversation back to so many messages; none where that takes nothing away.
+    /// Cuts the conversation back to its first `keeps` messages. Returns `None` if that removes
+    /// nothing, or if it would not be a cut by ids.
     fn cut(&mut self, keeps: usize) -> Option<Cut> {
         if keeps >= self.history.len() {
             return None;
         }
         let last = self.history[..keeps].iter().map(|message| message.id).max();
-        // What came in another form has a later id than what stands after it, and stays.
+        // A revised message has a higher id than the messages after it, so a cut by ids would not
+        // remove exactly the last messages.
         let cuts = |message: &Message| Some(message.id) > last;
         if !self.history[keeps..].iter().all(cuts) {
             return None;
@@ -288,7 +312,8 @@ impl<'a> Player<'a> {
                 let first = places.into_iter().min().unwrap_or(0);
                 self.window.messages.truncate(first);
             }
-            // A summary stands for some of it: the conversation is what it was said to be.
+            // A summary covers some of the removed messages, so the window starts again from the
+            // history.
             None => {
                 self.window.messages.clone_from(&self.history);
                 self.through = None;
@@ -299,7 +324,8 @@ impl<'a> Player<'a> {
         Some(Cut::after(last))
     }
 
-    /// Says a message in another form; its new id and its old one.
+    /// Replaces a message by another form of it and returns the new id and the old one. Returns
+    /// `None` if the message is not in the window as it was said, or if it calls tools.
     fn revise(&mut self, from_end: usize) -> Option<(MessageId, MessageId)> {
         let at = self.history.len().checked_sub(from_end + 1)?;
         let old = self.history[at].clone();
@@ -311,6 +337,8 @@ impl<'a> Player<'a> {
         self.window.last_id += 1;
         let new = Message {
             id: MessageId(self.window.last_id),
+            // Each message has a word that begins with `kw`. The new form loses it, so a summary
+            // that still has it is out of date.
             text: format!("In other words: {}", old.text.replace("kw", "ww")),
             ..old.clone()
         };
@@ -321,7 +349,8 @@ impl<'a> Player<'a> {
         Some(ids)
     }
 
-    /// Notes an error that an engine answered where it has no reason for one.
+    /// Notes whether a call succeeded that had no reason to fail. If the error is a panic that was
+    /// caught on the way, it is noted as a panic and ends the conversation.
     fn taken(&self, row: Row, method: &str, answer: Result<(), EngineError>) -> Played {
         match answer {
             Err(EngineError::Panicked(why)) => {
@@ -337,6 +366,8 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Checks that a decision gives a reason. Users see it in reports, so an empty one does not
+    /// count.
     fn has_reason(&self, method: &str, decision: &Decision) {
         let has = !decision.reason().trim().is_empty();
         self.watch.hold(Row::Outcomes, has, || {
@@ -344,6 +375,8 @@ impl<'a> Player<'a> {
         });
     }
 
+    /// Asks twice whether a compaction is due and checks that the answers are equal. Returns the
+    /// answer.
     fn decide(&self) -> Result<bool, Panicked> {
         let (engine, state) = (&self.engine, self.state());
         let ask = || engine.should_compress(&state);
@@ -351,12 +384,13 @@ impl<'a> Player<'a> {
         let again = self.watch.call("should_compress", ask)?;
         self.has_reason("should_compress", &decision);
         self.watch.hold(Row::Idempotence, decision == again, || {
-            format!("should_compress says {decision:?}, and asked again {again:?}")
+            format!("should_compress says {decision:?}, but {again:?} if it is asked again")
         });
         Ok(decision.is_yes())
     }
 
-    /// Holds a proposal to the contract in every format.
+    /// Checks a proposal against the contract with the grouping rules of each format, and returns
+    /// the result for the chat format. Stops at the first violation.
     fn check(
         &self,
         method: &str,
@@ -366,6 +400,8 @@ impl<'a> Player<'a> {
     ) -> Result<Checked, String> {
         self.window.with_views(|views| {
             let mut checked = Err(String::new());
+            // A session may be sent to any provider, so a proposal has to keep the rules of all
+            // formats.
             for grouping in [Grouping::Anthropic, Grouping::Responses, Grouping::Chat] {
                 let mut limits = Limits::of(order, views, grouping);
                 limits.purpose = purpose.unwrap_or(limits.purpose);
@@ -385,18 +421,20 @@ impl<'a> Player<'a> {
         })
     }
 
+    /// Asks for a compaction, checks the outcome and the number of model calls, and commits the
+    /// proposal if it keeps the contract. A refused proposal is discarded, as a host would do.
     fn compress(&mut self, order: &CompressOrder) -> Played {
         let calls = self.host.model.calls();
         let outcome = self.ask_to_compress(order)?;
         let made = self.host.model.calls() - calls;
         self.watch
             .hold(Row::Model, order.may_wait_for_model || made == 0, || {
-                "compress called the model where nobody waits: `may_wait_for_model` is false"
-                    .to_owned()
+                "compress called the model although `may_wait_for_model` is false".to_owned()
             });
         let fails = matches!(self.model, Model::Fails(_) | Model::None);
         self.watch.hold(
             Row::Model,
+            // A few calls are allowed even if the prompt is tiny.
             !fails || made as u64 <= 4 + order.window.prompt_tokens / TOKENS_A_CALL,
             || format!("one compaction called a failing model {made} times"),
         );
@@ -416,9 +454,11 @@ impl<'a> Player<'a> {
         };
         self.watch.note(Row::Model, Ok(()));
         if made == 0 {
-            // A model need not say the same twice.
+            // A model does not have to say the same thing twice, so this is only checked if no
+            // model was called.
             let again = self.ask_to_compress(order)?;
-            // Why it does nothing it may say in other words: that it was asked before, say.
+            // The reason for doing nothing may change, for example because the engine was asked
+            // before.
             let is_alike = match (&outcome, &again) {
                 (Outcome::Compacted(first), Ok(Outcome::Compacted(second))) => {
                     let ids = |proposal: &Compaction| -> Vec<_> {
@@ -431,7 +471,7 @@ impl<'a> Player<'a> {
                 _ => true,
             };
             self.watch.hold(Row::Idempotence, is_alike, || {
-                format!("compress answers {outcome:.300?}, and asked again {again:.300?}")
+                format!("compress answers {outcome:.300?}, but {again:.300?} if it is asked again")
             });
         }
         self.is_honest(&outcome, order, fails && made > 0);
@@ -456,6 +496,8 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Asks the engine to compact the current window. The inner error is the engine's own, the
+    /// outer one a panic.
     fn ask_to_compress(
         &mut self,
         order: &CompressOrder,
@@ -467,7 +509,8 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// Whether an outcome is what it says.
+    /// Checks that an outcome is what it says: a reason is there, a floor is plausible, and a
+    /// summary that missed its model is marked as degraded.
     fn is_honest(&self, outcome: &Outcome, order: &CompressOrder, missed_model: bool) {
         let found = match outcome {
             Outcome::NothingToDo(reason) | Outcome::Deferred(reason)
@@ -493,7 +536,8 @@ impl<'a> Player<'a> {
             Outcome::Compacted(proposal) => {
                 let summarises = |entry: &Entry| matches!(entry, Entry::Summary(_));
                 match missed_model && !proposal.degraded && proposal.entries.iter().any(summarises) {
-                    true => Err("its model calls failed, and the summary made without is not said to be `degraded`".to_owned()),
+                    true => Err("its model calls failed, but the summary made without a model is not marked as \
+                                 `degraded`".to_owned()),
                     false => Ok(()),
                 }
             }
@@ -502,7 +546,8 @@ impl<'a> Player<'a> {
         self.watch.note(Row::Outcomes, found);
     }
 
-    /// Whether a summary tells of what is no longer part of the conversation.
+    /// Checks that no summary contains a word of a message that is no longer part of the
+    /// conversation.
     fn holds_nothing_gone(&self, proposal: &Compaction) {
         let words = |messages: &[Message]| -> HashSet<String> {
             let words = messages
@@ -523,11 +568,13 @@ impl<'a> Player<'a> {
             let found = gone.iter().find(|word| text.contains(word.as_str()));
             self.watch.hold(Row::Edits, found.is_none(), || {
                 let word = found.map(String::as_str).unwrap_or_default();
-                format!("a summary tells of \"{word}\", which was taken away: {text:.300}")
+                format!("a summary contains \"{word}\", which was cut from the conversation: {text:.300}")
             });
         }
     }
 
+    /// Puts a proposal in force and tells the engine twice. The second call has to leave the status
+    /// unchanged.
     fn commit(&mut self, proposal: &Compaction) -> Played {
         let next = self
             .window
@@ -550,24 +597,28 @@ impl<'a> Player<'a> {
         self.watch
             .call("committed", || engine.committed(&committed))?;
         let before = self.watch.call("status", || engine.status())?;
-        // As it is said after a crash.
+        // As a host does after a crash, without the entries.
         let again = Committed::new(self.compactions);
         self.watch.call("committed", || engine.committed(&again))?;
         let after = self.watch.call("status", || engine.status())?;
         self.watch.hold(Row::Idempotence, before == after, || {
             format!(
-                "told of a compaction twice, its status changed from {before:.300} to {after:.300}"
+                "when it was told of a compaction twice, its status changed from {before:.300} to {after:.300}"
             )
         });
         Ok(())
     }
 
+    /// Tells the engine that its proposal was not used, with the reason. The number is that of the
+    /// compaction that it would have become.
     fn discard(&mut self, why: &str) -> Played {
         let (engine, number) = (&mut self.engine, self.compactions + 1);
         self.watch
             .call("discarded", || engine.discarded(number, why))
     }
 
+    /// Asks for the cheap part of a compaction and checks the proposal. The window stays as it is,
+    /// so that [`compress`](Self::compress) starts from the same state.
     fn prune(&mut self, order: &CompressOrder) -> Played {
         let engine = &mut self.engine;
         let outcome = self.window.with_views(|views| {
@@ -577,6 +628,7 @@ impl<'a> Player<'a> {
         })?;
         match outcome {
             Ok(Outcome::Compacted(proposal)) => {
+                // The result is noted by `check`. The proposal itself is never committed.
                 let _ = self.check(
                     "prune_tool_results",
                     &proposal,
@@ -593,6 +645,8 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Asks the engine whether it rewrites the window before a request, and commits the proposal if
+    /// it keeps the contract.
     fn rewrite(&mut self) -> Played {
         let order = CompressOrder::default().window(self.state());
         let engine = &mut self.engine;
@@ -611,6 +665,8 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Asks the engine for a view of the window that holds for one request only. A view is checked
+    /// but never committed.
     fn select(&mut self) -> Played {
         let order = CompressOrder::default().window(self.state());
         let engine = &mut self.engine;
@@ -624,49 +680,8 @@ impl<'a> Player<'a> {
         self.taken(Row::Outcomes, "select", view.map(drop))
     }
 
-    /// Whether what it gives back is what was said, and nothing that was taken away.
-    fn recalls(&mut self) -> Played {
-        // The oldest and the newest: to ask for all in every turn takes too long.
-        let old = self.history.len().min(3);
-        let new = self.history.len().saturating_sub(20).max(old);
-        let there: Vec<_> = self.history[..old]
-            .iter()
-            .chain(&self.history[new..])
-            .collect();
-        let gone = self.gone.iter().rev().take(20);
-        let asked: Vec<Message> = there.iter().copied().chain(gone).cloned().collect();
-        let there = there.len();
-        let ids: Vec<_> = asked.iter().map(|message| message.id).collect();
-        let engine = &mut self.engine;
-        let found = match self.watch.call("recall", || engine.recall(&ids))? {
-            Ok(found) => found,
-            Err(error) => return self.taken(Row::Recall, "recall", Err(error)),
-        };
-        self.watch.hold(Row::Recall, found.len() == ids.len(), || {
-            format!(
-                "recall was asked for {} messages and gave {}",
-                ids.len(),
-                found.len()
-            )
-        });
-        for (at, (message, found)) in asked.iter().zip(found).enumerate() {
-            let Some(text) = found else { continue };
-            let read = |text: &str| serde_json::from_str::<Value>(text).ok();
-            let is_it = read(&text).is_some() && read(&text) == read(&message.raw());
-            let is_there = at < there;
-            self.watch
-                .hold(Row::Recall, is_it && is_there, || match is_there {
-                    true => format!("{} came back as {text:.200}", message.id),
-                    false => format!(
-                        "{} came back, which was cut off or came in another form",
-                        message.id
-                    ),
-                });
-        }
-        Ok(())
-    }
-
-    /// Answers so many rounds of background calls; whether there were any in the last.
+    /// Answers up to `rounds` rounds of background calls with the scene's model. Returns true if
+    /// the engine still asked in the last round.
     fn answer_background(&mut self, rounds: usize) -> Result<bool, Panicked> {
         for _ in 0..rounds {
             let order = CompressOrder::default().window(self.state());
@@ -695,16 +710,21 @@ impl<'a> Player<'a> {
         Ok(true)
     }
 
+    /// Checks that the engine stops asking for background calls while no message is added.
     fn comes_to_rest(&mut self) -> Played {
         let goes_on = self.answer_background(MANY_ROUNDS)?;
         self.watch.hold(Row::Background, !goes_on, || {
-            format!("after {MANY_ROUNDS} rounds of answers it still asks, and nothing new was said")
+            format!("after {MANY_ROUNDS} rounds of answers it still requests calls, although there are no new \
+                     messages")
         });
         Ok(())
     }
 
-    /// Whether the window is no larger after the last compactions than after the first.
+    /// Checks that the window is not much larger after the last compactions than after the first.
+    /// Does nothing if the scene is not plain, if its model does not echo, or if there were fewer
+    /// than six compactions.
     fn stays_small(&self) {
+        // With fewer compactions the two halves are too short to show a trend.
         let sizes = match self.is_plain && self.model == Model::Echoes && self.sizes.len() >= 6 {
             true => &self.sizes,
             false => return,
@@ -720,7 +740,8 @@ impl<'a> Player<'a> {
 
 type Pair = (Box<dyn EngineFactory>, Box<dyn ContextEngine>);
 
-/// Makes the factory and opens the engine of a session.
+/// Makes the factory and opens the engine of a session. Returns `None` if either fails, which is
+/// noted.
 pub(super) fn opened(
     subject: &Subject,
     watch: &Watch,
@@ -733,6 +754,7 @@ pub(super) fn opened(
     let made = watch.call("create", || (subject.create)(&request))?;
     let made = match made {
         Ok(factory) => {
+            // A default engine has to work without any settings, so these are empty.
             let request = host.open_request("{}", &window).compaction(compaction);
             let engine = watch.call("open", || factory.open(&request))?;
             engine.map(|engine| (factory, engine))

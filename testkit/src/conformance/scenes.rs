@@ -1,49 +1,54 @@
-//! The conversations that are played to an engine: some written, some generated.
+//! The conversations that are played to an engine.
+//!
+//! [`all`] returns them. The written ones are cases that engines have to handle: parallel tool
+//! calls, ids that are used again, orphaned results, texts in Chinese and Japanese, images, huge
+//! results, cuts, revisions and restarts. One long talk is repeated with every way in which a model
+//! can fail. The generated ones mix all of that at random, from a seed, so that a failure can be
+//! reproduced.
+//!
+//! A [`Scene`] only describes what happens. The module `play` makes it happen.
 
 use contexture_engine_api::FailureKind;
 
-use super::Checking;
+use super::{Checking, Recording};
 use crate::chat::Message;
 use crate::{Chat, filler};
 
-/// A conversation as it is played.
+/// A conversation to play, with the model and the window that it is played in.
 pub(super) struct Scene {
     pub(super) name: String,
-    /// The window of the agent's model, in tokens.
     pub(super) context_length: u64,
     pub(super) model: Model,
     pub(super) turns: Vec<Turn>,
-    /// Whether nothing in it keeps an engine from staying inside the window.
+    /// Whether an engine can stay inside the window throughout. If not, for example because one
+    /// message is larger than the window, growth is not checked.
     pub(super) is_plain: bool,
 }
 
-/// What becomes of model calls.
+/// How the auxiliary model of a scene behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Model {
-    /// There is none.
     None,
-    /// It says what it is given, shortened.
+    /// It answers with the beginning of what it is asked.
     Echoes,
-    /// It fails each time.
     Fails(FailureKind),
-    /// It fails every other time.
+    /// Every other call fails, beginning with the first.
     IsFlaky,
-    /// It says something of no use.
+    /// It answers every call with this text, which is of no use as a summary.
     Says(&'static str),
 }
 
-/// What happens before a request, and what it is asked with.
+/// What happens before a request and what the request contains. A restart comes first, then the
+/// cut, the revision and the new messages.
 #[derive(Default)]
 pub(super) struct Turn {
-    /// How many messages of the conversation stay; the others are cut off first.
+    /// The number of messages that stay, if the conversation is cut back first.
     pub(super) keeps: Option<usize>,
-    /// Which message is said in another form, from the end of the conversation.
+    /// The message that is sent in another form, counted from the end of the conversation, if there
+    /// is one.
     pub(super) revises: Option<usize>,
-    /// Whether the process begins anew first.
     pub(super) restarts: bool,
-    /// Whether a compaction is forced.
     pub(super) forces: bool,
-    /// The new messages.
     pub(super) says: Vec<Message>,
 }
 
@@ -56,6 +61,7 @@ impl Turn {
     }
 }
 
+// Small, so that a few turns fill it.
 const WINDOW: u64 = 20_000;
 
 const FAILURES: [FailureKind; 12] = [
@@ -81,8 +87,10 @@ const ODD_ANSWERS: [&str; 5] = [
     "。",
 ];
 
-pub(super) fn all(how: Checking) -> Vec<Scene> {
+pub(super) fn all(how: &Checking) -> Vec<Scene> {
     let mut scenes = written();
+    // Every failure of a model and every odd answer is played with the same talk, so only the model
+    // differs.
     let failing = FAILURES.map(Model::Fails).into_iter();
     let odd = ODD_ANSWERS.map(Model::Says).into_iter();
     for model in failing.chain(odd).chain([Model::None, Model::IsFlaky]) {
@@ -92,7 +100,29 @@ pub(super) fn all(how: Checking) -> Vec<Scene> {
         });
     }
     scenes.extend((0..how.generated).map(|at| generated(how.seed + at)));
+    scenes.extend(how.recordings.iter().map(recorded));
     scenes
+}
+
+/// A recorded conversation, with a request before each answer of the assistant.
+fn recorded(recording: &Recording) -> Scene {
+    let mut turns: Vec<Turn> = Vec::new();
+    let mut answers = true;
+    for message in &recording.chat.messages {
+        let is_answer = message.role == "assistant";
+        if turns.is_empty() || is_answer && !answers {
+            turns.push(Turn::default());
+        }
+        answers = is_answer;
+        if let Some(turn) = turns.last_mut() {
+            turn.says.push(message.clone());
+        }
+    }
+    Scene {
+        context_length: recording.context_length,
+        is_plain: false,
+        ..scene(&recording.name, turns)
+    }
 }
 
 fn words(model: Model) -> String {
@@ -115,7 +145,8 @@ fn scene(name: &str, turns: Vec<Turn>) -> Scene {
     }
 }
 
-/// So many turns of six messages each, of some 200 tokens a message. Each message has a word of its own.
+/// Returns `turns` turns of six messages each, of about 200 tokens a message. Each message of the
+/// user contains a word that no other message has.
 fn talk(turns: usize) -> Vec<Turn> {
     (0..turns)
         .map(|turn| {
@@ -130,12 +161,13 @@ fn talk(turns: usize) -> Vec<Turn> {
         .collect()
 }
 
-/// A word that nothing else holds.
+/// Returns a word that occurs in no other text, so that it can be found again in a summary.
 pub(super) fn word(at: usize) -> String {
     format!("kw{at:05}q")
 }
 
-/// What is repeated until the window has been full more than once.
+/// Returns a scene of `turns` turns in which `say` adds the messages of each turn. With enough
+/// turns the window is full more than once.
 fn repeated(name: &str, turns: usize, mut say: impl FnMut(&mut Chat, usize)) -> Scene {
     let turns = (0..turns).map(|at| {
         let mut chat = Chat::default();
@@ -247,6 +279,7 @@ fn written() -> Vec<Scene> {
         );
         answered(chat, at);
     });
+    // A single result nearly fills the window, so an engine may not be able to stay inside it.
     huge.is_plain = false;
     scenes.push(huge);
     let mut floor = repeated(
@@ -264,7 +297,8 @@ fn written() -> Vec<Scene> {
     let mut unanswered = repeated("calls that nobody answered", 14, |chat, at| {
         chat.user(format!("Go on with {}. {}", word(at), filler(at, 1_200)));
         let id = format!("call_{at}");
-        // Sometimes the process was stopped, sometimes one of two results is missing.
+        // Half of the time no result arrived at all, as after a crash. Otherwise one of the two is
+        // missing.
         chat.calls("", &[(&id, "shell", "{}"), ("late", "shell", "{}")]);
         if at % 2 == 0 {
             chat.result(&id, "shell", filler(at, 900));
@@ -329,7 +363,8 @@ fn written() -> Vec<Scene> {
     scenes
 }
 
-/// Numbers that look random and are the same for the same seed (Steele, Lea, Flood: splitmix64).
+/// A generator of numbers that look random and are the same for the same seed. It is splitmix64 by
+/// Steele, Lea and Flood.
 struct Numbers(u64);
 
 impl Numbers {
@@ -371,6 +406,7 @@ fn generated(seed: u64) -> Scene {
             forces: numbers.one_in(12),
             ..Turn::default()
         };
+        // A cut needs some messages to remove, and a revision some to change.
         if said > 8 && numbers.one_in(8) {
             let keeps = match numbers.one_in(3) {
                 true => numbers.below(said),
@@ -388,7 +424,7 @@ fn generated(seed: u64) -> Scene {
             false => chat.user(words),
         };
         if numbers.one_in(6) {
-            // What it answers was never said, or is long over.
+            // The call of this result was never made, or is long over.
             let id = format!("call_{}", numbers.below(6));
             let text = numbers.text();
             chat.result(&id, "shell", text);
@@ -408,14 +444,14 @@ fn generated(seed: u64) -> Scene {
                 .collect();
             let thinks = numbers.one_in(5);
             chat.calls("", &said).has_thinking = thinks;
-            // The last of them may be in flight.
+            // The results of the last call may not have arrived yet.
             let answered = calls - usize::from(numbers.one_in(10));
             for id in &ids[..answered] {
                 let text = numbers.text();
                 chat.result(id, "shell", text).is_error = numbers.one_in(7);
             }
             if numbers.one_in(12) {
-                // Once more, as clients that resend do.
+                // A second result for the same call, as clients send when they retry.
                 let text = numbers.text();
                 chat.result(&ids[0], "shell", text);
             }

@@ -1,4 +1,11 @@
-//! Watches over an engine's calls: which of them panicked, and which did not return.
+//! Watching the calls of an engine.
+//!
+//! An engine under test may panic or hang, and the check must report both instead of failing with
+//! them. [`Watch::over`] runs a part of the check on a thread of its own and notices if a call does
+//! not return. [`Watch::call`] makes a single call and turns a panic into an error.
+//!
+//! A watch also collects the results. It knows which conversation and which turn is being played,
+//! and adds both to the reason of every failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
@@ -9,7 +16,8 @@ use contexture_engine_api::panic_text;
 use super::{Report, Row};
 use crate::locked;
 
-/// What is under way, and what was found. Shared by the thread that plays and the one that waits for it.
+/// The call in progress and the results so far. It is shared by the thread that plays and the
+/// thread that waits for it.
 #[derive(Clone)]
 pub(super) struct Watch {
     patience: Duration,
@@ -24,7 +32,8 @@ struct State {
     call: Option<(&'static str, Instant)>,
 }
 
-/// A call panicked: there is nothing more to ask of this engine.
+/// The error of a call that panicked. Nothing more is asked of the engine after it, because its
+/// state can no longer be trusted.
 pub(super) struct Panicked;
 
 impl Watch {
@@ -33,15 +42,18 @@ impl Watch {
         Self { patience, state }
     }
 
-    /// Does some work on a thread; whether a call in it did not return.
+    /// Runs a part of the check on another thread. Returns true if a call in it did not return in
+    /// time. The thread is then left behind.
     pub(super) fn over(&self, scene: &str, work: impl FnOnce(&Self) + Send + 'static) -> bool {
         locked(&self.state).scene = scene.to_owned();
         let (done, is_done) = mpsc::channel();
         let watch = self.clone();
         let thread = std::thread::spawn(move || {
+            // If nobody waits any more, a call took too long and the result is not needed.
             work(&watch);
             let _ = done.send(());
         });
+        // Each call has its own deadline, so the call in progress is looked at in short intervals.
         let step = self.patience.min(Duration::from_millis(50));
         while is_done.recv_timeout(step) == Err(mpsc::RecvTimeoutError::Timeout) {
             let call = locked(&self.state).call;
@@ -56,14 +68,15 @@ impl Watch {
                 return true;
             }
         }
-        // What panics here is the kit itself.
+        // Calls of the engine are caught one by one, so a panic here is a bug in the kit.
         if let Err(panic) = thread.join() {
             std::panic::resume_unwind(panic);
         }
         false
     }
 
-    /// Makes one call of the engine.
+    /// Makes one call of the engine and notes whether it panicked. The name of the method appears
+    /// in the reason of a failure.
     pub(super) fn call<T>(
         &self,
         method: &'static str,
@@ -72,6 +85,7 @@ impl Watch {
         locked(&self.state).call = Some((method, Instant::now()));
         let answer = catch_unwind(AssertUnwindSafe(call));
         locked(&self.state).call = None;
+        // Noted for a call that panicked as well: it did return.
         self.note(Row::Time, Ok(()));
         let panicked = |panic| format!("{method} panicked: {}", panic_text(panic));
         answer
@@ -86,7 +100,7 @@ impl Watch {
         locked(&self.state).turn = turn;
     }
 
-    /// Notes what was found.
+    /// Notes the result of a check under a row, with the conversation and the turn.
     pub(super) fn note(&self, row: Row, found: Result<(), String>) {
         let mut state = locked(&self.state);
         let place = format!("in \"{}\", turn {}", state.scene, state.turn + 1);
@@ -98,7 +112,7 @@ impl Watch {
         self.note(row, Err(why.into()));
     }
 
-    /// Notes whether something holds.
+    /// Notes whether a requirement holds. `why` is only called if it does not.
     pub(super) fn hold(&self, row: Row, holds: bool, why: impl FnOnce() -> String) {
         self.note(row, if holds { Ok(()) } else { Err(why()) });
     }

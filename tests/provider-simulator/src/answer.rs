@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// One piece of what the model says.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Part {
+pub enum AnswerPart {
     /// Reasoning. Signed (Anthropic) or encrypted (Responses) so that it is known when it comes back; chat completions
     /// have no place for it, and do not show it.
     Thinking(String),
@@ -73,7 +73,7 @@ impl Usage {
 /// What the simulator answers to one request.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<AnswerPart>,
     pub(crate) usage: Option<Usage>,
     pub(crate) fault: Option<Fault>,
     pub(crate) headers: Vec<(String, String)>,
@@ -96,12 +96,12 @@ impl Answer {
 
     /// An answer that begins with reasoning.
     pub fn thinking(text: impl Into<String>) -> Self {
-        Self::default().and(Part::Thinking(text.into()))
+        Self::default().and(AnswerPart::Thinking(text.into()))
     }
 
     /// A compaction of the provider's own with this summary in it.
     pub fn compaction(summary: impl Into<String>) -> Self {
-        Self::default().and(Part::Compaction(summary.into()))
+        Self::default().and(AnswerPart::Compaction(summary.into()))
     }
 
     /// An answer that goes wrong. What else it says comes before that, as far as the fault lets it.
@@ -113,20 +113,20 @@ impl Answer {
     }
 
     /// And then this.
-    pub fn and(mut self, part: Part) -> Self {
+    pub fn and(mut self, part: AnswerPart) -> Self {
         self.parts.push(part);
         self
     }
 
     /// And then this text.
     pub fn and_text(self, text: impl Into<String>) -> Self {
-        self.and(Part::Text(text.into()))
+        self.and(AnswerPart::Text(text.into()))
     }
 
     /// And then this call; with others in one answer, a parallel one.
     pub fn and_call(self, name: impl Into<String>, arguments: Value) -> Self {
         let name = name.into();
-        self.and(Part::Call {
+        self.and(AnswerPart::Call {
             id: None,
             name,
             arguments,
@@ -180,13 +180,13 @@ impl Answer {
     pub fn calls(&self, tool: &str) -> bool {
         self.parts
             .iter()
-            .any(|part| matches!(part, Part::Call { name, .. } if name == tool))
+            .any(|part| matches!(part, AnswerPart::Call { name, .. } if name == tool))
     }
 
     /// All texts that it says, in order, joined.
     pub fn said(&self) -> String {
-        let text = |part: &Part| match part {
-            Part::Text(text) => Some(text.clone()),
+        let text = |part: &AnswerPart| match part {
+            AnswerPart::Text(text) => Some(text.clone()),
             _ => None,
         };
         self.parts.iter().filter_map(text).collect()

@@ -29,7 +29,7 @@ use std::io::BufRead;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use answer::{Answer, Fault, Part, Usage};
+pub use answer::{Answer, AnswerPart, Fault, Usage};
 pub use cache::Bill;
 pub use coder::Coder;
 pub use request::{Api, Request};

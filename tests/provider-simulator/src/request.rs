@@ -12,7 +12,7 @@ pub enum Api {
     Messages,
     /// `POST /v1/messages/count_tokens`.
     CountTokens,
-    /// `POST /v1/chat/completions`.
+    /// `POST /v1/chat/completions`, and Azure's `POST /openai/deployments/NAME/chat/completions`.
     Chat,
     /// `POST /v1/responses`, `POST /v1/responses/compact`, and the request of a Codex with a ChatGPT login: `POST /backend-api/codex/responses`.
     Responses,
@@ -29,6 +29,13 @@ impl Api {
             Some(rest) => &format!("/v1/{rest}"),
             None => path,
         };
+        // Azure has the deployment in the path, and otherwise OpenAI's paths.
+        let own = path.strip_prefix("/openai/");
+        let own = own.map(|own| match own.strip_prefix("deployments/") {
+            Some(named) => format!("/v1/{}", named.split_once('/').map_or("", |(_, own)| own)),
+            None => format!("/{own}"),
+        });
+        let path = own.as_deref().unwrap_or(path);
         match (method, path.trim_end_matches('/')) {
             ("POST", "/v1/messages") => Self::Messages,
             ("POST", "/v1/messages/count_tokens") => Self::CountTokens,
@@ -77,9 +84,17 @@ impl Request {
         all.next().map(|(_, value)| value.as_str())
     }
 
-    /// The model that is asked for; empty where none is named.
+    /// The model that is asked for, in the body or, as Azure's deployments, in the path; empty if none is named.
     pub fn model(&self) -> &str {
-        self.json["model"].as_str().unwrap_or_default()
+        let deployment = self.path.strip_prefix("/openai/deployments/");
+        let deployment = deployment.and_then(|rest| rest.split('/').next());
+        let named = self.json["model"].as_str().or(deployment);
+        named.unwrap_or_default()
+    }
+
+    /// Whether it came by one of Azure's paths.
+    pub(crate) fn is_azure(&self) -> bool {
+        self.path.starts_with("/openai/")
     }
 
     /// Whether a stream is asked for.

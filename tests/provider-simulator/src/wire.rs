@@ -6,7 +6,7 @@ mod responses;
 
 use serde_json::{Value, json};
 
-use crate::answer::{Answer, Part, Usage};
+use crate::answer::{Answer, AnswerPart, Usage};
 use crate::prompt::tokens;
 use crate::request::{Api, Request};
 use crate::rules::{Issued, Refusal};
@@ -67,21 +67,21 @@ impl<'a> Reply<'a> {
         for (at, part) in answer.parts.iter().enumerate() {
             let unique = format!("{number:08}{at:02}{:012x}", mixed(number * 100 + at as u64));
             pieces.push(match part {
-                Part::Thinking(_) if !thinks => continue,
-                Part::Thinking(text) => Piece::Thinking {
+                AnswerPart::Thinking(_) if !thinks => continue,
+                AnswerPart::Thinking(text) => Piece::Thinking {
                     id: format!("rs_{unique}"),
                     text: if omitted { String::new() } else { text.clone() },
                 },
-                Part::Compaction(_) if request.api == Api::Chat => continue,
-                Part::Compaction(text) => Piece::Compaction {
+                AnswerPart::Compaction(_) if request.api == Api::Chat => continue,
+                AnswerPart::Compaction(text) => Piece::Compaction {
                     id: format!("cmp_{unique}"),
                     text: text.clone(),
                 },
-                Part::Text(text) => Piece::Text {
+                AnswerPart::Text(text) => Piece::Text {
                     id: format!("msg_{unique}"),
                     text: text.clone(),
                 },
-                Part::Call {
+                AnswerPart::Call {
                     id,
                     name,
                     arguments,

@@ -59,6 +59,10 @@ pub struct Place {
     home: TempDir,
     /// The address for looking up a Codex login, in place of chatgpt.com, without `/backend-api`.
     pub accounts: Option<String>,
+    /// The window of the model in tokens, for agents that are told one.
+    pub window: u64,
+    /// Whether configuration that is there stays as it is.
+    pub keeps: bool,
 }
 
 impl Place {
@@ -69,7 +73,14 @@ impl Place {
         Self {
             home,
             accounts: None,
+            window: 1_000_000,
+            keeps: false,
         }
+    }
+
+    /// The agent's home directory.
+    pub fn home(&self) -> &Path {
+        self.home.path()
     }
 
     /// Where the agent works.
@@ -79,6 +90,9 @@ impl Place {
 
     fn write(&self, path: &str, text: &str) {
         let path = self.home.path().join(path);
+        if self.keeps && path.exists() {
+            return;
+        }
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
@@ -152,6 +166,7 @@ impl Agent {
 
     fn command(self, place: &Place, base_url: &str, prompt: &str) -> Command {
         let home = place.home.path();
+        let window = place.window;
         let program = |path: &str| Command::new(installed().join(path));
         let mut command = match self {
             Self::Claude | Self::ClaudeSonnet => {
@@ -169,7 +184,7 @@ impl Agent {
             }
             Self::Codex => {
                 let config = format!(
-                    "model = \"gpt-5.2-codex\"\nmodel_provider = \"gw\"\nmodel_context_window = 1000000\n\
+                    "model = \"gpt-5.2-codex\"\nmodel_provider = \"gw\"\nmodel_context_window = {window}\n\
                      [model_providers.gw]\nname = \"gw\"\nbase_url = \"{base_url}/v1\"\nenv_key = \"GW_KEY\"\n\
                      wire_api = \"responses\"\n"
                 );
@@ -211,7 +226,7 @@ impl Agent {
                 codex(folder, home, prompt)
             }
             Self::Opencode => {
-                let model = json!({"name": "m", "limit": {"context": 1_000_000, "output": 8000}});
+                let model = json!({"name": "m", "limit": {"context": window, "output": 8000}});
                 let options = json!({"baseURL": format!("{base_url}/v1"), "apiKey": "x"});
                 let provider = json!({
                     "npm": "@ai-sdk/openai-compatible", "name": "gw", "options": options, "models": {"m": model},
@@ -244,7 +259,7 @@ impl Agent {
                 command
             }
             Self::Pi => {
-                let model = json!({"id": "m", "contextWindow": 1_000_000, "maxTokens": 8000});
+                let model = json!({"id": "m", "contextWindow": window, "maxTokens": 8000});
                 let provider = json!({
                     "baseUrl": format!("{base_url}/v1"), "api": "openai-completions", "apiKey": "x", "models": [model],
                 });
@@ -441,7 +456,11 @@ pub fn programs() -> &'static Path {
 }
 
 /// Runs to the end.
-fn run(command: Command) -> Ran {
+///
+/// # Panics
+///
+/// If it cannot be started or does not end.
+pub fn run(command: Command) -> Ran {
     run_with(command, "")
 }
 
@@ -649,7 +668,12 @@ fn long_chat(place: &Place, provider: &Simulator, base_url: &str) {
     assert!(provider.requests().len() >= rounds);
 }
 
-fn accepted(ran: &Ran, provider: &Simulator) {
+/// Holds that the agent ended normally and that the provider would not have refused anything.
+///
+/// # Panics
+///
+/// If it is not so.
+pub fn accepted(ran: &Ran, provider: &Simulator) {
     let refused: Vec<_> = provider
         .violations()
         .into_iter()

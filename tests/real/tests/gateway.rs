@@ -37,8 +37,7 @@ fn before(provider: &Simulator, engine: &str, play: impl FnOnce(&str)) -> String
             let base = format!("http://{}", gateway.address());
             gateway
                 .serve(|handle| address.send((base, handle)).unwrap())
-                .await
-                .unwrap();
+                .await;
         });
     });
     let (gateway, handle) = served.recv().unwrap();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use contexture::engines::Engines;
 use contexture::formats::{self, Format};
 use contexture::session::{Compact, Record, Session, TurnOptions};
-use contexture_engine_api::StoreCommand;
 use contexture_tests::{Home, under};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -312,17 +311,7 @@ impl Store {
 
     /// The messages of the conversation in their wire form.
     fn exported(&self) -> Vec<String> {
-        let command = StoreCommand::Export {
-            session: "s".to_owned(),
-            after: None,
-            limit: 100_000,
-        };
-        let answer = self.engines.manage(Some("lcm"), &command).unwrap();
-        let messages = answer["messages"].as_array().unwrap();
-        let texts = messages
-            .iter()
-            .map(|message| message["message"].as_str().unwrap().to_owned());
-        texts.collect()
+        self.record.conversation("s").unwrap()
     }
 }
 

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use contexture::engines::Engines;
-use contexture::session::{AgentWindow, OutcomeKind, Record, Session, SessionOptions, TurnOptions};
+use contexture::session::{
+    AgentWindow, OutcomeKind, PostgresOptions, Record, Session, SessionOptions, TurnOptions,
+};
 use contexture::tokens::TokenCounter;
 use contexture_engine_api::{StoreCommand, ToolCall, Usage};
 use contexture_tests::{Home, built_plugins, engines};
@@ -33,6 +35,27 @@ pub(crate) struct Outcome {
     pub(crate) warnings: Vec<String>,
     /// Why a compaction was due or not, and the figures.
     pub(crate) decision: String,
+}
+
+/// The database that sessions are played in, if `CONTEXTURE_FUZZER_STORE` is `postgres`.
+fn database() -> Option<PostgresOptions> {
+    std::env::var("CONTEXTURE_FUZZER_STORE")
+        .is_ok_and(|store| store == "postgres")
+        .then(|| {
+            let url = std::env::var("CONTEXTURE_TEST_DATABASE_URL").expect("the URL of a database");
+            PostgresOptions::new(&url).unwrap()
+        })
+}
+
+/// The record of a home directory: its file, or in the database the sessions under its name.
+fn open_record(home: &Home) -> Arc<Record> {
+    match database() {
+        None => Record::open(home.path()).unwrap(),
+        Some(options) => {
+            Record::migrate(&options).unwrap();
+            Record::open_postgres(&options.tenant(home.path().display().to_string())).unwrap()
+        }
+    }
 }
 
 /// A process that has the store and the engines open.
@@ -96,7 +119,7 @@ impl Driver {
         let home = &self.home;
         self.processes[self.at].get_or_insert_with(|| Process {
             engines: engines(home),
-            record: Record::open(home.path()).unwrap(),
+            record: open_record(home),
         })
     }
 
@@ -250,6 +273,10 @@ impl Driver {
     /// The host's record of the session is gone.
     pub(crate) fn lose_record(&mut self) -> Result<(), String> {
         self.shut_down()?;
+        if database().is_some() {
+            let forgotten = open_record(&self.home).forget(SESSION);
+            return forgotten.map_err(|error| error.to_string());
+        }
         for suffix in ["", "-wal", "-shm"] {
             let _ = fs::remove_file(self.home.path().join(format!("sessions.sqlite3{suffix}")));
         }
@@ -275,16 +302,22 @@ impl Driver {
         Ok(())
     }
 
-    /// A copy of what the engine keeps.
-    pub(crate) fn back_up(&mut self) -> Result<PathBuf, String> {
-        self.leave(true)?;
+    /// A copy of what the engine derived, if there is anything.
+    pub(crate) fn back_up(&mut self) -> Result<Option<PathBuf>, String> {
+        self.shut_down()?;
         self.backups += 1;
         let to = self.home.path().join(format!("backup-{}", self.backups));
-        self.manage(&StoreCommand::Backup { to: to.clone() })?;
-        Ok(to)
+        let file = self.engine_dir().join("lcm.sqlite3");
+        match file.exists() {
+            true => {
+                fs::copy(file, &to).map_err(|error| error.to_string())?;
+                Ok(Some(to))
+            }
+            false => Ok(None),
+        }
     }
 
-    /// An earlier copy takes the place of what the engine keeps.
+    /// An earlier copy takes the place of what the engine derived.
     pub(crate) fn put_back(&mut self, backup: &PathBuf) -> Result<(), String> {
         self.lose_store()?;
         fs::create_dir_all(self.engine_dir()).map_err(|error| error.to_string())?;
@@ -305,27 +338,6 @@ impl Driver {
         record
             .conversation(SESSION)
             .map_err(|error| error.to_string())
-    }
-
-    /// The conversation as the engine keeps it, wire messages in order.
-    pub(crate) fn export(&mut self) -> Result<Vec<String>, String> {
-        let (mut all, mut after) = (Vec::new(), None);
-        loop {
-            let session = SESSION.to_owned();
-            let page = self.manage(&StoreCommand::Export {
-                session,
-                after,
-                limit: 1_000,
-            })?;
-            for line in page["messages"].as_array().into_iter().flatten() {
-                let message = line["message"].as_str().ok_or("a message cannot be read")?;
-                all.push(message.to_owned());
-            }
-            after = page["next"].as_u64();
-            if after.is_none() {
-                return Ok(all);
-            }
-        }
     }
 
     /// Whether the store finds nothing wrong with itself.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use contexture::engines::register_context_engine;
 use contexture_engine_api::{
     About, Committed, CompressRequest, ContextEngine, Decision, Delivery, EngineError,
-    EngineFactory, FactoryRequest, HostInfo, MessageId, MessageView, Observed, OpenRequest,
-    Outcome, StoreCommand, ToolCall, ToolSpec, Usage, WindowState, define_engine,
+    EngineFactory, FactoryRequest, HostInfo, MessageView, OpenRequest, Outcome, StoreCommand,
+    ToolCall, ToolSpec, Usage, WindowState, define_engine,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,6 @@ const HANGS_LATE: Duration = Duration::from_millis(2_600);
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Method {
     Observe,
-    ObservedThrough,
     ShouldCompress,
     Compress,
     Committed,
@@ -42,11 +41,10 @@ pub(crate) enum Method {
 }
 
 /// How often each is drawn.
-pub(crate) const METHODS: [Method; 13] = [
+pub(crate) const METHODS: [Method; 12] = [
     Method::Observe,
     Method::Observe,
     Method::Observe,
-    Method::ObservedThrough,
     Method::ShouldCompress,
     Method::Compress,
     Method::Compress,
@@ -254,11 +252,6 @@ impl ContextEngine for Failing {
             .call(Method::Compress, || self.engine.compress(request))
     }
 
-    fn observed_through(&self) -> Option<Observed> {
-        self.faults
-            .tell(Method::ObservedThrough, || self.engine.observed_through())
-    }
-
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         let method = match delivery {
             Delivery { cut: Some(_), .. } => Method::Cut,
@@ -285,10 +278,6 @@ impl ContextEngine for Failing {
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
         self.engine.discarded(compaction, reason);
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        self.engine.recall(ids)
     }
 
     fn tools(&self) -> Vec<ToolSpec> {

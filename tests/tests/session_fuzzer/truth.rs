@@ -102,13 +102,11 @@ impl Truth {
     }
 
     /// Compares what a store exports with the conversation. Each message is there once, in order; one that is not
-    /// `required` may be missing, or parts of it, and what is `forgiven` may stand there though it was left. Answers
-    /// what is there whole, or the first thing that is wrong.
+    /// `required` may be missing, or parts of it. Answers what is there whole, or the first thing that is wrong.
     pub(crate) fn compare(
         &self,
         export: &[Value],
         required: &HashSet<Serial>,
-        forgiven: &HashSet<Serial>,
     ) -> Result<HashSet<Serial>, (&'static str, String)> {
         if self.branch.iter().map(|said| &said.carries).eq(export) {
             return Ok(self.branch.iter().map(|said| said.serial).collect());
@@ -118,11 +116,6 @@ impl Truth {
         let is_there = |said: &Said, there: &Value| {
             said.carries == *there || (may_miss(said) && is_part(there, &said.carries))
         };
-        let left = self.left.iter();
-        let forgiven: Vec<&Value> = left
-            .filter(|said| forgiven.contains(&said.serial))
-            .map(|said| &said.carries)
-            .collect();
         // fits[i][j]: the messages from `i` on may read as the export from `j` on.
         let mut fits = vec![vec![false; columns + 1]; rows + 1];
         for i in (0..=rows).rev() {
@@ -132,8 +125,7 @@ impl Truth {
                 fits[i][j] = (said.is_none() && there.is_none())
                     || both
                         .is_some_and(|(said, there)| is_there(said, there) && fits[i + 1][j + 1])
-                    || (said.is_some_and(may_miss) && fits[i + 1][j])
-                    || (there.is_some_and(|there| forgiven.contains(&there)) && fits[i][j + 1]);
+                    || (said.is_some_and(may_miss) && fits[i + 1][j]);
             }
         }
         if !fits[0][0] {

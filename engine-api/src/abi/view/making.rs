@@ -1,4 +1,12 @@
-//! How a view is made: what a host does, and a test.
+//! Making views.
+//!
+//! Hosts make a view for each message that they lend, and tests make views by hand. Begin with
+//! [`MessageView::new`] and add what the message has with the `with_` methods. Every method borrows
+//! its argument, so the data must outlive the view.
+//!
+//! Token counts are the one thing that is not fixed when the view is made. A host that has not
+//! counted a message yet gives the view a [`TokenSource`], and the view asks it when an engine
+//! first needs the count.
 
 use abi_stable::std_types::{RSlice, RStr};
 
@@ -7,14 +15,16 @@ use super::{
 };
 use crate::message::{MessageId, MessageKind};
 
-/// Counts the tokens of messages that a host lends; see [`MessageView::tokens`].
+/// Counts the tokens of messages when an engine asks for them. See [`MessageView::tokens`].
 pub trait TokenSource: Sync {
-    /// The tokens of the message `id`, with what its role and framing cost. Called from any thread.
+    /// Returns the tokens of the message `id`, including its role and framing. This can be called
+    /// from any thread.
     fn tokens_of(&self, id: MessageId) -> u64;
 }
 
 impl<'a> MessageView<'a> {
-    /// A view of a message with neither text nor calls; add what it has with the `with_` methods.
+    /// Creates a view of a message without text and without calls. Add what the message has with
+    /// the `with_` methods.
     pub const fn new(id: MessageId, role: &'a str) -> Self {
         Self {
             id: id.0,
@@ -36,28 +46,30 @@ impl<'a> MessageView<'a> {
         }
     }
 
-    /// Said by somebody of this name (empty where the transcript does not say).
+    /// Sets the name of the person who said the message. An empty name means that the transcript
+    /// does not say.
     #[must_use]
     pub const fn with_name(mut self, name: &'a str) -> Self {
         self.name = RStr::from_str(name);
         self
     }
 
-    /// With this text.
+    /// Sets the text. If a message has several text parts, join them with newlines.
     #[must_use]
     pub const fn with_text(mut self, text: &'a str) -> Self {
         self.text = RStr::from_str(text);
         self
     }
 
-    /// With these tool calls.
+    /// Sets the tool calls, in the order of the message.
     #[must_use]
     pub const fn with_tool_calls(mut self, calls: &'a [ToolCallView<'a>]) -> Self {
         self.tool_calls = RSlice::from_slice(calls);
         self
     }
 
-    /// As the result of the call `call_id` of the tool `name` (empty where the transcript does not say).
+    /// Makes the message the result of the call `call_id` of the tool `name`. The name is empty if
+    /// the transcript does not say which tool it was.
     #[must_use]
     pub const fn with_result_of(mut self, call_id: &'a str, name: &'a str) -> Self {
         self.tool_call_id = RStr::from_str(call_id);
@@ -65,47 +77,48 @@ impl<'a> MessageView<'a> {
         self
     }
 
-    /// With the JSON that it was on the wire.
+    /// Sets the JSON that the message was on the wire.
     #[must_use]
     pub const fn with_raw(mut self, raw: &'a str) -> Self {
         self.raw = RStr::from_str(raw);
         self
     }
 
-    /// With this state: a JSON object as text.
+    /// Sets the state that an engine keeps with the message, as the text of a JSON object.
     #[must_use]
     pub const fn with_state(mut self, state: &'a str) -> Self {
         self.state = RStr::from_str(state);
         self
     }
 
-    /// Said at this time, in milliseconds since the Unix epoch.
+    /// Sets when the message was said, in milliseconds since the Unix epoch.
     #[must_use]
     pub const fn with_time(mut self, at_ms: i64) -> Self {
         self.at = at_ms;
         self
     }
 
-    /// With this kind.
+    /// Sets whether somebody said the message or a compaction inserted it.
     #[must_use]
     pub const fn with_kind(mut self, kind: MessageKind) -> Self {
         self.kind = kind as u32;
         self
     }
 
-    /// Marked as holding thinking, or redacted thinking, that a provider wants back unchanged.
+    /// Marks the message as holding thinking or redacted thinking, which some providers require to
+    /// be returned unchanged.
     #[must_use]
     pub const fn with_thinking(self, yes: bool) -> Self {
         self.with_flag(HAS_THINKING, yes)
     }
 
-    /// Marked as holding an image or a document.
+    /// Marks the message as holding an image or a document.
     #[must_use]
     pub const fn with_media(self, yes: bool) -> Self {
         self.with_flag(HAS_MEDIA, yes)
     }
 
-    /// Marked as a tool result that reports an error.
+    /// Marks the message as a tool result that reports an error.
     #[must_use]
     pub const fn with_error(self, yes: bool) -> Self {
         self.with_flag(IS_ERROR, yes)
@@ -120,14 +133,14 @@ impl<'a> MessageView<'a> {
         self
     }
 
-    /// With a known token count.
+    /// Sets a token count that is already known. The host is then not asked for it.
     #[must_use]
     pub const fn with_tokens(mut self, tokens: u64) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// With a source to ask for the token count on first use.
+    /// Sets the source that is asked for the token count when an engine first needs it.
     #[must_use]
     pub fn with_token_source<T: TokenSource>(mut self, source: &'a T) -> Self {
         self.token_source = std::ptr::from_ref(source).cast();
@@ -137,10 +150,10 @@ impl<'a> MessageView<'a> {
 }
 
 extern "C" fn count_tokens_with<T: TokenSource>(source: *const (), id: u64) -> u64 {
-    // SAFETY: `with_token_source` is the only place that pairs this function with a pointer, and it made
-    // that pointer from a `&'a T` that outlives the view.
+    // SAFETY: only `with_token_source` pairs this function with a pointer, and it made that pointer
+    // from a `&'a T` that outlives the view.
     let source = unsafe { &*source.cast::<T>() };
-    // A panic must not unwind into a plugin; the estimate of "unknown" is no worse than a wrong count.
+    // A panic must not unwind into a plugin. If counting fails, the message counts as 0 tokens.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         source.tokens_of(MessageId(id))
     }))

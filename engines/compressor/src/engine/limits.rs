@@ -1,4 +1,11 @@
 //! Whether a compaction may be tried, and how far it may go.
+//!
+//! The host asks `due` before each turn, which looks only at sizes. Once the messages are at hand,
+//! `refusal` says why a compaction is not even tried, and `limits` computes the [`Limits`] that the
+//! plan has to respect together with the *floor*: the tokens that no compaction gets below, since
+//! the system prompt, the tools, the user's last message and calls in flight have to stay.
+//! `Budgets` holds the configured thresholds, and [`Headroom`](contexture_summaries::Headroom)
+//! remembers when an earlier attempt could not make room.
 
 use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Floor, Outcome, WindowState, grouped,
@@ -12,7 +19,9 @@ use crate::plan::{LAST_CALL, Limits};
 use crate::settings::{Budgets, room_for_prompt, share};
 
 impl Compressor {
-    /// Whether a compaction is due in this window, and why.
+    /// Whether a compaction is due in this window, with the reason in words. The answer is no if
+    /// compaction is off, if the context length is unknown, if the prompt is below the threshold,
+    /// or if a compaction could not get below it.
     pub(super) fn due(&self, window: &WindowState) -> Decision {
         if !self.settings.enabled {
             return Decision::No("compaction is off (`compression.enabled: false`)".into());
@@ -30,6 +39,8 @@ impl Compressor {
                 grouped(threshold)
             ));
         }
+        // If the fixed part alone exceeds the threshold, compacting at the threshold is useless.
+        // Near the end of the window it still helps to make room for the answer.
         let last_call = share(room_for_prompt(window), LAST_CALL);
         if threshold > 0
             && window.fixed_tokens >= threshold
@@ -43,6 +54,7 @@ impl Compressor {
             ));
         }
         match self.headroom.decide(window, budgets.likely_after(window)) {
+            // A decision timed by price carries its own reason, so it is passed on unchanged.
             Decision::Yes(_) if !window.timed_by_price || window.requires_compaction() => {
                 Decision::Yes(format!(
                     "the prompt has {} tokens; a compaction is due from {}, in a window of {}",
@@ -55,7 +67,8 @@ impl Compressor {
         }
     }
 
-    /// The window of a request, or the last reported one.
+    /// Returns the window of a request and remembers it. If the request does not know its context
+    /// length, the last reported window is used instead.
     pub(super) fn window_of(&mut self, order: &CompressOrder) -> WindowState {
         if order.window.context_length > 0 {
             self.window = order.window.clone();
@@ -71,7 +84,8 @@ impl Compressor {
         }
     }
 
-    /// Why nothing is even tried.
+    /// The reason why nothing is even tried, or `None` if a plan should be made. A forced order is
+    /// refused only if the context length is unknown.
     pub(super) fn refusal(&self, order: &CompressOrder, window: &WindowState) -> Option<Outcome> {
         if window.context_length == 0 {
             return Some(Outcome::NothingToDo(
@@ -86,6 +100,7 @@ impl Compressor {
                 "compaction is off (`compression.enabled: false`)".into(),
             ));
         }
+        // A prompt that no longer fits is compacted even if an earlier attempt did not help.
         if !window.fits() {
             return None;
         }
@@ -94,7 +109,9 @@ impl Compressor {
             .map(|reason| Outcome::Deferred(reason.to_owned()))
     }
 
-    /// The limits in the units of the views' counts, and the floor that no compaction gets below.
+    /// Returns the limits and the floor that no compaction gets below, both in tokens as the
+    /// message views count them. `before` is the prompt in the same unit. The budgets are
+    /// converted, because the provider may count tokens differently from the host.
     pub(super) fn limits(
         &self,
         window: &WindowState,
@@ -107,6 +124,8 @@ impl Compressor {
         budgets.tail_token_budget = share(budgets.tail_token_budget, scale);
         let room_for_prompt = share(room_for_prompt(window), scale);
 
+        // Calls in flight include everything after them, so the user's message is counted only if
+        // it stands before them.
         let in_flight = outline.in_flight.clone().unwrap_or(0..0);
         let user = outline
             .last_user
@@ -129,14 +148,16 @@ impl Compressor {
         (limits, floor)
     }
 
+    /// Stops further attempts at this size of the prompt and reports the floor to the host, so that
+    /// it can tell the user what to change.
     pub(super) fn floor_too_high(&mut self, floor_tokens: u64, reason: String) -> Outcome {
         self.headroom.stop(reason.clone(), &self.window);
         Outcome::FloorTooHigh(Floor::default().tokens(floor_tokens).reason(reason))
     }
 }
 
-/// Whether a system prompt stands before the history. A host that does not say has one, or tools alone,
-/// where anything does.
+/// Whether a system prompt precedes the history. If the host does not say, any fixed tokens count
+/// as one, although they may be those of the tools alone.
 fn has_system_prompt(window: &WindowState) -> bool {
     window.has_system_prompt.unwrap_or(window.fixed_tokens > 0)
 }

@@ -1,4 +1,11 @@
-//! Proposals: what a plan is put into, and what becomes of it once the host has decided.
+//! Proposals: how a plan becomes entries, and what happens to them once the host has decided.
+//!
+//! `propose` counts what the compaction really saves, now that the summary is written, and refuses
+//! it if that is too little. Otherwise it leaves a [`Proposal`] on the engine and returns the
+//! entries with notes for the user. The host then validates them. If it commits, `adopt` records
+//! the sizes and puts the summary in force. If it discards them, the proposal is dropped and
+//! `Headroom` remembers that this attempt did not work. The entries themselves are built in
+//! `entries`.
 
 use contexture_engine_api::{COMPACTION_NOTE, Compaction, Entry, MISSING_RESULT, Outcome, grouped};
 use contexture_summaries::{SEAL_TOKENS, Sizes, WrittenSummary, framing_tokens, marked};
@@ -10,31 +17,31 @@ use crate::entries::entries;
 use crate::plan::{Limits, Plan};
 use crate::settings::share;
 
-/// What a compaction must save to be proposed unforced, as a share of the prompt.
+/// The share of the prompt that a compaction must save to be proposed unless it is forced.
 const MIN_SAVING: f64 = 0.03;
 
-/// A proposal that the host has neither committed nor discarded.
+/// A proposal that the host has neither committed nor discarded: its sizes, the summary if one was
+/// written, and the number of messages before and after.
 pub(super) struct Proposal {
     sizes: Sizes,
-    /// The summary; none if nothing was summarised.
     written: Option<WrittenSummary>,
     messages: (usize, usize),
 }
 
-/// What a proposal is made from.
+/// Everything that a proposal is made from. `before` is the current prompt in tokens, and `written`
+/// is `None` if nothing is summarised.
 pub(super) struct Draft<'r, 'm, 'a> {
     pub(super) outline: &'r Outline<'m, 'a>,
     pub(super) plan: &'r Plan,
     pub(super) limits: &'r Limits,
-    /// The tokens of the prompt as it is.
     pub(super) before: u64,
     pub(super) force: bool,
-    /// The summary; none if nothing is summarised.
     pub(super) written: Option<WrittenSummary>,
 }
 
 impl Compressor {
-    /// Checks that the plan is worth it, and puts it into entries.
+    /// Turns a plan into a compaction, unless it is not worth it. The outcome is `NothingToDo` if
+    /// nothing is saved, or if less than 3 % of the prompt is saved and the order is not forced.
     pub(super) fn propose(&mut self, draft: Draft<'_, '_, '_>) -> Outcome {
         let Draft {
             outline,
@@ -51,6 +58,7 @@ impl Compressor {
         });
         let entries = entries(outline, plan, summary);
         let after = plan.kept_tokens + summary_tokens + self.added_tokens(outline, &entries);
+        // The plan assumed a summary of full length. Only now is the real size known.
         let saved = before.saturating_sub(after);
         if saved == 0 || (!force && saved < share(before, MIN_SAVING)) {
             let reason = format!(
@@ -58,6 +66,8 @@ impl Compressor {
                 grouped(before),
                 grouped(after)
             );
+            // Above the trigger the next turn would ask again with the same result, so the engine
+            // waits until the prompt has grown.
             if before >= limits.trigger {
                 self.headroom.stop(reason.clone(), &self.window);
             }
@@ -118,8 +128,9 @@ impl Compressor {
         )
     }
 
-    /// What a proposal adds beside its summary, in tokens: answers that are made up, and the note in the
-    /// system prompt, the first time.
+    /// The tokens that a proposal adds besides its summary: stub results for calls without one, and
+    /// the note in the system prompt. The note counts only at the first compaction, since later
+    /// ones find it in place.
     fn added_tokens(&self, outline: &Outline<'_, '_>, entries: &[Entry]) -> u64 {
         let stubs = entries
             .iter()
@@ -136,7 +147,8 @@ impl Compressor {
         stub_tokens + note_tokens
     }
 
-    /// The host committed the proposal: the window is as it says from now on.
+    /// Records a committed proposal: its sizes for `Headroom`, the figures for the status, and the
+    /// summary that is now in force. `compaction` is the id that the host gave it.
     pub(super) fn adopt(&mut self, proposal: Proposal, compaction: u64) {
         self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
@@ -149,7 +161,7 @@ impl Compressor {
             "messages_after": proposal.messages.1,
             "degraded": proposal.written.as_ref().is_some_and(|written| written.degraded),
         }));
-        // The usage was that of another prompt.
+        // The reported usage belongs to the prompt before the compaction.
         self.reported_tokens = None;
         self.cycle.committed(proposal.written);
     }

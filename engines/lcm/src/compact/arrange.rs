@@ -1,36 +1,48 @@
 //! How the window is divided: what stays raw, what goes under nodes, and the resulting size.
+//!
+//! [`Compactor::arrange`] is the entry point. It tries weaker and weaker protections of the newest
+//! messages until the estimated prompt reaches the goal. If not even the weakest is enough, large
+//! messages are shown as previews. If only prepared texts may be used, it instead leaves in the
+//! window whatever has none.
+//!
+//! The size is an estimate, because the summaries are not written yet. The proposal counts them
+//! later and may still be given up.
 
 use std::collections::{HashMap, HashSet};
 
-use contexture_engine_api::{EngineError, Replacement};
+use contexture_engine_api::Replacement;
 
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
 use crate::dag::NodeId;
 use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{PlanStep, RunPart, Spot, layout};
+use crate::error::StoreError;
 use crate::session_state::SessionState;
 use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
 use crate::store::nodes::Placed;
 
-/// The result of trying to divide a window.
+/// The result of trying to divide a window, which may also be to wait.
 pub(super) enum Arranged {
     Window(Arrangement),
-    /// Nothing is prepared yet, and the window can wait; with the reason.
+    /// Nothing is prepared yet and the window can wait. The text is the reason that the user sees.
     Wait(String),
 }
 
-/// How the window is divided, for one choice of what stays raw.
+/// How the window is divided, for one choice of what stays raw. The frontier in it may differ from
+/// the session's, because nodes across the border of what stays are replaced by their children.
 pub(super) struct Arrangement {
     pub(super) steps: Vec<PlanStep>,
     pub(super) frontier: Vec<Placed>,
     pub(super) took_apart: bool,
-    /// Whether the window still shows messages that a node of the frontier covers.
+    /// Whether the window shows messages that a node of the frontier covers. Such messages leave
+    /// the window, so the compaction does something even without new summaries.
     shows_covered: bool,
-    /// Large messages that stay in a shorter form, by their position.
+    /// Large messages that stay in a shorter form, as pairs of a position and the replacement. They
+    /// are in the order of the window.
     pub(super) replaced: Vec<(usize, Replacement)>,
-    /// The resulting prompt, in tokens.
+    /// The estimated size of the resulting prompt, in tokens.
     pub(super) estimate: u64,
-    /// The tokens of what stays, and `fixed`.
+    /// The tokens of what stays raw, including the system prompt and the tools.
     pub(super) kept: u64,
 }
 
@@ -51,15 +63,18 @@ impl Arrangement {
 }
 
 impl Compactor<'_, '_> {
-    /// The first arrangement that reaches the target, else the smallest one.
+    /// Returns the first arrangement that reaches the goal, or the smallest one if none does. An
+    /// arrangement that changes nothing is passed over as long as a weaker protection can be tried.
     pub(super) fn arrange(
         &self,
         outline: &Outline,
         spots: &[Spot],
-    ) -> Result<Arranged, EngineError> {
+    ) -> Result<Arranged, StoreError> {
         if self.model == ModelUse::Prepared {
             return self.arrange_prepared(outline, spots);
         }
+        // The protections are tried from the strongest to the weakest, so that as many of the
+        // newest messages as possible stay.
         let rungs = [
             Protection {
                 messages: self.settings.fresh_tail_messages,
@@ -75,7 +90,8 @@ impl Compactor<'_, '_> {
         for (at, protection) in rungs.into_iter().enumerate() {
             let mut split = outline.split(protection);
             if at + 1 == rungs.len() {
-                // The last answer is not part of the floor.
+                // At the weakest protection only the user's last message stays outside the tail.
+                // The last answer is useful, but no request becomes invalid without it.
                 split
                     .islands
                     .retain(|island| outline.last_user.is_some_and(|user| island.contains(&user)));
@@ -103,8 +119,9 @@ impl Compactor<'_, '_> {
         Ok(Arranged::Window(best))
     }
 
-    /// Only prepared texts are used.
-    fn arrange_prepared(&self, outline: &Outline, spots: &[Spot]) -> Result<Arranged, EngineError> {
+    /// Arranges the window if only prepared texts may be used. The tail begins at the first message
+    /// for which nothing is prepared. If nothing at all can be replaced, the result is to wait.
+    fn arrange_prepared(&self, outline: &Outline, spots: &[Spot]) -> Result<Arranged, StoreError> {
         let mut split = outline.split(Protection {
             messages: self.settings.fresh_tail_messages,
             tokens: self.budgets.tail,
@@ -133,9 +150,10 @@ impl Compactor<'_, '_> {
         outline: &Outline,
         spots: &[Spot],
         split: &Split,
-    ) -> Result<Arrangement, EngineError> {
-        // A node that covers a message that stays in the window, or messages on both sides of one, would
-        // repeat content.
+    ) -> Result<Arrangement, StoreError> {
+        // A node that covers a message which stays in the window would repeat its content. So would
+        // a node that covers messages on both sides of one that stays. Such nodes are replaced by
+        // their children until none is left.
         let mut spots = spots.to_vec();
         let mut frontier = self.session.frontier().to_vec();
         let mut took_apart = false;
@@ -178,6 +196,10 @@ impl Compactor<'_, '_> {
         Ok(arrangement)
     }
 
+    /// Estimates the size of the prompt with this arrangement, and the part of it that stays raw.
+    /// New summaries are assumed to be as long as a leaf over their messages may be. If all
+    /// summaries together exceed their budget, the budget counts, since they will be condensed to
+    /// it.
     pub(super) fn estimate(&self, arrangement: &mut Arrangement) {
         let replaced: HashMap<usize, u64> = arrangement
             .replaced
@@ -215,8 +237,9 @@ impl Compactor<'_, '_> {
         arrangement.estimate = kept + (nodes + new).min(self.budgets.summaries + PREAMBLE_TOKENS);
     }
 
-    /// Whether the summaries alone justify a compaction: they are over their budget, or one was requested
-    /// and there are better texts. A better text alone is not worth a new prefix.
+    /// Whether the summaries alone justify a compaction. They do if they exceed their budget, or if
+    /// the user forced a compaction and better texts are ready. Without that, a better text is not
+    /// worth a new prefix, since the prompt cache would be lost.
     pub(super) fn can_condense(&self, arrangement: &Arrangement) -> bool {
         let total: u64 = arrangement.frontier.iter().map(cost).sum();
         let has_better = |placed: &Placed| self.staging.better(placed.node.id).is_some();
@@ -225,7 +248,7 @@ impl Compactor<'_, '_> {
     }
 }
 
-/// The nodes that cover messages that stay, or messages on both sides of one that does.
+/// Returns the nodes that cover a message which stays, or messages on both sides of one that stays.
 fn parted(spots: &[Spot], split: &Split) -> HashSet<NodeId> {
     let mut parted = HashSet::new();
     let mut run_of: HashMap<NodeId, usize> = HashMap::new();

@@ -1,19 +1,30 @@
-//! What replaces a run of the window: the summaries that are as they were stay byte for byte, and the rest is cut where
-//! the next compaction is likely to begin, so that a provider's prompt cache holds what stands before.
+//! What replaces a run of the window.
+//!
+//! Providers cache the prefix of a prompt, and a changed byte ends the cached part. A compaction
+//! should therefore leave as much of the beginning as it was. Summary blocks that still show the
+//! same nodes are kept byte for byte, and only the rest of the run is written anew. The rest is cut
+//! into two blocks at the place where the next compaction is likely to begin, so that the first
+//! block can be kept then.
+//!
+//! [`entries`] puts the parts together.
 
+use contexture_digest::RuleSection;
 use contexture_engine_api::{Entry, MessageId, MessageKind, MessageView};
 
 use crate::assemble::{block, nodes_in};
 use crate::dag::Node;
 
-/// The entries for `nodes` in place of `views`. `covered` gives the first and the last message that a view stands for;
-/// none where that is not known.
+/// Returns the entries for `nodes` in place of `views`. `rules` gives the section of rules for a block
+/// of these nodes. `covered` gives the first and the last
+/// message that a view stands for. If it returns None for a view, nothing is known about it and the
+/// rest is one block.
 pub(super) fn entries(
     views: &[MessageView<'_>],
     nodes: &[&Node],
+    rules: &dyn Fn(&[&Node]) -> RuleSection,
     covered: impl Fn(&MessageView<'_>) -> Option<(MessageId, MessageId)>,
 ) -> Vec<Entry> {
-    let kept = unchanged(views, nodes);
+    let kept = unchanged(views, nodes, rules);
     let mut entries: Vec<Entry> = views[..kept.views]
         .iter()
         .map(|view| Entry::Keep(view.id()))
@@ -30,19 +41,24 @@ pub(super) fn entries(
     for (views, nodes) in halves.into_iter().filter(|(views, _)| !views.is_empty()) {
         let ids = views.iter().map(MessageView::id).collect();
         let continued = !entries.is_empty();
-        entries.push(Entry::summary(block(nodes, continued), ids));
+        entries.push(Entry::summary(block(nodes, continued, &rules(nodes)), ids));
     }
     entries
 }
 
-/// So many of the views, and so many of the nodes, from the first on.
+/// A number of views and a number of nodes, both counted from the start of a run.
 struct Count {
     views: usize,
     nodes: usize,
 }
 
-/// The summaries that still show what they showed.
-fn unchanged(views: &[MessageView<'_>], nodes: &[&Node]) -> Count {
+/// Returns how many of the first summaries still show exactly what they would show now, with the
+/// nodes in them.
+fn unchanged(
+    views: &[MessageView<'_>],
+    nodes: &[&Node],
+    rules: &dyn Fn(&[&Node]) -> RuleSection,
+) -> Count {
     let mut same = Count { views: 0, nodes: 0 };
     for view in views {
         if view.kind() != MessageKind::Summary {
@@ -50,7 +66,10 @@ fn unchanged(views: &[MessageView<'_>], nodes: &[&Node]) -> Count {
         }
         let end = same.nodes + nodes_in(view.text()).len();
         match nodes.get(same.nodes..end) {
-            Some(shown) if !shown.is_empty() && view.text() == block(shown, same.views > 0) => {
+            Some(shown)
+                if !shown.is_empty()
+                    && view.text() == block(shown, same.views > 0, &rules(shown)) =>
+            {
                 same.views += 1;
                 same.nodes = end;
             }
@@ -58,14 +77,17 @@ fn unchanged(views: &[MessageView<'_>], nodes: &[&Node]) -> Count {
         }
     }
     match same.nodes == nodes.len() && same.views < views.len() {
-        // What else leaves needs a summary that stands for it.
+        // Something else leaves the window too, and some summary has to stand for it. If all nodes
+        // are in blocks that stay, no block is left to do so.
         true => Count { views: 0, nodes: 0 },
         false => same,
     }
 }
 
-/// Leaves are condensed before other nodes: the first of them, or the first one after it where no view stands for
-/// messages on both sides.
+/// Returns where the rest is cut into two blocks. Condensing takes leaves before other nodes, so
+/// the next compaction is likely to change the window from the first leaf on. The cut is there, or
+/// at the first later node at which no view stands for messages on both sides. Returns None if
+/// there is no such place.
 fn cut(
     views: &[MessageView<'_>],
     nodes: &[&Node],

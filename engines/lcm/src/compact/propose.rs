@@ -1,31 +1,73 @@
-//! The proposal: the entries of the new window, their size, and notes for the user.
+//! The proposal of a compaction: the entries of the new window, their size, and notes for the user.
+//!
+//! `propose` has the missing nodes written and counts the tokens of the new window. If it is larger
+//! than the goal, the nodes are tightened once. The window is proposed only if it is smaller than
+//! the old one, goes below the hard threshold, and leaves enough room until the next compaction.
+//!
+//! New nodes are stored before the host commits, so that the proposal can name them. Nodes of a
+//! discarded proposal are removed again, and the garbage collection finds those that a crash left.
 
 use std::collections::HashMap;
 
+use contexture_digest::{RuleSection, Rules};
 use contexture_engine_api::{
-    COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
-    ModelFailure, Outcome, Replacement, grouped,
+    COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, ModelFailure, Outcome,
+    Replacement, Services, grouped,
 };
-use contexture_summaries::{Headroom, NO_MODEL, framing_tokens};
+use contexture_summaries::{Headroom, NO_MODEL, framing_tokens, rule_section, rules_left_out};
 
 use super::arrange::Arrangement;
-use super::write::{Made, Writer};
+use super::write::{Made, SummaryWriter};
 use super::{Compacted, Compactor, Proposal, pieces};
 use crate::assemble::nodes_in;
 use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
+use crate::error::StoreError;
 use crate::store::nodes::{self, NewNode, Placed};
 
+/// The rules that the window shows, of all nodes in it. A rule is shown in the block with the first
+/// node that has it, so that a block does not change when nodes come after it.
+struct ShownRules {
+    section: RuleSection,
+    owner: HashMap<String, NodeId>,
+}
+
+impl ShownRules {
+    /// Takes the rules of these nodes, oldest first, in at most a tenth of `summaries` tokens.
+    fn of<'n>(nodes: impl Iterator<Item = &'n Node>, summaries: u64, services: &Services) -> Self {
+        let mut rules = Rules::default();
+        let mut owner = HashMap::new();
+        for node in nodes {
+            for rule in Rules::of(&[], Some(&node.text)).iter() {
+                owner.entry(rule.to_owned()).or_insert(node.id);
+            }
+            rules.add_summary(&node.text);
+        }
+        let section = rule_section(&rules, summaries, services);
+        Self { section, owner }
+    }
+
+    fn of_block(&self, nodes: &[&Node]) -> RuleSection {
+        self.section.part(|rule| {
+            let owner = self.owner.get(rule);
+            owner.is_some_and(|owner| nodes.iter().any(|node| node.id == *owner))
+        })
+    }
+}
+
 impl Compactor<'_, '_> {
+    /// Writes the missing nodes and proposes the new window. `before` is the size of the prompt and
+    /// `floor` what no compaction may remove, both in tokens. If the result would not help, the
+    /// outcome says why.
     pub(super) fn propose(
         &self,
         arrangement: &Arrangement,
         before: u64,
         floor: u64,
         headroom: &mut Headroom,
-    ) -> Result<Compacted, EngineError> {
+    ) -> Result<Compacted, StoreError> {
         let next = nodes::next_id(&self.session.store, self.session.id)?;
-        let mut writer = Writer::new(self, next);
+        let mut writer = SummaryWriter::new(self, next);
         writer.write(arrangement)?;
 
         let mut entries = self.entries(arrangement, &writer.runs);
@@ -36,8 +78,8 @@ impl Compactor<'_, '_> {
             entries = self.entries(arrangement, &writer.runs);
             after = self.after(&entries);
         }
-        // Staying above the hard threshold is still useful if the provider would refuse the unchanged
-        // prompt.
+        // A window above the hard threshold is still an improvement if the provider would refuse
+        // the prompt as it is.
         let saves_the_turn = before >= self.budgets.usable && after < self.budgets.usable;
         if after >= self.budgets.hard && !saves_the_turn && !self.order.force {
             return Ok(Compacted::Unchanged(
@@ -59,6 +101,8 @@ impl Compactor<'_, '_> {
         let new = writer.new_nodes();
         let (store, session) = (&self.session.store, self.session.id);
         let higher = nodes::add(store, session, &new, next, self.session.services.now_ms())?;
+        // Another process may have stored nodes since `next` was read. The store then assigns
+        // higher numbers, and the headings in the window have to show those.
         if higher > 0 {
             writer.renumber(next, higher);
             entries = self.entries(arrangement, &writer.runs);
@@ -70,7 +114,10 @@ impl Compactor<'_, '_> {
             .filter(|new| new.node.level == Level::Deterministic)
             .count();
         let degraded = self.model_wanted() && extracted > 0;
-        let notes = self.notes(&new, extracted, arrangement, after, writer.failure.as_ref());
+        let mut notes = self.notes(&new, extracted, arrangement, after, writer.failure.as_ref());
+        let all = frontier.iter().map(|placed| &placed.node);
+        let rules = ShownRules::of(all, self.budgets.summaries, &self.session.services);
+        notes.extend(rules_left_out(&rules.section));
         let proposal = Proposal {
             frontier,
             better: writer.better,
@@ -96,6 +143,8 @@ impl Compactor<'_, '_> {
         ))
     }
 
+    /// Makes the entries of the new window: kept and shortened messages, and the summaries of each
+    /// run. `runs` holds the nodes of the runs in the order of the steps.
     fn entries(&self, arrangement: &Arrangement, runs: &[Vec<Made>]) -> Vec<Entry> {
         let replaced: HashMap<usize, &Replacement> = arrangement
             .replaced
@@ -105,6 +154,9 @@ impl Compactor<'_, '_> {
         let nodes: HashMap<NodeId, &Node> = (arrangement.frontier.iter())
             .map(|placed| (placed.node.id, &placed.node))
             .collect();
+        let all = runs.iter().flatten().map(|made| &made.placed.node);
+        let rules = ShownRules::of(all, self.budgets.summaries, &self.session.services);
+        let rules_of = |nodes: &[&Node]| rules.of_block(nodes);
         let covered = |view: &MessageView<'_>| {
             if view.kind() != MessageKind::Summary {
                 return Some((view.id(), view.id()));
@@ -134,14 +186,15 @@ impl Compactor<'_, '_> {
                         .map(|made| &made.placed.node)
                         .collect();
                     let views = &self.views[run.places.clone()];
-                    entries.extend(pieces::entries(views, &nodes, covered));
+                    entries.extend(pieces::entries(views, &nodes, &rules_of, covered));
                 }
             }
         }
         entries
     }
 
-    /// The tokens of the prompt with these entries.
+    /// Returns the tokens of the prompt with these entries, which includes the system prompt and
+    /// the tools.
     fn after(&self, entries: &[Entry]) -> u64 {
         let views: HashMap<MessageId, &MessageView<'_>> =
             self.views.iter().map(|view| (view.id(), view)).collect();
@@ -155,12 +208,15 @@ impl Compactor<'_, '_> {
                     .map_or(0, |view| self.tokens_of(view, new)),
                 Entry::Summary(summary) => count(&summary.text),
                 Entry::StubResult(stub) => count(&stub.text),
-                // What leaves; others are not proposed.
+                // Entries that remove a message count nothing. Entries of other kinds are not
+                // proposed by this engine.
                 _ => 0,
             }
         })
     }
 
+    /// Returns the notes that tell the user what the compaction did: how many summaries it made,
+    /// why some were made without the model, and whether the prompt is still too large.
     fn notes(
         &self,
         new: &[NewNode],

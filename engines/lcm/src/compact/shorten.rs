@@ -1,8 +1,16 @@
-//! Large messages that stay in the window, as previews.
+//! Large messages that stay in the window as previews.
+//!
+//! A single tool result can be larger than all other messages together. If it has to stay in the
+//! window, it is replaced by a preview, and the model can read the rest with a tool. Messages with
+//! thinking or media are never changed.
+//!
+//! There are three degrees. [`Compactor::large`] always shortens what is above the configured limit
+//! and was seen by the model. [`Compactor::shorten_old`] goes on with older tool results if the
+//! window is still too large. [`Compactor::shorten_unseen`] is the last resort.
 
 use std::collections::HashSet;
 
-use contexture_digest::shorten_arguments;
+use contexture_digest::{keep_rules, shorten_arguments};
 use contexture_engine_api::{MessageKind, MessageView, Replacement, ShortArguments};
 
 use super::Compactor;
@@ -13,12 +21,15 @@ use crate::dag::plan::PlanStep;
 use crate::preview::preview;
 use crate::transcript::fit;
 
-/// The most and the fewest tokens of a preview of a large message.
+/// The maximum number of tokens of a preview, not counting the line that says how to read the
+/// message.
 const PREVIEW_TOKENS: u64 = 600;
+/// The minimum number of tokens of a preview. Less would not show what kind of text it is.
 const LEAST_PREVIEW: u64 = 60;
 
 impl Compactor<'_, '_> {
-    /// Large messages that stay and that the model has seen, with their shorter forms.
+    /// Returns the large messages that stay and that the model has seen, with their shorter forms.
+    /// The user's last message is not among them.
     pub(super) fn large(
         &self,
         arrangement: &Arrangement,
@@ -36,7 +47,9 @@ impl Compactor<'_, '_> {
             .collect()
     }
 
-    /// Replaces kept old tool results by previews, from the oldest on, until the window has shrunk to `goal`.
+    /// Replaces old tool results that stay by previews, from the oldest on, until the estimated
+    /// prompt is not above `goal`. Results of less than twice the size of a preview are not worth
+    /// it.
     pub(super) fn shorten_old(&self, arrangement: &mut Arrangement, outline: &Outline, goal: u64) {
         let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
         let worth_it = |at: &usize| {
@@ -57,8 +70,9 @@ impl Compactor<'_, '_> {
         arrangement.replaced.sort_unstable_by_key(|(at, _)| *at);
     }
 
-    /// A shorter form of a message, if allowed and actually shorter: its text as a preview, and the
-    /// arguments of its calls without long strings.
+    /// Returns a shorter form of a message: its text as a preview, and the arguments of its calls
+    /// without long strings. Returns None if the message must not be changed or would not become
+    /// smaller.
     fn shortened(&self, at: usize, max_tokens: u64) -> Option<Replacement> {
         let view = &self.views[at];
         let may_be =
@@ -90,16 +104,20 @@ impl Compactor<'_, '_> {
         if tokens <= max_tokens {
             return None;
         }
+        // A token has about four characters. The preview is made about that long and then cut to
+        // its tokens.
         let shown = fit(
             &preview(text, max_tokens as usize * 4),
             max_tokens,
             services,
         );
-        let short = shortened(view.id(), tokens, text.len(), &shown);
+        let short = keep_rules(view, shortened(view.id(), tokens, text.len(), &shown));
+        // The line that says how to read the message takes tokens, too.
         (short.len() < text.len() && services.count_tokens(&short) < tokens).then_some(short)
     }
 
-    /// The tokens of a message in its shorter form.
+    /// Returns the tokens of a message in its shorter form. Only the replaced parts are counted
+    /// again.
     pub(super) fn tokens_of(&self, view: &MessageView<'_>, short: &Replacement) -> u64 {
         let count = |text: &str| self.session.services.count_tokens(text);
         let text = short.text.iter().map(|new| (view.text(), new.as_str()));
@@ -113,8 +131,9 @@ impl Compactor<'_, '_> {
             })
     }
 
-    /// Messages that the model has not seen are shortened only if there is no other way below the hard
-    /// threshold; the user's last message comes last.
+    /// Shortens messages that the model has not seen, the largest first, until the prompt is below
+    /// the hard threshold. The user's last message comes last, and only if the request could not be
+    /// sent otherwise.
     pub(super) fn shorten_unseen(&self, arrangement: &mut Arrangement, outline: &Outline) {
         let in_flight = outline.in_flight.clone().unwrap_or(0..0);
         let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
@@ -123,7 +142,7 @@ impl Compactor<'_, '_> {
             .filter(|at| self.stays(arrangement, *at))
             .filter(|at| Some(*at) != outline.last_user)
             .collect();
-        // The largest first.
+        // Shortening the largest messages first changes as few messages as possible.
         messages.sort_by_key(|at| std::cmp::Reverse(self.views[*at].tokens()));
         let last_user = outline
             .last_user

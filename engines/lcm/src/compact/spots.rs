@@ -1,19 +1,29 @@
 //! What each position of the window shows, and which parts of the conversation are missing from it.
+//!
+//! A window comes from the host, and other engines may have changed it since this engine saw it
+//! last. This module compares it with the frontier. [`Compactor::spots`] classifies each position,
+//! and [`Compactor::strays`] collects what the window should show but does not. A summary is
+//! recognised as our own only if its text names nodes of the current frontier.
 
 use std::collections::{HashMap, HashSet};
 
-use contexture_engine_api::{EngineError, MessageId, MessageKind, MessageView};
+use contexture_engine_api::{MessageId, MessageKind, MessageView};
 
 use super::Compactor;
 use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::NodeId;
 use crate::dag::plan::{Spot, Stray, StrayPart};
+use crate::error::StoreError;
 use crate::store::Key;
 use crate::store::nodes::{self, Placed};
 
 impl Compactor<'_, '_> {
-    /// What each position of the window shows.
-    pub(super) fn spots(&self) -> Result<Vec<Spot>, EngineError> {
+    /// Returns what each position of the window shows.
+    ///
+    /// # Errors
+    /// Returns an error if the window contains a message that the store does not have. Compacting
+    /// would lose it.
+    pub(super) fn spots(&self) -> Result<Vec<Spot>, StoreError> {
         let loose: HashSet<MessageId> = self.session.loose()?.keys().copied().collect();
         let mut shown_though_covered: HashMap<MessageId, Key> = HashMap::new();
         let mut spots = Vec::with_capacity(self.views.len());
@@ -39,14 +49,10 @@ impl Compactor<'_, '_> {
                     shown_though_covered.insert(view.id(), key);
                     spots.push(Spot::Raw);
                 }
-                // An answer inserted by another engine stands for no stored message.
+                // An answer that another engine inserted is not in the store and stands for no
+                // message.
                 None if view.kind() == MessageKind::Replaced => spots.push(Spot::Foreign),
-                None => {
-                    return Err(EngineError::Other(format!(
-                        "message {} was never shown to this engine, so it cannot be kept; nothing was compacted",
-                        view.id()
-                    )));
-                }
+                None => return Err(StoreError::NotShown(view.id())),
             }
         }
         if shown_though_covered.is_empty() {
@@ -63,13 +69,14 @@ impl Compactor<'_, '_> {
         Ok(spots)
     }
 
-    /// A node was replaced by its children: its positions are now theirs, or uncovered.
+    /// Updates the spots after `node` was replaced by `children`. Its positions now belong to the
+    /// children, or are uncovered if no child covers them.
     pub(super) fn respot(
         &self,
         spots: &mut [Spot],
         node: NodeId,
         children: &[Placed],
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), StoreError> {
         let mut owner: HashMap<Key, NodeId> = HashMap::new();
         for child in children {
             let id = child.node.id;
@@ -86,12 +93,13 @@ impl Compactor<'_, '_> {
         Ok(())
     }
 
-    /// The parts of the conversation that are missing from the window, in order.
+    /// Returns the parts of the conversation that are missing from the window, in order: nodes of
+    /// the frontier that no summary shows, and loose messages that the host does not show.
     pub(super) fn strays(
         &self,
         spots: &[Spot],
         frontier: &[Placed],
-    ) -> Result<Vec<Stray>, EngineError> {
+    ) -> Result<Vec<Stray>, StoreError> {
         let mut shown: HashSet<NodeId> = HashSet::new();
         for spot in spots {
             match spot {

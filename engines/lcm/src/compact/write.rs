@@ -1,61 +1,77 @@
-//! Writing the nodes of a compaction: leaves over messages, condensed nodes over nodes.
+//! Writing the nodes of a compaction: leaves over messages, and condensed nodes over nodes.
+//!
+//! [`SummaryWriter`] builds the new frontier run by run. Existing nodes are taken as they are, or with a
+//! better text if one is prepared. The spans between them get leaves, whose texts are prepared,
+//! word for word, or written now. If all nodes together exceed the budget, the oldest are condensed
+//! until they fit.
+//!
+//! Nothing is stored here. New nodes get provisional numbers, and [`SummaryWriter::new_nodes`] returns
+//! what the proposal has to store.
 
 use std::ops::Range;
 
-use contexture_engine_api::{EngineError, MessageId, MessageView, ModelFailure, ModelInfo};
+use contexture_digest::{Budget, Rules};
+use contexture_engine_api::{MessageId, MessageView, ModelFailure, ModelInfo};
 
 use super::arrange::Arrangement;
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
 use crate::dag::condense::next_group;
 use crate::dag::plan::{PlanStep, Run, RunPart, leaves};
 use crate::dag::{Level, Node, NodeId};
+use crate::error::StoreError;
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
 use crate::store::nodes::{NewNode, Over, Placed};
 use crate::summarise::{Job, Written, write_all};
 use crate::transcript::plain;
 
-/// Messages of at most this many tokens are kept word for word in a leaf.
+/// Messages of at most this many tokens together are kept word for word in a leaf. A summary of so
+/// little would hardly be shorter.
 const VERBATIM_TOKENS: u64 = 64;
-/// The most tokens of a leaf's text.
+/// The maximum number of tokens of a leaf's text, however much room the budget leaves.
 const MAX_LEAF_TOKENS: u64 = 2_000;
-/// Nodes without a neighbour are extracted again if they exceed their room by this factor.
+/// Nodes that cannot be condensed are extracted again if they exceed their room by this factor. A
+/// small excess is tolerated, because an extract is worse than what the model wrote.
 const MUCH_TOO_LONG: u64 = 2;
 
-/// A node of the new frontier, under construction.
+/// A node of the new frontier while it is under construction.
 pub(super) struct Made {
     pub(super) placed: Placed,
-    /// How to write it, if it is new.
+    /// What the store needs to know about the node. None if it is stored already.
     new: Option<NewNode>,
 }
 
-/// One element of a run, before its leaves are written.
+/// One element of a run before its leaves are written: a node that exists, or a leaf that does not.
 enum Planned {
     There(Placed),
-    /// The leaf over these messages.
+    /// The leaf over these messages, in the order of the conversation.
     New(Vec<MessageId>),
 }
 
-/// The nodes of one compaction, while they are written.
-pub(super) struct Writer<'c, 'a, 'm> {
+/// The nodes of one compaction while they are written. Create one, call `write`, and then take the
+/// runs.
+pub(super) struct SummaryWriter<'c, 'a, 'm> {
     compactor: &'c Compactor<'a, 'm>,
-    /// The budget of all nodes in the window, in tokens.
+    /// The budget of all nodes in the window, in tokens. It shrinks if the proposal has to be
+    /// tightened.
     summaries: u64,
-    /// The id of the next new node.
+    /// The number of the next new node. The store may assign higher ones in the end.
     next: NodeId,
-    /// The nodes of each run of the arrangement, in order.
+    /// The nodes of each run of the arrangement, in the order of the conversation.
     pub(super) runs: Vec<Vec<Made>>,
-    /// New nodes that are children of other new ones.
+    /// New nodes that are already under another new node. They are not in the window but have to be
+    /// stored.
     retired: Vec<NewNode>,
-    /// Nodes that get their better text.
+    /// Nodes of the frontier that get their better text with this compaction.
     pub(super) better: Vec<(NodeId, Written)>,
-    /// The messages under the new leaves.
+    /// The messages under the new leaves, which are no longer loose once the proposal is committed.
     pub(super) covered: Vec<MessageId>,
-    /// Why the model failed for some of them.
+    /// Why the model failed for some of the texts, if it did. The model is not called again after
+    /// that.
     pub(super) failure: Option<ModelFailure>,
 }
 
-impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
+impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     pub(super) fn new(compactor: &'c Compactor<'a, 'm>, next: NodeId) -> Self {
         Self {
             compactor,
@@ -69,9 +85,9 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         }
     }
 
-    /// Writes the nodes of each run: existing nodes stay, and the rest gets leaves. If all together exceed
-    /// the budget, the oldest are condensed.
-    pub(super) fn write(&mut self, arrangement: &Arrangement) -> Result<(), EngineError> {
+    /// Writes the nodes of each run. Existing nodes stay, and everything between them gets leaves.
+    /// If all nodes together exceed the budget, the oldest are condensed.
+    pub(super) fn write(&mut self, arrangement: &Arrangement) -> Result<(), StoreError> {
         let runs = arrangement.steps.iter().filter_map(|step| match step {
             PlanStep::Run(run) => Some(run),
             PlanStep::Keep(_) => None,
@@ -128,12 +144,14 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         plan
     }
 
-    /// A leaf over each span; `standing` is the size of the other nodes.
-    fn leaves(&mut self, spans: &[&[MessageId]], standing: u64) -> Result<Vec<Made>, EngineError> {
+    /// Makes a leaf over each span. `standing` is the number of tokens that the other nodes take.
+    /// The leaves share what is left of the budget.
+    fn leaves(&mut self, spans: &[&[MessageId]], standing: u64) -> Result<Vec<Made>, StoreError> {
         let budgets = &self.compactor.budgets;
         let services = &self.compactor.session.services;
         let room = self.summaries.saturating_sub(standing + PREAMBLE_TOKENS);
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
+        // If few leaves share the budget, each may be longer than a node usually is.
         let each = each.clamp(budgets.node, MAX_LEAF_TOKENS);
         let mut jobs: Vec<Job> = Vec::new();
         let mut drafts: Vec<(Node, Vec<Key>, Option<Written>)> = Vec::with_capacity(spans.len());
@@ -157,6 +175,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             }
             drafts.push((node, keys, written));
         }
+        // The texts of all leaves are written together, so that the model calls run concurrently.
         let mut texts = self.texts(jobs)?.into_iter();
         let made = drafts.into_iter().filter_map(|(node, keys, written)| {
             let written = written.or_else(|| texts.next())?;
@@ -182,14 +201,19 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         }
     }
 
-    /// The messages themselves, if no summary could be shorter.
+    /// Returns the messages themselves as a text, if they are so short that no summary could be
+    /// shorter.
     fn word_for_word(&self, views: &[MessageView<'_>]) -> Option<Written> {
         if sum(views) > VERBATIM_TOKENS {
             return None;
         }
-        let text = plain(views);
+        let rules = Rules::of(views, None).section(Budget::chars(usize::MAX));
+        // The condensed node above it takes its rules from this section.
+        let text = rules.before(&plain(views));
         let tokens = self.compactor.session.services.count_tokens(&text);
-        let short = tokens <= 2 * VERBATIM_TOKENS && !text.trim().is_empty();
+        // The text names the author of each message, so it may be somewhat longer than the
+        // messages.
+        let short = tokens <= 3 * VERBATIM_TOKENS && !text.trim().is_empty();
         short.then_some(Written {
             text,
             tokens,
@@ -198,14 +222,15 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         })
     }
 
-    fn texts(&mut self, jobs: Vec<Job>) -> Result<Vec<Written>, EngineError> {
+    fn texts(&mut self, jobs: Vec<Job>) -> Result<Vec<Written>, StoreError> {
         let services = &self.compactor.session.services;
         let (texts, failure) = write_all(jobs, services)?;
         self.failure = self.failure.take().or(failure);
         Ok(texts)
     }
 
-    /// The model, if it is called now. After a failure it is not called again for the next round.
+    /// Returns the model if it may be called now. After a failure it is not called for further
+    /// texts, so that a user who waits does not wait for every timeout.
     fn model(&self) -> Option<ModelInfo> {
         let asked = self.compactor.model == ModelUse::Now && self.failure.is_none();
         asked
@@ -213,7 +238,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             .flatten()
     }
 
-    fn keys(&self, ids: &[MessageId]) -> Result<Vec<Key>, EngineError> {
+    fn keys(&self, ids: &[MessageId]) -> Result<Vec<Key>, StoreError> {
         let session = self.compactor.session;
         let loose = session.loose()?;
         let mut keys = Vec::with_capacity(ids.len());
@@ -226,8 +251,10 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(keys)
     }
 
-    /// Condenses the oldest nodes until all together are within the budget.
-    fn condense(&mut self) -> Result<(), EngineError> {
+    /// Condenses nodes until all together are within the budget. Groups with a prepared text come
+    /// first. If no run has two nodes left, single nodes that are far too long are extracted again.
+    fn condense(&mut self) -> Result<(), StoreError> {
+        // Each round replaces at least two nodes by one, so the loop comes to an end.
         while self.runs.iter().map(|run| total(run)).sum::<u64>() > self.summaries {
             let Some((at, group)) = self.prepared_group().or_else(|| self.next_group()) else {
                 return self.shrink(MUCH_TOO_LONG);
@@ -240,7 +267,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(())
     }
 
-    /// Neighbours for which a condensed node is prepared.
+    /// Returns neighbours in a run for which a condensed text is prepared.
     fn prepared_group(&self) -> Option<(usize, Range<usize>)> {
         let mut groups = self.compactor.staging.condensed_groups();
         groups.find_map(|ids| {
@@ -256,7 +283,8 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         })
     }
 
-    /// The group to condense next, in the longest run; none where every run is one node.
+    /// Returns the group to condense next, in the longest run. Returns None if every run has one
+    /// node only.
     fn next_group(&self) -> Option<(usize, Range<usize>)> {
         let (at, run) = (self.runs.iter().enumerate())
             .filter(|(_, run)| run.len() > 1)
@@ -265,17 +293,19 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Some((at, next_group(&depths)?))
     }
 
-    /// Shortens the nodes by this many tokens in all, as far as possible.
-    pub(super) fn tighten(&mut self, by: u64) -> Result<(), EngineError> {
+    /// Lowers the budget by this many tokens below what the nodes take now, and condenses and
+    /// shortens them to fit as far as possible.
+    pub(super) fn tighten(&mut self, by: u64) -> Result<(), StoreError> {
         let used: u64 = self.runs.iter().map(|run| total(run)).sum();
         self.summaries = used.saturating_sub(by);
         self.condense()?;
         self.shrink(1)
     }
 
-    /// Extracts nodes without a neighbour again, to fit their room, if they exceed `slack` times their
-    /// share of the budget.
-    fn shrink(&mut self, slack: u64) -> Result<(), EngineError> {
+    /// Extracts nodes without a neighbour again, to fit their room, if they exceed `slack` times
+    /// their share of the budget. The extract becomes the parent of the long node, so that the long
+    /// text is not lost.
+    fn shrink(&mut self, slack: u64) -> Result<(), StoreError> {
         let nodes = self.runs.iter().flatten().count() as u64;
         let each = (self.summaries / nodes.max(1))
             .saturating_sub(HEADING_TOKENS)
@@ -283,6 +313,8 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         for at in 0..self.runs.len() {
             let too_long = |made: &Made| made.placed.node.tokens > each * slack;
             if self.runs[at].len() == 1 && self.runs[at].iter().all(too_long) {
+                // The long node becomes the child of the new one, so that its text can still be
+                // expanded.
                 let child = std::mem::take(&mut self.runs[at]);
                 let job = self.job(&child, each);
                 let written = job.draft.without_model(&self.compactor.session.services);
@@ -294,8 +326,9 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(())
     }
 
-    /// The parent of these nodes.
-    fn condensed(&mut self, children: &[Made]) -> Result<Made, EngineError> {
+    /// Makes the parent of these nodes. Its text is the prepared one if there is one, or else is
+    /// written now.
+    fn condensed(&mut self, children: &[Made]) -> Result<Made, StoreError> {
         let ids: Vec<NodeId> = children.iter().map(|made| made.placed.node.id).collect();
         let written = match self.compactor.staging.condensed(&ids) {
             Some(written) => written.clone(),
@@ -351,22 +384,26 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         id
     }
 
-    /// Remembers new nodes that are children of a condensed one: they are written, too.
+    /// Remembers the new ones among nodes that got a parent. They leave the window, but their
+    /// parent needs them in the store.
     fn retire(&mut self, children: Vec<Made>) {
         self.retired
             .extend(children.into_iter().filter_map(|made| made.new));
     }
 
-    /// All nodes to write, children before parents.
+    /// Returns all nodes that have to be stored, children before their parents.
     pub(super) fn new_nodes(&self) -> Vec<NewNode> {
         let standing = self.runs.iter().flatten();
         let mut new: Vec<NewNode> = standing.filter_map(|made| made.new.clone()).collect();
         new.extend(self.retired.iter().cloned());
+        // Numbers are given in the order of creation, so children have lower ones than their
+        // parents.
         new.sort_by_key(|new| new.node.id);
         new
     }
 
-    /// Adjusts the numbers of the new nodes to those that the store assigned.
+    /// Adds `higher` to the numbers of the new nodes, which begin at `first`. It is needed if the
+    /// store has assigned other numbers than expected.
     pub(super) fn renumber(&mut self, first: NodeId, higher: i64) {
         let placed = self.runs.iter_mut().flatten().map(|made| &mut made.placed);
         for placed in placed.filter(|placed| placed.node.id >= first) {

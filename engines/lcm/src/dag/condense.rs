@@ -1,14 +1,21 @@
-//! Chooses the nodes to condense next when all together are too long.
+//! Chooses the nodes to condense next if all summaries together are too long.
+//!
+//! The choice depends on the depths of the nodes only. It prefers nodes of low depth, so that the
+//! DAG stays balanced, and old ones, so that recent summaries stay detailed. Writing the text of
+//! the new node is left to the compaction.
 
 use std::ops::Range;
 
-/// The most children of a condensed node.
+/// The maximum number of children of a condensed node.
 pub(crate) const FANOUT: usize = 6;
-/// The fewest neighbours of one depth that are condensed, if there is another choice.
+/// The number of neighbours of one depth that a group should have. Smaller groups are condensed
+/// only if there is no other.
 const GOOD_GROUP: usize = 3;
 
-/// The nodes of a run to condense next, given the depth of each: the oldest group of the lowest depth
-/// that has enough neighbours, else the oldest pair. None for fewer than two nodes.
+/// Returns the nodes of a run to condense next, given the depth of each. It is the oldest group of
+/// the lowest depth that has at least three neighbours. If there is none, it is such a group of
+/// two, and then the first two nodes whatever their depths. Returns None if there are fewer than
+/// two nodes.
 pub(crate) fn next_group(depths: &[u32]) -> Option<Range<usize>> {
     let mut groups: Vec<(u32, Range<usize>)> = Vec::new();
     for (at, depth) in depths.iter().enumerate() {
@@ -24,6 +31,7 @@ pub(crate) fn next_group(depths: &[u32]) -> Option<Range<usize>> {
             .min_by_key(|(depth, group)| (*depth, group.start))
             .map(|(_, group)| group.clone())
     };
+    // A condensed node over few children saves little, so larger groups come first.
     best(GOOD_GROUP)
         .or_else(|| best(2))
         .or_else(|| (depths.len() >= 2).then_some(0..2))

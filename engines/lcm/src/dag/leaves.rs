@@ -1,12 +1,18 @@
-//! Cutting a span of messages into leaves.
+//! Cuts a span of messages into leaves.
+//!
+//! The units to distribute are indivisible, because a tool call stays together with its results.
+//! Units are taken in order until a leaf is full. Which messages form a unit is decided by the
+//! caller.
 
 use std::ops::Range;
 
-/// The smallest share of a leaf's span that gets its own leaf.
+/// The smallest share of a leaf's span that gets a leaf of its own. A smaller rest joins the leaf
+/// before.
 const LEAST_SHARE: f64 = 0.25;
 
-/// Cuts indivisible units into leaves of about `span` tokens each, in order. A small rest joins the leaf
-/// before it. `tokens` are those of each unit.
+/// Cuts units into leaves of about `span` tokens each, in order. `tokens` holds the size of each
+/// unit. A unit larger than `span` gets a leaf of its own, and a small rest at the end joins the
+/// leaf before it. Returns the ranges of units, which are empty only if there are no units.
 pub(crate) fn leaf_ranges(tokens: &[u64], span: u64) -> Vec<Range<usize>> {
     let mut leaves: Vec<Range<usize>> = Vec::new();
     let mut used = 0;
@@ -22,6 +28,7 @@ pub(crate) fn leaf_ranges(tokens: &[u64], span: u64) -> Vec<Range<usize>> {
             }
         }
     }
+    // A tiny leaf would cost a heading and a model call for very little.
     if used < (span as f64 * LEAST_SHARE) as u64
         && let Some(rest) = leaves.pop()
     {

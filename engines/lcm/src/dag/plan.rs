@@ -1,4 +1,14 @@
-//! Plans a compaction: which positions of the window stay, and what replaces each run of the others.
+//! Plans a compaction: which positions of the window stay, and what replaces each run of the
+//! others.
+//!
+//! The window is given as one [`Spot`] per position, since it may show raw messages, our own
+//! summaries and summaries of other engines. [`layout`] turns the spots into [`PlanStep`]s. A run
+//! is a stretch of positions that leave the window together, and its parts are existing nodes and
+//! spans of messages that still need leaves.
+//!
+//! The window may also lack parts of the conversation, for example after another engine compacted
+//! it. Such [`Stray`]s are put back into the run at their place in the conversation. [`leaves`]
+//! cuts the spans. The texts of the leaves are written elsewhere.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -9,67 +19,72 @@ use super::NodeId;
 use super::leaves::leaf_ranges;
 use super::outline::{Outline, Split};
 
-/// What one position of the window shows.
+/// What one position of the window shows, and whether the frontier covers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spot {
     /// A message that no node covers.
     Raw,
-    /// A message that this node of the frontier covers, though the window shows it.
+    /// A message that this node of the frontier covers and that the window shows all the same. One
+    /// of the two has to go, or the content would be there twice.
     Covered(NodeId),
-    /// Our summary of these nodes of the frontier.
+    /// A summary block of this engine that shows these nodes of the frontier.
     Ours(Vec<NodeId>),
-    /// A summary by another engine.
+    /// A summary or an inserted message of another engine. It stands for no message of its own, so
+    /// it leaves the window and what it hides comes back as strays.
     Foreign,
 }
 
-/// Messages that go under a node together: a tool group, or one message.
+/// Messages that go under one node together: a tool call with its results, or a single message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MessageGroup {
     pub(crate) ids: Vec<MessageId>,
     pub(crate) tokens: u64,
 }
 
-/// One part of a run, in the order of the conversation.
+/// One part of a run. The parts of a run are in the order of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunPart {
-    /// A node of the frontier.
+    /// A node of the frontier, which stays as it is.
     Node(NodeId),
-    /// Messages that are still to get their leaves.
+    /// Messages that still need leaves, as indivisible groups.
     Span(Vec<MessageGroup>),
 }
 
-/// A step of a plan, for one stretch of the window.
+/// A step of a plan, for one stretch of the window. The steps of a plan cover the window without
+/// gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlanStep {
-    /// These positions stay as they are.
+    /// These positions stay as they are, or in a shorter form if their message is large.
     Keep(Range<usize>),
-    /// Nodes replace these positions.
+    /// These positions leave the window, and summaries take their place.
     Run(Run),
 }
 
-/// Positions that leave the window together, and what replaces them.
+/// Positions that leave the window together, and the nodes and messages that replace them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) places: Range<usize>,
     pub(crate) parts: Vec<RunPart>,
 }
 
-/// A part of the conversation that is missing from the window: a node hidden by another engine's summary,
-/// or a message without a summary. Ordered by `first`.
+/// A part of the conversation that is missing from the window: a node that another engine's summary
+/// hides, or a message without any summary. Strays are ordered by `first`, their first message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stray {
     pub(crate) first: MessageId,
     pub(crate) part: StrayPart,
 }
 
-/// The kind of a stray.
+/// What a stray consists of. The id of a stray message is the `first` of its stray.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StrayPart {
     Node(NodeId),
     Message { tokens: u64 },
 }
 
-/// The window in steps. `first_of` gives the first message below a node.
+/// Divides the window into steps. `strays` must be in order, and `first_of` gives the first message
+/// below each node of the frontier. Our own and foreign summaries leave the window even within the
+/// tail, because summaries are made anew from the frontier.
 pub(crate) fn layout(
     views: &[MessageView<'_>],
     spots: &[Spot],
@@ -115,6 +130,8 @@ fn run_of(
             Spot::Raw => {
                 let message = (views[at].id(), views[at].tokens());
                 let goes_on = at < unit_end;
+                // A result after its call belongs to the unit of the call, so the unit ends where
+                // the group of the call ends.
                 unit_end = unit_end.max(outline.groups.cut_after(at + 1));
                 run.push_message(message, goes_on);
             }
@@ -125,6 +142,7 @@ fn run_of(
 
 impl Run {
     fn push_node(&mut self, node: NodeId) {
+        // A node may cover several positions, but the window shows it once.
         if !self.parts.contains(&RunPart::Node(node)) {
             self.parts.push(RunPart::Node(node));
         }
@@ -154,7 +172,8 @@ impl Run {
         }
     }
 
-    /// The first message of its last part.
+    /// Returns the newest place that the run reaches: the highest first message of its nodes or
+    /// last message of its spans.
     fn last_id(&self, first_of: &HashMap<NodeId, MessageId>) -> Option<MessageId> {
         self.parts
             .iter()
@@ -165,7 +184,8 @@ impl Run {
             .max()
     }
 
-    /// Inserts each stray before the first part of the run that comes after it.
+    /// Inserts each stray before the first part of the run that comes after it. Nodes that the run
+    /// has already are skipped.
     fn merge(&mut self, strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
         let mut merged = Run {
             places: self.places.clone(),
@@ -216,7 +236,8 @@ impl Run {
     }
 }
 
-/// Adds each stray to the first run that ends after it, else to the last one. The strays are in order.
+/// Adds each stray to the first run that ends after it. Strays after all runs go to the last one.
+/// If there is no run at all, the strays stay out of the window. The strays must be in order.
 fn put_strays(steps: &mut [PlanStep], mut strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
     let mut runs: Vec<&mut Run> = steps
         .iter_mut()
@@ -225,6 +246,7 @@ fn put_strays(steps: &mut [PlanStep], mut strays: &[Stray], first_of: &HashMap<N
             PlanStep::Keep(_) => None,
         })
         .collect();
+    // The last run also takes the strays that come after all runs.
     let newest = runs.len().saturating_sub(1);
     for (at, run) in runs.iter_mut().enumerate() {
         let here = match run.last_id(first_of) {
@@ -239,8 +261,9 @@ fn put_strays(steps: &mut [PlanStep], mut strays: &[Stray], first_of: &HashMap<N
     }
 }
 
-/// Cuts a span into leaves of about `span` tokens. Prepared leaves, given by their messages, keep their
-/// boundaries.
+/// Cuts a span into leaves of about `span` tokens. `prepared` gives the messages of the prepared
+/// leaf that begins with a message, if there is one. Prepared leaves keep their boundaries as long
+/// as they consist of whole groups, since their texts would be useless otherwise.
 pub(crate) fn leaves<'p>(
     units: &[MessageGroup],
     span: u64,
@@ -257,6 +280,7 @@ pub(crate) fn leaves<'p>(
             .and_then(|ids| units_of(&units[at..], ids).map(|count| (ids, count)));
         match fits {
             Some((ids, count)) => {
+                // The loose groups end where the prepared leaf begins.
                 cut_loose(&mut loose, span, &mut leaves);
                 leaves.push(ids.to_vec());
                 at += count;
@@ -271,7 +295,8 @@ pub(crate) fn leaves<'p>(
     leaves
 }
 
-/// How many of the units, from the first, hold exactly these messages; none if no number does.
+/// Returns how many of the first units hold exactly these messages. None if no number of units
+/// does.
 fn units_of(units: &[MessageGroup], ids: &[MessageId]) -> Option<usize> {
     let mut rest = ids;
     let mut count = 0;

@@ -1,20 +1,33 @@
-//! The forward pass of a BERT, on one core. Weights are 8-bit integers with a scale for each output, as stored by
-//! small models; the arithmetic is in 32-bit floats.
+//! The forward pass of a BERT, on one core.
+//!
+//! The weights are 8-bit integers with a scale for each output, as small models store them. The
+//! arithmetic uses 32-bit floats.
+//!
+//! [`Bert::read`] takes the weights from an ONNX file, and [`Bert::vector`] computes the vector of
+//! a text. The hot loops are plain Rust that the compiler vectorises. They are compiled twice on
+//! x86-64, once with AVX2 and FMA, and the version that the processor supports is chosen at run
+//! time.
 
 use super::onnx::{Graph, Line, Matrix};
 
-/// Every small sentence encoder has as many, whatever its width.
+/// The number of attention heads. All small sentence encoders have twelve, whatever their width,
+/// and the weights alone do not show it.
 const HEADS: usize = 12;
-/// So many rows of the left matrix are multiplied together: their sums fill the registers of a core.
+/// The number of rows of the left matrix that are multiplied together. Their sums just fill the
+/// registers of a core.
 const ROWS: usize = 6;
-/// So many columns of the right matrix lie together.
+/// The number of columns of the right matrix that are stored next to each other and can be loaded
+/// together.
 const LANES: usize = 16;
 const EPSILON: f32 = 1e-12;
 
+/// A BERT encoder with its weights, and the embeddings of words and positions in front of its
+/// layers.
 pub(super) struct Bert {
     words: Table,
     positions: Table,
-    /// The vector of the first part of two, where there is only one.
+    /// The embedding of the first part of a pair of texts. Here every text is a first part, and
+    /// there is no second.
     token_type: Vec<f32>,
     norm: Norm,
     layers: Vec<Layer>,
@@ -31,7 +44,7 @@ struct Layer {
     norm: Norm,
 }
 
-/// Rows of 8-bit integers with a scale each.
+/// A table of vectors, one per row. Each row consists of 8-bit integers and one scale.
 struct Table {
     columns: usize,
     values: Vec<i8>,
@@ -43,7 +56,8 @@ struct Norm {
     bias: Vec<f32>,
 }
 
-/// A matrix to multiply by: `LANES` columns after another, each group row by row.
+/// A matrix to multiply by, with a bias. The columns are stored in groups of `LANES`, each group
+/// row by row.
 struct Linear {
     inputs: usize,
     weights: Vec<i8>,
@@ -61,6 +75,7 @@ impl Bert {
                 "its vectors have {width} numbers, which {HEADS} heads cannot share"
             ));
         }
+        // The number of layers is found by counting, since the file has no field for it.
         let mut layers = Vec::new();
         while graph.has(&format!(
             "encoder.layer.{}.attention.self.query.bias",
@@ -69,7 +84,7 @@ impl Bert {
             layers.push(Layer::read(&graph, layers.len(), width)?);
         }
         if layers.is_empty() {
-            return Err("it is no BERT: it has no layers of attention".to_owned());
+            return Err("it is not a BERT model: it has no attention layers".to_owned());
         }
         let positions = Table::of(&graph.matrix("embeddings.position_embeddings.weight")?);
         let token_type = graph.vector("embeddings.token_type_embeddings.weight")?;
@@ -85,17 +100,19 @@ impl Bert {
         })
     }
 
-    /// How many word pieces it knows.
+    /// Returns the number of word pieces that the model knows. A piece with a higher id would be
+    /// out of range.
     pub(super) fn vocabulary(&self) -> usize {
         self.words.scales.len()
     }
 
-    /// The vector of a text, of length 1: the mean over its pieces.
+    /// Returns the vector of a text, scaled to length 1. It is the mean of the last layer over all
+    /// pieces. Pieces beyond the last position that the model knows are ignored.
     pub(super) fn vector(&self, ids: &[u32]) -> Vec<f32> {
         let ids = &ids[..ids.len().min(self.positions.scales.len())];
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor has the features that the function is compiled for.
             #[allow(unsafe_code)]
             return unsafe { self.vector_by_avx2(ids) };
         }
@@ -108,7 +125,8 @@ impl Bert {
         self.forward::<true>(ids)
     }
 
-    // Everything below is inlined, to be compiled for the processor that it runs on.
+    // Everything below is inlined into its two callers, so that it is compiled once for each set of
+    // processor features.
     #[inline(always)]
     fn forward<const FUSED: bool>(&self, ids: &[u32]) -> Vec<f32> {
         let width = self.words.columns;
@@ -138,7 +156,8 @@ impl Bert {
     }
 }
 
-/// What a layer computes on its way.
+/// The buffers that a layer computes in. All layers reuse them, so that a layer seldom has to
+/// allocate.
 #[derive(Default)]
 struct Room {
     packed: Vec<f32>,
@@ -213,7 +232,8 @@ fn add(state: &mut [f32], more: &[f32]) {
 }
 
 impl Room {
-    /// For each piece, the mean of the others' values by how much it attends to them.
+    /// Computes the attention: for each piece the mean of the values of all pieces, weighted by how
+    /// much it attends to them. The result is left in `attended`.
     #[inline(always)]
     fn attend<const FUSED: bool>(&mut self, width: usize) {
         let count = self.query.len() / width;
@@ -225,6 +245,8 @@ impl Room {
         let mut shares = vec![0f32; count];
         for head in 0..HEADS {
             let part = head * size..(head + 1) * size;
+            // Transposing the keys makes the inner loop run over pieces that lie next to each
+            // other, so the compiler can vectorise it.
             for (at, row) in self.key.chunks_exact(width).enumerate() {
                 for (number, value) in row[part.clone()].iter().enumerate() {
                     keys[number * count + at] = *value;
@@ -241,6 +263,8 @@ impl Room {
                         *share = fused::<FUSED>(*query, *key, *share);
                     }
                 }
+                // Subtracting the largest share keeps the exponential from overflowing and leaves
+                // the result the same.
                 let most = shares.iter().copied().fold(f32::MIN, f32::max);
                 let mut sum = 0.0;
                 for share in &mut shares {
@@ -262,7 +286,7 @@ impl Room {
 fn fused<const FUSED: bool>(one: f32, other: f32, sum: f32) -> f32 {
     match FUSED {
         true => one.mul_add(other, sum),
-        // Without an instruction for it, `mul_add` is a slow call.
+        // If the processor has no instruction for it, `mul_add` is a slow library call.
         false => one * other + sum,
     }
 }
@@ -278,6 +302,7 @@ impl Linear {
             ));
         }
         let outputs = bias.len();
+        // The last group is padded with zeros, so that every group has the same size.
         let mut weights = vec![0; inputs * outputs.next_multiple_of(LANES)];
         let mut scales = Vec::with_capacity(outputs);
         for column in 0..outputs {
@@ -293,7 +318,8 @@ impl Linear {
         })
     }
 
-    /// Multiplies the rows of `state`, and adds the bias.
+    /// Multiplies each row of `state` by the matrix and adds the bias. `packed` is a buffer that is
+    /// overwritten, and `out` receives the result.
     #[inline(always)]
     fn apply<const FUSED: bool>(&self, state: &[f32], packed: &mut Vec<f32>, out: &mut Vec<f32>) {
         let (inputs, outputs) = (self.inputs, self.bias.len());
@@ -325,7 +351,8 @@ impl Linear {
     }
 }
 
-/// The products of `ROWS` rows with `LANES` columns.
+/// Returns the products of `ROWS` rows with `LANES` columns. The loops have constant bounds, so
+/// that the sums stay in registers.
 #[inline(always)]
 fn products<const FUSED: bool>(packed: &[f32], weights: &[i8]) -> [[f32; LANES]; ROWS] {
     let mut sums = [[0f32; LANES]; ROWS];
@@ -387,7 +414,8 @@ impl Norm {
     }
 }
 
-/// x Φ(x), with Abramowitz and Stegun's approximation 7.1.26 of the error function.
+/// The activation x Φ(x), with approximation 7.1.26 of the error function by Abramowitz and Stegun.
+/// Its error is far below that of the 8-bit weights.
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     let at = x.abs() * std::f32::consts::FRAC_1_SQRT_2;

@@ -1,41 +1,54 @@
-//! Reads the weights in an ONNX file. Only what a BERT's export has is understood: tensors stored raw, as 32-bit
-//! floats or as 8-bit integers with a scale for each row or column.
+//! Reads the weights in an ONNX file.
+//!
+//! An ONNX file is a message in the encoding of Protocol Buffers, which is simple enough to read
+//! without a library. Only what the export of a BERT contains is understood: tensors stored raw, as
+//! 32-bit floats or as 8-bit integers with a scale for each row or column.
+//!
+//! [`Graph::read`] indexes the tensors and the computation nodes without copying them. Weights are
+//! found by the end of their names, since exports put different prefixes before them. Some weights
+//! have lost their names. [`Graph::matrix_before`] finds them by the bias that is added after the
+//! multiplication.
 
 use std::collections::HashMap;
 
-/// The weights of a file by their names, and what is computed of them.
+/// The weights of a file by name, and the nodes that say what is computed from them.
 pub(super) struct Graph<'f> {
     tensors: HashMap<&'f str, Tensor<'f>>,
-    /// By their outputs.
-    nodes: HashMap<&'f str, Node<'f>>,
+    /// The nodes by the names of their outputs.
+    nodes: HashMap<&'f str, OnnxNode<'f>>,
 }
 
-struct Node<'f> {
+struct OnnxNode<'f> {
     operation: &'f str,
     inputs: Vec<&'f str>,
 }
 
 #[derive(Clone, Copy)]
 struct Tensor<'f> {
-    /// As in ONNX: 1 is `float`, 3 is `int8`.
+    /// The type of the values, numbered as in ONNX: 1 is `float` and 3 is `int8`.
     kind: u64,
     rows: usize,
     columns: usize,
     raw: &'f [u8],
 }
 
-/// A matrix of weights.
+/// A matrix of weights, which borrows its values from the file. A vector is a matrix with one row.
 pub(super) struct Matrix<'f> {
     pub(super) rows: usize,
     pub(super) columns: usize,
     values: Tensor<'f>,
-    /// Of 8-bit integers: a value for each row, each column, or all.
+    /// The scales of 8-bit integers: one value for each row, one for each column, or one for all.
+    /// None if the values are floats.
     scale: Option<Tensor<'f>>,
 }
 
-const CUT_OFF: &str = "it is cut off, or no ONNX file";
+const CUT_OFF: &str = "it is cut off, or it is not an ONNX file";
 
 impl<'f> Graph<'f> {
+    /// Indexes a file. Fields that are not needed are skipped.
+    ///
+    /// # Errors
+    /// Returns a text for the user if the file is cut off or is not an ONNX file.
     pub(super) fn read(file: &'f [u8]) -> Result<Self, String> {
         let mut graph = Self {
             tensors: HashMap::new(),
@@ -43,6 +56,7 @@ impl<'f> Graph<'f> {
         };
         let mut fields = Fields(file);
         let mut is_there = false;
+        // Field 7 of the model is its graph.
         while let Some((number, field)) = fields.next()? {
             if let (7, Field::Bytes(bytes)) = (number, field) {
                 is_there = true;
@@ -56,6 +70,7 @@ impl<'f> Graph<'f> {
     }
 
     fn read_graph(&mut self, bytes: &'f [u8]) -> Result<(), String> {
+        // In a graph, field 1 is a node and field 5 is a tensor of weights.
         let mut fields = Fields(bytes);
         while let Some((number, field)) = fields.next()? {
             match (number, field) {
@@ -69,6 +84,7 @@ impl<'f> Graph<'f> {
 
     fn read_node(&mut self, bytes: &'f [u8]) -> Result<(), String> {
         let (mut operation, mut inputs, mut outputs) = ("", Vec::new(), Vec::new());
+        // In a node, field 1 is an input, field 2 an output, and field 4 the operation.
         let mut fields = Fields(bytes);
         while let Some((number, field)) = fields.next()? {
             match (number, field) {
@@ -80,7 +96,7 @@ impl<'f> Graph<'f> {
         }
         for output in outputs {
             let inputs = inputs.clone();
-            self.nodes.insert(output, Node { operation, inputs });
+            self.nodes.insert(output, OnnxNode { operation, inputs });
         }
         Ok(())
     }
@@ -88,6 +104,8 @@ impl<'f> Graph<'f> {
     fn read_tensor(&mut self, bytes: &'f [u8]) -> Result<(), String> {
         let (mut name, mut kind, mut raw): (_, _, &[u8]) = ("", 0, &[]);
         let mut shape: Vec<usize> = Vec::new();
+        // In a tensor, field 1 is its shape, field 2 the type of its values, field 8 its name, and
+        // field 9 its raw data.
         let mut fields = Fields(bytes);
         while let Some((number, field)) = fields.next()? {
             match (number, field) {
@@ -104,11 +122,12 @@ impl<'f> Graph<'f> {
                 _ => {}
             }
         }
+        // A vector counts as a matrix with one row, and a scalar as one with a single value.
         let (rows, columns) = match shape[..] {
             [rows, columns] => (rows, columns),
             [columns] => (1, columns),
             [] => (1, 1),
-            // None of a BERT's weights.
+            // Tensors with more dimensions are constants, and none of a BERT's weights.
             _ => return Ok(()),
         };
         let tensor = Tensor {
@@ -121,7 +140,8 @@ impl<'f> Graph<'f> {
         Ok(())
     }
 
-    /// The name of the weights whose name ends so.
+    /// Returns the full name of the weights whose name ends with `end`, if it is the whole name or
+    /// follows a dot.
     fn named(&self, end: &str) -> Option<&'f str> {
         let is_it = |name: &&&str| {
             name.strip_suffix(end)
@@ -138,21 +158,32 @@ impl<'f> Graph<'f> {
         self.named(end).is_some()
     }
 
-    /// The matrix whose name ends so.
+    /// Returns the matrix whose name ends with `end`.
+    ///
+    /// # Errors
+    /// Returns a text for the user if there is none or if its format is not supported.
     pub(super) fn matrix(&self, end: &str) -> Result<Matrix<'f>, String> {
         let name = self.named(end).ok_or_else(|| missing(end))?;
         self.matrix_of(name)?.ok_or_else(|| missing(end))
     }
 
-    /// The numbers of a vector whose name ends so.
+    /// Returns the numbers of the vector whose name ends with `end`.
+    ///
+    /// # Errors
+    /// Returns a text for the user if there is none or if its format is not supported.
     pub(super) fn vector(&self, end: &str) -> Result<Vec<f32>, String> {
         let matrix = self.matrix(end)?;
         let columns = 0..matrix.columns;
         Ok(columns.map(|column| matrix.get(0, column)).collect())
     }
 
-    /// The matrix by which is multiplied before the bias whose name ends so is added. Exports keep the names of biases
-    /// alone.
+    /// Returns the matrix of a linear layer, given the end of the name of its bias. Exports rename
+    /// the matrix but keep the name of the bias. The matrix is found through the node that adds the
+    /// bias to a product.
+    ///
+    /// # Errors
+    /// Returns a text for the user if the graph has no such product or the format of the matrix is
+    /// not supported.
     pub(super) fn matrix_before(&self, bias: &str) -> Result<Matrix<'f>, String> {
         let name = self.named(bias).ok_or_else(|| missing(bias))?;
         let adds = self
@@ -169,10 +200,13 @@ impl<'f> Graph<'f> {
         found.unwrap_or_else(|| Err(missing(&format!("the matrix that belongs to {bias}"))))
     }
 
-    /// The matrix of this name: as stored, or as 8-bit integers that are multiplied by a scale.
+    /// Returns the matrix with this name. It is stored as such, or is the product of 8-bit integers
+    /// and a scale. Returns None if there is neither.
     fn matrix_of(&self, name: &str) -> Result<Option<Matrix<'f>>, String> {
         let mut values = self.tensors.get(name).copied();
         let mut scale = None;
+        // The graph of a quantised model casts its integers to floats and multiplies them by their
+        // scale.
         if let Some(node) = self.nodes.get(name).filter(|node| node.operation == "Mul") {
             for input in &node.inputs {
                 match self.nodes.get(input) {
@@ -196,6 +230,7 @@ impl<'f> Graph<'f> {
                 .and_then(|size| size.checked_mul(bytes));
             tensor.kind == kind && size == Some(tensor.raw.len()) && !tensor.raw.is_empty()
         };
+        // The sizes are checked here once, so that reading a value later cannot run past the end.
         let is_fit = match &scale {
             None => fits(&values, 1, 4),
             Some(scale) => {
@@ -220,14 +255,14 @@ impl<'f> Graph<'f> {
 }
 
 fn missing(what: &str) -> String {
-    format!("it is no BERT as sentence encoders are exported: `{what}` is not in it")
+    format!("it is not an exported BERT sentence encoder: it lacks `{what}`")
 }
 
 fn text(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| CUT_OFF.to_owned())
 }
 
-/// A row or a column of a matrix.
+/// A row or a column of a matrix, by its number from 0.
 #[derive(Clone, Copy)]
 pub(super) enum Line {
     Row(usize),
@@ -235,7 +270,9 @@ pub(super) enum Line {
 }
 
 impl Matrix<'_> {
-    /// Calls `put` with the numbers of a line in steps from -127 to 127, and returns the size of a step.
+    /// Calls `put` with the position and value of each number of a line, in steps from -127 to 127.
+    /// Returns the size of a step. If the file stores such integers for the line, they are passed
+    /// on unchanged.
     pub(super) fn steps(&self, line: Line, mut put: impl FnMut(usize, i8)) -> f32 {
         let Self { rows, columns, .. } = *self;
         let (first, apart, count) = match line {
@@ -255,6 +292,8 @@ impl Matrix<'_> {
             let one_for_all = scale.raw.len() == 4;
             return float(scale.raw, if one_for_all { 0 } else { number });
         }
+        // The stored scale does not belong to such lines. The line is converted to steps of its
+        // own.
         let values = places.map(|at| self.get(at / columns, at % columns));
         let most = values
             .clone()
@@ -286,7 +325,8 @@ fn float(raw: &[u8], at: usize) -> f32 {
     ])
 }
 
-/// The fields of a message in the encoding of Protocol Buffers.
+/// Iterates over the fields of a message in the encoding of Protocol Buffers. A field is its number
+/// and its content, which is a number or bytes.
 struct Fields<'f>(&'f [u8]);
 
 enum Field<'f> {
@@ -300,6 +340,7 @@ impl<'f> Fields<'f> {
             return Ok(None);
         }
         let key = self.number()?;
+        // The lowest three bits of a key say how the content is encoded.
         let field = match key & 7 {
             0 => Field::Number(self.number()?),
             1 => Field::Bytes(self.bytes(8)?),

@@ -1,4 +1,11 @@
-//! The words of a text as an uncased BERT takes them: without case and accents, in pieces of its vocabulary.
+//! The words of a text as an uncased BERT takes them: without case and accents, in pieces of its
+//! vocabulary.
+//!
+//! A BERT knows tens of thousands of word pieces. Frequent words are pieces of their own, and
+//! others are put together from several. [`WordPieces::read`] reads the vocabulary, and
+//! [`WordPieces::of`] cuts a text by always taking the longest piece that fits. The division into
+//! words has to match the one that the model was trained with, including its treatment of control
+//! characters and of Chinese text.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -9,45 +16,52 @@ use unicode_normalization::char::decompose_canonical;
 
 type Ids = HashMap<Box<str>, u32, FxBuildHasher>;
 
-/// A longer word has no pieces, in characters.
+/// The maximum length in characters of a word that is cut into pieces. A longer one is unknown, as
+/// in the reference implementation.
 const LONGEST_WORD: usize = 100;
 
-/// A vocabulary.
+/// The vocabulary of a model. It has separate tables for pieces that begin a word and for those
+/// that continue one.
 pub(super) struct WordPieces {
-    /// The pieces that begin a word.
+    /// The pieces that begin a word, with their ids. A whole frequent word is such a piece.
     beginnings: Ids,
-    /// Those that go on with one.
+    /// The pieces that continue a word, without the `##` in front, with their ids.
     continuations: Ids,
-    /// Stands for a word that has none.
+    /// The id that stands for a word that cannot be put together from pieces.
     pub(super) unknown: u32,
-    /// Stands before the pieces of a text.
     pub(super) first: u32,
-    /// Stands behind them.
     pub(super) last: u32,
 }
 
-/// A piece, and where its word is in the text.
+/// A piece of a word, with the byte range of the whole word in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) id: u32,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Whether it may end a sentence.
+    /// Whether the word is a punctuation mark that may end a sentence, so that a passage can end
+    /// there.
     pub(super) is_stop: bool,
 }
 
 impl WordPieces {
-    /// Reads a `vocab.txt`, with a piece on each line, or a `tokenizer.json`.
+    /// Reads the vocabulary of a model. The file is a `vocab.txt` with one piece on each line, or a
+    /// `tokenizer.json`.
+    ///
+    /// # Errors
+    /// Returns a message for the user if the file is neither, or if it lacks the special pieces of
+    /// a BERT.
     pub(super) fn read(file: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(file).map_err(|error| format!("it is no text: {error}"))?;
+        let text = std::str::from_utf8(file).map_err(|error| format!("it is not text: {error}"))?;
         let (mut beginnings, mut continuations) = (Ids::default(), Ids::default());
+        // In a vocabulary `##` marks a piece that continues a word.
         let mut add = |piece: &str, id: u32| match piece.strip_prefix("##") {
             Some(rest) if !rest.is_empty() => continuations.insert(rest.into(), id),
             _ => beginnings.insert(piece.into(), id),
         };
         if text.trim_start().starts_with('{') {
             let json: serde_json::Value =
-                serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+                serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
             let listed = json["model"]["vocab"].as_object();
             let listed = listed.ok_or("it has no `model.vocab`")?;
             for (piece, id) in listed {
@@ -64,7 +78,9 @@ impl WordPieces {
         }
         let special = |name: &str| {
             let id = beginnings.get(name).copied();
-            id.ok_or_else(|| format!("it has no {name}, so it is no vocabulary of a BERT"))
+            id.ok_or_else(|| {
+                format!("it has no {name}, so it is not the vocabulary of a BERT model")
+            })
         };
         Ok(Self {
             unknown: special("[UNK]")?,
@@ -75,28 +91,29 @@ impl WordPieces {
         })
     }
 
-    /// One past the largest number of a piece.
+    /// Returns one more than the largest id. The model must have a vector for each of these pieces.
     pub(super) fn end(&self) -> usize {
         let ids = self.beginnings.values().chain(self.continuations.values());
         ids.max().map_or(0, |last| *last as usize + 1)
     }
 
-    /// The first pieces of a text, at least `enough` of them where it has so many.
+    /// Returns the first pieces of a text. Reading stops when there are at least `enough` of them,
+    /// so that the rest of a long text is not cut in vain.
     pub(super) fn of(&self, text: &str, enough: usize) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut word = String::new();
         let mut start = 0;
         for (at, c) in text.char_indices() {
-            let kind = Kind::of(c);
+            let kind = CharKind::of(c);
             if word.is_empty() {
                 start = at;
             }
             match kind {
-                Kind::Nothing => {}
-                Kind::Letter => push_plain(c, &mut word),
-                Kind::Space | Kind::Alone => {
+                CharKind::Nothing => {}
+                CharKind::Letter => push_plain(c, &mut word),
+                CharKind::Space | CharKind::Alone => {
                     self.end_word(&mut word, start, at, &mut pieces);
-                    if kind == Kind::Alone {
+                    if kind == CharKind::Alone {
                         push_plain(c, &mut word);
                         self.end_word(&mut word, at, at + c.len_utf8(), &mut pieces);
                     }
@@ -127,6 +144,7 @@ impl WordPieces {
         let mut rest = word.as_str();
         let mut known = &self.beginnings;
         let is_long = word.chars().nth(LONGEST_WORD).is_some();
+        // At each step take the longest piece that the vocabulary knows.
         while !rest.is_empty() && !is_long {
             let mut ends = rest.char_indices().rev().map(|(at, c)| at + c.len_utf8());
             let Some((end, id)) = ends.find_map(|end| Some((end, *known.get(&rest[..end])?)))
@@ -137,6 +155,7 @@ impl WordPieces {
             rest = &rest[end..];
             known = &self.continuations;
         }
+        // If one part of a word is unknown, the whole word is.
         if !rest.is_empty() {
             pieces.truncate(before);
             pieces.push(Piece {
@@ -150,18 +169,18 @@ impl WordPieces {
     }
 }
 
-/// What a character is to the division into words.
+/// What a character means when a text is divided into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CharKind {
     Letter,
     Space,
-    /// A word of its own: punctuation, and each Chinese character.
+    /// The character is a word of its own, as punctuation and each Chinese character are.
     Alone,
-    /// Left out.
+    /// The character is skipped, as if it were not in the text.
     Nothing,
 }
 
-// These expressions are constant, and the tests compile each.
+// The expressions are constants, and the tests compile each of them, so they cannot fail.
 #[expect(clippy::unwrap_used)]
 fn one(class: &str) -> Regex {
     Regex::new(&format!("^{class}$")).unwrap()
@@ -175,7 +194,7 @@ fn is_in(class: &Regex, c: char) -> bool {
     class.is_match(c.encode_utf8(&mut [0; 4]))
 }
 
-impl Kind {
+impl CharKind {
     fn of(c: char) -> Self {
         match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' => Self::Letter,
@@ -194,7 +213,7 @@ impl Kind {
     }
 }
 
-/// Appends a character without its case and accents.
+/// Appends a character without its case and accents, because the model was trained on such text.
 fn push_plain(c: char, word: &mut String) {
     if c.is_ascii() {
         word.push(c.to_ascii_lowercase());

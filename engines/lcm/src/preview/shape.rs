@@ -1,19 +1,26 @@
-//! The shape of a JSON value, read without keeping more of the value than is shown.
+//! The shape of a JSON value, for a preview.
+//!
+//! A shape shows the keys of objects and the types of values instead of the values themselves.
+//! Large arrays are shown as their length and the shape of their first item. [`Shape::of`] reads it
+//! with a streaming parser, which keeps no more of the value than is shown. A tool result can have
+//! many megabytes, and building its whole tree would take several times as much memory.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// How many levels of arrays and objects are shown.
+/// The number of levels of arrays and objects that are shown. A preview of limited size shows
+/// fewer.
 const MAX_DEPTH: usize = 4;
 
-/// How many keys of an object are shown.
+/// The number of keys of an object that are shown. Of further keys only the number is.
 const KEYS: usize = 24;
 
-/// A string of more characters than this is only counted.
+/// The length in characters up to which a string is shown as it is. A longer one is shown as its
+/// length.
 const STRING_CHARS: usize = 24;
 
-/// The shape of a value.
+/// The shape of a value. It keeps only what a preview can show.
 pub(super) enum Shape {
-    /// A scalar as shown: its type, or a short string.
+    /// A scalar in the form that is shown: its type, or a short string itself.
     Scalar(String),
     Array {
         items: usize,
@@ -26,16 +33,20 @@ pub(super) enum Shape {
 }
 
 impl Shape {
+    /// Reads the shape of a text.
+    ///
     /// # Errors
-    /// The text is not one JSON value.
+    /// Returns the error of the parser if the text is not exactly one JSON value.
     pub(super) fn of(text: &str) -> serde_json::Result<Self> {
         let mut json = serde_json::Deserializer::from_str(text);
-        let shape = Reader { depth: MAX_DEPTH }.deserialize(&mut json)?;
+        let shape = ShapeReader { depth: MAX_DEPTH }.deserialize(&mut json)?;
         json.end()?;
         Ok(shape)
     }
 
-    /// The shape, as deep as fits into this many characters.
+    /// Returns the shape as text, down to the deepest level at which it has at most `max_chars`
+    /// characters. If even one level is too long, it is returned all the same and the caller has to
+    /// cut it.
     pub(super) fn in_chars(&self, max_chars: usize) -> String {
         (1..=MAX_DEPTH)
             .rev()
@@ -44,7 +55,8 @@ impl Shape {
             .unwrap_or_else(|| self.shown(1))
     }
 
-    /// The shape, down to this depth.
+    /// Returns the shape as text, down to this many levels. Arrays and objects below are shown as
+    /// their sizes.
     pub(super) fn shown(&self, depth: usize) -> String {
         match self {
             Self::Scalar(shown) => shown.clone(),
@@ -69,12 +81,12 @@ impl Shape {
     }
 }
 
-/// Reads a shape down to a depth, and skips everything below.
-struct Reader {
+/// Reads a shape down to a number of levels, and skips everything below without keeping it.
+struct ShapeReader {
     depth: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Reader {
+impl<'de> DeserializeSeed<'de> for ShapeReader {
     type Value = Shape;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Shape, D::Error> {
@@ -82,7 +94,7 @@ impl<'de> DeserializeSeed<'de> for Reader {
     }
 }
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for ShapeReader {
     type Value = Shape;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -122,6 +134,7 @@ impl<'de> Visitor<'de> for Reader {
             Some(depth) => array.next_element_seed(Self { depth })?.map(Box::new),
             None => None,
         };
+        // The remaining items are parsed and dropped, since only their number is shown.
         let mut items = usize::from(first.is_some());
         while array.next_element::<IgnoredAny>()?.is_some() {
             items += 1;
@@ -131,6 +144,7 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Shape, A::Error> {
         let mut first = Vec::new();
+        // Below the last level only the number of keys is kept.
         if let Some(depth) = self.depth.checked_sub(1) {
             while first.len() < KEYS
                 && let Some(key) = object.next_key::<String>()?

@@ -1,4 +1,9 @@
 //! How much a query may ask for.
+//!
+//! A query may contain a whole pasted file. Limits on the size of a query keep its cost bounded
+//! without capping the results. A pattern above the limit is an error, because a cut one would have
+//! other matches. A question is cut to its first words, since a ranking still makes sense with
+//! fewer.
 
 use std::borrow::Cow;
 
@@ -9,20 +14,23 @@ use crate::error::StoreError;
 use crate::text::fold::fold;
 use crate::text::terms::runs;
 
-/// The most sessions of a query: each has its own index, and its place in a cursor.
+/// The maximum number of sessions of a query. Each has its own index, and its own place in a
+/// cursor.
 pub(crate) const MAX_SESSIONS: usize = 100;
 
-/// The part of a question that is read, in bytes. A question has a few sentences.
+/// The size of the part of a question that is read, in bytes. A question normally has a few
+/// sentences.
 const QUESTION_BYTES: usize = 8_192;
 
-/// The query as it is run: of a long question the first part. Also returns how many words that leaves out.
+/// Returns the query as it is run, which is shortened if it is a long question, and the number of
+/// words that this leaves out.
 ///
 /// # Errors
-/// A pattern that is too long, or too many sessions.
+/// Returns an error if the pattern is too long or the query names too many sessions.
 pub(super) fn bounded(query: &Query) -> Result<(Cow<'_, Query>, u64), StoreError> {
     if query.sessions.len() > MAX_SESSIONS {
         return Err(StoreError::Query(format!(
-            "{} sessions are named, and a search may have {MAX_SESSIONS}: search some of them at a time",
+            "{} sessions are named, but a search may have {MAX_SESSIONS}; search fewer at a time",
             query.sessions.len()
         )));
     }
@@ -45,14 +53,15 @@ pub(super) fn bounded(query: &Query) -> Result<(Cow<'_, Query>, u64), StoreError
     }
 }
 
-/// The part of a question that is read, and how many words are left out.
+/// Returns the part of a question that is read, and the number of words after it. The cut is at a
+/// space if there is one in the second half.
 pub(crate) fn cut_question(text: &str) -> (&str, u64) {
     if text.len() <= QUESTION_BYTES {
         return (text, 0);
     }
     let end = text.floor_char_boundary(QUESTION_BYTES);
     let word = text[..end].rfind(char::is_whitespace);
-    // A script without blanks is cut anywhere.
+    // A text in a script without spaces can be cut between any two characters.
     let end = word.filter(|at| *at > QUESTION_BYTES / 2).unwrap_or(end);
     let left_out = runs(&fold(&text[end..])).count();
     (&text[..end], left_out as u64)

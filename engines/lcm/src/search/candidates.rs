@@ -1,4 +1,12 @@
-//! Which messages match: candidates from the index, filters, texts.
+//! Which messages match a pattern.
+//!
+//! The index gives the candidates: a superset of the messages that match. They are filtered by the
+//! metadata of the query first, since that is cheap, and then their texts are read to decide. If
+//! the index alone decides, as it does for single words, no text is read. Messages without an
+//! index, or with a damaged one, are all candidates.
+//!
+//! [`Search::matching_messages`] does this for one session. The ranking of questions uses the
+//! filters and [`Search::stretches`] as well.
 
 use std::ops::Range;
 
@@ -9,26 +17,29 @@ use crate::error::StoreError;
 use crate::store::index::corpus::Corpus;
 use crate::store::index::need::Need;
 use crate::store::index::segment::{Segment, segments};
-use crate::store::{Body, Key, MessageRow, SessionId, row_in};
+use crate::store::{Key, MessageBody, MessageRow, SessionId, row_in};
 
-/// How many texts are read between two checks for cancellation, and how many bytes.
+/// The number of texts that are read between two checks for cancellation, if they are small.
 const CANCEL_EVERY: u64 = 64;
+/// The number of bytes that are read between two checks for cancellation, if the texts are large.
 const CANCEL_EVERY_BYTES: u64 = 1 << 21;
 
-/// A run of a session's messages, and how to search it.
+/// A run of a session's messages that is searched in one way.
 pub(super) enum Stretch {
-    /// By a segment of the index.
+    /// The messages are covered by this segment of the index.
     Indexed(Segment),
-    /// By reading them.
+    /// The messages are not indexed yet, or the index of the session is damaged. They have to be
+    /// read.
     Unindexed(Range<u32>),
 }
 
 impl Search<'_> {
-    /// A session's messages, run by run, in order.
+    /// Returns a session's messages as runs, in order. Together they cover every message of the
+    /// extent, so a search of all runs misses nothing.
     pub(super) fn stretches(&self, session: SessionId) -> Result<Vec<Stretch>, StoreError> {
         let messages = self.extent(session).messages;
         let known = match segments(self.connection, session, Corpus::Messages) {
-            // If the index is damaged, read the messages.
+            // A damaged index must not hide messages, so all of them are read instead.
             Err(StoreError::Damaged(_)) => Vec::new(),
             other => other?,
         };
@@ -50,7 +61,8 @@ impl Search<'_> {
         Ok(stretches)
     }
 
-    /// The ordinals of a session's messages that match, in order.
+    /// Returns the ordinals of a session's messages that match and pass the filters, in order.
+    /// Messages that cannot be read are counted and do not match.
     pub(super) fn matching_messages(
         &mut self,
         session: SessionId,
@@ -69,9 +81,12 @@ impl Search<'_> {
                         candidates.retain(|ordinal| {
                             *ordinal < messages && segment.ordinals.contains(ordinal)
                         });
+                        // The filters come before the texts, because reading a row is much cheaper
+                        // than reading and matching a text.
                         self.filter(session, &mut candidates)?;
                         (candidates, matcher.is_decided_by_index())
                     }
+                    // Nothing in the pattern is known to the index, or the segment is damaged.
                     Ok(None) | Err(StoreError::Damaged(_)) => {
                         let Range { start, end } = segment.ordinals;
                         (self.filtered(session, start..end.min(messages))?, false)
@@ -89,6 +104,7 @@ impl Search<'_> {
                 continue;
             }
             let cancelled = self.cancelled;
+            self.expect(session, &candidates);
             for ordinal in candidates {
                 let is_match = self.with_body(Key::new(session, ordinal), |body| {
                     matcher.is_match(body, &mut scratch, cancelled)
@@ -101,8 +117,10 @@ impl Search<'_> {
         Ok(matched)
     }
 
+    /// Checks whether the search should stop, and sets when the next check is due.
+    ///
     /// # Errors
-    /// [`StoreError::Cancelled`], if nobody waits for the search any more.
+    /// Returns [`StoreError::Cancelled`] if the caller no longer waits for the result.
     pub(super) fn check(&mut self) -> Result<(), StoreError> {
         self.next_check = self.searched.bytes_read + CANCEL_EVERY_BYTES;
         match (self.cancelled)() {
@@ -111,33 +129,40 @@ impl Search<'_> {
         }
     }
 
-    /// Reads the searchable body of a message; none if it cannot be read, which is counted.
+    /// Reads the searchable body of a message and passes it to `look`. Returns None if it cannot be
+    /// read, in which case the message is counted as unreadable.
     pub(super) fn with_body<T>(
         &mut self,
         key: Key,
-        look: impl FnOnce(&Body<'_>) -> T,
+        look: impl FnOnce(&MessageBody<'_>) -> T,
     ) -> Result<Option<T>, StoreError> {
         if self.searched.messages_read.is_multiple_of(CANCEL_EVERY)
             || self.searched.bytes_read >= self.next_check
         {
             self.check()?;
         }
-        match self.blocks.body(self.connection, key) {
-            Ok(Some(body)) => {
+        match self.bodies.body(key)? {
+            Some(body) => {
                 self.searched.messages_read += 1;
                 self.searched.bytes_read += body.as_str().len() as u64;
                 Ok(Some(look(&body)))
             }
-            // It is damaged, and a repair has not fixed it.
-            Ok(None) | Err(StoreError::Damaged(_)) => {
+            // The transcript does not have the text. The total of a pattern is then not exact.
+            None => {
                 self.unreadable.insert(key);
                 Ok(None)
             }
-            Err(error) => Err(error),
         }
     }
 
-    /// The messages of a run that pass the filters.
+    /// Announces which messages of a session will be read, in order, so that they are fetched
+    /// together.
+    pub(super) fn expect(&mut self, session: SessionId, ordinals: &[u32]) {
+        let keys = ordinals.iter().map(|ordinal| Key::new(session, *ordinal));
+        self.bodies.expect(keys);
+    }
+
+    /// Returns the messages of a run that pass the filters of the query, in order.
     pub(super) fn filtered(
         &self,
         session: SessionId,
@@ -148,7 +173,8 @@ impl Search<'_> {
         Ok(all)
     }
 
-    /// Keeps those that pass the filters.
+    /// Removes the messages that do not pass the filters of the query. If the query has no filters,
+    /// no rows are read.
     pub(super) fn filter(
         &self,
         session: SessionId,

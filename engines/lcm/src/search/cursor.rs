@@ -1,4 +1,12 @@
-//! Where a page ended, and how much was stored at that time.
+//! Cursors: where a page ended, and how much was stored when its query began.
+//!
+//! New messages arrive while somebody pages through an answer. A cursor therefore holds the
+//! position of the last hit instead of a count of hits, and the [`Extent`] of each session at the
+//! first page. Later pages ignore what was stored since, so that no hit appears twice and the
+//! totals stay the same.
+//!
+//! [`Cursor::write`] makes the text and [`Cursor::of`] parses it. The text includes a hash of the
+//! query, because the cursor of another query would give wrong pages without any error.
 
 use std::fmt::Write as _;
 
@@ -9,17 +17,19 @@ use super::Query;
 use crate::error::StoreError;
 use crate::store::{Key, SessionId, SummaryTimes};
 
-/// The position of a hit among the others of its query, independent of later changes.
+/// The position of a hit among the others of its query. It depends only on the hit, so it stays
+/// valid if other hits come or go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HitPosition {
-    /// The score, in millionths; 0 in an order by time.
+    /// The score in millionths, shifted so that it is never negative. All ranks are equal in an
+    /// order by time.
     pub(super) rank: u64,
-    /// Its time, which never goes back within a session, then its message, then its number, if it is a summary: that
-    /// sorts after the message it ends with.
+    /// The time of the hit, its message, and its number if it is a summary. The time never goes
+    /// back within a session. A summary sorts directly after the last message it covers.
     pub(super) when: (i64, Key, Option<u32>),
 }
 
-/// Scores, which may be negative, in millionths from the least.
+/// Converts a score, which may be negative, to millionths counted from the lowest possible score.
 fn rank(score: f64) -> u64 {
     ((score * 1e6) as i64).abs_diff(i64::MIN)
 }
@@ -34,6 +44,7 @@ impl HitPosition {
 
     pub(super) fn summary(score: f64, times: SummaryTimes, key: Key) -> Self {
         let at = times.last_at.unwrap_or(times.created_at);
+        // If the last message is unknown, the summary sorts after all messages of its time.
         let last = times.last.unwrap_or(Key::new(key.session(), u32::MAX));
         Self {
             rank: rank(score),
@@ -42,38 +53,40 @@ impl HitPosition {
     }
 }
 
-/// The most characters of a wrong cursor that are shown.
+/// The maximum number of characters of a wrong cursor that an error shows.
 const SHOWN: usize = 80;
 
-/// How much of a session belongs to a query: what was stored at its first page.
+/// How much of a session belongs to a query, which is what was stored at its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Its messages, counted from the first.
+    /// The number of messages, counted from the first one of the session.
     pub(super) messages: u32,
-    /// Its summaries below this number.
+    /// The number below which summaries belong to the query.
     pub(super) summaries: u32,
 }
 
 impl Extent {
-    /// Restricts this extent to an earlier one.
+    /// Restricts this extent to an earlier one. Of the messages and of the summaries the smaller
+    /// number counts.
     pub(super) fn shrink_to(&mut self, earlier: Self) {
         self.messages = self.messages.min(earlier.messages);
         self.summaries = self.summaries.min(earlier.summaries);
     }
 }
 
-/// The end of a page.
+/// The end of a page, from which the next page continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cursor {
-    /// The last hit of the page.
+    /// The position of the last hit of the page.
     pub(super) last: HitPosition,
-    /// How much of each session of the query belongs to it, in the query's order.
+    /// How much of each session belongs to the query, in the order of its sessions.
     pub(super) extents: Vec<Extent>,
 }
 
 impl Cursor {
-    /// The cursor as text, such as `1f2e3d.0.1767225600000.0m41.812s9`: the query that it belongs to, the
-    /// rank and time of the last hit, its session and message (and summary: `0m41s8`), and the extents.
+    /// Writes a cursor, such as `1f2e3d.0.1767225600000.0m41.812s9`. Its parts are the hash of the
+    /// query, the rank and time of the last hit, its session and message, and the extents. If the
+    /// hit is a summary, its number follows the message, as in `0m41s8`.
     pub(super) fn write(query: &Query, last: HitPosition, extents: &[Extent]) -> String {
         let (at, message, summary) = last.when;
         let session = query
@@ -100,7 +113,7 @@ impl Cursor {
     /// Parses the cursor of a query, if it has one.
     ///
     /// # Errors
-    /// A text that is not a cursor, or the cursor of another query.
+    /// Returns an error if the text is not a cursor or is the cursor of another query.
     pub(super) fn of(query: &Query) -> Result<Option<Self>, StoreError> {
         let Some(text) = &query.cursor else {
             return Ok(None);
@@ -137,6 +150,8 @@ impl Cursor {
                 })
             })
             .collect::<Option<Vec<_>>>()?;
+        // Every session needs an extent. Without one the rest of a truncated cursor would hide its
+        // messages.
         (extents.len() == query.sessions.len()).then_some(Self {
             last: HitPosition {
                 rank,
@@ -147,7 +162,8 @@ impl Cursor {
     }
 }
 
-/// The extent of one session of a query.
+/// Returns the extent of one session of a query. A session that the query does not name has an
+/// empty one.
 pub(super) fn extent_of(query: &Query, extents: &[Extent], session: SessionId) -> Extent {
     let at = query.sessions.iter().position(|id| *id == session);
     at.and_then(|at| extents.get(at))
@@ -158,7 +174,8 @@ pub(super) fn extent_of(query: &Query, extents: &[Extent], session: SessionId) -
         })
 }
 
-/// A 24-bit hash that distinguishes queries whose pages must not be mixed.
+/// Returns a 24-bit hash that differs between queries whose pages must not be mixed. The limit and
+/// the lines of context are not part of it, so that a caller can change them between pages.
 fn fingerprint(query: &Query) -> u32 {
     let mut hasher = Xxh3::new();
     let same = Query {

@@ -1,33 +1,36 @@
-//! Knowledge of words: the stop words of English, German, Spanish and French, and of English irregular forms,
-//! synonyms and kinds of things. General language only: names and terms of a trade earned nothing.
+//! Knowledge about words, for the ranking of questions.
 //!
-//! The words are in the files beside this one, one group a line.
+//! A question rarely uses the same words as its answer. The lexicon knows the stop words of
+//! English, German, Spanish and French. For English it also knows irregular forms, synonyms, and
+//! kinds of things, such as that a clarinet is an instrument. It contains general language only,
+//! because names and technical terms did not improve the ranking.
+//!
+//! The words are in the files next to this one, with one group on each line. [`lexicon`] parses
+//! them once. All words are folded, and synonyms and kinds are looked up by stem.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use rust_stemmers::{Algorithm, Stemmer};
-use rustc_hash::FxBuildHasher;
-
-type Map<K, V> = HashMap<K, V, FxBuildHasher>;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(Lexicon::new);
 
-/// The lexicon, parsed once.
+/// Returns the lexicon, which is parsed on first use and then shared by all searches.
 pub(super) fn lexicon() -> &'static Lexicon {
     &LEXICON
 }
 
 pub(super) struct Lexicon {
     stemmer: Stemmer,
-    stop_words: HashSet<&'static str, FxBuildHasher>,
-    /// The base form of each irregular form.
-    base: Map<&'static str, &'static str>,
-    /// The irregular forms of each stem.
-    irregular: Map<String, Vec<&'static str>>,
-    synonyms: Map<String, Vec<String>>,
-    kinds: Map<String, Vec<String>>,
-    signs: Map<&'static str, HashSet<&'static str, FxBuildHasher>>,
+    stop_words: FxHashSet<&'static str>,
+    /// The base form of each irregular form, such as `go` for `went`.
+    base: FxHashMap<&'static str, &'static str>,
+    /// The irregular forms of each stem, which have other letters and so cannot be found by a
+    /// prefix.
+    irregular: FxHashMap<String, Vec<&'static str>>,
+    synonyms: FxHashMap<String, Vec<String>>,
+    kinds: FxHashMap<String, Vec<String>>,
+    signs: FxHashMap<&'static str, FxHashSet<&'static str>>,
 }
 
 impl Lexicon {
@@ -37,10 +40,10 @@ impl Lexicon {
             stop_words: include_str!("lexicon/stop_words.txt")
                 .split_whitespace()
                 .collect(),
-            base: Map::default(),
-            irregular: Map::default(),
-            synonyms: Map::default(),
-            kinds: Map::default(),
+            base: FxHashMap::default(),
+            irregular: FxHashMap::default(),
+            synonyms: FxHashMap::default(),
+            kinds: FxHashMap::default(),
             signs: include_str!("lexicon/signs.txt")
                 .lines()
                 .filter_map(|line| line.split_once(':'))
@@ -51,11 +54,14 @@ impl Lexicon {
             let mut forms = line.split_whitespace();
             let Some(base) = forms.next() else { continue };
             for form in forms {
+                // A question may contain the base form and the answer an irregular one, or the
+                // reverse.
                 lexicon.base.insert(form, base);
                 let stem = lexicon.stemmer.stem(base).into_owned();
                 lexicon.irregular.entry(stem).or_default().push(form);
             }
         }
+        // Synonyms hold in both directions, so every word of a group leads to all the others.
         for line in include_str!("lexicon/synonyms.txt").lines() {
             let group = lexicon.stems(line);
             for stem in &group {
@@ -71,9 +77,9 @@ impl Lexicon {
         lexicon
     }
 
-    /// Parses lines of `words: targets`.
-    fn directed(&self, lines: &str) -> Map<String, Vec<String>> {
-        let mut map: Map<String, Vec<String>> = Map::default();
+    /// Parses lines of the form `words: targets`, in which each word leads to all the targets.
+    fn directed(&self, lines: &str) -> FxHashMap<String, Vec<String>> {
+        let mut map: FxHashMap<String, Vec<String>> = FxHashMap::default();
         for (from, to) in lines.lines().filter_map(|line| line.split_once(':')) {
             let to = self.stems(to);
             for stem in self.stems(from) {
@@ -93,33 +99,37 @@ impl Lexicon {
         stems
     }
 
-    /// The stem of a folded word.
+    /// Returns the stem of a folded word. The stem of an irregular form is that of its base form.
     pub(super) fn stem(&self, word: &str) -> String {
         let base = self.base.get(word).copied().unwrap_or(word);
         self.stemmer.stem(base).into_owned()
     }
 
-    /// The irregular forms of the word with this stem.
+    /// Returns the irregular forms of the word with this stem, or an empty slice if it has none.
     pub(super) fn irregular_forms(&self, stem: &str) -> &[&'static str] {
         self.irregular.get(stem).map_or(&[], Vec::as_slice)
     }
 
-    /// The stems of words that mean nearly the same as the one with this stem.
+    /// Returns the stems of words that mean nearly the same as the word with this stem. It is empty
+    /// if none are known.
     pub(super) fn synonyms(&self, stem: &str) -> &[String] {
         self.synonyms.get(stem).map_or(&[], Vec::as_slice)
     }
 
-    /// The stems of things of this kind: of `instrument`, `clarinet`.
+    /// Returns the stems of things of this kind. If the stem is `instrument`, `clarinet` is among
+    /// them.
     pub(super) fn members(&self, stem: &str) -> &[String] {
         self.kinds.get(stem).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a folded word signals a `time`, a `span` of time, a `number`, a `person` or a `reason`.
+    /// Returns whether a folded word is a sign of `of`, which is `time`, `span`, `number`, `person`
+    /// or `reason`. A span is a unit of time, such as a week.
     pub(super) fn is_sign(&self, of: &str, word: &str) -> bool {
         self.signs.get(of).is_some_and(|signs| signs.contains(word))
     }
 
-    /// Whether a folded word is a stop word.
+    /// Returns whether a folded word is a stop word. Stop words say nothing about the subject of a
+    /// question, so they are not searched for.
     pub(super) fn is_stop_word(&self, word: &str) -> bool {
         self.stop_words.contains(word)
     }

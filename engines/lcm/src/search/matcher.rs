@@ -1,4 +1,12 @@
-//! Whether a text matches, and where.
+//! Whether a text matches a pattern, and at which places.
+//!
+//! [`Matcher::new`] compiles a pattern and returns the [`Need`] with it, which tells the index what
+//! a text must contain to match. The matcher then decides for each candidate. Text and pattern are
+//! compared in the same form: composed, so that both ways to write an accented letter are equal,
+//! and folded if case does not matter.
+//!
+//! [`Matcher::places`] returns places in the original text. Folding changes the length of some
+//! characters, so the places are mapped back at the end.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,7 +18,7 @@ use memchr::memmem;
 use super::term::Term;
 use super::{Mode, Pattern};
 use crate::error::StoreError;
-use crate::store::Body;
+use crate::store::MessageBody;
 use crate::store::index::need::Need;
 use crate::text::fold::{
     composed, fold, fold_case, fold_case_into, fold_into, in_original, in_original_of_case,
@@ -18,22 +26,23 @@ use crate::text::fold::{
 };
 use crate::text::terms::runs;
 
-/// A compiled pattern.
+/// A compiled pattern. `fold` says whether case, and for terms accents, are ignored.
 #[derive(Debug)]
 pub(super) enum Matcher {
-    /// Every one of these.
+    /// Every one of these terms has to occur.
     Terms { terms: Vec<Term>, fold: bool },
-    /// This, anywhere.
+    /// This text has to occur, anywhere.
     Literal { needle: String, fold: bool },
-    /// A regular expression.
+    /// This regular expression has to match.
     Regex(Box<Regex>),
 }
 
 impl Matcher {
-    /// Compiles a pattern, together with what a text must hold to match.
+    /// Compiles a pattern, and also returns what a text must contain to match.
     ///
     /// # Errors
-    /// An empty pattern, or an invalid regular expression, with the position of the error.
+    /// Returns an error if the pattern is empty, has no word in full-text mode, or is an invalid
+    /// regular expression. In the last case the message shows the position of the error.
     pub(crate) fn new(pattern: &Pattern) -> Result<(Self, Need), StoreError> {
         let Pattern { mode, text, .. } = pattern;
         let any_case = !pattern.is_case_sensitive();
@@ -42,6 +51,7 @@ impl Matcher {
         }
         match mode {
             Mode::FullText => {
+                // Such a pattern would match every text, which is never what the caller wants.
                 if runs(&fold(text)).next().is_none() {
                     return Err(StoreError::Query(format!(
                         "the pattern `{}` has no word in it; to find blanks, punctuation or signs, use mode \
@@ -76,7 +86,7 @@ impl Matcher {
         }
     }
 
-    /// Whether the index alone decides.
+    /// Whether the index alone decides which texts match, so that no text has to be read.
     pub(crate) fn is_decided_by_index(&self) -> bool {
         match self {
             Self::Terms { terms, fold: true } => terms.iter().all(|term| term.is_exact()),
@@ -84,14 +94,15 @@ impl Matcher {
         }
     }
 
-    /// Whether `body` matches: each of the terms, the literal or the expression in any one of its parts.
-    /// `scratch` is reused from body to body.
+    /// Whether `body` matches. Each term may occur in another part, but a literal or an expression
+    /// has to match within one part. `scratch` is a buffer that is reused from body to body.
     ///
     /// # Errors
-    /// [`StoreError::Cancelled`]; a regular expression that is too expensive for the text.
+    /// [`StoreError::Cancelled`] if the search was cancelled, and an error if a regular expression
+    /// is too expensive for the text.
     pub(crate) fn is_match(
         &self,
-        body: &Body<'_>,
+        body: &MessageBody<'_>,
         scratch: &mut String,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<bool, StoreError> {
@@ -125,14 +136,14 @@ impl Matcher {
         Ok(false)
     }
 
-    /// The places where it matches, in order; at most `limit`, and fewer if the matches of a regular expression take
-    /// long to count.
+    /// Returns the places at which the pattern matches, in order and at most `limit`. They may be
+    /// fewer if the matches of a regular expression take too long to count.
     ///
     /// # Errors
-    /// As for [`is_match`](Self::is_match).
+    /// The same as for [`is_match`](Self::is_match).
     pub(crate) fn places(
         &self,
-        body: &Body<'_>,
+        body: &MessageBody<'_>,
         limit: usize,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<Range<usize>>, StoreError> {
@@ -148,7 +159,7 @@ impl Matcher {
         Ok(places)
     }
 
-    /// The places in one part, likewise.
+    /// Returns the places in one part, in bytes of the original text.
     fn places_in(
         &self,
         text: &str,
@@ -181,6 +192,8 @@ impl Matcher {
                     .collect()
             }
         };
+        // Each term contributed its own places in order, so the first ones overall are known only
+        // after sorting.
         places.sort_by_key(|place| place.start);
         places.truncate(limit);
         match self {
@@ -192,7 +205,8 @@ impl Matcher {
     }
 }
 
-/// The form of a text that is compared: composed, or folded by `into` if `fold`.
+/// Returns the form of a text that is compared. It is composed and, if `fold` is set, folded by
+/// `into`, in which case it borrows from `scratch`.
 fn read<'t>(
     text: &'t str,
     fold: bool,
@@ -218,7 +232,7 @@ mod tests {
         let mut pattern = Pattern::new(Mode::Literal, "kelvin");
         pattern.case_sensitive = Some(false);
         let (matcher, _) = Matcher::new(&pattern).unwrap();
-        let places = matcher.places(&Body::of_text(text), 10, &|| false);
+        let places = matcher.places(&MessageBody::of_text(text), 10, &|| false);
         let places = places.unwrap().into_iter();
         let shown: Vec<&str> = places.map(|place| &text[place]).collect();
         assert_eq!(shown, ["\u{212a}elvin", "\u{212a}ELVIN", "kelvin"]);

@@ -1,4 +1,11 @@
 //! Makes the page of an answer: sorts the matches, cuts out the page, and fetches its hits.
+//!
+//! A search may have thousands of matches but shows twenty. So as little as possible is read for
+//! each match, and rows, texts and snippets are read for the hits of the page only. In an order by
+//! time not even the times of all matches are needed, and [`Search::first_of_page`] finds the page
+//! by binary search. An order by relevance has to score every match with [`Search::score_all`].
+//!
+//! [`Search::page`] merges the matches of all sessions, and [`Search::show`] fetches the content.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,11 +20,11 @@ use super::snippet::{MAX_COUNTED, snippet};
 use super::{Hit, HitKind, Sort};
 use crate::error::StoreError;
 use crate::store::{
-    Body, CurrentMessages, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in,
+    CurrentMessages, Key, MessageBody, PayloadId, SessionId, SummaryTimes, row_in, summary_in,
     summary_times,
 };
 
-/// A match, before it is fetched.
+/// A match that is known only by its key and position, before its content is fetched.
 pub(super) struct Found {
     pub(super) place: HitPosition,
     pub(super) score: f64,
@@ -57,11 +64,12 @@ impl Found {
     }
 }
 
-/// Where a text matches, and the passage by which it is ranked, if it is by one.
+/// The places at which a text matches, and the passage by which it is ranked if there is one.
 pub(super) type Places = (Vec<Range<usize>>, Option<Range<usize>>);
 
 impl Search<'_> {
-    /// The matches that this page can need, in an order by time.
+    /// Adds the matches of a session that this page can need, in an order by time. `matched` must
+    /// be in order.
     pub(super) fn first_of_page(
         &self,
         session: SessionId,
@@ -69,7 +77,8 @@ impl Search<'_> {
         cursor: Option<&Cursor>,
         found: &mut Vec<Found>,
     ) -> Result<(), StoreError> {
-        // Time never goes back within a session, so the order of ordinals is that of positions.
+        // Time never goes back within a session, so the matches are in the order of their positions
+        // and a binary search finds where the page begins.
         let place = |ordinal: u32| -> Result<HitPosition, StoreError> {
             let key = Key::new(session, ordinal);
             Ok(HitPosition::message(0.0, self.order_at(key)?, key))
@@ -95,7 +104,7 @@ impl Search<'_> {
                 false => &matched[from..],
             };
         }
-        // One more than the page holds shows whether there is a next one.
+        // One match more than the page holds shows whether there is a next page.
         let wanted = self.query.limit.saturating_add(1).min(rest.len());
         let page = match latest_first {
             true => &rest[rest.len() - wanted..],
@@ -111,7 +120,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// All matches, each with a score: how often the pattern occurs relative to the text's length.
+    /// Adds all matches of a session, each with its score. The score grows with the number of
+    /// occurrences and falls with the length of the text.
     pub(super) fn score_all(
         &mut self,
         session: SessionId,
@@ -119,6 +129,7 @@ impl Search<'_> {
         matcher: &Matcher,
         found: &mut Vec<Found>,
     ) -> Result<(), StoreError> {
+        self.expect(session, &matched);
         for ordinal in matched {
             let key = Key::new(session, ordinal);
             let cancelled = self.cancelled;
@@ -136,7 +147,8 @@ impl Search<'_> {
         Ok(row_in(self.connection, key)?.map_or(0, |row| row.order_at))
     }
 
-    /// Sorts the matches and cuts out the page; also returns whether there is more.
+    /// Sorts the matches and cuts out the page after the cursor. Also returns whether there are
+    /// more matches after it.
     pub(super) fn page(
         &self,
         mut found: Vec<Found>,
@@ -156,11 +168,12 @@ impl Search<'_> {
         (found, more)
     }
 
-    /// Fetches the content of a page's hits.
+    /// Fetches the content of a page's hits. `places` returns where a body matches. Hits without a
+    /// row in the store are left out.
     pub(super) fn show(
         &mut self,
         page: Vec<Found>,
-        places: impl Fn(Key, &Body<'_>) -> Result<Places, StoreError>,
+        places: impl Fn(Key, &MessageBody<'_>) -> Result<Places, StoreError>,
     ) -> Result<Vec<Hit>, StoreError> {
         let mut current: HashMap<SessionId, CurrentMessages> = HashMap::new();
         let context = self.query.context_lines;
@@ -174,7 +187,7 @@ impl Search<'_> {
                     };
                     let summary = summary_in(self.connection, key)?;
                     let snippet = summary.map(|summary| {
-                        let (places, span) = places(key, &Body::of_text(&summary.text))?;
+                        let (places, span) = places(key, &MessageBody::of_text(&summary.text))?;
                         Ok::<_, StoreError>((snippet(&summary.text, &places, context), span))
                     });
                     let (snippet, span) = snippet.transpose()?.unwrap_or_default();
@@ -209,6 +222,8 @@ impl Search<'_> {
                         Ok::<_, StoreError>((snippet(body.as_str(), &places, context), span))
                     })?;
                     let (snippet, span) = shown.transpose()?.unwrap_or_default();
+                    // The calls follow the text in the body, so a match behind the end of the text
+                    // is in them.
                     let in_calls = match row.payload {
                         Some(file) => snippet.byte as i64 > payload_bytes(self.connection, file)?,
                         None => false,
@@ -248,7 +263,7 @@ fn payload_bytes(connection: &Connection, file: PayloadId) -> Result<i64, StoreE
         .query_row([file.0], |row| row.get(0))?)
 }
 
-/// Whether the window shows a summary, or one made from it.
+/// Whether the window shows a summary, or another summary that was made from it.
 fn is_under_frontier(connection: &Connection, node: Key) -> Result<bool, StoreError> {
     Ok(connection
         .prepare_cached(
@@ -259,7 +274,8 @@ fn is_under_frontier(connection: &Connection, node: Key) -> Result<bool, StoreEr
         .query_row([node.0], |row| row.get(0))?)
 }
 
-/// The density of matches in a text.
+/// Returns the density of matches in a text. Both numbers count by their logarithm, so that a long
+/// text with many matches does not win by its length.
 pub(super) fn density(matches: usize, bytes: usize) -> f64 {
     (1.0 + matches as f64).ln() / (200.0 + bytes as f64).ln()
 }

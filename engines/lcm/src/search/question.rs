@@ -1,17 +1,19 @@
-//! Ranking messages by how well they could answer a question.
+//! Ranks messages by how well they could answer a question.
 //!
-//! Two rounds. The first ([`retrieve`]) uses only the index: every message scores the rarity of each word
-//! of the question that it, or a neighbour, contains in any form, because an answer is often near the words
-//! it answers. The second ([`score`]) reads the best of these and weighs what only the text shows: how
-//! often the words occur, whether they are asked or told, who speaks ([`speaker`]), and whether the text
-//! contains what is asked for ([`answer`]): a time, a number, a place, a person.
+//! There are two rounds. The first ([`retrieve`]) uses only the index. A message scores the rarity
+//! of each word of the question that it or a neighbour contains in any form, because an answer is
+//! often near the words it answers. The second ([`score`]) reads the best of these and weighs what
+//! only the text shows: how often the words occur, whether they are asked or told, who speaks
+//! ([`speaker`]), and whether the text contains what is asked for ([`answer`]), such as a time, a
+//! number, a place or a person.
 //!
-//! Where there is an embedder, messages that are most like the question in meaning ([`alike`]) are read too, and how
-//! like it a message is counts as one sign more.
+//! If there is an embedder, the messages that are most similar to the question in meaning
+//! ([`alike`]) are read too, and the similarity counts as one more sign.
 //!
-//! [`Weights`] are those of the literature, or log-odds: a sign adds to the score how much likelier it is in a
-//! message that answers than in one that does not (Robertson & Spärck Jones 1976). Where they were chosen by
-//! their effect, it was to one digit. What each earns is printed by `cargo bench --bench questions`.
+//! The [`Weights`] are those of the literature, or log-odds: a sign adds to the score how much more
+//! likely it is in a message that answers than in one that does not (Robertson & Spärck Jones
+//! 1976). Weights that were chosen by their effect were chosen to one digit. `cargo bench --bench
+//! questions` prints what each contributes.
 
 mod alike;
 mod answer;
@@ -23,12 +25,10 @@ mod score;
 mod speaker;
 mod weights;
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
+use rustc_hash::FxHashMap;
 
 use self::alike::Alike;
-use self::answer::Wanted;
+use self::answer::AnswerKind;
 use self::period::Period;
 use super::run::Search;
 use crate::error::StoreError;
@@ -37,70 +37,77 @@ use crate::store::Key;
 pub(super) use self::alike::Sense;
 pub use self::weights::Weights;
 
-type Map<K, V> = HashMap<K, V, FxBuildHasher>;
-
-/// A parsed question.
+/// A parsed question, with what the rounds of the ranking learn about it on the way.
 pub(super) struct Question<'e> {
     weights: Weights,
-    /// The question's text, folded.
     text: String,
-    terms: Vec<Term>,
-    /// The number of words to find; each is a group of terms.
+    terms: Vec<QuestionTerm>,
+    /// The number of words to look for. Each is a group of terms, of which only the best counts.
     groups: usize,
-    /// How many words more there are than are looked for.
+    /// The number of words that are not looked for, because the question is too long.
     left_out: usize,
-    /// The terms of a stem.
-    by_stem: Map<String, Vec<usize>>,
-    /// The terms of a stretch of one or two characters.
-    by_gram: Map<String, usize>,
-    /// Words written with a capital letter, folded, and the group of each.
+    by_stem: FxHashMap<String, Vec<usize>>,
+    by_gram: FxHashMap<String, usize>,
+    /// The words that are written with a capital letter, in folded form, each with its group. They
+    /// may name participants.
     names: Vec<(String, usize)>,
-    wanted: Option<Wanted>,
+    wanted: Option<AnswerKind>,
     period: Option<Period>,
-    /// Whether the user asks about themselves: "my", "did I say".
+    /// Whether the user asks about themselves, as in "my" or "did I say".
     is_own: bool,
-    /// The mean size of the texts that were read, in words.
+    /// The mean size in words of the texts that were read. It is a guess until they have been read.
     mean_size: f64,
-    /// Where there is an embedder.
+    /// The embedder with the vector of the question, or None if there is no embedder.
     sense: Option<Sense<'e>>,
     alike: Alike,
 }
 
-/// A word of the question, or a substitute for it.
-struct Term {
+/// A word of the question, or a substitute for it such as a synonym.
+struct QuestionTerm {
     form: Form,
-    /// The word of the question: of the terms of one group only the best counts.
+    /// The group of the word in the question. Only the best term of a group counts.
     group: usize,
-    /// Its weight relative to the word itself.
+    /// The weight relative to the word itself, which has 1. A term with weight 0 only helps to
+    /// recognise participants.
     weight: f64,
     idf: f64,
 }
 
+/// What a word of a text must look like to count as an occurrence of a term.
 enum Form {
-    /// All words of this stem; they begin with `prefix`, or are among its irregular forms.
-    Stem { stem: String, prefix: String },
-    /// A stretch of one or two characters of a spaceless script.
+    /// Any word with this stem. It begins with `prefix`, so that the index can find it, or is one
+    /// of the irregular forms of the stem.
+    Stem {
+        stem: String,
+        prefix: String,
+    },
     Gram(String),
 }
 
-/// How many words of a question are looked for. Each is looked up in every session, and weighed in every text.
+/// The maximum number of words of a question that are looked for. Each is looked up in every
+/// session and weighed in every text.
 const MAX_WORDS: usize = 200;
 
-/// How many of its capitalised words may be participants: messages are read to find out.
+/// The maximum number of capitalised words that may be participants. Messages are read to find out,
+/// so each costs time.
 const MAX_NAMES: usize = 16;
 
 impl Question<'_> {
-    /// How many words of the question are not looked for.
+    /// Returns the number of words of the question that are not looked for, because it is too long.
     pub(super) fn words_left_out(&self) -> u64 {
         self.left_out as u64
     }
 
-    /// Messages by score, best first.
+    /// Ranks the messages, best first. A message is left out if neither it nor a neighbour has a
+    /// word of the question and it is not similar in meaning either.
     pub(super) fn rank(&mut self, search: &mut Search<'_>) -> Result<Vec<(Key, f64)>, StoreError> {
         let sessions = self.look_up(search)?;
+        // Participants are found before the first round, because their names are then no longer
+        // searched for.
         let participants = self.participants(search, &sessions)?;
         let (mut candidates, weighed) = self.retrieve(search, sessions)?;
         candidates.extend(self.compare(search)?);
+        // A message may be found by its words and by its meaning.
         candidates.sort_unstable();
         candidates.dedup();
         let readings = self.read_all(search, candidates)?;

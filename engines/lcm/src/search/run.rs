@@ -1,9 +1,16 @@
-//! Runs a search.
+//! Runs a search on one snapshot of the store.
+//!
+//! [`search`] reads everything within one transaction, so that messages stored meanwhile cannot
+//! change an answer half way. It limits each session to the extent of the query's first page and
+//! hands over to the pattern or the question. Both end in the same way: the matches become a page,
+//! and the page becomes an [`Answer`].
+//!
+//! [`Search`] is the state that all steps share: what is asked, how much has been searched, and
+//! what could not be read. The steps themselves are in the neighbouring modules, except for
+//! summaries, which are few enough to be handled here.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
-
-use rusqlite::Connection;
 
 use super::cursor::{Cursor, Extent, extent_of};
 use super::matcher::Matcher;
@@ -16,11 +23,16 @@ use crate::store::index::corpus::Corpus;
 use crate::store::index::need::Need;
 use crate::store::index::segment::segments;
 use crate::store::{
-    Blocks, Body, Key, SessionId, Store, SummaryTimes, count_summaries, for_each_summary, info_in,
-    row_in, summary_times,
+    Bodies, Key, MessageBody, SessionId, Snapshot, Store, SummaryTimes, count_summaries,
+    for_each_summary, info_in, row_in, summary_times,
 };
 use crate::tools::is_own;
 
+/// Runs a query that is within the bounds, and returns one page of its hits.
+///
+/// # Errors
+/// Returns an error if the cursor or pattern is invalid, if the search was cancelled, or if the
+/// store fails.
 pub(super) fn search(
     store: &Store,
     mut query: Query,
@@ -28,6 +40,7 @@ pub(super) fn search(
     sense: Option<Sense<'_>>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Answer, StoreError> {
+    // A session that is named twice would give every hit twice.
     let mut seen = BTreeSet::new();
     query.sessions.retain(|session| seen.insert(*session));
     let cursor = Cursor::of(&query)?;
@@ -46,7 +59,7 @@ pub(super) fn search(
             next_check: 0,
             unreadable: BTreeSet::new(),
             extents,
-            blocks: Blocks::new(connection)?,
+            bodies: Bodies::new(connection),
         };
         match &query.ask {
             Ask::Pattern(pattern) => {
@@ -59,7 +72,7 @@ pub(super) fn search(
 }
 
 /// The current extent of each session.
-fn extents(connection: &Connection, sessions: &[SessionId]) -> Result<Vec<Extent>, StoreError> {
+fn extents(connection: &Snapshot<'_>, sessions: &[SessionId]) -> Result<Vec<Extent>, StoreError> {
     sessions
         .iter()
         .map(|session| {
@@ -71,18 +84,18 @@ fn extents(connection: &Connection, sessions: &[SessionId]) -> Result<Vec<Extent
         .collect()
 }
 
-/// A running search, on one snapshot.
+/// A running search, on one snapshot of the store.
 pub(super) struct Search<'c> {
-    pub(super) connection: &'c Connection,
+    pub(super) connection: &'c Snapshot<'c>,
     pub(super) query: &'c Query,
     pub(super) cancelled: &'c dyn Fn() -> bool,
     pub(super) searched: Searched,
-    /// At so many bytes that were read it is looked again whether the search is cancelled.
+    /// The number of read bytes at which the next check for cancellation is due.
     pub(super) next_check: u64,
-    /// Messages that could not be read.
+    /// The messages that could not be read, each counted once.
     pub(super) unreadable: BTreeSet<Key>,
     pub(super) extents: Vec<Extent>,
-    pub(super) blocks: Blocks<'c>,
+    pub(super) bodies: Bodies<'c>,
 }
 
 impl Search<'_> {
@@ -112,7 +125,7 @@ impl Search<'_> {
             }
         }
         let cancelled = self.cancelled;
-        let places = |_, body: &Body<'_>| {
+        let places = |_, body: &MessageBody<'_>| {
             let places = matcher.places(body, MAX_COUNTED, cancelled)?;
             Ok((places, None))
         };
@@ -127,13 +140,15 @@ impl Search<'_> {
         cursor: Option<&Cursor>,
     ) -> Result<Answer, StoreError> {
         let mut question = Question::new(text, weights, sense)?;
-        // Summaries are also scored by the rarity of words in the conversation.
+        // Summaries are scored by the rarity of the words in the conversation, which ranking the
+        // messages finds out. So messages are ranked even if only summaries are asked for.
         let ranked = question.rank(&mut self)?;
         let mut found = Vec::new();
         if self.query.scope != Scope::Summaries {
             for (key, score) in ranked {
                 let row = row_in(self.connection, key)?;
-                // A neighbour may be the result of an earlier search.
+                // A message near a match may be the result of an earlier search. It repeats the
+                // words of the question without answering it.
                 if let Some(row) = row.filter(|row| !row.tool.as_deref().is_some_and(is_own)) {
                     found.push(Found::message(key, row.order_at, score));
                 }
@@ -172,9 +187,9 @@ impl Search<'_> {
         total_is_exact: bool,
         found: Vec<Found>,
         cursor: Option<&Cursor>,
-        places: impl Fn(Key, &Body<'_>) -> Result<Places, StoreError>,
+        places: impl Fn(Key, &MessageBody<'_>) -> Result<Places, StoreError>,
     ) -> Result<Answer, StoreError> {
-        // An unreadable message might match.
+        // An unreadable message might match, so the total is a lower bound then.
         let all_read = self.unreadable.is_empty() && self.searched.summaries_unreadable == 0;
         let (page, more) = self.page(found, cursor);
         let hits = self.show(page, places)?;
@@ -189,7 +204,7 @@ impl Search<'_> {
         })
     }
 
-    /// How much of a session belongs to this query.
+    /// Returns how much of a session belongs to this query.
     pub(super) fn extent(&self, session: SessionId) -> Extent {
         extent_of(self.query, &self.extents, session)
     }
@@ -218,7 +233,8 @@ impl Search<'_> {
             && until_ms.is_none_or(|until| times.first_at.is_some_and(|first| first <= until))
     }
 
-    /// The summaries of a session that match and pass the filters.
+    /// Returns the summaries of a session that match and pass the filters. Scores are computed only
+    /// if hits are ordered by relevance.
     fn matching_summaries(
         &mut self,
         session: SessionId,
@@ -232,7 +248,7 @@ impl Search<'_> {
         let mut unreadable = 0;
         let mut read = |numbers: Range<u32>| -> Result<(), StoreError> {
             unreadable += for_each_summary(self.connection, session, &numbers, |summary| {
-                let body = Body::of_text(&summary.text);
+                let body = MessageBody::of_text(&summary.text);
                 if (self.cancelled)() {
                     return Err(StoreError::Cancelled);
                 }
@@ -261,11 +277,12 @@ impl Search<'_> {
                 Ok(Some(numbers)) => numbers
                     .into_iter()
                     .try_for_each(|number| read(number..number + 1))?,
-                // If the index is damaged, read the summaries.
+                // A damaged index must not hide summaries, so they are read instead.
                 Ok(None) | Err(StoreError::Damaged(_)) => read(segment.ordinals)?,
                 Err(error) => return Err(error),
             }
         }
+        // Summaries after the last segment are not indexed yet.
         read(covered..Corpus::Summaries.end(self.connection, session)?)?;
         self.searched.summaries_unreadable += unreadable;
         for number in decided {

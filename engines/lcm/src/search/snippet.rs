@@ -1,29 +1,37 @@
 //! The piece of a text that a hit shows.
+//!
+//! A snippet consists of the line of the first match and some lines of context. Lines can be very
+//! long, in minified code or JSON, so each is cut around the match. [`snippet`] creates it and
+//! records the position of the match, so that a reader can continue there.
 
 use std::ops::Range;
 
-/// A piece of a text around a match.
+/// A piece of a text around its first match, with the position of that match in the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snippet {
-    /// Whole lines, long ones cut at `…`.
+    /// The line of the match and its context. If a line is too long, it is cut and `…` marks the
+    /// cuts.
     pub text: String,
-    /// Where in that the match begins.
+    /// The byte in `text` at which the match begins, for highlighting it.
     pub focus: usize,
-    /// The line of the match, from 1, in the message's text followed by its calls on separate lines.
+    /// The line of the match, counted from 1. The text of a message is followed by its calls on
+    /// separate lines.
     pub line: usize,
-    /// The start of the match in the same text, in bytes from 0.
+    /// The byte at which the match begins, counted from 0 in the same text.
     pub byte: usize,
-    /// The number of matches in the text, counted up to 100.
+    /// The number of matches in the text. It is at most 100, because counting stops there.
     pub matches: usize,
 }
 
-/// Matches of one text are counted up to here.
+/// The number up to which the matches of one text are counted. Counting all would take long for a
+/// common word in a large text.
 pub(super) const MAX_COUNTED: usize = 100;
 
-/// A line shows at most about this many bytes, around the match.
+/// About how many bytes of a line are shown around the match if the line is longer.
 const LINE_BYTES: usize = 240;
 
-/// The lines of `text` around the first of `places`, with `context` lines before and after.
+/// Returns the lines of `text` around the first of `places`, with `context` lines before and after.
+/// If there are no places, it returns the beginning of the text.
 pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Snippet {
     let place = places.first().cloned().unwrap_or(0..0);
     let start = text.floor_char_boundary(place.start);
@@ -39,6 +47,7 @@ pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Sn
         if !out.is_empty() {
             out.push('\n');
         }
+        // `split` returns slices of `text`, so the difference of the pointers is the offset.
         let offset = content.as_ptr() as usize - text.as_ptr() as usize;
         if number == line {
             focus = push_line(content, start - offset, &mut out);
@@ -55,12 +64,14 @@ pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Sn
     }
 }
 
-/// Appends a line, cut around the byte `focus`; returns the new position of that byte.
+/// Appends a line to `out`. If the line is too long, it is cut around the byte `focus`. Returns the
+/// position of that byte in `out`.
 fn push_line(line: &str, focus: usize, out: &mut String) -> usize {
     if line.len() <= LINE_BYTES {
         out.push_str(line);
         return out.len() - line.len() + focus;
     }
+    // Show more of the line after the start of the match than before it.
     let from = line.floor_char_boundary(focus.saturating_sub(LINE_BYTES / 3));
     let to = line.floor_char_boundary(from + LINE_BYTES);
     if from > 0 {
@@ -75,7 +86,8 @@ fn push_line(line: &str, focus: usize, out: &mut String) -> usize {
 }
 
 impl Snippet {
-    /// The start of a shorter snippet: a few characters before the match, in its line.
+    /// Returns the byte of `text` at which a shorter snippet can start. It is a few characters
+    /// before the match and in the same line.
     pub(crate) fn short_start(&self) -> usize {
         let line = self.text[..self.focus].rfind('\n').map_or(0, |at| at + 1);
         let start = self.focus.saturating_sub(SHORT_BYTES);
@@ -83,7 +95,7 @@ impl Snippet {
     }
 }
 
-/// How much a shortened snippet shows before the match, in bytes.
+/// How many bytes before the match a shortened snippet shows.
 const SHORT_BYTES: usize = 24;
 
 #[cfg(test)]

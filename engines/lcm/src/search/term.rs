@@ -1,4 +1,10 @@
 //! The terms of a full-text query: words and phrases, and how to find them in a text.
+//!
+//! A term is what the user typed between two spaces, so `src/epoch.rs:412` is one term. The index
+//! knows words only. [`Term::need`] therefore asks it for the words inside the term, and
+//! [`Term::find`] looks for the term itself in the text. A match must not begin or end inside a
+//! word. The parts of a phrase may be separated by any white space, since line breaks differ
+//! between texts.
 
 mod split;
 
@@ -12,26 +18,28 @@ use crate::text::fold::{composed, fold};
 use crate::text::terms::{Class, class};
 use split::split;
 
-/// A word or a phrase of a full-text query, with whatever separators it was written with.
+/// A word or a phrase of a full-text query, including the separators it was written with.
 #[derive(Debug)]
 pub(super) struct Term {
-    /// Separated by whitespace of any kind and length.
+    /// The parts of the term, which are separated by white space of any kind and length in a text.
     parts: Vec<String>,
-    /// Finds the first of them.
+    /// A searcher for the first part, which is built once and used for every text.
     first: memmem::Finder<'static>,
 }
 
-/// Every word of a full-text pattern is looked for in every text, so a pattern has so many at most.
+/// The maximum number of words of a full-text pattern. Every word is looked for in every text, so
+/// the cost grows with their number.
 pub(super) const MAX_WORDS: usize = 200;
 
-/// How many places of a text are looked at between two looks whether the search is cancelled.
+/// The number of places of a text that are examined between two checks for cancellation.
 const PLACES_A_LOOK: usize = 1_000;
 
 impl Term {
-    /// The words and "phrases" of a query. With `fold_case`, case and accents are ignored.
+    /// Parses the words and phrases of a query. With `fold_case`, case and accents are ignored.
     ///
     /// # Errors
-    /// A double quote is not closed; or there are more than [`MAX_WORDS`].
+    /// Returns an error if a double quote is not closed or if there are more than [`MAX_WORDS`]
+    /// words.
     pub(super) fn parse(query: &str, fold_case: bool) -> Result<Vec<Self>, StoreError> {
         let mut terms = Vec::new();
         let mut words = 0;
@@ -42,7 +50,7 @@ impl Term {
                     true => fold(part),
                     false => composed(part).into_owned(),
                 })
-                // A punctuation mark alone cannot be searched for.
+                // A punctuation mark alone folds to nothing that could be searched for.
                 .filter(|part| !part.is_empty())
                 .collect();
             words += parts.len();
@@ -60,7 +68,7 @@ impl Term {
         }
     }
 
-    /// What a text must hold to contain this term.
+    /// Returns what a text must contain for this term to be in it.
     pub(super) fn need(&self) -> Need {
         Need::all(
             self.parts
@@ -70,8 +78,8 @@ impl Term {
         )
     }
 
-    /// Whether [`need`](Self::need) alone decides: the term is one word, or one stretch of a spaceless
-    /// script.
+    /// Whether [`need`](Self::need) alone decides. It does if the term is one word, or one piece of
+    /// a script without spaces.
     pub(super) fn is_exact(&self) -> bool {
         match (self.parts.as_slice(), self.need()) {
             ([part], need @ Need::Word { .. }) => {
@@ -82,10 +90,11 @@ impl Term {
         }
     }
 
-    /// Its first occurrence in a text at or after `from`.
+    /// Returns the first occurrence in a text that begins at or after the byte `from`. Text and
+    /// term must be folded in the same way.
     ///
     /// # Errors
-    /// [`StoreError::Cancelled`].
+    /// [`StoreError::Cancelled`] if the search was cancelled.
     pub(super) fn find(
         &self,
         text: &str,
@@ -95,7 +104,8 @@ impl Term {
         let Some((first, others)) = self.parts.split_first() else {
             return Ok(None);
         };
-        // One that begins with a letter can only begin where a word does.
+        // A term that begins with a word character can only match at the start of a word. Skipping
+        // to the end of the current word avoids examining every position of a long run.
         let begins_word = first.chars().next().is_some_and(is_word);
         let mut from = from;
         for place in 1_usize.. {
@@ -123,7 +133,8 @@ impl Term {
     }
 }
 
-/// The end of a phrase whose remaining parts start at `at`.
+/// Returns the end of a phrase whose remaining parts should start after white space at `at`. None
+/// if they do not.
 fn follow(text: &str, mut at: usize, parts: &[String]) -> Option<usize> {
     for part in parts {
         let rest = &text[at..];
@@ -140,7 +151,7 @@ fn is_word(c: char) -> bool {
     class(c) == Class::Word
 }
 
-/// Whether no word is cut at either end of the range.
+/// Whether the range cuts no word in two at either end.
 fn is_whole(text: &str, range: Range<usize>) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(is_word);
     let inside = &text[range.clone()];

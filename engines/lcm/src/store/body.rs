@@ -1,17 +1,23 @@
-//! The searchable body of a message: its text, its calls, its thinking, and what hosted tools did in it.
+//! The searchable body of a message: its text, its calls, its thinking, and what hosted tools did.
+//!
+//! Search does not look at the JSON of a message, because escapes and keys would get in the way. It
+//! looks at a body, which is all readable parts of the message on separate lines. [`MessageBody`] keeps
+//! the borders of the parts, so that a match cannot span two of them.
+//!
+//! [`beside_text`] builds the parts that are not the text. It resolves the escapes in arguments and
+//! collects thinking from every wire format. The submodule `others` reads the items of hosted tools
+//! and documents. The `read` module fetches messages and caches their bodies.
 
-use std::borrow::Cow;
-
-use contexture_engine_api::{MessageId, MessageView};
+use contexture_engine_api::MessageView;
 use serde_json::Value;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::tools::is_own;
 use crate::wire_items::wire_items;
 
 mod others;
 
-/// The keys under which the wire formats carry readable thinking.
+/// The keys under which the wire formats store readable thinking. Signatures and encrypted thinking
+/// are under other keys.
 const THINKING_KEYS: [&str; 5] = [
     "thinking",
     "reasoning",
@@ -20,19 +26,20 @@ const THINKING_KEYS: [&str; 5] = [
     "summary",
 ];
 
-/// The parts of a message (or the one text of a summary), each on separate lines. A match is within one of
-/// them.
+/// The parts of a message, each on separate lines. The body of a summary has one part. A match
+/// always lies within one part.
 #[derive(Debug, Clone)]
-pub(crate) struct Body<'a> {
-    all: Cow<'a, str>,
+pub(crate) struct MessageBody<'a> {
+    all: &'a str,
     text_len: usize,
     beside: &'a [usize],
 }
 
-impl<'a> Body<'a> {
-    /// `all` is a text of `text_len` bytes, followed by parts of the lengths `beside`, separated by line
-    /// breaks. An empty text is not a part.
-    pub(super) fn new(all: Cow<'a, str>, text_len: usize, beside: &'a [usize]) -> Self {
+impl<'a> MessageBody<'a> {
+    /// Creates a body from `all`, which is a text of `text_len` bytes followed by parts of the
+    /// lengths `beside`, separated by line breaks. An empty text is not a part if other parts
+    /// follow.
+    pub(super) fn new(all: &'a str, text_len: usize, beside: &'a [usize]) -> Self {
         Self {
             all,
             text_len,
@@ -40,17 +47,17 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// A body that is one text.
+    /// Creates a body of one text, as a summary has it.
     pub(crate) fn of_text(text: &'a str) -> Self {
-        Self::new(Cow::Borrowed(text), text.len(), &[])
+        Self::new(text, text.len(), &[])
     }
 
-    /// All of it.
+    /// Returns the whole body. Positions of matches refer to it.
     pub(crate) fn as_str(&self) -> &str {
-        &self.all
+        self.all
     }
 
-    /// The parts, each with its start.
+    /// Returns the parts, each with the byte at which it starts in the body.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &str)> {
         let has_text = self.text_len > 0 || self.beside.is_empty();
         let lengths = has_text.then_some(self.text_len).into_iter();
@@ -65,7 +72,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Appends parts to the body that begins at `start` of `out`, in the layout of [`Body::new`].
+/// Appends parts to the body that starts at byte `start` of `out`, in the layout of [`MessageBody::new`].
 pub(super) fn push_beside<'p>(
     parts: impl IntoIterator<Item = &'p str>,
     start: usize,
@@ -79,68 +86,11 @@ pub(super) fn push_beside<'p>(
     }
 }
 
-/// The columns of a message's row besides its content.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Facts<'a> {
-    pub(super) id: MessageId,
-    pub(super) role: &'a str,
-    pub(super) name: Option<&'a str>,
-    pub(super) tool: Option<&'a str>,
-    pub(super) call_id: Option<&'a str>,
-    pub(super) at: Option<i64>,
-    /// Thinking, media, error, whether there is text, then the kind.
-    pub(super) flags: i64,
-}
-
-impl<'a> Facts<'a> {
-    pub(super) fn of(view: &MessageView<'a>) -> Self {
-        Self {
-            id: view.id(),
-            role: view.role(),
-            name: view.name(),
-            tool: view.tool_name(),
-            call_id: view.tool_call_id(),
-            at: view.time(),
-            flags: i64::from(view.has_thinking())
-                | i64::from(view.has_media()) << 1
-                | i64::from(view.is_error()) << 2
-                | i64::from(!view.text().trim().is_empty()) << 3
-                | i64::from(view.kind() as u32) << 8,
-        }
-    }
-
-    /// The hash of a message with its content: wire JSON, text and other parts. Everything read back is
-    /// compared with it.
-    pub(super) fn hash(&self, raw: &str, text: &str, beside: &[String]) -> [u8; 16] {
-        let mut hasher = Xxh3::new();
-        let mut part = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_le_bytes());
-            hasher.update(bytes);
-        };
-        for number in [self.id.0 as i64, self.flags] {
-            part(&number.to_le_bytes());
-        }
-        part(&self.at.map_or([0; 8], i64::to_le_bytes));
-        for text in [self.role, raw, text] {
-            part(text.as_bytes());
-        }
-        part(&(beside.len() as u64).to_le_bytes());
-        for beside in beside {
-            part(beside.as_bytes());
-        }
-        for (which, name) in [self.tool, self.call_id, self.name].iter().enumerate() {
-            if let Some(name) = name {
-                part(&[which as u8]);
-                part(name.as_bytes());
-            }
-        }
-        hasher.digest128().to_le_bytes()
-    }
-}
-
-/// The calls: the tool's name and its arguments with the escapes of their strings resolved, so that a path or a line of
-/// code is found as written. Then the thinking, and what else the message holds. None of these is empty. A call of this
-/// engine's own tools has only its name, so a search does not find the words that were searched for.
+/// Returns the searchable parts of a message besides its text, none of them empty. First come the
+/// calls, each with the name of the tool and its arguments. Escapes in the arguments are resolved,
+/// so that a path or a line of code is found as written. Then come hosted tools and documents, and
+/// last the thinking. A call of this engine's own tools has only its name, because a search would
+/// otherwise find the words of earlier searches.
 pub(super) fn beside_text(view: &MessageView<'_>) -> Vec<String> {
     let calls = view.tool_calls().iter().map(|call| {
         if is_own(call.name()) {
@@ -162,7 +112,8 @@ pub(super) fn beside_text(view: &MessageView<'_>) -> Vec<String> {
     parts
 }
 
-/// Appends JSON text with the escapes in its strings resolved; other text is appended unchanged.
+/// Appends JSON text with the escapes in its strings resolved. Text that is not valid JSON is
+/// appended as far as possible unchanged, because providers also send truncated arguments.
 fn unescape_strings(json: &str, out: &mut String) {
     if !json.contains('\\') {
         out.push_str(json);
@@ -186,7 +137,8 @@ fn unescape_strings(json: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// The end of a string that was opened.
+/// Returns the byte of the quote that closes a string, or None if the string is truncated. `text`
+/// starts after the opening quote.
 fn string_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -213,7 +165,8 @@ fn collect_thinking(value: Value, inside: bool, out: &mut Vec<String>) {
             let inside = inside || fields.get("type").and_then(Value::as_str) == Some("reasoning");
             for (key, field) in fields {
                 let inside = match key.as_str() {
-                    // A call's arguments, which may have any shape.
+                    // The arguments of a call can have any keys, so they would be mistaken for
+                    // thinking.
                     "input" => continue,
                     "text" | "content" => inside,
                     key => THINKING_KEYS.contains(&key),
@@ -227,7 +180,7 @@ fn collect_thinking(value: Value, inside: bool, out: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use contexture_engine_api::ToolCallView;
+    use contexture_engine_api::{MessageId, ToolCallView};
 
     use super::*;
 

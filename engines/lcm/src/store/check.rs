@@ -1,41 +1,42 @@
-//! Checks the store: the file, every message and summary, and the lineage of summaries.
+//! Checks the store: the structure of the file, the texts of summaries, and their lineage.
+//!
+//! The check reads and reports, and repairs nothing. It asks SQLite about the structure of the file
+//! and about references between rows. Then it reads every summary, compares it with its hash, and
+//! verifies that the window's summaries cover each message at most once. Damage is noted and the
+//! check goes on, so that one run finds as much as possible.
+//!
+//! Start with [`Store::check`]. The search index has a check of its own, [`Store::check_index`].
+//! Whether the transcript has the texts of all messages is answered by [`Store::without_text`].
 
 use rusqlite::Connection;
 
-use super::definitions::Column;
-use super::read::{rows_after, whole};
 use super::sessions::{SessionInfo, sessions_in};
 use super::summaries::for_each_node_text;
-use super::{Blocks, Key, Store, definitions};
+use super::{Key, Store};
 use crate::error::{StoreError, read_through};
-use crate::wire_items::is_whole;
 
-/// How many rows are held at a time.
-const PAGE: u32 = 1_024;
-
-/// The result of checking the whole file.
+/// The result of checking the whole store, over all of its sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Check {
-    /// Problems of the file, of references between rows and of the lineage of summaries; empty if there are
-    /// none.
+    /// A sentence for each problem of the file, of references between rows and of the lineage of
+    /// summaries. It is empty if there are none.
     pub problems: Vec<String>,
-    /// The messages compared with their content hash.
+    /// The number of messages that the store has rows for.
     pub messages: u64,
-    /// Messages that cannot be read or do not match their hash.
-    pub damaged: Vec<Key>,
-    /// The summaries compared with their hash.
+    /// The number of summaries that were compared with their hash.
     pub summaries: u64,
-    /// Summaries that cannot be read or do not match their hash.
+    /// The summaries that cannot be read or do not match their hash.
     pub damaged_summaries: Vec<Key>,
 }
 
 impl Check {
-    /// Whether no problem was found.
+    /// Returns whether no problem was found. The search index is not part of this.
     pub fn is_sound(&self) -> bool {
-        self.problems.is_empty() && self.damaged.is_empty() && self.damaged_summaries.is_empty()
+        self.problems.is_empty() && self.damaged_summaries.is_empty()
     }
 
-    /// Notes damage and goes on; any other failure ends the check.
+    /// Records damage as a problem and returns None, so that the check can go on. Any other failure
+    /// ends the check.
     fn note<T>(
         &mut self,
         what: &str,
@@ -53,81 +54,39 @@ impl Check {
 }
 
 impl Store {
-    /// Checks the file's structure, its references, every message, every summary and the lineage.
-    /// Unreadable parts are reported, and the check goes on. `progress` is told how many messages of how
-    /// many are done.
+    /// Checks the structure of the file, the references in it, every summary and the lineage.
+    /// Damaged parts are reported, and the check goes on. `progress` is called with the number of
+    /// messages that are done and the total.
     ///
     /// # Errors
-    /// A failure other than damage.
+    /// Returns an error if anything other than damage stops the check, such as a failing disk or a
+    /// cancellation.
     pub fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<Check, StoreError> {
         self.read(|connection| {
             let mut check = Check::default();
-            for problems in [file_problems, type_problems] {
-                let problems = check.note("file", problems(connection))?;
-                check.problems.extend(problems.unwrap_or_default());
-            }
+            let problems = check.note("file", file_problems(connection))?;
+            check.problems.extend(problems.unwrap_or_default());
             let sessions = check.note("sessions", sessions_in(connection))?;
             let sessions = sessions.unwrap_or_default();
             let total = sessions.iter().map(|info| u64::from(info.messages)).sum();
-            let mut before = 0;
             for info in &sessions {
-                // Not by its name: an agent may read this, and must not learn about other sessions.
+                // A number and not the name, because a model may read this, and it must not learn
+                // about other sessions.
                 let name = format!("session number {}", info.id.0);
-                let done = &mut |messages| progress(before + messages, total);
-                let checked = check_messages(connection, info, &mut check, done);
-                check.note(&name, checked)?;
-                before += u64::from(info.messages);
-                progress(before, total);
+                check.messages += u64::from(info.messages);
+                progress(check.messages, total);
                 let checked = check_summaries(connection, info, &mut check);
                 check.note(&name, checked)?;
                 let checked = lineage_problems(connection, info);
                 let problems = check.note(&name, checked)?;
                 check.problems.extend(problems.unwrap_or_default());
             }
+            // SQLite reports a failing disk as damage, too. Reading the file tells them apart.
             if !check.is_sound() {
                 read_through(self.path())?;
             }
             Ok(check)
         })
-    }
-}
-
-fn check_messages(
-    connection: &Connection,
-    info: &SessionInfo,
-    check: &mut Check,
-    done: &mut dyn FnMut(u64),
-) -> Result<(), StoreError> {
-    let mut blocks = Blocks::new(connection)?;
-    let mut after = None;
-    let before = check.messages;
-    let mut no_json = Vec::new();
-    loop {
-        let rows = rows_after(connection, info.id, after, PAGE)?;
-        let Some((last, _)) = rows.last() else {
-            if let Some(first) = no_json.first() {
-                check.problems.push(format!(
-                    "session number {}: the wire JSON of {} messages is not valid, the first is {first}",
-                    info.id.0,
-                    no_json.len(),
-                ));
-            }
-            return Ok(());
-        };
-        after = Some(*last);
-        for (key, row) in rows {
-            match row.and_then(|row| whole(connection, &mut blocks, row)) {
-                Ok(message) if blocks.intruder(connection, key)?.is_none() => {
-                    if !is_whole(&message.raw) {
-                        no_json.push(message.row.id);
-                    }
-                }
-                Ok(_) | Err(StoreError::Damaged(_)) => check.damaged.push(key),
-                Err(error) => return Err(error),
-            }
-            check.messages += 1;
-        }
-        done(check.messages - before);
     }
 }
 
@@ -147,7 +106,8 @@ fn check_summaries(
     })
 }
 
-/// Checks that the window's summaries cover messages of the conversation, each under one summary only.
+/// Checks that the window's summaries cover messages of the conversation, and each message at most
+/// once. Returns a sentence for each problem.
 fn lineage_problems(
     connection: &Connection,
     info: &SessionInfo,
@@ -163,8 +123,7 @@ fn lineage_problems(
         ),
         (
             "messages under a summary of the window that are no part of the conversation",
-            "SELECT count(*) FROM under WHERE NOT EXISTS(SELECT 1 FROM live WHERE session = ?1
-                 AND first <= (message & 0xffffffff) AND (end IS NULL OR end > (message & 0xffffffff)))",
+            "SELECT count(*) FROM under JOIN messages m ON m.id = message WHERE NOT m.is_current",
         ),
         (
             "summaries of the window without a source",
@@ -188,7 +147,7 @@ fn lineage_problems(
     Ok(problems)
 }
 
-/// The problems that SQLite finds.
+/// Returns the problems that SQLite finds in the file and in the references between rows.
 fn file_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
     let mut problems: Vec<String> = connection
         .prepare("PRAGMA integrity_check")?
@@ -204,38 +163,6 @@ fn file_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
         problems.push(format!(
             "row{id} of {table} refers to a missing row of {parent}"
         ));
-    }
-    Ok(problems)
-}
-
-/// The tables with values of another type than their column's, which an engine could not read.
-fn type_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
-    let mut problems = Vec::new();
-    for table in definitions::of(connection)? {
-        // SQLite's own have columns of any type.
-        if table.kind != "table" || table.name.starts_with("sqlite_") {
-            continue;
-        }
-        let columns = definitions::columns(connection, &table.name)?;
-        let of_other_types = columns.iter().map(|Column { name, kind }| {
-            format!("typeof({name}) NOT IN ('null', '{}')", kind.to_lowercase())
-        });
-        let of_other_types: Vec<String> = of_other_types.collect();
-        let count: i64 = connection.query_row(
-            &format!(
-                "SELECT count(*) FROM {} WHERE {}",
-                table.name,
-                of_other_types.join(" OR ")
-            ),
-            [],
-            |row| row.get(0),
-        )?;
-        if count > 0 {
-            problems.push(format!(
-                "{count} rows of {} hold a value of another type than their column's",
-                table.name
-            ));
-        }
     }
     Ok(problems)
 }

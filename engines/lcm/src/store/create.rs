@@ -1,7 +1,12 @@
 //! Creates the store's file: completely, or not at all.
 //!
-//! A new store is built in a file with another name, which is then renamed if the store's name is free. So
-//! an empty file is always a damaged one, never one that is being created.
+//! A new store is built in a file with a temporary name, which is then renamed if the name of the
+//! store is still free. An empty file with the name of the store is therefore always damaged, and
+//! never one that another process is creating at this moment.
+//!
+//! [`make_where_none_is`] is the function to read first. Several processes may call it at the same
+//! time. One of them succeeds in naming its file, and the others use that one. The tables are
+//! defined in the `schema` module.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
@@ -14,29 +19,30 @@ use super::database::connect;
 use super::schema;
 use crate::error::StoreError;
 
-/// The suffix of files that are being built.
+/// The suffix of files that are being built. A random number follows it.
 const BUILDING: &str = ".new-";
 
-/// Creates the store's file if there is none.
+/// Creates the store's file if there is none, and removes what killed processes have left.
 ///
 /// # Errors
-/// A directory that cannot be written; a full disk. The store's name stays free then. A log without its
-/// store is damage, see [`schema::check_file`].
+/// Returns an error if the directory cannot be written or the disk is full. The name of the store
+/// stays free then.
 pub(super) fn make_where_none_is(path: &Path) -> Result<(), StoreError> {
-    let made = match path.exists() || holds_something(&with_suffix(path, "-wal")) {
+    let made = match path.exists() {
         true => Ok(()),
         false => make(path),
     };
     remove_leftovers(path);
     match made {
-        // Another process was faster, and may have removed this file as a leftover.
+        // Another process was faster. It may also have removed this file as a leftover.
         Err(_) if path.exists() => Ok(()),
         made => made,
     }
 }
 
 fn make(path: &Path) -> Result<(), StoreError> {
-    // A unique name: using a database under two names would soon damage it.
+    // A unique name, because an old file of this name may be a second name of the store. Using a
+    // database under two names would soon damage it.
     let random = RandomState::new().hash_one(path);
     let building = with_suffix(path, &format!("{BUILDING}{random:016x}"));
     lay_down(&building)?;
@@ -47,27 +53,28 @@ fn make(path: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Gives a complete file its final name, if that is free. It may keep its old name, too.
+/// Gives a complete file its final name if that name is free. If the file system has hard links,
+/// the old name stays as well, and the file is removed with the other leftovers.
 pub(super) fn give_name(file: &Path, name: &Path) -> std::io::Result<()> {
     std::fs::hard_link(file, name).or_else(|error| match error.kind() {
         ErrorKind::AlreadyExists => Err(error),
-        // Some file systems have no hard links; there, only this check protects an existing file.
+        // Some file systems have no hard links. There, only this check protects an existing file.
         _ if name.exists() => Err(error),
         _ => std::fs::rename(file, name),
     })
 }
 
-/// Creates an empty store in a single file, synced to the disk.
+/// Creates an empty store in a single file and syncs it to the disk.
 pub(super) fn lay_down(path: &Path) -> Result<(), StoreError> {
     make_empty(path)?;
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
-    schema::lay_out(&mut connection, path)?;
-    // Last, because before WAL mode a commit writes into the file itself and waits for the disk.
+    schema::lay_out(&mut connection)?;
+    // Last, because before WAL mode a commit writes to the file itself and waits for the disk.
     connection.execute_batch("PRAGMA journal_mode = WAL;")?;
     connection.close().map_err(|(_, error)| error.into())
 }
 
-/// Makes an empty file that is its owner's alone; SQLite gives its log the same mode.
+/// Creates an empty file that only its owner can read. SQLite gives its log the same permissions.
 pub(super) fn make_empty(path: &Path) -> Result<(), StoreError> {
     let made = private_file_options()
         .write(true)
@@ -84,8 +91,8 @@ pub(super) fn make_empty(path: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Removes files left by killed processes; at worst, one that another process is building, which then uses
-/// this store.
+/// Removes files that killed processes have left. In the worst case another process is still
+/// building one of them, and it then uses the finished store.
 fn remove_leftovers(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return;
@@ -103,14 +110,15 @@ pub(super) fn holds_something(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.len() > 0)
 }
 
-/// The name of a file that belongs to the one at `path`.
+/// Returns the name of a file that belongs to the database at `path`, such as its log.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Removes a useless database, if there is one.
+/// Deletes a database with its log files. Failures are ignored, because creating the new file
+/// reports them.
 pub(super) fn remove_database(path: &Path) {
     for suffix in ["", "-wal", "-shm", "-journal"] {
         let _ = std::fs::remove_file(with_suffix(path, suffix));

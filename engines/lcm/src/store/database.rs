@@ -1,4 +1,13 @@
 //! The connections to the store's file: one that writes, and as many that read as are needed.
+//!
+//! [`Database`] is the type to read first. Its write connection is guarded by [`WriteConnection`] and is
+//! lent to one thread at a time. Readers are kept in a pool, and each read runs in a transaction of
+//! its own, so it sees one consistent state. The file is in WAL mode, in which readers and the
+//! writer do not block each other.
+//!
+//! Reads can be cancelled: SQLite calls a progress handler every few hundred steps. Writes cannot,
+//! since they are short. Errors get the path of the file here, because the code that runs the
+//! queries does not know it. The tables are defined in the `schema` module.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,43 +16,44 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::compression::Compressors;
 use super::create::{holds_something, with_suffix};
-use super::writer::{Lent, Writer};
-use super::{StoreSettings, schema};
+use super::writer::{ConnectionGuard, WriteConnection};
+use super::{Snapshot, Source, StoreSettings, schema};
 use crate::error::StoreError;
 
-/// How long to wait for other writers in all, in this process and in others. It is less than the host gives
-/// a turn, so that the host sees the reason and delivers the messages again with the next turn.
+/// How long a write waits for other writers, in this process and in others together. It is shorter
+/// than the time the host gives a turn. The host then sees the reason and delivers the messages
+/// again with the next turn.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1_200);
 
-/// How many steps of SQLite are run between two checks for cancellation: well under a millisecond, or a few
-/// when reading pages.
+/// How many steps SQLite runs between two checks for cancellation. They take well under a
+/// millisecond, or a few milliseconds if pages must be read from the disk.
 const STEPS_TO_ASK: i32 = 500;
 
-/// Whether the reader has cancelled.
+/// A function that returns true once the caller has cancelled the read.
 pub(super) type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// The connections to one file.
+/// The open connections to one database file. It is shared by all clones of a store and by the
+/// threads that build the index and the vectors.
 pub(crate) struct Database {
     pub(super) path: PathBuf,
     pub(super) settings: StoreSettings,
-    // Closed before the writer: the last connection to close checkpoints and deletes the write-ahead log,
-    // which a read-only one cannot.
+    // Fields are dropped in order, so readers are closed before the writer. The last connection to
+    // close checkpoints and deletes the write-ahead log, which a read-only one cannot do.
     readers: Mutex<Vec<Connection>>,
-    /// Whether the file is read as one that nobody changes, without its log and locks.
+    /// Whether SQLite is told that nobody changes the file. It then ignores the log and takes no
+    /// locks.
     immutable: bool,
-    pub(super) writer: Writer,
-    pub(super) compressors: Compressors,
+    pub(super) writer: WriteConnection,
     indexing: Mutex<()>,
     embedding: Mutex<()>,
 }
 
 impl Database {
-    /// Opens the store's existing file, migrating it if needed.
+    /// Opens the existing file of a store for reading and writing, and sets it to WAL mode.
     pub(super) fn open(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         schema::check_file(path)?;
-        let mut connection = connect(path, OpenFlags::empty())?;
+        let connection = connect(path, OpenFlags::empty())?;
         connection.execute_batch(
             "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
@@ -53,39 +63,35 @@ impl Database {
              PRAGMA wal_autocheckpoint = 16384;",
         )?;
         connection.set_prepared_statement_cache_capacity(64);
-        schema::migrate(&mut connection, path)?;
         Ok(Self {
             path: path.to_owned(),
             settings,
             readers: Mutex::default(),
             immutable: false,
-            writer: Writer::new(connection),
-            compressors: Compressors::default(),
+            writer: WriteConnection::new(connection),
             indexing: Mutex::default(),
             embedding: Mutex::default(),
         })
     }
 
-    /// Opens the file where it cannot be written. What is written fails.
+    /// Opens a file that cannot be written. Reads work as usual, and every write fails.
     pub(super) fn open_to_read(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         schema::check_file(path)?;
         let mut immutable = false;
         let mut connection = connect_to_read(path, immutable);
-        // Without the right to make the log's index, SQLite reads only a file that it is told nobody changes. It
-        // then leaves the log out, so that there must be none.
+        // Without permission to create the index of the log, SQLite only reads a file that it is
+        // told nobody changes. It then ignores the log, so this is safe only if the log is empty.
         if connection.is_err() && !holds_something(&with_suffix(path, "-wal")) {
             immutable = true;
             connection = connect_to_read(path, immutable);
         }
-        let mut connection = connection.map_err(unopened)?;
-        schema::migrate(&mut connection, path)?;
+        let connection = connection.map_err(unopened)?;
         Ok(Self {
             path: path.to_owned(),
             settings,
             readers: Mutex::default(),
             immutable,
-            writer: Writer::new(connection),
-            compressors: Compressors::default(),
+            writer: WriteConnection::new(connection),
             indexing: Mutex::default(),
             embedding: Mutex::default(),
         })
@@ -99,7 +105,21 @@ impl Database {
         self.read_until(None, work)
     }
 
-    /// As [`Database::read`]; ends with [`StoreError::Cancelled`] soon after `cancelled` returns true.
+    /// Like [`Database::read`], with the transcripts of `source`, so that `work` can also read the
+    /// texts of messages.
+    pub(crate) fn read_over<T>(
+        &self,
+        source: &Source,
+        work: impl FnOnce(&Snapshot<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.read(|connection| {
+            let source = Some(source);
+            work(&Snapshot { connection, source })
+        })
+    }
+
+    /// Like [`Database::read`], but ends with [`StoreError::Cancelled`] soon after `cancelled`
+    /// returns true.
     pub(super) fn read_until<T>(
         &self,
         cancelled: Option<&Cancelled>,
@@ -130,14 +150,16 @@ impl Database {
         if cancelled.is_some() {
             connection.progress_handler(STEPS_TO_ASK, None::<fn() -> bool>)?;
         }
-        // An interrupted connection may still be in its transaction.
+        // An interrupted connection may still be in its transaction. It is closed instead of
+        // pooled.
         if connection.is_autocommit() {
             lock(&self.readers).push(connection);
         }
         result
     }
 
-    /// Runs `work` in a write transaction; an error rolls it back.
+    /// Runs `work` in a write transaction and commits it. If `work` returns an error, the
+    /// transaction is rolled back.
     pub(crate) fn write<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -145,7 +167,7 @@ impl Database {
         self.done(self.writer.take().and_then(|writer| write(writer, work)))
     }
 
-    /// As [`Database::write`], for background work: turns go first.
+    /// Like [`Database::write`], for background work. Turns that wait go first.
     pub(crate) fn write_behind<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -153,7 +175,8 @@ impl Database {
         self.done((self.writer.take_behind()).and_then(|writer| write(writer, work)))
     }
 
-    /// Runs `work` on the connection that writes, outside of a transaction.
+    /// Runs `work` on the write connection, outside of a transaction. Some pragmas do not work
+    /// inside one.
     pub(super) fn plainly<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -162,7 +185,8 @@ impl Database {
         done.map_err(|error| error.at(&self.path))
     }
 
-    /// What came of a write. One into a file that was removed is gone with it.
+    /// Adds the path to the error of a write, and turns a success into [`StoreError::Gone`] if the
+    /// file was removed meanwhile. The data was then written to a file that nobody can open again.
     fn done<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
         match written.map_err(|error| error.at(&self.path)) {
             Ok(_) if !self.path.exists() => Err(StoreError::Gone(self.path.clone())),
@@ -170,17 +194,20 @@ impl Database {
         }
     }
 
-    /// Waits until no other thread of this process is indexing; two would do the same work.
+    /// Waits until no other thread of this process is indexing, and holds them off until the guard
+    /// is dropped. Two threads would do the same work.
     pub(crate) fn index_alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.indexing)
     }
 
-    /// Waits until no other thread of this process is making vectors.
+    /// Waits until no other thread of this process is computing vectors, and holds them off until
+    /// the guard is dropped.
     pub(crate) fn embed_alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.embedding)
     }
 
-    /// A connection for checkpoints, which wait for the disk and so are done off the turn's path.
+    /// Opens a connection for checkpoints. A checkpoint waits for the disk, so the index thread
+    /// does it and no turn has to.
     pub(crate) fn open_checkpointer(&self) -> Result<Connection, StoreError> {
         let connection = Connection::open_with_flags(
             &self.path,
@@ -198,7 +225,8 @@ impl Database {
     }
 }
 
-/// A connection that may write.
+/// Opens a connection that can write. SQLite opens a file without write permission for reading, so
+/// that case is turned into [`StoreError::ReadOnly`].
 pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags | more).map_err(unopened)?;
@@ -209,7 +237,8 @@ pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreE
     }
 }
 
-/// A connection that only reads, and has read something.
+/// Opens a connection that only reads. It reads something at once, because SQLite reports a missing
+/// permission only with the first query.
 fn connect_to_read(path: &Path, immutable: bool) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = match immutable {
@@ -231,7 +260,8 @@ fn settle(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Why a file cannot be opened that is there.
+/// Converts the error of opening a file that exists. SQLite reports missing permissions as a
+/// general failure to open.
 fn unopened(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly(PathBuf::new()),
@@ -240,7 +270,7 @@ fn unopened(error: rusqlite::Error) -> StoreError {
 }
 
 fn write<T>(
-    mut connection: Lent<'_>,
+    mut connection: ConnectionGuard<'_>,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

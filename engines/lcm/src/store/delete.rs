@@ -1,35 +1,48 @@
-//! Permanent deletion: of sessions, and of unreachable summaries.
+//! Deletes sessions and unreachable summaries, and releases free space of the file.
+//!
+//! Deleting is done in small transactions, because a large one would keep turns waiting. A session
+//! is first marked as deleted, which hides it and frees its name. Its rows follow in slices. If the
+//! process ends in between, [`Store::sweep`] removes the rest later.
+//!
+//! [`Store::sweep`] also removes summaries that the window cannot reach any more. Deleted rows
+//! leave free pages in the file, which later writes reuse. [`Store::shrink`] gives them back to the
+//! file system. The transcript of a deleted session belongs to the host and is not touched here.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Transaction, params};
 
-use super::live::keys;
+use super::current_messages::keys;
 use super::sessions::unknown;
 use super::{SessionId, Store};
 use crate::error::StoreError;
 
-/// How many rows are removed in one transaction, so that no turn waits for long.
+/// How many rows are removed in one transaction, so that no turn waits long for the lock.
 const SLICE: i64 = 1_000;
 
-/// The same for rows with many dependent rows: summaries and their sources, files and their chunks,
-/// segments and their terms.
+/// The same for rows with many dependent rows, such as summaries with their sources and segments
+/// with their terms.
 const HEAVY_SLICE: i64 = 16;
 
-/// The size of one or more sessions.
+/// How many pages are released in one transaction, so that no turn waits long for the lock.
+const SHRINK_PAGES: u32 = 512;
+
+/// The size of one or more sessions in the store. It does not include their transcripts, which the
+/// host keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Messages.
+    /// The number of messages, including those that cuts removed from the conversation.
     pub messages: u64,
-    /// Summaries.
+    /// The number of summaries at all depths, whether the window shows them or not.
     pub summaries: u64,
-    /// Texts kept aside.
+    /// The number of large texts that are shown as files. Their content is in the transcript.
     pub files: u64,
-    /// Bytes in the file: content, compressed, and index.
+    /// An estimate of the bytes in the file. Most of them are the search index.
     pub bytes: u64,
 }
 
-/// Deletes the rows of a session, in an order that respects references. The parameters are the session, its
-/// first and last keys, and the number of rows at a time.
-const REMOVALS: [(&str, i64); 8] = [
+/// The statements that delete the rows of a session, in an order that respects references, each
+/// with the number of rows at a time. Their parameters are the session, its first and last key, and
+/// that number. Binding fails if a statement does not use them all, so each mentions all of them.
+const REMOVALS: [(&str, i64); 7] = [
     ("DELETE FROM frontier WHERE session = ?1 AND ?2 + ?3 + ?4 NOT NULL", SLICE),
     (
         "DELETE FROM node_children WHERE (node, position) IN (SELECT node, position FROM node_children
@@ -47,14 +60,9 @@ const REMOVALS: [(&str, i64); 8] = [
         HEAVY_SLICE,
     ),
     (
-        // The newest first, because a revision refers to the message it replaces.
+        // The newest first, because a revision refers to the message that it replaces.
         "DELETE FROM messages WHERE id IN (SELECT id FROM messages
              WHERE id BETWEEN ?2 AND ?3 ORDER BY id DESC LIMIT ?4) AND ?1 NOT NULL",
-        SLICE,
-    ),
-    (
-        "DELETE FROM blocks WHERE id IN
-             (SELECT id FROM blocks WHERE id BETWEEN ?2 AND ?3 LIMIT ?4) AND ?1 NOT NULL",
         SLICE,
     ),
     (
@@ -65,9 +73,9 @@ const REMOVALS: [(&str, i64); 8] = [
     ("DELETE FROM sessions WHERE id = ?1 AND ?2 + ?3 + ?4 NOT NULL", SLICE),
 ];
 
-/// Summaries that are unreachable from the window: of discarded proposals, over messages that were cut off,
-/// or replaced by their children. Summaries newer than all of the window are kept, because they may belong
-/// to an open proposal.
+/// Selects the summaries that the window cannot reach. They belong to discarded proposals, cover
+/// messages that were cut off, or were replaced by their children. A summary that is newer than
+/// every one in the window is kept, because it may belong to an open proposal.
 const UNREACHED: &str = "WITH RECURSIVE reached(node) AS (
         SELECT node FROM frontier
         UNION SELECT c.child FROM node_children c JOIN reached USING(node))
@@ -75,10 +83,10 @@ const UNREACHED: &str = "WITH RECURSIVE reached(node) AS (
         AND n.id < (SELECT max(node) FROM frontier f WHERE f.session = n.session)";
 
 impl Store {
-    /// The size of these sessions: the space in the file that deleting them would free.
+    /// Returns the size of these sessions together, which is about what deleting them would free.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the store cannot be read.
     pub fn size(&self, sessions: &[SessionId]) -> Result<Size, StoreError> {
         self.read(|connection| {
             let mut sum = Size::default();
@@ -93,16 +101,18 @@ impl Store {
         })
     }
 
-    /// Deletes sessions permanently. They disappear at once; their rows follow in small transactions, which
-    /// [`Store::sweep`] completes after an interruption. The space is reused; [`Store::shrink`] releases
-    /// it.
+    /// Deletes sessions permanently. They disappear at once, and their rows are removed in small
+    /// transactions after that. If this is interrupted, [`Store::sweep`] completes it. The space is
+    /// reused, and [`Store::shrink`] releases it.
     ///
     /// # Errors
-    /// No such session: nothing is deleted then. A store that failed.
+    /// Returns [`StoreError::SessionDeleted`] if one of the sessions does not exist. Nothing is
+    /// deleted then. Other errors come from the store.
     pub fn delete_sessions(&self, sessions: &[SessionId]) -> Result<(), StoreError> {
         self.write(|transaction| {
             for session in sessions {
-                // The name is free again from now on; no host uses one with a zero byte.
+                // The row stays until its dependents are gone, so its name is changed to free it.
+                // No host uses a name with a zero byte.
                 let gone = transaction.execute(
                     "UPDATE sessions SET deleted = 1, name = name || char(0) || id
                      WHERE id = ?1 AND deleted = 0",
@@ -117,18 +127,19 @@ impl Store {
         self.remove_deleted()
     }
 
-    /// Removes unreachable data: the rest of deleted sessions, and summaries that are not under the window.
-    /// Returns the number of these summaries; with `dry_run` they stay.
+    /// Removes what nothing refers to: the remaining rows of deleted sessions, and summaries that
+    /// the window cannot reach. Returns the number of these summaries. If `dry_run` is set, they
+    /// are only counted.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the store fails. What was removed until then stays removed.
     pub fn sweep(&self, dry_run: bool) -> Result<u64, StoreError> {
         if !dry_run {
             self.remove_deleted()?;
         }
         let unreached = self.read(|connection| {
             let nodes = connection
-                // Parents are removed before their children.
+                // Parents have higher numbers and are removed before their children.
                 .prepare(&format!("{UNREACHED} ORDER BY n.id DESC"))?
                 .query_map([], |row| row.get(0))?
                 .collect::<Result<Vec<i64>, _>>()?;
@@ -137,7 +148,7 @@ impl Store {
         if !dry_run {
             for slice in unreached.chunks(SLICE as usize) {
                 self.write(|transaction| {
-                    // Checked again, because another process may have moved its window meanwhile.
+                    // Checked again, because another process may have moved its frontier meanwhile.
                     let mut delete = transaction.prepare(&format!(
                         "DELETE FROM nodes WHERE id = ?1 AND id IN ({UNREACHED})
                              AND NOT EXISTS(SELECT 1 FROM node_children WHERE child = ?1)"
@@ -152,6 +163,48 @@ impl Store {
         Ok(unreached.len() as u64)
     }
 
+    /// Returns the bytes of the file that are free, which is what [`Store::shrink`] would release.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn free_bytes(&self) -> Result<u64, StoreError> {
+        self.read(|connection| {
+            let pragma =
+                |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+            Ok((pragma("freelist_count")? * pragma("page_size")?).max(0) as u64)
+        })
+    }
+
+    /// Releases the free space of the file, a little at a time, while the store stays in use.
+    /// `progress` is called with the bytes that are done and the total.
+    ///
+    /// # Errors
+    /// Returns an error if the store fails. Space that was released until then stays released.
+    pub fn shrink(&self, mut progress: impl FnMut(u64, u64)) -> Result<(), StoreError> {
+        let total = self.free_bytes()?;
+        let mut left = total;
+        while left > 0 {
+            self.database().plainly(|writer| {
+                let mut step =
+                    writer.prepare(&format!("PRAGMA incremental_vacuum({SHRINK_PAGES})"))?;
+                let mut pages = step.query([])?;
+                while pages.next()?.is_some() {}
+                Ok(())
+            })?;
+            let now = self.free_bytes()?;
+            // Others may fill the pages as fast as they are released. The loop would never end then.
+            if now >= left {
+                break;
+            }
+            left = now;
+            progress(total.saturating_sub(left), total);
+        }
+        (self.database())
+            .plainly(|writer| writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
+    }
+
+    /// Removes the rows of all sessions that are marked as deleted. It also finds those of an
+    /// earlier process that ended too soon.
     fn remove_deleted(&self) -> Result<(), StoreError> {
         let deleted = self.read(|connection| {
             let sessions = connection
@@ -174,6 +227,25 @@ impl Store {
     }
 }
 
+/// Removes everything of a session except its own row, so that the number stays valid. It is used
+/// before the rows are built again from the transcript.
+pub(super) fn remove_rows(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+) -> Result<(), StoreError> {
+    let [first, last] = keys(session, &(0..u32::MAX));
+    // The last statement deletes the row of the session itself.
+    let (_, rows) = REMOVALS.split_last().unwrap_or((&("", 0), &[]));
+    for (removal, _) in rows {
+        transaction.execute(removal, params![session.0, first, last, i64::MAX])?;
+    }
+    transaction.execute(
+        "UPDATE sessions SET next_ordinal = 0, order_at = 0 WHERE id = ?1",
+        [session.0],
+    )?;
+    Ok(())
+}
+
 fn size_of(connection: &Connection, session: SessionId) -> Result<Size, StoreError> {
     let count = |sql: &str| -> Result<u64, StoreError> {
         let [first, last] = keys(session, &(0..u32::MAX));
@@ -183,11 +255,8 @@ fn size_of(connection: &Connection, session: SessionId) -> Result<Size, StoreErr
         Ok(value.max(0) as u64)
     };
     let bytes = [
-        "SELECT coalesce(sum(length(data)), 0) FROM blocks WHERE ?1 = ?1 AND id BETWEEN ?2 AND ?3",
-        // A row and its entry in the index by host id.
+        // A row and its entry in the index by host id, on average.
         "SELECT count(*) * 70 FROM messages WHERE ?1 = ?1 AND id BETWEEN ?2 AND ?3",
-        "SELECT coalesce(sum(length(c.data)), 0) FROM payload_chunks c
-         JOIN payloads p ON p.id = c.payload WHERE p.session = ?1 AND ?2 <= ?3",
         "SELECT coalesce(sum(length(data)), 0) FROM nodes WHERE session = ?1 AND ?2 <= ?3",
         "SELECT coalesce(sum(length(t.terms) + length(l.lists) + coalesce(length(l.places), 0)), 0)
          FROM segments s

@@ -1,18 +1,19 @@
-//! The search index: which messages, and which summaries, hold which terms.
+//! The search index: which messages and which summaries contain which terms.
 //!
-//! - [`corpus`]: the two things that are indexed, messages and summaries;
-//! - [`list`]: which texts hold a term, and where a pair stands in them, compressed;
-//! - [`segment`]: reading segments: sorted terms and their lists, in chunks that are rows of SQLite;
-//!   [`chunks`]: writing them during a conversation;
-//! - [`build`]: building segments from texts and merging small ones;
-//! - [`need`]: what must be in a text for it to match, and which texts have it;
-//! - [`vocabulary`]: a segment's terms in memory, for questions, which look up many;
-//! - [`worker`]: the background thread that indexes;
-//! - [`upkeep`]: the store's operations on its index: updating, checking and rebuilding it.
+//! - [`corpus`]: the two kinds of texts that are indexed, messages and summaries.
+//! - [`list`]: the compressed list of the texts that contain a term, with positions if they are
+//!   needed.
+//! - [`segment`]: reads segments, which are sorted terms with their lists, in chunks that are rows
+//!   of SQLite. [`chunks`] writes them during a conversation.
+//! - [`build`]: builds segments from texts and merges small ones.
+//! - [`need`]: what a text must contain in order to match a pattern, and which texts contain it.
+//! - [`vocabulary`]: the terms of a segment in memory, for questions, which look up many.
+//! - [`worker`]: the background thread that indexes.
+//! - [`upkeep`]: updates, checks and rebuilds the index of a session.
 //!
-//! The index alone answers queries for whole words and stretches of spaceless scripts; otherwise it narrows
-//! down the candidates, and the text decides. Parts of words are found by scanning the vocabulary, which is
-//! far smaller than the text, so no trigrams are stored.
+//! If a query consists of whole words, or of runs of a script without spaces, the index alone
+//! answers it. Otherwise the index finds candidates and their texts decide. Parts of words are
+//! found by scanning all terms, which are far smaller than the texts, so no trigrams are stored.
 
 pub(crate) mod build;
 pub(crate) mod chunks;

@@ -1,72 +1,78 @@
-//! Ingest: a delivery of messages, stored exactly once.
+//! Writes the rows of messages: from a delivery of the host, or from its transcript.
 //!
-//! Slow work (hashing, compressing) is done before the write transaction, so that one session's large
-//! delivery does not block others.
+//! A row says who sent a message, when, how large it is and a hash of its content. The text stays
+//! in the host's transcript. There are two ways to get rows. [`Store::deliver`] adds the messages
+//! of a delivery while the conversation goes on. [`Store::meet_transcript`] is called when a
+//! session is opened and compares the rows with the transcript. It adds the messages that are
+//! missing at the end, and builds all rows again if they belong to another conversation.
+//!
+//! Every delivery is one transaction, together with the move of the frontier that it requires. So
+//! after a crash the store has the whole delivery or nothing of it. Indexing and embedding follow
+//! in the background.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use contexture_engine_api::{Delivery, MessageId, MessageView, Observed};
-use contexture_secrets::{SECRET_MASK, mask_secrets};
+use contexture_engine_api::{Delivery, MessageId, MessageView, with_views};
 use rusqlite::{OptionalExtension, Transaction, params};
+use xxhash_rust::xxh3::Xxh3;
 
-use super::block::{self, Draft};
-use super::body::{Facts, beside_text};
-use super::index::build;
+use super::current_messages::{cut_in, key_in};
+use super::delete::remove_rows;
 use super::index::corpus::Corpus;
 use super::index::segment::indexed_end;
-use super::live::{cut_in, keys_of, live_ordinal, live_ranges, observed_in, revive};
 use super::nodes::FrontierMove;
-use super::payload::PackedText;
-use super::read::{Blocks, row_in, whole};
+use super::payload::LargeText;
+use super::read::flags_of;
 use super::sessions::{ARRIVED, unknown};
-use super::{Database, Key, SessionId, Store, payload};
+use super::{Key, SessionId, Store, payload};
 use crate::error::StoreError;
-use crate::tools;
 
-/// A block is filled up to this many bytes.
-const BLOCK_BYTES: usize = 48 * 1024;
-/// A clock that was set back by more, in milliseconds, was wrong before.
+/// If the clock is behind the latest message by more than this, in milliseconds, the earlier clock
+/// was wrong.
 const DAY_MS: i64 = 86_400_000;
 
-/// How many messages await the index before a batch is worth it.
+/// How many messages must wait for the index before a batch is worth indexing.
 pub(crate) const INDEX_BATCH: u32 = 256;
 
-/// The result of a delivery.
+/// The result of a delivery: which of its messages were new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ingested {
-    /// The ordinals of the messages that were new.
+    /// The ordinals of the messages that were new. The range is empty if all were known.
     pub new: Range<u32>,
-    /// How many messages, from the first, were already stored.
+    /// How many messages were already known by their ids. They got no new row.
     pub known: usize,
-    /// How many of these became part of the conversation again, or got lost content back.
+    /// How many of the known messages became part of the conversation again, after a cut or a
+    /// revision had removed them.
     pub restored: usize,
-    /// The revisions whose old message is not in the store: the new one is stored as an ordinary message.
+    /// The revisions whose old message is not stored, as pairs of the new and the old id. The new
+    /// message is stored like any other.
     pub replaces_nothing: Vec<(MessageId, MessageId)>,
-    /// How far the conversation is stored now.
-    pub seen: Option<Observed>,
 }
 
-/// What has to happen together with a delivery, or nothing does.
+/// What must happen in the same transaction as a delivery. If any part of it fails, nothing is
+/// stored.
 #[derive(Debug, Default)]
 pub(crate) struct Together {
-    /// How far the conversation is stored for the one that delivers. A call that was given up may come to its
-    /// delivery late, when the session has long gone on without it.
-    pub(crate) seen: Option<Option<Observed>>,
-    /// The frontier moves: a node over messages that were cut off is never in the window.
+    /// The new frontier, so that the window never shows a node over messages that a cut removed.
     pub(crate) moved: Option<FrontierMove>,
+    /// Whether a known message may arrive with different content. That happens if its row was made
+    /// from a transcript in which secrets are masked.
+    pub(crate) may_differ: bool,
 }
 
 impl Store {
-    /// Stores what a delivery brings: the cut before it, the messages that are new, what they replace, and the
-    /// host's chain hash after the last of them, in one transaction. When it returns, the messages survive the
-    /// death of the process. `now_ms` is the time, in ms since the Unix epoch.
+    /// Stores what a delivery reports, in one transaction: the cut before it, the rows of new
+    /// messages, and which messages they replace. `now_ms` is the time in milliseconds since the
+    /// Unix epoch.
     ///
-    /// What is cut off stays stored and can be found. The messages come in the order of their ids. One whose id is
-    /// not above the last live one must be stored already: it was delivered twice, and the stored one stays. One
-    /// that a cut left behind becomes part of the conversation again, without a second copy.
+    /// Messages that a cut removes can still be found as long as the transcript has them. If a
+    /// known message is delivered again, it becomes part of the conversation again.
     ///
     /// # Errors
-    /// [`StoreError::IdReused`]; a store that failed. Nothing is stored then.
+    /// Returns [`StoreError::IdReused`] if a message was stored under this id with different
+    /// content, or if the ids do not ascend. Other errors come from the store. Nothing is stored
+    /// then.
     pub fn deliver(
         &self,
         session: SessionId,
@@ -76,10 +82,12 @@ impl Store {
         self.deliver_with(session, delivery, now_ms, &Together::default())
     }
 
-    /// [`Store::deliver`], and what has to happen together with it.
+    /// Like [`Store::deliver`], with the conditions and changes of `together` in the same
+    /// transaction.
     ///
     /// # Errors
-    /// [`StoreError::WentOn`], [`StoreError::FrontierMoved`].
+    /// Also returns [`StoreError::FrontierMoved`] if the frontier is not the one that the caller
+    /// read.
     pub(crate) fn deliver_with(
         &self,
         session: SessionId,
@@ -87,26 +95,243 @@ impl Store {
         now_ms: i64,
         together: &Together,
     ) -> Result<Ingested, StoreError> {
-        let delivered = (self.database()).deliver(session, delivery, now_ms, together);
-        let (ingested, waiting) = delivered?;
+        let large_tokens = self.settings().large_tokens;
+        let arrival = arrival_of(delivery.messages, now_ms);
+        let prepared: Vec<_> = (delivery.messages.iter())
+            .map(|view| Prepared::of(view, view.tokens(), large_tokens))
+            .collect();
+        check_order(delivery.messages)?;
+        let (ingested, waiting) = self.write_in_call(|transaction| {
+            if let Some(cut) = delivery.cut {
+                cut_in(transaction, session, cut.last)?;
+            }
+            if let Some(moved) = &together.moved {
+                moved.make(transaction, session)?;
+            }
+            let mut cursor = IngestCursor::read(transaction, session)?;
+            cursor.mind_clock(arrival);
+            let first = cursor.next;
+            let (mut known, mut restored) = (0, 0);
+            for message in &prepared {
+                match cursor.known(transaction, session, message.view.id())? {
+                    Some(key) => {
+                        known += 1;
+                        restored += revive(transaction, key, message, together.may_differ)?;
+                    }
+                    None => cursor.insert(transaction, session, arrival, message, true)?,
+                }
+            }
+            let replaces_nothing = replace(transaction, session, delivery.revisions)?;
+            if !prepared.is_empty() {
+                cursor.write(transaction, session, now_ms)?;
+            }
+            // Counted after the inserts, so that the messages of this delivery are included.
+            let indexed = indexed_end(transaction, session, Corpus::Messages)?;
+            let ingested = Ingested {
+                new: first..cursor.next,
+                known,
+                restored,
+                replaces_nothing,
+            };
+            Ok((ingested, cursor.next.saturating_sub(indexed)))
+        })?;
+        if together.moved.is_some() {
+            self.keep_frontier(session)?;
+        }
         if waiting >= INDEX_BATCH {
             self.index_soon(session);
         }
         self.embed_soon(session);
         Ok(ingested)
     }
+
+    /// Makes the rows of a session agree with its transcript, and builds them again if they are of
+    /// other messages. Returns whether they were built again. All messages are compared, so this
+    /// takes long for a large session.
+    ///
+    /// # Errors
+    /// Returns an error if the transcript or the store fails. Some rows may be missing then, and
+    /// the next call builds them again.
+    pub(crate) fn follow_transcript(
+        &self,
+        session: SessionId,
+        now_ms: i64,
+    ) -> Result<bool, StoreError> {
+        let is_anew = !self.is_of_transcript(session)?;
+        if is_anew {
+            self.write_in_call(|transaction| remove_rows(transaction, session))?;
+            self.append_transcript(session, None, now_ms)?;
+        }
+        self.follow_currency(session)?;
+        Ok(is_anew)
+    }
+
+    /// Adds rows for the messages that the transcript has after `after`, or for all messages if it
+    /// is None.
+    fn append_transcript(
+        &self,
+        session: SessionId,
+        mut after: Option<MessageId>,
+        now_ms: i64,
+    ) -> Result<(), StoreError> {
+        let source = self.source()?;
+        let mut is_new = false;
+        loop {
+            self.go_on()?;
+            let page = source.page(after)?;
+            if page.messages.is_empty() {
+                break;
+            }
+            is_new = true;
+            let outdated: HashSet<MessageId> = page.outdated.iter().copied().collect();
+            let arrived: HashMap<MessageId, i64> = page.arrived.iter().copied().collect();
+            with_views(&page.messages, |views| {
+                let arrival = arrival_of(views, now_ms);
+                let count = |view: &MessageView<'_>| source.services().count_tokens(view.text());
+                let large_tokens = self.settings().large_tokens;
+                let prepared: Vec<_> = (views.iter())
+                    .map(|view| Prepared::of(view, count(view), large_tokens))
+                    .collect();
+                // One transaction for each page keeps the lock short for other writers.
+                self.write_in_call(|transaction| {
+                    let mut cursor = IngestCursor::read(transaction, session)?;
+                    for message in &prepared {
+                        let id = message.view.id();
+                        // Another engine of the session, such as one that only answers a tool, may
+                        // have added it since the page was read.
+                        if cursor.known(transaction, session, id)?.is_some() {
+                            continue;
+                        }
+                        let is_current = !outdated.contains(&id);
+                        let arrived = arrival.map(|now| arrived.get(&id).copied().unwrap_or(now));
+                        cursor.insert(transaction, session, arrived, message, is_current)?;
+                    }
+                    for (new, old) in &page.revisions {
+                        set_replaced(transaction, session, *new, *old)?;
+                    }
+                    cursor.write(transaction, session, now_ms)
+                })
+            })?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if is_new {
+            self.index_soon(session);
+            self.embed_soon(session);
+        }
+        Ok(())
+    }
+
+    /// Sets for each message whether it is part of the conversation, as the transcript says. Messages
+    /// may have been replaced or cut off while another engine had the session, or since the copy of
+    /// this file was made.
+    fn follow_currency(&self, session: SessionId) -> Result<(), StoreError> {
+        let outdated = self.source()?.outdated()?;
+        let known: HashSet<MessageId> = self.read(|connection| {
+            let ids = connection
+                .prepare_cached("SELECT host FROM messages WHERE session = ?1 AND NOT is_current")?
+                .query_map([session.0], |row| row.get::<_, i64>(0))?
+                .map(|id| id.map(|id| MessageId(id.cast_unsigned())))
+                .collect::<Result<_, _>>()?;
+            Ok(ids)
+        })?;
+        if known == outdated {
+            return Ok(());
+        }
+        self.write_in_call(|transaction| {
+            let mut set = transaction.prepare_cached(
+                "UPDATE messages SET is_current = ?3 WHERE session = ?1 AND host = ?2",
+            )?;
+            for id in known.symmetric_difference(&outdated) {
+                let is_current = known.contains(id);
+                set.execute(params![session.0, id.0.cast_signed(), is_current])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns whether the rows of a session match its transcript: each message has a row with its
+    /// hash, and there are no other rows.
+    fn is_of_transcript(&self, session: SessionId) -> Result<bool, StoreError> {
+        let source = self.source()?;
+        let (mut rows, mut after) = (0, None);
+        loop {
+            self.go_on()?;
+            let page = source.page(after)?;
+            let is_same = self.read(|connection| {
+                with_views(&page.messages, |views| {
+                    let mut hash = connection.prepare_cached(
+                        "SELECT hash FROM messages WHERE session = ?1 AND host = ?2",
+                    )?;
+                    for view in views {
+                        let id = view.id().0.cast_signed();
+                        let known =
+                            hash.query_row([session.0, id], |row| row.get::<_, [u8; 16]>(0));
+                        if known.optional()? != Some(hash_of(view)) {
+                            return Ok(false);
+                        }
+                    }
+                    Ok::<_, StoreError>(true)
+                })
+            })?;
+            if !is_same {
+                return Ok(false);
+            }
+            rows += page.messages.len() as u64;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(u64::from(self.session_info(session)?.messages) == rows)
+    }
+
+    /// Brings the rows of a session up to date with its transcript. Messages that are missing at
+    /// the end are added, and which messages are current is compared. If the last row does not match
+    /// its message, the rows belong to another conversation, and all of them are built again. Call
+    /// it when a session is opened.
+    ///
+    /// # Errors
+    /// Returns an error if the transcript or the store fails.
+    pub(crate) fn meet_transcript(
+        &self,
+        session: SessionId,
+        now_ms: i64,
+    ) -> Result<(), StoreError> {
+        let source = self.source()?;
+        let last: Option<(i64, [u8; 16])> = self.read(|connection| {
+            let last = connection
+                .prepare_cached(
+                    "SELECT host, hash FROM messages WHERE session = ?1 ORDER BY host DESC LIMIT 1",
+                )?
+                .query_row([session.0], |row| Ok((row.get(0)?, row.get(1)?)));
+            Ok(last.optional()?)
+        })?;
+        if let Some((host, hash)) = last {
+            let name = self.session_info(session)?.name;
+            let last = MessageId(host.cast_unsigned());
+            let found = source.messages(&name, &[last])?;
+            let is_it = |view: &MessageView<'_>| hash_of(view) == hash;
+            if with_views(&found, |views| views.iter().any(is_it)) {
+                self.append_transcript(session, Some(last), now_ms)?;
+                return self.follow_currency(session);
+            }
+        }
+        self.follow_transcript(session, now_ms).map(drop)
+    }
 }
 
 #[cfg(test)]
 impl Store {
-    /// Delivers without revisions, at an arbitrary time.
+    /// Delivers messages without revisions, at an arbitrary time. It keeps tests short.
     pub(crate) fn ingest(
         &self,
         session: SessionId,
         messages: &[MessageView<'_>],
-        chain: u64,
     ) -> Result<Ingested, StoreError> {
-        self.deliver(session, &Delivery::new(messages, chain), 0)
+        self.deliver(session, &Delivery::new(messages), 0)
     }
 
     pub(crate) fn cut(
@@ -115,165 +340,44 @@ impl Store {
         last: Option<MessageId>,
     ) -> Result<Ingested, StoreError> {
         let cut = contexture_engine_api::Cut::after(last);
-        self.deliver(session, &Delivery::new(&[], 0).after(Some(cut)), 0)
+        self.deliver(session, &Delivery::new(&[]).after(Some(cut)), 0)
     }
 }
 
-impl Database {
-    fn deliver(
-        &self,
-        session: SessionId,
-        delivery: &Delivery<'_>,
-        now_ms: i64,
-        together: &Together,
-    ) -> Result<(Ingested, u32), StoreError> {
-        let messages = delivery.messages;
-        check_order(messages)?;
-        // If no message has a time, all get the time of arrival; otherwise messages without one get their
-        // neighbours' time.
-        let timeless = messages.iter().all(|view| view.time().is_none());
-        let arrival = timeless.then_some(now_ms);
-        let prepared = messages
-            .iter()
-            .map(|view| Prepared::of(view, self.settings.large_tokens))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut blocks = self.pack(&prepared)?;
-        self.write(|transaction| {
-            if let Some(seen) = together.seen
-                && observed_in(transaction, session)? != seen
-            {
-                // Which fails where the session was deleted.
-                IngestCursor::read(transaction, session)?;
-                return Err(StoreError::WentOn);
-            }
-            if let Some(cut) = delivery.cut {
-                cut_in(transaction, session, cut.last)?;
-            }
-            if let Some(moved) = &together.moved {
-                moved.make(transaction, session)?;
-            }
-            let cursor = IngestCursor::read(transaction, session)?;
-            let stored = Stored::find(self, transaction, session, &cursor, &prepared)?;
-            let new = &prepared[stored.known..];
-            if stored.known > 0 {
-                // Rare, so it may take time under the lock.
-                blocks = self.pack(new)?;
-            }
-            let end = u32::try_from(new.len())
-                .ok()
-                .and_then(|new| cursor.next.checked_add(new))
-                .ok_or(StoreError::SessionFull)?;
-            let ordinals = cursor.next..end;
-            let order_at = insert_messages(transaction, session, &cursor, arrival, new)?;
-            for (at, block) in &blocks {
-                block.insert(transaction, Key::new(session, cursor.next + *at as u32))?;
-            }
-            let replaces_nothing = replace(transaction, session, delivery.revisions)?;
-            let last = match ordinals.is_empty() {
-                false => Some(ordinals.end - 1),
-                true => stored.last,
-            };
-            if let (Some(ordinal), Some(view)) = (last, messages.last()) {
-                transaction
-                    .prepare_cached("UPDATE messages SET chain = ?2 WHERE id = ?1")?
-                    .execute([Key::new(session, ordinal).0, delivery.chain as i64])?;
-                let last_host = cursor.last_host.max(Some(view.id()));
-                transaction
-                    .prepare_cached(
-                        "UPDATE sessions SET next_ordinal = ?2, last_host = ?3, order_at = ?4,
-                                             touched_at = ?5, archived_at = NULL
-                         WHERE id = ?1",
-                    )?
-                    .execute(params![
-                        session.0,
-                        ordinals.end,
-                        last_host.map(|id| id.0 as i64),
-                        order_at,
-                        now_ms
-                    ])?;
-            }
-            let indexed = indexed_end(transaction, session, Corpus::Messages)?;
-            let waiting = ordinals.end.saturating_sub(indexed);
-            let ingested = Ingested {
-                new: ordinals,
-                known: stored.known,
-                restored: stored.restored,
-                replaces_nothing,
-                seen: observed_in(transaction, session)?,
-            };
-            Ok((ingested, waiting))
-        })
-    }
-
-    /// The messages in blocks, each with the index of its first message.
-    fn pack(&self, messages: &[Prepared<'_>]) -> Result<Vec<(usize, PackedBlock)>, StoreError> {
-        let drafts: Vec<Draft<'_>> = messages.iter().map(Prepared::draft).collect();
-        let mut blocks = Vec::new();
-        let mut start = 0;
-        while start < drafts.len() {
-            let end = block_end(&drafts, start);
-            blocks.push((start, PackedBlock::of(self, &drafts[start..end])?));
-            start = end;
-        }
-        Ok(blocks)
-    }
+/// Returns the time of arrival to use for messages without a time. It is None if any message has
+/// one, because a message without a time then gets that of the message before it.
+fn arrival_of(messages: &[MessageView<'_>], now_ms: i64) -> Option<i64> {
+    let is_timeless = messages.iter().all(|view| view.time().is_none());
+    is_timeless.then_some(now_ms)
 }
 
-/// A serialised and compressed block.
-pub(super) struct PackedBlock {
-    bytes: usize,
-    data: Vec<u8>,
-}
-
-impl PackedBlock {
-    pub(super) fn of(database: &Database, drafts: &[Draft<'_>]) -> Result<Self, StoreError> {
-        let bytes = block::lay_out(drafts);
-        Ok(Self {
-            data: database.compressors.compress(&bytes)?,
-            bytes: bytes.len(),
-        })
-    }
-
-    pub(super) fn insert(
-        &self,
-        transaction: &Transaction<'_>,
-        first: Key,
-    ) -> Result<(), StoreError> {
-        transaction
-            .prepare_cached("INSERT INTO blocks(id, bytes, data) VALUES(?1, ?2, ?3)")?
-            .execute(params![first.0, self.bytes as i64, self.data])?;
-        Ok(())
-    }
-}
-
-/// The write position of the session.
+/// The position at which the next message of a session is written, and the limits that it needs.
 struct IngestCursor {
+    /// The ordinal of the next message.
     next: u32,
-    last_host: Option<MessageId>,
+    /// The highest host id that is stored, or None if there is no message. Higher ids need no
+    /// lookup.
+    last: Option<i64>,
     order_at: i64,
-    /// Whether a cut left anything behind.
-    was_cut: bool,
 }
 
 impl IngestCursor {
     fn read(transaction: &Transaction<'_>, session: SessionId) -> Result<Self, StoreError> {
+        // The counter and the last row are compared, because a wrong counter would give two
+        // messages the same key.
         let (cursor, agrees) = transaction
             .prepare_cached(&format!(
-                "SELECT next_ordinal, last_host, order_at,
-                        EXISTS(SELECT 1 FROM live WHERE session = ?1 AND first > 0),
-                        next_ordinal = {ARRIVED}
+                "SELECT next_ordinal, order_at, next_ordinal = {ARRIVED},
+                        (SELECT max(host) FROM messages WHERE session = ?1)
                  FROM sessions WHERE id = ?1 AND deleted = 0"
             ))?
             .query_row([session.0], |row| {
                 let cursor = Self {
                     next: row.get(0)?,
-                    last_host: row
-                        .get::<_, Option<i64>>(1)?
-                        .map(|host| MessageId(host as u64)),
-                    order_at: row.get(2)?,
-                    was_cut: row.get(3)?,
+                    order_at: row.get(1)?,
+                    last: row.get(3)?,
                 };
-                Ok((cursor, row.get(4)?))
+                Ok((cursor, row.get(2)?))
             })
             .optional()?
             .ok_or_else(|| unknown(session))?;
@@ -284,47 +388,127 @@ impl IngestCursor {
             )),
         }
     }
+
+    /// Sets the order time back if the clock was ahead, perhaps by years, and is right again.
+    /// Otherwise every later message would have a time in the future, and a search with `until`
+    /// would miss it.
+    fn mind_clock(&mut self, arrival: Option<i64>) {
+        if let Some(now) = arrival.filter(|now| self.order_at > now.saturating_add(DAY_MS)) {
+            self.order_at = now;
+        }
+    }
+
+    /// Returns the key of a message if it is stored. Host ids ascend, so an id above the highest
+    /// one is new without a query.
+    fn known(
+        &self,
+        transaction: &Transaction<'_>,
+        session: SessionId,
+        id: MessageId,
+    ) -> Result<Option<Key>, StoreError> {
+        match self.last.is_some_and(|last| id.0.cast_signed() <= last) {
+            true => key_in(transaction, session, id),
+            false => Ok(None),
+        }
+    }
+
+    fn insert(
+        &mut self,
+        transaction: &Transaction<'_>,
+        session: SessionId,
+        arrival: Option<i64>,
+        message: &Prepared<'_>,
+        is_current: bool,
+    ) -> Result<(), StoreError> {
+        let view = &message.view;
+        // The order time never decreases, so that the order by time and the order of arrival agree.
+        let at = view.time().or(arrival).unwrap_or(self.order_at);
+        self.order_at = self.order_at.max(at);
+        let key = Key::new(session, self.next);
+        self.next = self.next.checked_add(1).ok_or(StoreError::SessionFull)?;
+        let payload = match &message.large {
+            Some(text) => Some(payload::insert(transaction, session, text, message.tokens)?),
+            None => None,
+        };
+        transaction
+            .prepare_cached(
+                "INSERT INTO messages(id, session, host, role, name, tool, call_id, at, order_at, tokens, flags,
+                                      hash, payload, is_current)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            )?
+            .execute(params![
+                key.0,
+                session.0,
+                view.id().0.cast_signed(),
+                view.role(),
+                view.name(),
+                view.tool_name(),
+                view.tool_call_id(),
+                view.time(),
+                self.order_at,
+                message.tokens as i64,
+                flags_of(view),
+                message.hash,
+                payload,
+                is_current,
+            ])?;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        transaction: &Transaction<'_>,
+        session: SessionId,
+        now_ms: i64,
+    ) -> Result<(), StoreError> {
+        transaction
+            .prepare_cached(
+                "UPDATE sessions SET next_ordinal = ?2, order_at = ?3, touched_at = ?4 WHERE id = ?1",
+            )?
+            .execute(params![session.0, self.next, self.order_at, now_ms])?;
+        Ok(())
+    }
 }
 
-/// A message, ready to write.
+/// A message with everything that is computed before the transaction, so that the lock is held only
+/// for the writes.
 struct Prepared<'a> {
     view: MessageView<'a>,
-    /// Its searchable parts besides the text.
-    beside: Vec<String>,
     tokens: u64,
-    aside: Option<PackedText>,
+    large: Option<LargeText>,
     hash: [u8; 16],
 }
 
 impl<'a> Prepared<'a> {
-    fn of(view: &MessageView<'a>, large_tokens: u64) -> Result<Self, StoreError> {
+    fn of(view: &MessageView<'a>, tokens: u64, large_tokens: u64) -> Self {
         let text = view.text();
-        let tokens = view.tokens();
-        // No tokenizer makes more tokens than there are bytes, so cap the host's count.
+        // A text never has more tokens than bytes, so a short text is not large whatever the host
+        // counts.
         let is_large = text.len() as u64 > large_tokens && tokens > large_tokens;
-        let beside = beside_text(view);
-        Ok(Self {
+        Self {
             view: *view,
             tokens,
-            aside: is_large.then(|| PackedText::of(text)).transpose()?,
-            hash: Facts::of(view).hash(view.raw(), text, &beside),
-            beside,
-        })
-    }
-
-    fn draft(&self) -> Draft<'_> {
-        Draft {
-            text: self.view.text(),
-            aside: self.aside.is_some(),
-            beside: &self.beside,
-            // Results of a search are not searched, because a search would then find itself.
-            is_searched: !self.view.tool_name().is_some_and(tools::is_own),
-            raw: self.view.raw(),
-            call_id: self.view.tool_call_id(),
+            large: is_large.then(|| LargeText::of(text)),
+            hash: hash_of(view),
         }
     }
 }
 
+/// Hashes the content of a message: its role, author, text and the call that it answers. Metadata
+/// that differs between requests, such as token counts, is not included.
+fn hash_of(view: &MessageView<'_>) -> [u8; 16] {
+    let mut hasher = Xxh3::new();
+    let (name, call) = (view.name(), view.tool_call_id());
+    let [name, call] = [name, call].map(Option::unwrap_or_default);
+    for part in [view.role(), name, view.text().trim(), call] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.digest128().to_le_bytes()
+}
+
+/// Returns an error for the first message whose id is not higher than the one before it. A delivery
+/// that names a message twice, or out of order, is a fault of the host.
 fn check_order(messages: &[MessageView<'_>]) -> Result<(), StoreError> {
     match messages
         .windows(2)
@@ -335,246 +519,33 @@ fn check_order(messages: &[MessageView<'_>]) -> Result<(), StoreError> {
     }
 }
 
-/// The prefix of a delivery that is already stored.
-#[derive(Default)]
-struct Stored {
-    known: usize,
-    restored: usize,
-    /// The ordinal of the last of them.
-    last: Option<u32>,
-}
-
-impl Stored {
-    fn find(
-        database: &Database,
-        transaction: &Transaction<'_>,
-        session: SessionId,
-        cursor: &IngestCursor,
-        messages: &[Prepared<'_>],
-    ) -> Result<Self, StoreError> {
-        let mut stored = Self::default();
-        for message in messages {
-            let id = message.view.id();
-            let ordinal = if cursor.last_host.is_some_and(|last| id <= last) {
-                match live_ordinal(transaction, session, id)? {
-                    Some(ordinal) => {
-                        if !says_the_same(transaction, Key::new(session, ordinal), message)? {
-                            return Err(StoreError::IdReused(id));
-                        }
-                        ordinal
-                    }
-                    None => {
-                        let gap = gap_for(transaction, session, id)?
-                            .filter(|gap| *gap < cursor.next)
-                            .ok_or(StoreError::IdReused(id))?;
-                        fill_gap(database, transaction, session, gap, message)?;
-                        stored.restored += 1;
-                        gap
-                    }
-                }
-            } else if cursor.was_cut
-                && let Some(ordinal) = left_behind(transaction, session, message)?
-            {
-                revive(transaction, session, ordinal)?;
-                // It may have ended a delivery in the conversation before the cut.
-                transaction.execute(
-                    "UPDATE messages SET chain = NULL WHERE id = ?1",
-                    [Key::new(session, ordinal).0],
-                )?;
-                stored.restored += 1;
-                ordinal
-            } else {
-                break;
-            };
-            stored.known += 1;
-            stored.last = Some(ordinal);
-        }
-        Ok(stored)
-    }
-}
-
-/// Whether a delivered message equals a stored one. The host's message identity ignores wire details that
-/// change between requests (cache markers, key order), and either message may have its secrets masked.
-fn says_the_same(
+/// Makes a known message part of the conversation again and stores the host's new token count.
+/// Returns 1 if the message was not part of it before, and 0 if it was. Different content is an
+/// error unless `may_differ` is set.
+fn revive(
     transaction: &Transaction<'_>,
     key: Key,
     message: &Prepared<'_>,
-) -> Result<bool, StoreError> {
-    let Some(row) = row_in(transaction, key)? else {
-        return Ok(false);
-    };
-    if row.hash == message.hash {
-        return Ok(true);
+    may_differ: bool,
+) -> Result<usize, StoreError> {
+    let (was_current, hash): (bool, [u8; 16]) = transaction
+        .prepare_cached("SELECT is_current, hash FROM messages WHERE id = ?1")?
+        .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if hash != message.hash && !may_differ {
+        return Err(StoreError::IdReused(message.view.id()));
     }
-    let view = &message.view;
-    let masked = |name: Option<&str>| mask_secrets(name.unwrap_or_default()).into_owned();
-    if row.role != view.role()
-        || masked(row.name.as_deref()) != masked(view.name())
-        || masked(row.call_id.as_deref()) != masked(view.tool_call_id())
-    {
-        return Ok(false);
+    if !was_current || hash != message.hash || message.view.tokens() > 0 {
+        transaction
+            .prepare_cached(
+                "UPDATE messages SET is_current = 1, tokens = ?2, hash = ?3 WHERE id = ?1",
+            )?
+            .execute(params![key.0, message.tokens as i64, message.hash])?;
     }
-    match whole(transaction, &mut Blocks::new(transaction)?, row) {
-        Ok(stored) => Ok(says_the_same_but_for_masks(
-            &mask_secrets(stored.text.trim()),
-            &mask_secrets(view.text().trim()),
-        )),
-        // Nothing to compare with. The doctor reports the loss; it must not block new messages.
-        Err(StoreError::Damaged(_)) => Ok(true),
-        Err(error) => Err(error),
-    }
+    Ok(usize::from(!was_current))
 }
 
-/// Whether two masked texts are equal, where a mask in the stored one stands for anything: what is a secret
-/// may have been judged otherwise when it was stored.
-fn says_the_same_but_for_masks(stored: &str, shown: &str) -> bool {
-    if stored == shown {
-        return true;
-    }
-    let mut pieces = stored.split(SECRET_MASK);
-    let Some(mut rest) = pieces.next().and_then(|first| shown.strip_prefix(first)) else {
-        return false;
-    };
-    let mut pieces = pieces.peekable();
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return rest.ends_with(piece);
-        }
-        let Some(at) = memchr::memmem::find(rest.as_bytes(), piece.as_bytes()) else {
-            return false;
-        };
-        rest = &rest[at + piece.len()..];
-    }
-    false
-}
-
-/// The ordinal of the same message left behind by a cut, if it is after every live one.
-fn left_behind(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    message: &Prepared<'_>,
-) -> Result<Option<u32>, StoreError> {
-    let live = live_ranges(transaction, session)?;
-    let end = live.last().map_or(0, |range| range.end);
-    for key in keys_of(transaction, session, message.view.id())? {
-        if key.ordinal() >= end && says_the_same(transaction, key, message)? {
-            return Ok(Some(key.ordinal()));
-        }
-    }
-    Ok(None)
-}
-
-/// The live ordinal right after the last live message before `id`, if a repair left it without its message.
-fn gap_for(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    id: MessageId,
-) -> Result<Option<u32>, StoreError> {
-    for range in live_ranges(transaction, session)?.iter().rev() {
-        let before: Option<i64> = transaction.query_row(
-            "SELECT max(id) FROM messages WHERE id >= ?1 AND id < ?2 AND host < ?3",
-            params![
-                Key::new(session, range.start).0,
-                Key::new(session, range.end).0,
-                id.0 as i64
-            ],
-            |row| row.get(0),
-        )?;
-        let gap = before.map_or(range.start, |key| Key(key).ordinal() + 1);
-        if range.contains(&gap) && row_in(transaction, Key::new(session, gap))?.is_none() {
-            return Ok(Some(gap));
-        }
-        if before.is_some() {
-            break;
-        }
-    }
-    Ok(None)
-}
-
-/// Restores a message whose content was lost.
-fn fill_gap(
-    database: &Database,
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    ordinal: u32,
-    message: &Prepared<'_>,
-) -> Result<(), StoreError> {
-    let key = Key::new(session, ordinal);
-    let order_at: Option<i64> = transaction.query_row(
-        "SELECT max(order_at) FROM messages WHERE id >= ?1 AND id < ?2",
-        [Key::new(session, 0).0, key.0],
-        |row| row.get(0),
-    )?;
-    insert_message(
-        transaction,
-        session,
-        ordinal,
-        order_at.unwrap_or(0),
-        message,
-    )?;
-    PackedBlock::of(database, &[message.draft()])?.insert(transaction, key)?;
-    // The index was made without it.
-    build::forget(transaction, session)
-}
-
-fn insert_messages(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    cursor: &IngestCursor,
-    arrival: Option<i64>,
-    new: &[Prepared<'_>],
-) -> Result<i64, StoreError> {
-    let mut order_at = cursor.order_at;
-    // The clock was ahead, perhaps by years, and is right again. Otherwise a search with `until` would not find what
-    // arrives from here on.
-    if let Some(now) = arrival.filter(|now| order_at > now.saturating_add(DAY_MS)) {
-        order_at = now;
-    }
-    for (message, ordinal) in new.iter().zip(cursor.next..) {
-        // Otherwise it never decreases, so that order by time and order of arrival agree.
-        order_at = order_at.max(message.view.time().or(arrival).unwrap_or(order_at));
-        insert_message(transaction, session, ordinal, order_at, message)?;
-    }
-    Ok(order_at)
-}
-
-fn insert_message(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    ordinal: u32,
-    order_at: i64,
-    message: &Prepared<'_>,
-) -> Result<(), StoreError> {
-    let view = &message.view;
-    let payload = match &message.aside {
-        Some(text) => Some(payload::insert(transaction, session, text, message.tokens)?),
-        None => None,
-    };
-    transaction
-        .prepare_cached(
-            "INSERT INTO messages(id, session, host, role, name, tool, call_id, at, order_at, tokens, flags,
-                                  hash, payload)
-             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        )?
-        .execute(params![
-            Key::new(session, ordinal).0,
-            session.0,
-            view.id().0 as i64,
-            view.role(),
-            view.name(),
-            view.tool_name(),
-            view.tool_call_id(),
-            view.time(),
-            order_at,
-            message.tokens as i64,
-            Facts::of(view).flags,
-            message.hash,
-            payload,
-        ])?;
-    Ok(())
-}
-
-/// Records which messages the new ones replace; returns the revisions whose old message is missing.
+/// Records which messages the new ones replace, and removes the old ones from the conversation.
+/// Returns the revisions whose old message is not stored.
 fn replace(
     transaction: &Transaction<'_>,
     session: SessionId,
@@ -582,36 +553,36 @@ fn replace(
 ) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
     let mut nothing = Vec::new();
     for (new, old) in revisions {
-        // A message left behind by a cut may be revised too; its newest copy is meant.
-        let find = |id| -> Result<Option<Key>, StoreError> {
-            match live_ordinal(transaction, session, id)? {
-                Some(ordinal) => Ok(Some(Key::new(session, ordinal))),
-                None => Ok(keys_of(transaction, session, id)?.first().copied()),
-            }
-        };
-        match (find(*new)?, find(*old)?) {
-            (Some(new), Some(old)) if new != old => {
+        match set_replaced(transaction, session, *new, *old)? {
+            Some(old) => {
                 transaction
-                    .prepare_cached("UPDATE messages SET replaces = ?2 WHERE id = ?1")?
-                    .execute([new.0, old.0])?;
+                    .prepare_cached("UPDATE messages SET is_current = 0 WHERE id = ?1")?
+                    .execute([old.0])?;
             }
-            _ => nothing.push((*new, *old)),
+            None => nothing.push((*new, *old)),
         }
     }
     Ok(nothing)
 }
 
-/// The end of the block that begins at `start`: when it is full, but never between views of one wire
-/// message.
-fn block_end(drafts: &[Draft<'_>], start: usize) -> usize {
-    let mut bytes = 0;
-    for at in start..drafts.len() {
-        let shares_raw = at > start && drafts[at].raw == drafts[at - 1].raw;
-        if bytes > BLOCK_BYTES && !shares_raw {
-            return at;
-        }
-        let beside = drafts[at].beside.iter().map(String::len);
-        bytes += drafts[at].text.len() + beside.sum::<usize>();
+/// Records that `new` replaces `old` and returns the key of `old`. Returns None if either of them
+/// is not stored, or if both are the same.
+fn set_replaced(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    new: MessageId,
+    old: MessageId,
+) -> Result<Option<Key>, StoreError> {
+    let find = |id| key_in(transaction, session, id);
+    let (Some(new), Some(old)) = (find(new)?, find(old)?) else {
+        return Ok(None);
+    };
+    // Otherwise a message could remove itself from the conversation.
+    if new == old {
+        return Ok(None);
     }
-    drafts.len()
+    transaction
+        .prepare_cached("UPDATE messages SET replaces = ?2 WHERE id = ?1")?
+        .execute([new.0, old.0])?;
+    Ok(Some(old))
 }

@@ -1,8 +1,14 @@
-//! Summary nodes in the store: their texts, their lineage, and the frontier.
+//! Summary nodes in the store: their texts, their sources, and the frontier.
 //!
-//! A node and its sources are written in one transaction, so there is never a summary without sources.
-//! Proposed nodes are stored before the frontier refers to them; the frontier moves in one transaction,
-//! when the compaction is committed.
+//! A node summarises messages or other nodes. The frontier is the list of nodes that the window
+//! currently shows in place of messages. A node and its sources are written in one
+//! transaction, so a summary without sources cannot exist. The nodes of a proposal are stored
+//! first, with [`add`]. The frontier moves in one transaction when the compaction is committed,
+//! with [`move_frontier`], and [`forget`] removes the nodes of a discarded proposal.
+//!
+//! Summaries may have cost a model call, so each change of the rows here is repeated on the
+//! artifacts in the host's record (see the `artifacts` module). Which messages to summarise is not
+//! decided here.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,14 +18,16 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use super::compression::damaged;
 use super::summaries::{summary_hash, summary_text};
 use super::{Key, SessionId, Store};
-use crate::dag::{Level, Node, NodeId, Under};
+use crate::dag::{Level, Node, NodeId, NodeSources};
 use crate::error::StoreError;
 use crate::summarise::Written;
 
-/// Summaries are a few kilobytes of prose: a little more effort pays.
+/// Summaries are a few kilobytes of prose and are written once, so a higher level costs little
+/// time.
 const COMPRESSION_LEVEL: i32 = 6;
 
-/// A node to write.
+/// A node to be written with [`add`]: its text and counts, its sources, and the model that wrote
+/// it, if one did.
 #[derive(Debug, Clone)]
 pub(crate) struct NewNode {
     pub(crate) node: Node,
@@ -27,30 +35,31 @@ pub(crate) struct NewNode {
     pub(crate) model: Option<String>,
 }
 
-/// The sources of a node to write.
+/// The sources of a node to be written. They must be stored before the node, or come before it in
+/// the same call.
 #[derive(Debug, Clone)]
 pub(crate) enum Over {
     Messages(Vec<Key>),
     Nodes(Vec<NodeId>),
 }
 
-/// A node of the frontier.
+/// A node as it is stored, with its text read and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) node: Node,
-    /// Whether its text should be rewritten once a model is available.
     pub(crate) degraded: bool,
 }
 
 impl Placed {
-    /// A node whose text was just written.
+    /// Creates the record of a node whose text was just written. It is degraded if a model could
+    /// write a better one.
     pub(crate) fn new(node: Node) -> Self {
         let degraded = node.level.is_lower();
         Self { node, degraded }
     }
 }
 
-fn key(session: SessionId, node: NodeId) -> i64 {
+pub(super) fn key(session: SessionId, node: NodeId) -> i64 {
     (session.0 << 32) | (node.0 & i64::from(u32::MAX))
 }
 
@@ -76,7 +85,8 @@ fn level_of(code: i64) -> Level {
     }
 }
 
-/// The number of the session's next node.
+/// Returns the number for the session's next node. Numbers count from 1 and follow the highest one
+/// that is stored.
 pub(crate) fn next_id(store: &Store, session: SessionId) -> Result<NodeId, StoreError> {
     store.read(|connection| next_in(connection, session))
 }
@@ -88,17 +98,18 @@ fn next_in(connection: &Connection, session: SessionId) -> Result<NodeId, StoreE
     Ok(NodeId(last.map_or(1, |last| id_of(last).0 + 1)))
 }
 
-/// The keys of a session's nodes: the first, and one past the last.
-fn range(session: SessionId) -> [i64; 2] {
+/// Returns the range of keys that a session's nodes can have: the first, and one past the last.
+pub(super) fn range(session: SessionId) -> [i64; 2] {
     [session.0 << 32, (session.0 + 1) << 32]
 }
 
-/// Writes nodes that a compaction proposes, numbered on from `next`. A node may have earlier elements of
-/// `nodes` as sources. If another process used these numbers meanwhile, the nodes get higher ones; returns
-/// the difference.
+/// Writes the nodes of a proposal, numbered upwards from `next`. A node may have earlier elements
+/// of `nodes` as sources. If another process has used some of these numbers meanwhile, all nodes
+/// get higher ones, and the difference is returned.
 ///
 /// # Errors
-/// A source that is not stored; a store that failed. Nothing is written then.
+/// Returns an error if a source is not stored, if the store fails, or if the host cannot store the
+/// artifacts. No row is written unless all of them are.
 pub(crate) fn add(
     store: &Store,
     session: SessionId,
@@ -106,7 +117,8 @@ pub(crate) fn add(
     next: NodeId,
     now_ms: i64,
 ) -> Result<i64, StoreError> {
-    store.write(|transaction| {
+    let higher = store.write(|transaction| {
+        // Another process may have added nodes since `next` was read.
         let higher = next_in(transaction, session)?.0.saturating_sub(next.0);
         let numbered = |id: NodeId| match id < next {
             true => id,
@@ -116,10 +128,14 @@ pub(crate) fn add(
             add_one(transaction, session, new, numbered, now_ms)?;
         }
         Ok(higher)
-    })
+    })?;
+    let ids = nodes.iter().map(|new| NodeId(new.node.id.0 + higher));
+    // The rows are committed first. Opening the session compares them with the artifacts.
+    store.keep_nodes(session, ids)?;
+    Ok(higher)
 }
 
-fn add_one(
+pub(super) fn add_one(
     transaction: &Transaction<'_>,
     session: SessionId,
     new: &NewNode,
@@ -174,19 +190,21 @@ fn add_one(
     Ok(())
 }
 
-/// Compresses the text of a node.
+/// Compresses the text of a node for its row. The uncompressed length is stored beside it, because
+/// decompression needs it.
 pub(super) fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
     zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL).map_err(damaged)
 }
 
-/// Removes nodes that no frontier and no other node names.
+/// Removes nodes of a proposal that was discarded. A node that the frontier or another node refers
+/// to is kept.
 pub(crate) fn forget(
     store: &Store,
     session: SessionId,
     nodes: &[NodeId],
 ) -> Result<(), StoreError> {
     store.write(|transaction| {
-        // Parents were added last.
+        // Parents were added last. They are deleted first, because a node with a parent is kept.
         for node in nodes.iter().rev() {
             let key = key(session, *node);
             let named: bool = transaction.query_row(
@@ -200,24 +218,26 @@ pub(crate) fn forget(
             }
         }
         Ok(())
-    })
+    })?;
+    // The artifacts of removed nodes are deleted with them.
+    store.keep_nodes(session, nodes.iter().copied())
 }
 
-/// A change of the nodes that replace messages in the window, oldest first each.
+/// A change of the nodes that replace messages in the window. Both lists are in the order of the
+/// conversation.
 #[derive(Debug)]
 pub(crate) struct FrontierMove {
-    /// The frontier that this is made from.
     pub(crate) before: Vec<NodeId>,
     pub(crate) after: Vec<NodeId>,
-    /// The compaction that the frontier belongs to.
     pub(crate) compaction: u64,
 }
 
 impl FrontierMove {
-    /// Makes it, as a part of a transaction.
+    /// Applies the change as part of a larger transaction.
     ///
     /// # Errors
-    /// [`StoreError::FrontierMoved`] if the frontier is no longer what it was made from; a store that failed.
+    /// Returns [`StoreError::FrontierMoved`] if the stored frontier differs from `before`, which
+    /// happens when another engine has compacted the session.
     pub(super) fn make(
         &self,
         transaction: &Transaction<'_>,
@@ -242,10 +262,11 @@ impl FrontierMove {
     }
 }
 
-/// Moves the frontier; some nodes get better texts.
+/// Moves the frontier and stores the `better` texts of some nodes with it, in one transaction.
 ///
 /// # Errors
-/// As [`FrontierMove::make`]. Nothing changes then.
+/// The same as for [`FrontierMove::make`], and an error if the host cannot store the artifacts. If
+/// the frontier was moved by another engine, nothing changes.
 pub(crate) fn move_frontier(
     store: &Store,
     session: SessionId,
@@ -254,24 +275,28 @@ pub(crate) fn move_frontier(
 ) -> Result<(), StoreError> {
     store.write(|transaction| {
         moved.make(transaction, session)?;
+        // After the move, so that nothing is rewritten if another engine has moved the frontier.
         for (node, written) in better {
             rewrite_in(transaction, session, *node, written)?;
         }
         Ok(())
-    })
+    })?;
+    store.keep_nodes(session, better.iter().map(|(node, _)| *node))?;
+    store.keep_frontier(session)
 }
 
-/// Replaces a node's text by a better one.
+/// Replaces the text of a node, for example when a model has written a better summary.
 ///
 /// # Errors
-/// A store that failed. The text is unchanged then.
+/// Returns an error if the store fails. If the transaction fails, the old text stays.
 pub(crate) fn rewrite(
     store: &Store,
     session: SessionId,
     node: NodeId,
     written: &Written,
 ) -> Result<(), StoreError> {
-    store.write(|transaction| rewrite_in(transaction, session, node, written))
+    store.write(|transaction| rewrite_in(transaction, session, node, written))?;
+    store.keep_nodes(session, [node])
 }
 
 fn rewrite_in(
@@ -297,7 +322,7 @@ fn rewrite_in(
     Ok(())
 }
 
-/// The nodes of the frontier, oldest first.
+/// Returns the ids of the nodes in the frontier, oldest first, without reading their texts.
 pub(crate) fn frontier_ids(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
     store.read(|connection| frontier_ids_in(connection, session))
 }
@@ -310,8 +335,22 @@ fn frontier_ids_in(connection: &Connection, session: SessionId) -> Result<Vec<No
     Ok(ids)
 }
 
-/// The frontier, oldest first, and its compaction; 0 before the first. A node that cannot be read is left
-/// out: its messages count as uncovered, and the doctor reports it.
+/// Returns the ids of the nodes in the frontier, oldest first, and the id of the compaction that
+/// made it. The id is 0 if there was none.
+pub(super) fn frontier_in(
+    connection: &Connection,
+    session: SessionId,
+) -> Result<(Vec<NodeId>, u64), StoreError> {
+    let compaction: Option<i64> = connection
+        .prepare_cached("SELECT max(compaction) FROM frontier WHERE session = ?1")?
+        .query_row([session.0], |row| row.get(0))?;
+    let nodes = frontier_ids_in(connection, session)?;
+    Ok((nodes, compaction.unwrap_or(0).cast_unsigned()))
+}
+
+/// Returns the nodes of the frontier, oldest first, and the id of the compaction that made it,
+/// which is 0 if there was none. A node that cannot be read is left out. Its messages then count as
+/// not covered, and the doctor reports the node.
 pub(crate) fn frontier(
     store: &Store,
     session: SessionId,
@@ -330,6 +369,7 @@ pub(crate) fn frontier(
             .iter()
             .filter_map(|(key, _)| match placed(connection, *key) {
                 Ok(placed) => placed.map(Ok),
+                // One damaged summary must not make the whole session unusable.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error) => Some(Err(error)),
             })
@@ -338,8 +378,8 @@ pub(crate) fn frontier(
     })
 }
 
-/// Removes the unreadable nodes from the frontier; `read` are the readable ones. Returns how many it
-/// removed.
+/// Removes the nodes from the frontier that are not in `read`, the list of those that could be
+/// read. Returns how many it removed.
 pub(crate) fn drop_unreadable(
     store: &Store,
     session: SessionId,
@@ -358,6 +398,8 @@ pub(crate) fn drop_unreadable(
     };
     let unreadable: Vec<i64> = all.into_iter().filter(|node| !is_read(node)).collect();
     if !unreadable.is_empty() {
+        // Only the frontier changes. The rows of the nodes stay, so that the doctor can report
+        // them.
         store.write(|transaction| {
             for node in &unreadable {
                 transaction.execute(
@@ -371,7 +413,8 @@ pub(crate) fn drop_unreadable(
     Ok(unreadable.len())
 }
 
-/// A node of a session.
+/// Returns a node of a session with its text, or None if there is no such node. A text that does
+/// not match its hash is an error.
 pub(crate) fn node(
     store: &Store,
     session: SessionId,
@@ -380,7 +423,7 @@ pub(crate) fn node(
     store.read(|connection| placed(connection, key(session, id)))
 }
 
-fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreError> {
+pub(super) fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreError> {
     let row = connection
         .prepare_cached(
             "SELECT depth, level, degraded, tokens, messages, source_tokens, first, last, first_at, last_at,
@@ -417,18 +460,23 @@ fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreErro
     Ok(Some(placed))
 }
 
-/// What a node stands over.
-pub(crate) fn under(store: &Store, session: SessionId, id: NodeId) -> Result<Under, StoreError> {
-    store.read(|connection| under_in(connection, key(session, id)))
+/// Returns the direct sources of a node: its children, or its messages if it has no children.
+pub(crate) fn sources(
+    store: &Store,
+    session: SessionId,
+    id: NodeId,
+) -> Result<NodeSources, StoreError> {
+    store.read(|connection| sources_in(connection, key(session, id)))
 }
 
-fn under_in(connection: &Connection, key: i64) -> Result<Under, StoreError> {
+pub(super) fn sources_in(connection: &Connection, key: i64) -> Result<NodeSources, StoreError> {
     let children = connection
         .prepare_cached("SELECT child FROM node_children WHERE node = ?1 ORDER BY position")?
         .query_map([key], |row| row.get(0).map(id_of))?
         .collect::<Result<Vec<_>, _>>()?;
+    // A node has children or messages, never both.
     if !children.is_empty() {
-        return Ok(Under::Nodes(children));
+        return Ok(NodeSources::Nodes(children));
     }
     let messages = connection
         .prepare_cached(
@@ -439,10 +487,10 @@ fn under_in(connection: &Connection, key: i64) -> Result<Under, StoreError> {
             row.get::<_, i64>(0).map(|id| MessageId(id.cast_unsigned()))
         })?
         .collect::<Result<_, _>>()?;
-    Ok(Under::Messages(messages))
+    Ok(NodeSources::Messages(messages))
 }
 
-/// The keys of the messages under a node, at any depth, in order.
+/// Returns the keys of the messages below a node at any depth, in order and without duplicates.
 pub(crate) fn messages_under(
     store: &Store,
     session: SessionId,
@@ -463,7 +511,8 @@ pub(crate) fn messages_under(
     })
 }
 
-/// The parents of a node.
+/// Returns the nodes that summarise this node directly, in the order of their numbers. A node in
+/// the frontier usually has none.
 pub(crate) fn parents(
     store: &Store,
     session: SessionId,
@@ -478,7 +527,8 @@ pub(crate) fn parents(
     })
 }
 
-/// The nodes over any of these messages, at any depth.
+/// Returns the nodes above any of these messages, at any depth. Use it to find the summaries that
+/// an edit makes wrong.
 pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, StoreError> {
     store.read(|connection| {
         let mut upwards = connection.prepare_cached(
@@ -489,6 +539,7 @@ pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, S
         )?;
         let mut over = HashSet::new();
         for message in messages {
+            // One query per message, because the recursion cannot start from a list of parameters.
             let mut rows = upwards.query([message.0])?;
             while let Some(row) = rows.next()? {
                 over.insert(id_of(row.get(0)?));
@@ -498,7 +549,8 @@ pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, S
     })
 }
 
-/// The node of the frontier that covers each of these messages, if any.
+/// Returns the node of the frontier that covers each of these messages. Messages that no node
+/// covers are not in the map.
 pub(crate) fn covering(
     store: &Store,
     session: SessionId,
@@ -524,7 +576,8 @@ pub(crate) fn covering(
     })
 }
 
-/// The keys of all messages under the frontier.
+/// Returns the keys of all messages below the frontier. Every other message of the conversation is
+/// shown in the window itself.
 pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>, StoreError> {
     store.read(|connection| {
         let keys = connection
@@ -540,8 +593,8 @@ pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>,
     })
 }
 
-/// Nodes whose lineage is broken: without sources, or with more or fewer messages below than were
-/// summarised. For the doctor.
+/// Returns the nodes with wrong sources, for the doctor. A node is wrong if it has none, or if
+/// there are more or fewer messages below it than were summarised.
 pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
     let [first, end] = range(session);
     store.read(|connection| {
@@ -560,7 +613,8 @@ pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, S
     })
 }
 
-/// The number of a session's nodes at each depth, and of those [to be rewritten](to_redo).
+/// Returns for each depth, in ascending order, how many nodes a session has and how many of them
+/// are [to be rewritten](to_redo).
 pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, u64)>, StoreError> {
     let to_redo = to_redo(store, session)?;
     let at_depth = |depth: u32| to_redo.iter().filter(|(_, of)| *of == depth).count() as u64;
@@ -583,9 +637,10 @@ pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, 
     })
 }
 
-/// The nodes to rewrite once a model is available, with their depths: those of a lower level in the
-/// frontier, and their sources of a lower level. The lowest depth comes first, then the newest. Nodes under
-/// a good summary are not rewritten, because nothing reads them.
+/// Returns the nodes to be rewritten when a model is available, each with its depth. These are the
+/// degraded nodes of the frontier, and the degraded nodes below them as long as each one in between
+/// is degraded, too. The lowest depth comes first, then the newest. A node under a good summary is
+/// not rewritten, because nothing reads it.
 pub(crate) fn to_redo(store: &Store, session: SessionId) -> Result<Vec<(NodeId, u32)>, StoreError> {
     store.read(|connection| {
         let nodes = connection
@@ -603,7 +658,8 @@ pub(crate) fn to_redo(store: &Store, session: SessionId) -> Result<Vec<(NodeId, 
     })
 }
 
-/// How often each message is under the frontier. For the doctor.
+/// Returns how often each message is below the frontier, for the doctor. More than once is an
+/// error.
 pub(crate) fn times_covered(
     store: &Store,
     session: SessionId,
@@ -632,7 +688,7 @@ mod tests {
     use contexture_engine_api::MessageView;
 
     use super::*;
-    use crate::store::StoreSettings;
+    use crate::store::{Source, StoreSettings};
 
     fn node(id: i64, over: Over) -> NewNode {
         let node = Node {
@@ -658,12 +714,14 @@ mod tests {
     #[test]
     fn two_proposals_at_once_get_numbers_of_their_own_and_only_one_frontier_follows_another() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), StoreSettings::default()).unwrap();
+        let services = contexture_testkit::ScriptedHost::without_model().services();
+        let store = (Store::open(dir.path(), StoreSettings::default()).unwrap())
+            .over(Source::new("s", services, false));
         let session = store.open_session("s", 0).unwrap();
         let message = MessageView::new(MessageId(1), "user")
             .with_text("hello")
             .with_raw("{}");
-        store.ingest(session, &[message], 1).unwrap();
+        store.ingest(session, &[message]).unwrap();
         let leaf = |id| node(id, Over::Messages(vec![Key::new(session, 0)]));
         let parent = |id, child| node(id, Over::Nodes(vec![NodeId(child)]));
 
@@ -672,8 +730,8 @@ mod tests {
         let both = [leaf(1), parent(2, 1)];
         assert_eq!(add(&store, session, &both, next, 0).unwrap(), 0);
         assert_eq!(add(&store, session, &both, next, 0).unwrap(), 2);
-        let under = under(&store, session, NodeId(4)).unwrap();
-        assert_eq!(under, Under::Nodes(vec![NodeId(3)]));
+        let sources = sources(&store, session, NodeId(4)).unwrap();
+        assert_eq!(sources, NodeSources::Nodes(vec![NodeId(3)]));
 
         let set = |before: &[NodeId], after: &[NodeId]| {
             let moved = FrontierMove {

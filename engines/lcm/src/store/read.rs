@@ -1,97 +1,107 @@
-//! Reading messages back.
+//! Reads messages: their metadata from the rows, their content from the host's transcript.
+//!
+//! A [`MessageRow`] is cheap and is enough to plan a compaction or to filter a search. A
+//! [`StoredMessage`] also has the text, which must be fetched from the transcript. Fetching has a
+//! fixed cost for each request, so everything that reads many messages asks for them in pieces. The
+//! pieces are limited in messages and tokens, so that memory stays bounded.
+//!
+//! [`Bodies`] is the reader for searching and indexing. It announces which messages come next,
+//! reads them together and caches them. The transcript may lack a message, for example because it
+//! was deleted there. Readers of single messages return [`StoreError::NoText`] then, and readers of
+//! many skip it.
 
+use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
-use contexture_engine_api::{MessageId, MessageKind};
+use contexture_engine_api::{MessageId, MessageKind, MessageView, OwnedMessage, with_views};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::block::{Block, Draft};
-use super::body::{Body, Facts, push_beside};
-use super::compression::{damaged, decompress};
-use super::current_messages::CurrentMessages;
-use super::live::{keys, keys_of, live_ordinal};
-use super::{Key, PayloadId, SessionId, Store, payload};
+use super::body::{MessageBody, beside_text, push_beside};
+use super::current_messages::{key_in, keys};
+use super::{Key, PayloadId, SessionId, Snapshot, Store};
 use crate::error::StoreError;
+use crate::tools::is_own;
 
-/// A message's metadata, without its content.
+/// How many messages are requested from the transcript at once at most.
+const BATCH: usize = 128;
+/// How many tokens of messages are requested at once, if there is more than one message.
+const BATCH_TOKENS: u64 = 200_000;
+
+/// How many bytes of texts [`Bodies`] caches before it drops all of them.
+const HELD_BYTES: usize = 8 << 20;
+
+/// The metadata of a message, without its content. It is read from the store alone, so it is
+/// available even if the transcript does not have the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageRow {
-    /// Its key: session and ordinal.
+    /// The key of the message, which is its session and its ordinal.
     pub key: Key,
-    /// The host's id for it.
+    /// The id that the host gave the message.
     pub id: MessageId,
-    /// `user`, `assistant`, `tool`, or any other role on the wire.
+    /// The role on the wire: `user`, `assistant`, `tool` or any other.
     pub role: String,
-    /// The author's name, if the wire has one.
+    /// The name of the author, if the message on the wire has one.
     pub name: Option<String>,
-    /// For a tool result: the tool.
+    /// The name of the tool, if the message is a tool result.
     pub tool: Option<String>,
-    /// For a tool result: the call that it answers.
+    /// The id of the call that the message answers, if it is a tool result.
     pub call_id: Option<String>,
-    /// Its time, in ms since the Unix epoch, if the transcript has one.
+    /// The time of the message in milliseconds since the Unix epoch, if the transcript has one.
     pub at: Option<i64>,
-    /// As `at`, but never earlier than that of a message before it: for sorting. For a message without a
-    /// time, that of its arrival or of the message before; 0 if unknown.
+    /// The time for sorting, in milliseconds since the Unix epoch. It is never earlier than that of
+    /// a message before this one, unless a clock that was ahead by more than a day was set right in
+    /// between. If the message has no time of its own, it is that of the arrival or of the message
+    /// before. It is 0 if unknown.
     pub order_at: i64,
-    /// Its tokens, as counted by the host.
+    /// The number of tokens, as the host counted them.
     pub tokens: u64,
-    /// Whether it holds thinking.
+    /// Whether the message contains thinking, which is then part of its searchable body.
     pub has_thinking: bool,
-    /// Whether it holds an image or a document.
+    /// Whether the message contains an image or a document.
     pub has_media: bool,
-    /// Whether it is a tool result that reports an error.
+    /// Whether the message is a tool result that reports an error.
     pub is_error: bool,
-    /// Whether its text is not blank.
+    /// Whether the text is more than white space. Messages with only tool calls have no text.
     pub has_text: bool,
-    /// Whether it is an original or was inserted by a compaction.
+    /// Whether the message is an original or was inserted by a compaction.
     pub kind: MessageKind,
-    /// The message that it is a revision of.
+    /// The message that this one is a revision of, if it is stored.
     pub replaces: Option<Key>,
-    /// Its text, if that is kept aside.
+    /// The number of its text, if the text is large enough to be a file.
     pub payload: Option<PayloadId>,
-    flags: i64,
-    pub(super) hash: [u8; 16],
 }
 
 impl MessageRow {
-    /// Its time, in ms since the Unix epoch; estimated if the transcript has none.
+    /// Returns the time of the message in milliseconds since the Unix epoch. If the transcript has
+    /// none, it is the order time, and None if that is unknown as well.
     pub fn said_at(&self) -> Option<i64> {
         self.at.or((self.order_at > 0).then_some(self.order_at))
     }
 
-    /// Whether it has this role, ignoring case.
+    /// Returns whether the message has this role. Case is ignored, because a user may type the
+    /// role.
     pub(crate) fn is_of(&self, role: &str) -> bool {
         self.role.eq_ignore_ascii_case(role)
     }
-
-    fn facts(&self) -> Facts<'_> {
-        Facts {
-            id: self.id,
-            role: &self.role,
-            name: self.name.as_deref(),
-            tool: self.tool.as_deref(),
-            call_id: self.call_id.as_deref(),
-            at: self.at,
-            flags: self.flags,
-        }
-    }
 }
 
-/// A message with its content.
+/// A message with its content. Use it to show or export a message, and `Store::rows` if its
+/// metadata is enough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its metadata.
+    /// The metadata of the message, from the store.
     pub row: MessageRow,
-    /// Its text.
+    /// The text of the message, without calls and thinking.
     pub text: String,
-    /// Its tool calls and thinking in searchable form, each on separate lines; may be empty.
+    /// The tool calls, the thinking and the content of hosted tools in searchable form, one part
+    /// per line. It is empty if the message has none of them.
     pub calls: String,
-    /// Its wire JSON, byte for byte.
+    /// The message as JSON on the wire, byte for byte.
     pub raw: String,
 }
 
 impl StoredMessage {
-    /// Its searchable body, to which the positions of hits refer.
+    /// Returns the searchable body. The byte positions of search hits refer to it.
     pub fn body(&self) -> String {
         let mut body = self.text.clone();
         let calls = Some(self.calls.as_str()).filter(|calls| !calls.is_empty());
@@ -101,7 +111,17 @@ impl StoredMessage {
 }
 
 const COLUMNS: &str =
-    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, hash, name";
+    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, name";
+
+/// Packs the flags of a row into one integer: bit 0 thinking, bit 1 media, bit 2 error, bit 3
+/// whether there is text, and the kind from bit 8 upwards.
+pub(super) fn flags_of(view: &MessageView<'_>) -> i64 {
+    i64::from(view.has_thinking())
+        | i64::from(view.has_media()) << 1
+        | i64::from(view.is_error()) << 2
+        | i64::from(!view.text().trim().is_empty()) << 3
+        | i64::from(view.kind() as u32) << 8
+}
 
 fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
     let flags: i64 = row.get(8)?;
@@ -126,17 +146,16 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
         },
         replaces: row.get::<_, Option<i64>>(9)?.map(Key),
         payload: row.get::<_, Option<i64>>(10)?.map(PayloadId),
-        flags,
-        hash: row.get(11)?,
-        name: row.get(12)?,
+        name: row.get(11)?,
     })
 }
 
 impl Store {
-    /// The rows of these ordinals of a session, in order.
+    /// Returns the rows of these ordinals of a session, in order. Ordinals without a message are
+    /// skipped.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the store cannot be read.
     pub fn rows(
         &self,
         session: SessionId,
@@ -145,90 +164,107 @@ impl Store {
         self.read(|connection| rows_in(connection, session, &ordinals))
     }
 
-    /// The messages of these ordinals of a session, with content, in order.
+    /// Returns the messages of these ordinals of a session with their content, in order.
     ///
     /// # Errors
-    /// A store that failed, or a damaged message.
+    /// Returns [`StoreError::NoText`] if the transcript lacks one of them, or an error of the store
+    /// or the transcript.
     pub fn messages(
         &self,
         session: SessionId,
         ordinals: Range<u32>,
     ) -> Result<Vec<StoredMessage>, StoreError> {
-        self.read(|connection| {
-            let mut blocks = Blocks::new(connection)?;
-            rows_in(connection, session, &ordinals)?
+        self.read(|snapshot| {
+            let rows = rows_in(snapshot, session, &ordinals)?;
+            with_contents(snapshot, rows)?
                 .into_iter()
-                .map(|row| whole(connection, &mut blocks, row))
-                .collect()
-        })
-    }
-
-    /// The message with this host id: the live one, else the newest of those left behind by cuts.
-    ///
-    /// # Errors
-    /// There is none; a store that failed.
-    pub fn message(&self, session: SessionId, id: MessageId) -> Result<StoredMessage, StoreError> {
-        self.read(|connection| {
-            let key = key_in(connection, session, id)?
-                .ok_or_else(|| StoreError::Unknown(format!("message {id}")))?;
-            let found = row_in(connection, key)?
-                .ok_or_else(|| StoreError::Unknown(format!("message {id}")))?;
-            whole(connection, &mut Blocks::new(connection)?, found)
-        })
-    }
-
-    /// The key of the message with this host id: the live one, else the newest of those left behind by
-    /// cuts.
-    ///
-    /// # Errors
-    /// A store that failed.
-    pub fn key(&self, session: SessionId, id: MessageId) -> Result<Option<Key>, StoreError> {
-        self.read(|connection| key_in(connection, session, id))
-    }
-
-    /// The originals of these messages, for [`ContextEngine::recall`]: none for one that is missing or
-    /// damaged.
-    ///
-    /// [`ContextEngine::recall`]: contexture_engine_api::ContextEngine::recall
-    ///
-    /// # Errors
-    /// A store that failed.
-    pub fn recall(
-        &self,
-        session: SessionId,
-        ids: &[MessageId],
-    ) -> Result<Vec<Option<String>>, StoreError> {
-        self.read(|connection| {
-            let mut blocks = Blocks::new(connection)?;
-            let current = CurrentMessages::read(connection, session)?;
-            let mut original = |id| -> Result<Option<String>, StoreError> {
-                let live = live_ordinal(connection, session, id)?;
-                let key = live.map(|ordinal| Key::new(session, ordinal));
-                let Some(key) = key.filter(|key| current.contains(*key)) else {
-                    return Ok(None);
-                };
-                let row = row_in(connection, key)?;
-                row.map(|row| Ok(whole(connection, &mut blocks, row)?.raw))
-                    .transpose()
-            };
-            ids.iter()
-                .map(|id| match original(*id) {
-                    Err(StoreError::Damaged(_)) => Ok(None),
-                    original => original,
+                .map(|(row, message)| {
+                    let message = message.ok_or(StoreError::NoText(row.id))?;
+                    let beside = with_views(std::slice::from_ref(&message), |views| {
+                        views.iter().flat_map(beside_text).collect::<Vec<_>>()
+                    });
+                    Ok(StoredMessage {
+                        row,
+                        text: message.text,
+                        calls: beside.join("\n"),
+                        raw: message.raw,
+                    })
                 })
                 .collect()
         })
     }
-}
 
-pub(super) fn key_in(
-    connection: &Connection,
-    session: SessionId,
-    id: MessageId,
-) -> Result<Option<Key>, StoreError> {
-    match live_ordinal(connection, session, id)? {
-        Some(ordinal) => Ok(Some(Key::new(session, ordinal))),
-        None => Ok(keys_of(connection, session, id)?.first().copied()),
+    /// Returns the messages of these keys as the host lends them, in the order of the keys. Kind,
+    /// tokens and time are those of the row, because the rows follow the deliveries.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::NoText`] if the transcript lacks one of them, and
+    /// [`StoreError::Damaged`] if a key has no row.
+    pub(crate) fn owned_messages(&self, keys: &[Key]) -> Result<Vec<OwnedMessage>, StoreError> {
+        self.read(|snapshot| {
+            let rows = keys.iter().map(|key| row_of(snapshot, *key));
+            let rows = rows.collect::<Result<Vec<_>, _>>()?;
+            with_contents(snapshot, rows)?
+                .into_iter()
+                .map(|(row, message)| {
+                    let mut message = message.ok_or(StoreError::NoText(row.id))?;
+                    message.kind = row.kind;
+                    message.tokens = row.tokens;
+                    message.time_ms = row.at;
+                    Ok(message)
+                })
+                .collect()
+        })
+    }
+
+    /// Returns the ids of the messages whose text the transcript does not have. All messages of the
+    /// session are read, so this is for checks.
+    ///
+    /// # Errors
+    /// Returns an error if the store or the transcript fails, and [`StoreError::Cancelled`] if the
+    /// caller stopped it.
+    pub fn without_text(&self, session: SessionId) -> Result<Vec<MessageId>, StoreError> {
+        self.read(|snapshot| {
+            let mut bodies = Bodies::new(snapshot);
+            let mut without = Vec::new();
+            let mut start = 0;
+            loop {
+                let rows = rows_in(snapshot, session, &(start..start + BATCH as u32))?;
+                let Some(last) = rows.last() else {
+                    return Ok(without);
+                };
+                start = last.key.ordinal() + 1;
+                // The rows of a batch are announced, so that their texts are fetched with few
+                // requests.
+                bodies.expect(rows.iter().map(|row| row.key));
+                for row in &rows {
+                    self.go_on()?;
+                    if bodies.body(row.key)?.is_none() {
+                        without.push(row.id);
+                    }
+                }
+            }
+        })
+    }
+
+    /// Returns the message with this host id, with its content.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Unknown`] if there is no such message, and [`StoreError::NoText`] if
+    /// the transcript lacks it.
+    pub fn message(&self, session: SessionId, id: MessageId) -> Result<StoredMessage, StoreError> {
+        let unknown = || StoreError::Unknown(format!("message {id}"));
+        let key = self.key(session, id)?.ok_or_else(unknown)?;
+        let ordinals = key.ordinal()..key.ordinal() + 1;
+        self.messages(session, ordinals)?.pop().ok_or_else(unknown)
+    }
+
+    /// Returns the key of the message with this host id, or None if the message is not stored.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn key(&self, session: SessionId, id: MessageId) -> Result<Option<Key>, StoreError> {
+        self.read(|connection| key_in(connection, session, id))
     }
 }
 
@@ -237,6 +273,12 @@ pub(crate) fn row_in(connection: &Connection, key: Key) -> Result<Option<Message
         .prepare_cached(&format!("SELECT {COLUMNS} FROM messages WHERE id = ?1"))?
         .query_row([key.0], row)
         .optional()?)
+}
+
+fn row_of(connection: &Connection, key: Key) -> Result<MessageRow, StoreError> {
+    // Keys come from the store itself, so a missing row means that the file is damaged.
+    let unknown = || StoreError::Damaged(format!("message {} is gone", key.ordinal()).into());
+    row_in(connection, key)?.ok_or_else(unknown)
 }
 
 pub(crate) fn rows_in(
@@ -251,13 +293,14 @@ pub(crate) fn rows_in(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The author names in a session, each with its first message; at most `limit`.
+/// Returns the names of authors in a session, at most `limit`, each with its first message.
+/// Messages without a name do not count.
 pub(crate) fn names_in(
     connection: &Connection,
     session: SessionId,
     limit: u32,
 ) -> Result<Vec<(String, Key)>, StoreError> {
-    // Steps from name to name through the index, without reading the messages between.
+    // Steps from name to name through the index, without reading the messages between them.
     let mut statement = connection.prepare_cached(
         "WITH RECURSIVE names(name) AS (
              VALUES('') UNION ALL
@@ -272,340 +315,219 @@ pub(crate) fn names_in(
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-/// A message's key, and its row or the error of reading it.
-type Found = (Key, Result<MessageRow, StoreError>);
+/// The columns of a row that are needed to fetch its text from the transcript.
+struct TextRequest {
+    key: Key,
+    id: MessageId,
+    tokens: u64,
+}
 
-/// At most `limit` rows of a session after a key, each with its key: an unreadable one does not hide the
-/// others.
-pub(super) fn rows_after(
-    connection: &Connection,
-    session: SessionId,
-    after: Option<Key>,
-    limit: u32,
-) -> Result<Vec<Found>, StoreError> {
-    let [first, last] = keys(session, &(0..u32::MAX));
-    let first = after.map_or(first, |after| after.0 + 1);
-    let keys = connection
-        .prepare_cached("SELECT id FROM messages WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT ?3")?
-        .query_map([first, last, i64::from(limit)], |row| row.get(0).map(Key))?
-        .collect::<Result<Vec<_>, _>>()?;
-    let rows = keys.into_iter().filter_map(|key| {
-        let row = row_in(connection, key).transpose()?;
-        Some((key, row))
+/// Splits rows into pieces that can be requested from the transcript at once. All rows of a piece
+/// are of one session. A single message above the token limit is a piece of its own.
+fn pieces<T>(rows: &[T], wanted: impl Fn(&T) -> (Key, u64)) -> Vec<&[T]> {
+    let mut pieces = Vec::new();
+    let (mut start, mut tokens) = (0, 0);
+    for (at, row) in rows.iter().enumerate() {
+        let (key, own) = wanted(row);
+        let is_other = || rows.get(start).map(|first| wanted(first).0.session());
+        let is_full = at - start >= BATCH || tokens + own > BATCH_TOKENS;
+        if at > start && (is_full || is_other() != Some(key.session())) {
+            pieces.push(&rows[start..at]);
+            (start, tokens) = (at, 0);
+        }
+        tokens += own;
+    }
+    pieces.push(&rows[start..]);
+    pieces
+}
+
+/// Fetches the content of each row. It is None if the transcript does not have the message.
+fn with_contents(
+    snapshot: &Snapshot<'_>,
+    rows: Vec<MessageRow>,
+) -> Result<Vec<(MessageRow, Option<OwnedMessage>)>, StoreError> {
+    let mut found = HashMap::with_capacity(rows.len());
+    for piece in pieces(&rows, |row| (row.key, row.tokens)) {
+        let ids: Vec<MessageId> = piece.iter().map(|row| row.id).collect();
+        if let Some(first) = piece.first() {
+            let session = first.key.session();
+            let messages = snapshot.messages(session, &ids)?.into_iter();
+            found.extend(messages.map(|message| ((session, message.id), message)));
+        }
+    }
+    let rows = rows.into_iter().map(|row| {
+        let message = found.remove(&(row.key.session(), row.id));
+        (row, message)
     });
     Ok(rows.collect())
 }
 
-/// A message with its content, checked against its hash.
-pub(super) fn whole(
-    connection: &Connection,
-    blocks: &mut Blocks<'_>,
-    row: MessageRow,
-) -> Result<StoredMessage, StoreError> {
-    let raw = raw_in(connection, blocks, row.key, Some(&row))?;
-    let (block, slot) = blocks.of(row.key)?;
-    let beside = block.beside(slot);
-    let text = match row.payload {
-        Some(id) => payload::whole(connection, id.0)?,
-        None => block.text(slot).to_owned(),
-    };
-    if row.facts().hash(&raw, &text, &beside) != row.hash {
-        let damage = format!("message {} is not what was stored", row.id);
-        return Err(StoreError::Damaged(damage.into()));
-    }
-    Ok(StoredMessage {
-        row,
-        text,
-        calls: beside.join("\n"),
-        raw,
-    })
+/// Returns the text of one message. A message without a row is damage, and one without a text is
+/// [`StoreError::NoText`].
+pub(super) fn text_of(snapshot: &Snapshot<'_>, key: Key) -> Result<String, StoreError> {
+    let row = row_of(snapshot, key)?;
+    let id = row.id;
+    let message = with_contents(snapshot, vec![row])?.pop();
+    let message = message.and_then(|(_, message)| message);
+    Ok(message.ok_or(StoreError::NoText(id))?.text)
 }
 
-/// A message as it goes into a block.
-pub(super) struct Content {
-    text: String,
-    aside: bool,
-    beside: Vec<String>,
-    is_searched: bool,
-    raw: String,
-    call_id: Option<String>,
-}
-
-impl Content {
-    pub(super) fn draft(&self) -> Draft<'_> {
-        Draft {
-            text: &self.text,
-            aside: self.aside,
-            beside: &self.beside,
-            is_searched: self.is_searched,
-            raw: &self.raw,
-            call_id: self.call_id.as_deref(),
-        }
-    }
-}
-
-/// A stored message, to write into another block.
-pub(super) fn body_and_raw(
-    connection: &Connection,
-    blocks: &mut Blocks<'_>,
-    key: Key,
-) -> Result<Content, StoreError> {
-    let row = row_in(connection, key)?;
-    let raw = raw_in(connection, blocks, key, row.as_ref())?;
-    let payload = row.as_ref().and_then(|row| row.payload);
-    let (block, slot) = blocks.of(key)?;
-    Ok(Content {
-        call_id: row.and_then(|row| row.call_id),
-        text: match payload {
-            Some(id) => payload::whole(connection, id.0)?,
-            None => block.text(slot).to_owned(),
-        },
-        aside: payload.is_some(),
-        beside: block.beside(slot),
-        is_searched: block.is_searched(slot),
-        raw,
-    })
-}
-
-/// The wire JSON of a message, byte for byte; `row` is its own, where there is one.
-fn raw_in(
-    connection: &Connection,
-    blocks: &mut Blocks<'_>,
-    key: Key,
-    row: Option<&MessageRow>,
-) -> Result<String, StoreError> {
-    let (block, slot) = blocks.of(key)?;
-    let first = key.ordinal() - slot as u32;
-    // Texts that are kept aside must be fetched before they can be inserted.
-    let mut aside: Vec<(usize, String)> = Vec::new();
-    for source in block.raw_sources(slot) {
-        let source_key = Key::new(key.session(), first + source as u32);
-        let payload = match row {
-            Some(row) if row.key == source_key => row.payload,
-            _ => row_in(connection, source_key)?.and_then(|row| row.payload),
-        };
-        if let Some(id) = payload {
-            aside.push((source, payload::whole(connection, id.0)?));
-        }
-    }
-    Ok(block.raw(slot, |wanted| {
-        aside
-            .iter()
-            .find(|(source, _)| *source == wanted)
-            .map(|(_, text)| text.clone())
-    }))
-}
-
-/// Calls `each` with the searchable body of each of these messages, in order, until it breaks. Skips
-/// unreadable ones and returns their number.
+/// Calls `each` with the searchable body of each of these messages, in order, until it breaks.
+/// Messages whose text the transcript does not have are skipped, and their number is returned.
 pub(crate) fn for_each_body(
-    connection: &Connection,
+    snapshot: &Snapshot<'_>,
     session: SessionId,
     ordinals: &Range<u32>,
     mut each: impl FnMut(Key, &str) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<u64, StoreError> {
-    let mut scan = Scan {
-        connection,
-        session,
-        ordinals: ordinals.clone(),
-        unreadable: 0,
-    };
-    let mut failed = None;
-    let mut each = |key: Key, body: &str| {
-        each(key, body).unwrap_or_else(|error| {
-            failed = Some(error);
-            ControlFlow::Break(())
-        })
-    };
-    let mut step = 1;
-    while !scan.ordinals.is_empty() {
-        match scan.run(&mut each) {
-            Ok(()) => break,
-            Err(StoreError::Damaged(_)) => scan.skip(&mut step),
-            Err(error) => return Err(error),
+    let mut bodies = Bodies::new(snapshot);
+    let mut unreadable = 0;
+    let mut start = ordinals.start;
+    while start < ordinals.end {
+        let end = ordinals.end.min(start.saturating_add(BATCH as u32));
+        let all: Vec<Key> = snapshot
+            .prepare_cached("SELECT id FROM messages WHERE id >= ?1 AND id < ?2 ORDER BY id")?
+            .query_map(keys(session, &(start..end)), |row| row.get(0).map(Key))?
+            .collect::<Result<_, _>>()?;
+        if all.is_empty() {
+            // There are no gaps between ordinals, so an empty batch is the end.
+            break;
+        }
+        bodies.expect(all.iter().copied());
+        for key in all {
+            match bodies.body(key)? {
+                Some(body) => {
+                    if each(key, body.as_str())?.is_break() {
+                        return Ok(unreadable);
+                    }
+                }
+                None => unreadable += 1,
+            }
+        }
+        start = end;
+    }
+    Ok(unreadable)
+}
+
+/// Reads the searchable bodies of messages, with a cache. Call [`expect`](Self::expect) first if
+/// many messages follow, so that they are fetched together.
+pub(crate) struct Bodies<'c> {
+    snapshot: &'c Snapshot<'c>,
+    /// The messages that will be requested, in order. `read` is how many of them were fetched.
+    expected: Vec<Key>,
+    read: usize,
+    held: HashMap<Key, Option<OwnedBody>>,
+    held_bytes: usize,
+}
+
+/// An owned body, from which a [`MessageBody`] borrows: all parts in one text, and their lengths.
+struct OwnedBody {
+    all: String,
+    text_len: usize,
+    beside: Vec<usize>,
+}
+
+impl OwnedBody {
+    /// Builds the body of a message. Results of this engine's own tools have none, because a search
+    /// would otherwise find the results of earlier searches.
+    fn of(view: &MessageView<'_>) -> Self {
+        if view.tool_name().is_some_and(is_own) {
+            return Self {
+                all: String::new(),
+                text_len: 0,
+                beside: Vec::new(),
+            };
+        }
+        let parts = beside_text(view);
+        let mut all = view.text().to_owned();
+        push_beside(parts.iter().map(String::as_str), 0, &mut all);
+        Self {
+            all,
+            text_len: view.text().len(),
+            beside: parts.iter().map(String::len).collect(),
         }
     }
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(scan.unreadable),
+}
+
+impl<'c> Bodies<'c> {
+    pub(crate) fn new(snapshot: &'c Snapshot<'c>) -> Self {
+        Self {
+            snapshot,
+            expected: Vec::new(),
+            read: 0,
+            held: HashMap::new(),
+            held_bytes: 0,
+        }
     }
-}
 
-/// A scan over messages, block by block; `ordinals` are the remaining ones.
-struct Scan<'c> {
-    connection: &'c Connection,
-    session: SessionId,
-    ordinals: Range<u32>,
-    unreadable: u64,
-}
+    /// Announces which messages will be requested next, in order. An earlier announcement is
+    /// replaced.
+    pub(crate) fn expect(&mut self, keys: impl IntoIterator<Item = Key>) {
+        self.expected = keys.into_iter().collect();
+        self.read = 0;
+    }
 
-impl Scan<'_> {
-    fn run(
-        &mut self,
-        each: &mut impl FnMut(Key, &str) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT id, bytes, data FROM blocks
-             WHERE id >= coalesce((SELECT max(id) FROM blocks WHERE id <= ?1), ?1) AND id < ?2
-             ORDER BY id",
-        )?;
-        let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
-        let mut rows = statement.query(keys(self.session, &self.ordinals))?;
-        while let Some(row) = rows.next()? {
-            let first = Key(row.get(0)?);
-            if first.session() != self.session {
-                continue;
+    /// Returns the searchable body of a message. It is None if there is no such message, or if the
+    /// transcript does not have its text.
+    pub(crate) fn body(&mut self, key: Key) -> Result<Option<MessageBody<'_>>, StoreError> {
+        if !self.held.contains_key(&key) {
+            self.fetch(key)?;
+        }
+        let body = self.held.get(&key).and_then(Option::as_ref);
+        Ok(body.map(|body| MessageBody::new(&body.all, body.text_len, &body.beside)))
+    }
+
+    /// Fetches a message into the cache, together with the announced messages that follow it.
+    fn fetch(&mut self, key: Key) -> Result<(), StoreError> {
+        // Dropping everything is enough, because readers go forward and rarely come back.
+        if self.held_bytes > HELD_BYTES {
+            self.held.clear();
+            self.held_bytes = 0;
+        }
+        let ahead = self.expected.get(self.read..).unwrap_or_default();
+        let from = ahead.iter().take(BATCH).position(|next| *next == key);
+        let together = match from {
+            Some(from) => {
+                let start = self.read + from;
+                let end = self.expected.len().min(start + BATCH);
+                self.read = end;
+                self.expected[start..end].to_vec()
             }
-            let data = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-            let block = Block::read(decompress(&mut decompressor, data, row.get(1)?)?)?;
-            for slot in 0..block.len() {
-                let key = Key(first.0 + slot as i64);
-                if !self.ordinals.contains(&key.ordinal()) {
-                    continue;
-                }
-                self.ordinals.start = key.ordinal() + 1;
-                let flow = match body(self.connection, &block, slot, key) {
-                    Ok(body) => each(key, body.as_str()),
-                    Err(StoreError::Damaged(_)) => {
-                        self.unreadable += 1;
-                        continue;
+            None => vec![key],
+        };
+        let mut rows = Vec::with_capacity(together.len());
+        for key in together {
+            let row = self
+                .snapshot
+                .prepare_cached("SELECT host, tokens FROM messages WHERE id = ?1")?
+                .query_row([key.0], |row| {
+                    Ok(TextRequest {
+                        key,
+                        id: MessageId(row.get::<_, i64>(0)?.cast_unsigned()),
+                        tokens: row.get::<_, i64>(1)?.cast_unsigned(),
+                    })
+                });
+            // A message that the transcript lacks is cached as None, so that it is requested only
+            // once.
+            self.held.insert(key, None);
+            rows.extend(row.optional()?);
+        }
+        for piece in pieces(&rows, |row| (row.key, row.tokens)) {
+            // `pieces` returns one empty piece if there are no rows.
+            let Some(first) = piece.first() else { continue };
+            let ids: Vec<MessageId> = piece.iter().map(|row| row.id).collect();
+            let messages = self.snapshot.messages(first.key.session(), &ids)?;
+            with_views(&messages, |views| {
+                for view in views {
+                    let row = piece.iter().find(|row| row.id == view.id());
+                    if let Some(row) = row {
+                        let body = OwnedBody::of(view);
+                        self.held_bytes += body.all.len();
+                        self.held.insert(row.key, Some(body));
                     }
-                    Err(error) => return Err(error),
-                };
-                if flow.is_break() {
-                    self.ordinals.start = self.ordinals.end;
-                    return Ok(());
                 }
-            }
+            });
         }
         Ok(())
-    }
-
-    /// Skips a block that cannot be read; if the next one is not found either, skips more and more.
-    fn skip(&mut self, step: &mut u32) {
-        let first = self.ordinals.start;
-        let next: Option<i64> = self
-            .connection
-            .query_row(
-                "SELECT min(id) FROM blocks WHERE id > ?1",
-                [Key::new(self.session, first).0],
-                |row| row.get(0),
-            )
-            .unwrap_or(None);
-        let next = next.map(Key).filter(|key| key.session() == self.session);
-        self.ordinals.start = match next {
-            Some(key) => key.ordinal(),
-            None => {
-                *step = step.saturating_mul(2);
-                first.saturating_add(*step)
-            }
-        }
-        .min(self.ordinals.end);
-        self.unreadable += u64::from(self.ordinals.start - first);
-    }
-}
-
-/// The searchable body of a message, including a text that is stored separately. Empty if searches skip the message.
-fn body<'b>(
-    connection: &Connection,
-    block: &'b Block,
-    slot: usize,
-    key: Key,
-) -> Result<Body<'b>, StoreError> {
-    if !block.is_searched(slot) {
-        return Ok(Body::of_text(""));
-    }
-    if block.is_aside(slot)
-        && let Some(payload) = row_in(connection, key)?.and_then(|row| row.payload)
-    {
-        return Ok(block.body_with(slot, payload::whole(connection, payload.0)?));
-    }
-    Ok(block.body(slot))
-}
-
-/// Reads blocks and caches the last one, because neighbouring messages are read together.
-pub(crate) struct Blocks<'c> {
-    statement: rusqlite::CachedStatement<'c>,
-    decompressor: zstd::bulk::Decompressor<'static>,
-    current: Option<(Key, Block)>,
-}
-
-impl<'c> Blocks<'c> {
-    pub(crate) fn new(connection: &'c Connection) -> Result<Self, StoreError> {
-        Ok(Self {
-            statement: connection.prepare_cached(
-                "SELECT id, bytes, data FROM blocks WHERE id <= ?1 ORDER BY id DESC LIMIT 1",
-            )?,
-            decompressor: zstd::bulk::Decompressor::new().map_err(damaged)?,
-            current: None,
-        })
-    }
-
-    /// The searchable body of a message; none if the message is missing.
-    pub(crate) fn body(
-        &mut self,
-        connection: &Connection,
-        key: Key,
-    ) -> Result<Option<Body<'_>>, StoreError> {
-        self.find(key)?
-            .map(|(block, slot)| body(connection, block, slot, key))
-            .transpose()
-    }
-
-    /// A block that damage put between a message and the block that holds it, so that reading the message
-    /// alone would find the wrong block.
-    pub(super) fn intruder(
-        &self,
-        connection: &Connection,
-        key: Key,
-    ) -> Result<Option<Key>, StoreError> {
-        let nearest: Option<i64> = connection
-            .prepare_cached("SELECT max(id) FROM blocks WHERE id <= ?1")?
-            .query_row([key.0], |row| row.get(0))?;
-        let holder = self.current.as_ref().map(|(first, _)| *first);
-        Ok(nearest.map(Key).filter(|nearest| Some(*nearest) != holder))
-    }
-
-    /// The keys of the messages that the block at `first` holds.
-    pub(super) fn held(&mut self, first: Key) -> Result<Vec<Key>, StoreError> {
-        let (block, _) = self.of(first)?;
-        Ok((0..block.len() as i64)
-            .map(|slot| Key(first.0 + slot))
-            .collect())
-    }
-
-    /// The wire message of a message: its block, and the index of the wire message there.
-    pub(super) fn wire(&mut self, key: Key) -> Result<(Key, usize), StoreError> {
-        let (block, slot) = self.of(key)?;
-        Ok((Key(key.0 - slot as i64), block.wire(slot)))
-    }
-
-    /// The block that holds a message, and the message's slot in it.
-    fn of(&mut self, key: Key) -> Result<(&Block, usize), StoreError> {
-        self.find(key)?.ok_or_else(|| {
-            let (ordinal, session) = (key.ordinal(), key.session().0);
-            let damage = format!("message {ordinal} of session {session} has no content");
-            StoreError::Damaged(damage.into())
-        })
-    }
-
-    fn find(&mut self, key: Key) -> Result<Option<(&Block, usize)>, StoreError> {
-        let holds =
-            |(first, block): &(Key, Block)| *first <= key && key.0 < first.0 + block.len() as i64;
-        if !self.current.as_ref().is_some_and(holds) {
-            self.current = None;
-            let mut rows = self.statement.query([key.0])?;
-            if let Some(row) = rows.next()? {
-                let first = Key(row.get(0)?);
-                let data = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-                let bytes = decompress(&mut self.decompressor, data, row.get(1)?)?;
-                self.current = Some((first, Block::read(bytes)?));
-            }
-        }
-        Ok(self
-            .current
-            .as_ref()
-            .filter(|current| holds(current))
-            .map(|(first, block)| (block, (key.0 - first.0) as usize)))
     }
 }

@@ -1,7 +1,13 @@
-//! The database's tables, and how an older file becomes a newer one.
+//! The tables of the database, and the check of a file before it is opened.
 //!
-//! Keys of messages, blocks and nodes carry their session: `session << 32 | ordinal`. So everything of a
-//! session is stored together, read in order and deleted as one range.
+//! There are no migrations. The file holds derived data, so a file of another version is deleted
+//! and built again from the transcript.
+//!
+//! The keys of messages and nodes contain the number of their session: `session << 32 | ordinal`.
+//! So everything of a session is stored together, is read in order and can be deleted as one range.
+//!
+//! [`check_file`] reads the header of a file without SQLite, because SQLite may change a file when
+//! it opens it. [`lay_out`] creates the tables. What the columns mean is said in the SQL itself.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -9,36 +15,26 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::definitions;
 use crate::error::StoreError;
 
-/// "CtxL", so that `file` and this program can recognise the database.
+/// The application id "CtxL", by which `file` and this program recognise the database.
 const APPLICATION_ID: i64 = 0x4374_784c;
 
-/// The migration to each version from the one before. Each changes at least one definition, so that the
-/// tables reveal the version if the header is wrong.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+/// The version of the tables. Increase it with every change of them.
+const VERSION: i64 = 4;
 
-const VERSION_1: &str = r"
+const TABLES: &str = r"
 -- Numbers are never used twice: an open engine holds its session's for as long as it lives.
 CREATE TABLE sessions(
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT NOT NULL UNIQUE,
     created_at   INTEGER NOT NULL,          -- ms since the epoch
     touched_at   INTEGER NOT NULL,          -- when something was last delivered
-    archived_at  INTEGER,
     deleted      INTEGER NOT NULL DEFAULT 0,-- on its way out: only its rows are still to be removed
     next_ordinal INTEGER NOT NULL DEFAULT 0,
-    last_host    INTEGER,                   -- the host's id of the last live message
     order_at     INTEGER NOT NULL DEFAULT 0 -- latest time of a message seen
 );
--- The ordinals that are part of the conversation now.
-CREATE TABLE live(
-    session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
-    first   INTEGER NOT NULL,
-    end     INTEGER,                        -- none for the last run, which grows
-    PRIMARY KEY(session, first)
-) WITHOUT ROWID;
+-- What large texts of messages are like.
 CREATE TABLE payloads(
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -47,17 +43,8 @@ CREATE TABLE payloads(
     bytes   INTEGER NOT NULL,
     lines   INTEGER NOT NULL,
     tokens  INTEGER NOT NULL,
-    preview BLOB NOT NULL,                  -- compressed
     UNIQUE(session, hash)
 );
-CREATE TABLE payload_chunks(
-    payload    INTEGER NOT NULL REFERENCES payloads(id) ON DELETE CASCADE,
-    first_byte INTEGER NOT NULL,
-    first_line INTEGER NOT NULL,            -- newlines before the chunk
-    bytes      INTEGER NOT NULL,
-    data       BLOB NOT NULL
-);
-CREATE UNIQUE INDEX payload_chunks_by_byte ON payload_chunks(payload, first_byte);
 CREATE TABLE messages(
     id       INTEGER PRIMARY KEY,
     session  INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -71,19 +58,15 @@ CREATE TABLE messages(
     tokens   INTEGER NOT NULL,
     flags    INTEGER NOT NULL,
     hash     BLOB NOT NULL,
-    chain    INTEGER,                       -- the host's, where a delivery ended
     replaces INTEGER REFERENCES messages(id) ON DELETE SET NULL,
-    payload  INTEGER REFERENCES payloads(id)
+    payload  INTEGER REFERENCES payloads(id),
+    is_current INTEGER NOT NULL             -- whether it is part of the conversation
 );
-CREATE INDEX messages_by_host ON messages(session, host);
+CREATE UNIQUE INDEX messages_by_host ON messages(session, host);
+CREATE INDEX messages_outdated ON messages(session, id) WHERE NOT is_current;
 CREATE INDEX messages_by_name ON messages(session, name) WHERE name IS NOT NULL;
 CREATE INDEX messages_by_payload ON messages(payload) WHERE payload IS NOT NULL;
 CREATE INDEX messages_by_replaced ON messages(replaces) WHERE replaces IS NOT NULL;
-CREATE TABLE blocks(
-    id    INTEGER PRIMARY KEY,              -- the key of its first message
-    bytes INTEGER NOT NULL,                 -- decompressed
-    data  BLOB NOT NULL
-);
 -- Summaries: the text is compressed, sources are rows.
 CREATE TABLE nodes(
     id         INTEGER PRIMARY KEY,
@@ -163,9 +146,6 @@ CREATE TABLE posting_chunks(
     lists  BLOB NOT NULL,                   -- the texts that hold each term
     places BLOB                             -- where in them, of pairs of a spaceless script
 );
-";
-
-const VERSION_2: &str = r"
 -- Vectors of messages' passages, where there is an embedder; all of them can be made anew from the messages.
 CREATE TABLE vectors(
     message  INTEGER PRIMARY KEY REFERENCES messages(id) ON DELETE CASCADE,
@@ -174,51 +154,49 @@ CREATE TABLE vectors(
 );
 ";
 
-/// The newest version that this program knows.
-pub(crate) fn known_version() -> i64 {
-    MIGRATIONS.len() as i64
-}
-
-/// A shorter file is not a database.
+/// The length of a database header in bytes. A shorter file is not a database.
 pub(super) const HEADER_BYTES: usize = 100;
 
-/// The size of a page, in bytes.
+/// The size of a page of the database, in bytes.
 pub(super) const PAGE_BYTES: usize = 4_096;
 
-/// Checks a file before it is opened, so that a foreign file is never changed.
+/// Checks the header of a file before SQLite opens it, so that a foreign file is never changed.
 ///
 /// # Errors
-/// As [`migrate`]; a file that is missing or not a database.
+/// Returns [`StoreError::Damaged`] if the file is missing or not a valid database,
+/// [`StoreError::Foreign`] if it belongs to another program, and [`StoreError::OtherVersion`] if
+/// its tables are of another version.
 pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
     let Some(header) = header(path)? else {
-        return Err(nothing_left(path));
+        return Err(StoreError::Damaged("it has no header".into()));
     };
     if !header.starts_with(b"SQLite format 3\0") {
-        return Err(StoreError::Damaged("it is no database".into()));
+        return Err(StoreError::Damaged("it is not a SQLite database".into()));
     }
     let number = |at: usize| {
         let bytes = header[at..at + 4].try_into().unwrap_or_default();
         i64::from(u32::from_be_bytes(bytes))
     };
-    // Valid in every database: constants, and a known schema format.
+    // These bytes are the same in every database: constants, and a known schema format.
     if header[21..24] != [64, 32, 32] || number(44) > 4 {
-        return Err(StoreError::Damaged("its header makes no sense".into()));
+        return Err(StoreError::Damaged("its header is invalid".into()));
     }
-    match judge(number(68), number(60), path) {
-        Err(_) if definitions::are_in(path) => Err(StoreError::Damaged(
-            "its header says another program or version than its tables".into(),
-        )),
-        judged => judged,
+    if number(68) != APPLICATION_ID {
+        return Err(StoreError::Foreign(path.to_owned()));
+    }
+    // SQLite writes the version when the file is created, so it is in the file and not only in the
+    // log.
+    match number(60) {
+        VERSION => Ok(()),
+        found => Err(StoreError::OtherVersion {
+            path: path.to_owned(),
+            found,
+            known: VERSION,
+        }),
     }
 }
 
-/// Whether even the header of the file is lost. It must not be opened then, not even for reading: SQLite
-/// treats it as new and removes the log, which may hold its content.
-pub(super) fn is_nothing_left(path: &Path) -> Result<bool, StoreError> {
-    Ok(header(path)?.is_none())
-}
-
-/// The file's header; none if the file is shorter or missing.
+/// Reads the header of a file. Returns None if the file is missing or shorter than a header.
 fn header(path: &Path) -> Result<Option<[u8; HEADER_BYTES]>, StoreError> {
     let mut header = [0; HEADER_BYTES];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
@@ -233,74 +211,18 @@ fn header(path: &Path) -> Result<Option<[u8; HEADER_BYTES]>, StoreError> {
     }
 }
 
-fn nothing_left(path: &Path) -> StoreError {
-    let what = match std::fs::metadata(path) {
-        Ok(file) => format!("has {} bytes, less than a header", file.len()),
-        Err(_) => "is gone, and its log is there".to_owned(),
-    };
-    let damage = format!(
-        "it {what}; {}-wal may hold more, so keep both",
-        path.display()
-    );
-    StoreError::Damaged(damage.into())
-}
-
-fn judge(owner: i64, found: i64, path: &Path) -> Result<(), StoreError> {
-    if owner != APPLICATION_ID {
-        return Err(StoreError::Foreign(path.to_owned()));
-    }
-    let known = known_version();
-    match found > known {
-        true => Err(StoreError::NewerSchema {
-            path: path.to_owned(),
-            found,
-            known,
-        }),
-        false => Ok(()),
-    }
-}
-
-/// Creates the tables in an empty database, on the same pages in every new store.
+/// Creates the tables in an empty database. Every new store gets the same pages.
 ///
 /// # Errors
-/// The database cannot be written.
-pub(super) fn lay_out(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Returns an error if the database cannot be written.
+pub(super) fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
     connection.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;"
     ))?;
-    migrate(connection, path)
-}
-
-/// Brings the database to the newest version, in one transaction.
-///
-/// # Errors
-/// A file of another program, or of a newer version of this one.
-pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    if version(connection)? == known_version() {
-        return judge(owner(connection)?, known_version(), path);
-    }
-    let transaction =
-        connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    // Another process may have migrated while this one waited for the lock.
-    let found = version(&transaction)?;
-    let tables: i64 =
-        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if found > 0 || tables > 0 {
-        judge(owner(&transaction)?, found, path)?;
-    }
-    for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
-        transaction.execute_batch(migration)?;
-    }
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(TABLES)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", known_version())?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     Ok(())
-}
-
-fn version(connection: &Connection) -> Result<i64, StoreError> {
-    Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
-}
-
-fn owner(connection: &Connection) -> Result<i64, StoreError> {
-    Ok(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
 }

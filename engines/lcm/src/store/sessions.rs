@@ -1,38 +1,44 @@
-//! Sessions: made on first use, listed, archived.
+//! The sessions of a store: created on first use, found by name, and listed.
+//!
+//! The host knows a session by its name. Inside the store it has a number, which is part of the
+//! keys of its messages and summaries. Numbers are never reused, so an engine that still has the
+//! number of a deleted session gets an error and does not read another session by mistake.
+//!
+//! Start with [`Store::open_session`]. Deleting is part of the `delete` module, and the content of
+//! a session is read by the `read` and `nodes` modules.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{SessionId, Store};
 use crate::error::StoreError;
 
-/// A session's entry in a list.
+/// A session as it appears in a list: its name, its size in messages and its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its number in this store.
+    /// The number of the session in this store.
     pub id: SessionId,
-    /// The host's name for it.
+    /// The name by which the host knows the session.
     pub name: String,
-    /// When it was first seen, in ms since the Unix epoch.
+    /// When the session was first opened with this store, in milliseconds since the Unix epoch.
     pub created_at: i64,
-    /// The time of its last delivery, in ms since the Unix epoch; 0 for never.
+    /// The time of its last delivery, in milliseconds since the Unix epoch. It is 0 if there was
+    /// none.
     pub touched_at: i64,
-    /// When it was archived, in ms since the Unix epoch.
-    pub archived_at: Option<i64>,
-    /// The latest time of a message, in ms since the Unix epoch; 0 where none has a time.
+    /// The latest time of a message, in milliseconds since the Unix epoch. It is 0 if none has a
+    /// time.
     pub last_at: i64,
-    /// The number of messages, including those left behind by cuts.
+    /// The number of messages, including those that cuts removed from the conversation.
     pub messages: u32,
 }
 
-/// How many ordinals of a session were assigned. It is in the session's row and follows from its last
-/// message; if damage made one of them huge, the other limits the work.
+/// SQL for the number of ordinals that a session has used. It is stored in the row of the session
+/// and also follows from the last message. The smaller one counts, so that a damaged value cannot
+/// cause endless work.
 pub(super) const ARRIVED: &str = "min(next_ordinal, coalesce(((SELECT max(m.id) FROM messages m
     WHERE m.id BETWEEN sessions.id << 32 AND (sessions.id << 32) + 4294967295) & 4294967295) + 1, 0))";
 
 fn select(rest: &str) -> String {
-    format!(
-        "SELECT id, name, created_at, touched_at, archived_at, order_at, {ARRIVED} FROM sessions {rest}"
-    )
+    format!("SELECT id, name, created_at, touched_at, order_at, {ARRIVED} FROM sessions {rest}")
 }
 
 fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
@@ -41,78 +47,56 @@ fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
         name: row.get(1)?,
         created_at: row.get(2)?,
         touched_at: row.get(3)?,
-        archived_at: row.get(4)?,
-        last_at: row.get(5)?,
-        messages: row.get(6)?,
+        last_at: row.get(4)?,
+        messages: row.get(5)?,
     })
 }
 
 impl Store {
-    /// The session of this name, created if missing at the time `now_ms`, in ms since the Unix epoch.
+    /// Returns the session of this name and creates it if there is none. `now_ms` is the time of
+    /// creation, in milliseconds since the Unix epoch.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the store cannot be read, or if a new session cannot be written.
     pub fn open_session(&self, name: &str, now_ms: i64) -> Result<SessionId, StoreError> {
         if let Some(id) = self.find_session(name)? {
             return Ok(id);
         }
         self.write(|transaction| {
+            // Another process may create the session between the look-up and this transaction.
             transaction.execute(
                 "INSERT INTO sessions(name, created_at, touched_at) VALUES(?1, ?2, 0)
                  ON CONFLICT(name) DO NOTHING",
                 params![name, now_ms],
             )?;
-            let id = id_of(transaction, name)?
-                .ok_or_else(|| StoreError::UnknownSession(name.to_owned()))?;
-            transaction.execute(
-                "INSERT INTO live(session, first, end)
-                 SELECT ?1, 0, NULL WHERE NOT EXISTS(SELECT 1 FROM live WHERE session = ?1)",
-                [id.0],
-            )?;
-            Ok(id)
+            id_of(transaction, name)?.ok_or_else(|| StoreError::UnknownSession(name.to_owned()))
         })
     }
 
-    /// The session of this name, if it exists.
+    /// Returns the session of this name, or None if the store has never seen it.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the store cannot be read.
     pub fn find_session(&self, name: &str) -> Result<Option<SessionId>, StoreError> {
         self.read(|connection| id_of(connection, name))
     }
 
-    /// All sessions, in order of creation.
+    /// Returns all sessions, in the order in which they were created. Deleted sessions are not
+    /// included.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the store cannot be read.
     pub fn sessions(&self) -> Result<Vec<SessionInfo>, StoreError> {
-        self.read(sessions_in)
+        self.read(|connection| sessions_in(connection))
     }
 
-    /// The entry of one session.
+    /// Returns the entry of one session.
     ///
     /// # Errors
-    /// No such session; a store that failed.
+    /// Returns [`StoreError::SessionDeleted`] if there is no such session, or an error of the
+    /// store.
     pub fn session_info(&self, session: SessionId) -> Result<SessionInfo, StoreError> {
         self.read(|connection| info_in(connection, session))
-    }
-
-    /// Marks a session as archived at `at_ms` (ms since the Unix epoch), or as in use again; so does the
-    /// next delivery.
-    ///
-    /// # Errors
-    /// No such session; a store that failed.
-    pub fn set_archived(&self, session: SessionId, at_ms: Option<i64>) -> Result<(), StoreError> {
-        let changed = self.write(|transaction| {
-            Ok(transaction.execute(
-                "UPDATE sessions SET archived_at = ?2 WHERE id = ?1",
-                params![session.0, at_ms],
-            )?)
-        })?;
-        if changed == 0 {
-            return Err(unknown(session));
-        }
-        Ok(())
     }
 }
 
@@ -140,7 +124,8 @@ fn id_of(connection: &Connection, name: &str) -> Result<Option<SessionId>, Store
         .optional()?)
 }
 
-/// The error for a missing session, which was deleted after its number was assigned.
+/// Creates the error for a session that does not exist. Its number was valid once, so it must have
+/// been deleted.
 pub(super) fn unknown(session: SessionId) -> StoreError {
     StoreError::SessionDeleted(session.0)
 }

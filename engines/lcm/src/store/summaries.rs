@@ -1,4 +1,12 @@
-//! Summaries, in searchable form.
+//! Reads summaries in the form in which they are searched and checked.
+//!
+//! The `nodes` module treats a summary as a part of the tree. This module treats it as a text with
+//! a time, which is what search and the check need. Texts are compressed, and each is verified
+//! against its hash when it is read. A damaged summary is skipped and counted, so that a search can
+//! say that its result is incomplete.
+//!
+//! Start with [`for_each_summary`]. A summary whose messages have no time of their own gets the
+//! times of their arrival, which [`SummaryTimes`] marks as not exact.
 
 use std::ops::{ControlFlow, Range};
 
@@ -6,11 +14,11 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::compression::{damaged, decompress};
-use super::live::keys;
+use super::current_messages::keys;
 use super::{Key, SessionId};
 use crate::error::StoreError;
 
-/// A searchable summary.
+/// A summary with its text and times, as search returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredSummary {
     pub(crate) key: Key,
@@ -18,19 +26,20 @@ pub(crate) struct StoredSummary {
     pub(crate) times: SummaryTimes,
 }
 
-/// The times of a summary's messages, and of the summary itself, in ms since the Unix epoch; and where they end.
+/// The times of a summary's messages and of the summary itself, in milliseconds since the Unix
+/// epoch, and the last of these messages. Times are None if they are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SummaryTimes {
     pub(crate) first_at: Option<i64>,
     pub(crate) last_at: Option<i64>,
     pub(crate) created_at: i64,
-    /// Whether the messages' times are exact; else they are times of arrival.
+    /// Whether `last_at` is the time of a message. If not, it is a time of arrival.
     pub(crate) last_is_exact: bool,
-    /// The last of the messages, if it is stored.
+    /// The last message that the summary covers, if it is still stored.
     pub(crate) last: Option<Key>,
 }
 
-/// The columns of [`SummaryTimes`].
+/// The SQL columns of [`SummaryTimes`], in the order in which [`times_of`] reads them.
 const TIMES: &str = "
     coalesce(first_at, (SELECT max(nullif(order_at, 0)) FROM messages m
                         WHERE m.session = nodes.session AND m.host = nodes.first)),
@@ -39,7 +48,7 @@ const TIMES: &str = "
     created_at, last_at IS NOT NULL,
     (SELECT max(id) FROM messages m WHERE m.session = nodes.session AND m.host = nodes.last)";
 
-/// One past the number of a session's last summary; 0 where it has none.
+/// Returns one past the number of a session's last summary, or 0 if it has none.
 pub(crate) fn summaries_end(
     connection: &Connection,
     session: SessionId,
@@ -50,7 +59,7 @@ pub(crate) fn summaries_end(
     Ok(last.map_or(0, |last| Key(last).ordinal() + 1))
 }
 
-/// How many summaries a session has.
+/// Returns how many summaries a session has, at all depths.
 pub(crate) fn count_summaries(
     connection: &Connection,
     session: SessionId,
@@ -61,7 +70,7 @@ pub(crate) fn count_summaries(
     Ok(count as u64)
 }
 
-/// The times of a summary, without its text; none if there is no such summary.
+/// Returns the times of a summary without its text, or None if there is no such summary.
 pub(crate) fn summary_times(
     connection: &Connection,
     key: Key,
@@ -72,7 +81,8 @@ pub(crate) fn summary_times(
     Ok(times.optional()?)
 }
 
-/// A summary by its key.
+/// Returns a summary by its key. The result is None if there is no such summary, or if it is
+/// damaged.
 pub(crate) fn summary_in(
     connection: &Connection,
     key: Key,
@@ -86,8 +96,8 @@ pub(crate) fn summary_in(
     Ok(found)
 }
 
-/// Calls `each` with a session's summaries of these numbers, in order. Skips unreadable ones and returns
-/// their number.
+/// Calls `each` with the summaries of a session that have these numbers, in order, until it breaks.
+/// Damaged summaries are skipped, and their number is returned.
 pub(crate) fn for_each_summary(
     connection: &Connection,
     session: SessionId,
@@ -102,6 +112,7 @@ pub(crate) fn for_each_summary(
     while let Some(row) = rows.next()? {
         let text = match text_in(row, 6) {
             Ok(text) => text,
+            // Damage to one summary must not hide the others.
             Err(StoreError::Damaged(_)) => {
                 unreadable += 1;
                 continue;
@@ -120,7 +131,8 @@ pub(crate) fn for_each_summary(
     Ok(unreadable)
 }
 
-/// Calls `each` with every summary's key and its text, or the error of reading it.
+/// Calls `each` with the key and text of every summary of a session. A damaged one is passed as an
+/// error, so that a check can report it and go on.
 pub(super) fn for_each_node_text(
     connection: &Connection,
     session: SessionId,
@@ -135,14 +147,15 @@ pub(super) fn for_each_node_text(
     Ok(())
 }
 
-/// The text in a row with `bytes, data, hash` from the column `first` on. A damaged row may hold values of other
-/// types.
+/// Reads a text from the columns `bytes, data, hash`, of which the first is at index `first`. A
+/// damaged row may have values of other types, which is an error as well.
 fn text_in(row: &Row<'_>, first: usize) -> Result<String, StoreError> {
     let (data, hash): (Vec<u8>, Vec<u8>) = (row.get(first + 1)?, row.get(first + 2)?);
     summary_text(&data, row.get(first)?, &hash)
 }
 
-/// The text of a summary, checked against its hash.
+/// Decompresses the text of a summary and compares it with its hash. A difference is
+/// [`StoreError::Damaged`].
 pub(crate) fn summary_text(data: &[u8], bytes: i64, hash: &[u8]) -> Result<String, StoreError> {
     let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
     let text = decompress(&mut decompressor, data, bytes)?;
@@ -154,7 +167,7 @@ pub(crate) fn summary_text(data: &[u8], bytes: i64, hash: &[u8]) -> Result<Strin
     String::from_utf8(text).map_err(|_| StoreError::Damaged("a summary is not UTF-8".into()))
 }
 
-/// The hash that a summary's text is checked against when read.
+/// Computes the hash that is stored with a summary and compared when it is read.
 pub(crate) fn summary_hash(text: &[u8]) -> [u8; 16] {
     xxh3_128(text).to_be_bytes()
 }

@@ -1,6 +1,7 @@
-//! Variable-length unsigned integers: seven bits a byte, lowest first.
+//! Variable-length unsigned integers: seven bits per byte, the lowest bits first, with the high bit
+//! set in every byte except the last.
 
-/// Appends `value`.
+/// Appends `value` in one to ten bytes. Small numbers are short.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -9,7 +10,8 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads one integer and advances `bytes` past it; none if it is truncated.
+/// Reads one integer and moves `bytes` past it. Returns None if the input ends before the integer
+/// does.
 #[inline]
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
@@ -23,7 +25,8 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Reads an integer that is a size or an index.
+/// Reads an integer that is a size or an index. Returns None if it does not fit into `usize`, in
+/// addition to the cases of [`take`].
 pub(crate) fn take_usize(bytes: &mut &[u8]) -> Option<usize> {
     usize::try_from(take(bytes)?).ok()
 }

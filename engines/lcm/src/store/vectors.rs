@@ -1,31 +1,42 @@
-//! The vectors of messages, where the user has an embedder. They are made behind the turns, kept with their
-//! messages, and go with them.
+//! The vectors of messages, which exist if the user has configured an embedder.
+//!
+//! A question finds messages by its words. With vectors it also finds messages that mean the same
+//! and share no word with it. Computing them is slow, so it happens after the turn on a thread of
+//! the store, in batches of a few messages. [`Store::embed_now`] does the same at once, for
+//! commands.
+//!
+//! Vectors are stored with the fingerprint of the embedder that made them. If the user configures
+//! another embedder, the old vectors no longer count and all messages are embedded again. The
+//! vectors of a deleted message are deleted with it. What a vector is and how it is compared is the
+//! business of [`crate::embed`].
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 
 use rusqlite::{Connection, params};
 
-use super::live::keys;
-use super::read::for_each_body;
+use super::current_messages::keys;
+use super::read::Bodies;
 use super::worker::Orders;
-use super::{Database, Key, SessionId, Store};
+use super::{Database, Key, SessionId, Source, Store};
 use crate::embed::Embedder;
 use crate::error::StoreError;
 
-/// How many messages are read, and written, together.
+/// How many messages are read and written together. A batch is the work that a cancellation loses.
 const BATCH: u32 = 16;
 
 impl Store {
-    /// Makes the vectors that messages of a session do not have yet.
+    /// Computes the vectors that messages of a session do not have yet. Without an embedder nothing
+    /// happens.
     ///
     /// # Errors
-    /// A store that failed. What was made until then stays.
+    /// Returns an error if the store or the transcript fails, and [`StoreError::Cancelled`] if the
+    /// caller stopped it. Batches that were complete before stay stored.
     pub fn embed_now(&self, session: SessionId) -> Result<(), StoreError> {
         self.embed_each(session, || ())
     }
 
-    /// Like [`embed_now`](Self::embed_now). `step` is called before each message.
+    /// Like [`embed_now`](Self::embed_now). `step` is called before each message, so that a command
+    /// can show its progress.
     pub(crate) fn embed_each(&self, session: SessionId, step: impl Fn()) -> Result<(), StoreError> {
         let Some(embedder) = &self.settings().embedder else {
             return Ok(());
@@ -34,20 +45,22 @@ impl Store {
             step();
             self.go_on()
         };
-        catch_up(self.database(), embedder, session, 0, go_on).map(|_| ())
+        catch_up(self.database(), self.source()?, embedder, session, 0, go_on).map(|_| ())
     }
 
-    /// The same in the background; closing the store does not wait for it.
+    /// Computes missing vectors in the background. Closing the store interrupts this after the
+    /// current message.
     pub(crate) fn embed_soon(&self, session: SessionId) {
-        if let Some(worker) = &self.handle.embedding {
-            worker.wake(session);
+        if let (Some(worker), Ok(source)) = (&self.handle.embedding, self.source()) {
+            worker.wake(session, source);
         }
     }
 
-    /// How many of a session's messages have vectors of the embedder; none without one.
+    /// Returns how many messages of a session have vectors of the current embedder, or None if
+    /// there is no embedder.
     ///
     /// # Errors
-    /// A store that failed.
+    /// Returns an error if the store cannot be read.
     pub fn embedded(&self, session: SessionId) -> Result<Option<u64>, StoreError> {
         let Some(embedder) = &self.settings().embedder else {
             return Ok(None);
@@ -65,7 +78,8 @@ impl Store {
     }
 }
 
-/// Calls `each` with the vectors of each message of a session that has some of this embedder, before the ordinal `end`.
+/// Calls `each` with the vectors of each message of a session before the ordinal `end`. Messages
+/// without vectors of this embedder are skipped.
 pub(crate) fn for_each_vectors(
     connection: &Connection,
     session: SessionId,
@@ -85,21 +99,21 @@ pub(crate) fn for_each_vectors(
     Ok(())
 }
 
-/// The thread that makes vectors.
+/// The body of the thread that computes vectors. It ends when the store is closed.
 pub(super) fn run(database: &Database, embedder: &Embedder, orders: &Orders) {
-    // Up to where each session has its vectors.
+    // The ordinal up to which each session has its vectors, so that it is not searched again.
     let mut done: HashMap<SessionId, u32> = HashMap::new();
     while let Some(sessions) = orders.wait() {
-        for session in sessions {
+        for (session, source) in sessions {
             let from = done.get(&session).copied().unwrap_or(0);
-            let made = catch_up(database, embedder, session, from, || {
-                match orders.is_closing() {
-                    true => Err(StoreError::Cancelled),
-                    false => Ok(()),
-                }
+            let made = catch_up(database, &source, embedder, session, from, || match orders
+                .is_closing()
+            {
+                true => Err(StoreError::Cancelled),
+                false => Ok(()),
             });
-            // A failure (a full disk, a lock) is retried with the next delivery; until then these messages are found
-            // by their words alone.
+            // A failure such as a full disk or a lock is retried with the next delivery. Until then
+            // these messages are found by their words alone.
             if let Ok(end) = made {
                 done.insert(session, end);
             }
@@ -107,10 +121,12 @@ pub(super) fn run(database: &Database, embedder: &Embedder, orders: &Orders) {
     }
 }
 
-/// Makes the missing vectors of a session from an ordinal on; `go_on` may stop it before each message. Returns the end of
-/// the session.
+/// Computes the missing vectors of a session from the ordinal `from` on. `go_on` is called before
+/// each message and may stop it with an error. Returns the ordinal at which the search for missing
+/// vectors ended.
 fn catch_up(
     database: &Database,
+    source: &Source,
     embedder: &Embedder,
     session: SessionId,
     mut from: u32,
@@ -124,14 +140,13 @@ fn catch_up(
         };
         from = last.ordinal() + 1;
         let mut texts = Vec::new();
-        database.read(|connection| {
+        database.read_over(source, |snapshot| {
+            let mut bodies = Bodies::new(snapshot);
+            bodies.expect(missing.iter().copied());
             for key in &missing {
-                let ordinals = key.ordinal()..key.ordinal() + 1;
-                // An unreadable one has no vectors until a repair.
-                for_each_body(connection, session, &ordinals, |key, body| {
-                    texts.push((key, body.to_owned()));
-                    Ok(ControlFlow::Continue(()))
-                })?;
+                // A message whose text is not in the transcript gets no vectors.
+                let body = bodies.body(*key)?;
+                texts.extend(body.map(|body| (*key, body.as_str().to_owned())));
             }
             Ok(())
         })?;
@@ -141,7 +156,7 @@ fn catch_up(
             made.push((key, embedder.vectors(&text)));
         }
         database.write_behind(|transaction| {
-            // A message may have been deleted meanwhile.
+            // A message may have been deleted since it was read.
             let mut insert = transaction.prepare_cached(
                 "INSERT OR REPLACE INTO vectors(message, embedder, data)
                  SELECT id, ?2, ?3 FROM messages WHERE id = ?1",
@@ -154,7 +169,8 @@ fn catch_up(
     }
 }
 
-/// The next messages of a session, from an ordinal on, without vectors of this embedder.
+/// Returns the keys of the next messages from the ordinal `from` on that have no vectors of this
+/// embedder, at most [`BATCH`] of them.
 fn missing(
     connection: &Connection,
     embedder: &Embedder,

@@ -1,4 +1,11 @@
-//! The one connection that writes, lent to one thread at a time.
+//! The write connection, which is lent to one thread at a time.
+//!
+//! SQLite allows one writer for each file. If several threads wait in SQLite itself, the order is
+//! left to chance, and a turn could wait behind the indexer again and again. So the threads of this
+//! process queue here first. Turns go before background work, and only the thread that has the
+//! connection waits for other processes.
+//!
+//! Start with [`WriteConnection::take`]. The time limit covers both waits together.
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -10,9 +17,9 @@ use rusqlite::Connection;
 use super::database::{PATIENCE, lock};
 use crate::error::StoreError;
 
-/// The writing connection. A caller waits for other threads of this process and then for other processes,
-/// for at most [`PATIENCE`] in all.
-pub(super) struct Writer {
+/// The write connection with its queue. A caller waits for other threads of this process and then
+/// for other processes, at most [`PATIENCE`] in all.
+pub(super) struct WriteConnection {
     connection: Mutex<Connection>,
     queue: Mutex<Queue>,
     returned: Condvar,
@@ -21,17 +28,17 @@ pub(super) struct Writer {
 #[derive(Default)]
 struct Queue {
     is_lent: bool,
-    /// The number of waiting turns.
+    /// How many turns are waiting. Background work lets them go first.
     turns: usize,
 }
 
-/// The connection while a thread has it.
-pub(super) struct Lent<'w> {
-    writer: &'w Writer,
+/// The connection while a thread has it. Dropping it wakes the threads that wait.
+pub(super) struct ConnectionGuard<'w> {
+    writer: &'w WriteConnection,
     connection: MutexGuard<'w, Connection>,
 }
 
-impl Writer {
+impl WriteConnection {
     pub(super) fn new(connection: Connection) -> Self {
         Self {
             connection: Mutex::new(connection),
@@ -40,23 +47,23 @@ impl Writer {
         }
     }
 
-    /// The connection for a turn, once no other thread has it.
+    /// Lends the connection to a turn as soon as no other thread has it.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] if another thread keeps it for too long.
-    pub(super) fn take(&self) -> Result<Lent<'_>, StoreError> {
+    /// Returns [`StoreError::Busy`] if another thread keeps it for too long.
+    pub(super) fn take(&self) -> Result<ConnectionGuard<'_>, StoreError> {
         self.take_for(true)
     }
 
-    /// The connection for background work: turns go first.
+    /// Lends the connection to background work. If a turn is waiting for it, the turn goes first.
     ///
     /// # Errors
-    /// As [`Writer::take`].
-    pub(super) fn take_behind(&self) -> Result<Lent<'_>, StoreError> {
+    /// The same as for [`WriteConnection::take`].
+    pub(super) fn take_behind(&self) -> Result<ConnectionGuard<'_>, StoreError> {
         self.take_for(false)
     }
 
-    fn take_for(&self, is_turn: bool) -> Result<Lent<'_>, StoreError> {
+    fn take_for(&self, is_turn: bool) -> Result<ConnectionGuard<'_>, StoreError> {
         let since = Instant::now();
         let mut queue = lock(&self.queue);
         queue.turns += usize::from(is_turn);
@@ -72,25 +79,26 @@ impl Writer {
         }
         queue.is_lent = true;
         drop(queue);
-        let lent = Lent {
+        let guard = ConnectionGuard {
             writer: self,
-            // A panic inside a transaction rolled it back, so the connection is still usable.
+            // A panic inside a transaction has rolled it back, so the connection can still be used.
             connection: lock(&self.connection),
         };
-        lent.busy_timeout(PATIENCE.saturating_sub(since.elapsed()))?;
-        Ok(lent)
+        guard.busy_timeout(PATIENCE.saturating_sub(since.elapsed()))?;
+        Ok(guard)
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         lock(&self.writer.queue).is_lent = false;
-        // Wakes all waiters, so that background work does not go before a turn.
+        // Wakes all waiting threads. If only one were woken, it could be background work that has
+        // to let a turn go first.
         self.writer.returned.notify_all();
     }
 }
 
-impl Deref for Lent<'_> {
+impl Deref for ConnectionGuard<'_> {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -98,7 +106,7 @@ impl Deref for Lent<'_> {
     }
 }
 
-impl DerefMut for Lent<'_> {
+impl DerefMut for ConnectionGuard<'_> {
     fn deref_mut(&mut self) -> &mut Connection {
         &mut self.connection
     }

@@ -1,5 +1,13 @@
-//! Folds different ways to write a letter to one form: composed or decomposed, in upper or lower case, with or without
-//! accents.
+//! Folds the different ways to write a letter to one form.
+//!
+//! A letter may be composed or decomposed, in upper or lower case, with or without accents. The
+//! index stores folded text, and a full-text search folds its terms in the same way, so [`fold`]
+//! decides what matches. [`fold_case`] keeps the accents, and [`composed`] only composes, for
+//! searches in which case matters.
+//!
+//! Folding changes the length of some characters. [`in_original`] and its siblings map the places
+//! of matches in the folded text back to the text itself. The result equals what SQLite's tokenizer
+//! `unicode61` makes of a composed text, and the tests compare the two.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,8 +17,9 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use super::terms::{Class, class};
 
-/// The form of `c` in the index and in a full-text search: in one case, Latin letters without accents, and no marks of
-/// their own. It equals what SQLite's tokenizer `unicode61` makes of a character of a composed text.
+/// Returns the form of `c` in the index and in a full-text search, or None for a combining mark
+/// that is dropped. The form is in one case, and Latin letters lose their accents. It equals what
+/// SQLite's tokenizer `unicode61` makes of a character of a composed text.
 #[inline]
 pub(crate) fn fold_char(c: char) -> Option<char> {
     if c.is_ascii() {
@@ -20,7 +29,8 @@ pub(crate) fn fold_char(c: char) -> Option<char> {
         return None;
     }
     Some(match c {
-        // The ranges of letters with accents.
+        // The ranges that contain Latin letters with accents. Other characters skip the
+        // decomposition, which costs time.
         '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{212a}' | '\u{212b}' => {
             latin_base(c).unwrap_or_else(|| fold_case_char(c))
         }
@@ -28,14 +38,16 @@ pub(crate) fn fold_char(c: char) -> Option<char> {
     })
 }
 
-/// Whether `c` is a combining mark that `unicode61` drops.
+/// Whether `c` is a combining mark that `unicode61` drops. The marks are a bit set for the 50
+/// characters from U+0300 on.
 const fn is_loose_mark(c: char) -> bool {
     const MARKS: [u32; 2] = [0x0802_9fdf, 0x0003_61f8];
     let at = c as u32;
     at >= 0x300 && at <= 0x331 && MARKS[(at - 0x300) as usize / 32] & 1 << (at % 32) != 0
 }
 
-/// The lower-case ASCII letter without the accents of `c`, if there is one.
+/// Returns the lower-case ASCII letter that `c` is without its accents. Returns None if it is not
+/// such a letter with accents.
 fn latin_base(c: char) -> Option<char> {
     let mut base = None;
     let mut is_accented = true;
@@ -47,19 +59,21 @@ fn latin_base(c: char) -> Option<char> {
     base.filter(char::is_ascii_lowercase)
 }
 
-/// One common form for `c` and all characters that differ from it only by case.
+/// Returns one common form for `c` and all characters that differ from it only by case. It is a
+/// single character, so that the number of characters stays the same.
 #[inline]
 pub(crate) fn fold_case_char(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_lowercase();
     }
-    // Only word characters have a case. (The standard library may know newer letters than `regex`, which
-    // must not turn into word characters.)
+    // Only word characters have a case here. The standard library may know newer letters than
+    // `regex` does, and those must not turn into word characters.
     if class(c) != Class::Word {
         return c;
     }
     match c {
-        // Pairs that Unicode folds together although neither is the other's upper or lower case.
+        // Unicode folds these pairs together, although neither is the upper or lower case of the
+        // other.
         '\u{1fd3}' => '\u{390}',
         '\u{1fe3}' => '\u{3b0}',
         '\u{fb05}' => '\u{fb06}',
@@ -70,7 +84,7 @@ pub(crate) fn fold_case_char(c: char) -> char {
     }
 }
 
-/// The mapping if it is one character, else `c`.
+/// Returns the mapping if it is exactly one character, and `c` if it is not.
 fn single(c: char, mut mapped: impl ExactSizeIterator<Item = char>) -> char {
     match (mapped.len(), mapped.next()) {
         (1, Some(one)) => one,
@@ -78,7 +92,8 @@ fn single(c: char, mut mapped: impl ExactSizeIterator<Item = char>) -> char {
     }
 }
 
-/// A text in composed form (NFC), so that both ways to write a letter are equal.
+/// Returns a text in composed form (NFC), in which both ways to write a letter are equal. Most
+/// texts are composed already and are returned as they are.
 pub(crate) fn composed(text: &str) -> Cow<'_, str> {
     match is_composed(text) {
         true => Cow::Borrowed(text),
@@ -87,7 +102,8 @@ pub(crate) fn composed(text: &str) -> Cow<'_, str> {
 }
 
 fn is_composed(text: &str) -> bool {
-    // The fast path for almost every text: nothing below U+0300 composes further, and Han characters do not change.
+    // The fast path for almost every text. Nothing below U+0300 composes further, and Han
+    // characters do not change.
     let is_plain = |c: char| c < '\u{300}' || matches!(c, '\u{3400}'..='\u{9fff}');
     text.is_ascii()
         || is_nfc_quick(text.chars().filter(|c| !is_plain(*c))) == IsNormalized::Yes
@@ -97,7 +113,8 @@ fn is_composed(text: &str) -> bool {
         || pieces(text).all(|(place, piece)| text[place] == piece)
 }
 
-/// The pieces of a text that compose independently, with their ranges in it.
+/// Splits a text into the pieces that compose independently of each other. Each is returned
+/// composed, with its byte range in the text.
 fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, Cow<'_, str>)> {
     let quick = |c: &char| is_nfc_quick(std::iter::once(*c));
     let begins =
@@ -112,7 +129,7 @@ fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, Cow<'_, str>)> {
         let place = start..end;
         start = end;
         let piece = &text[place.clone()];
-        // Most pieces are a character that stays as it is.
+        // Most pieces are a single character that stays as it is, and those need no allocation.
         let stays = piece.len() == first.len_utf8() && quick(&first) == IsNormalized::Yes;
         let piece = match stays {
             true => Cow::Borrowed(piece),
@@ -122,12 +139,14 @@ fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, Cow<'_, str>)> {
     })
 }
 
-/// Folds a text into `out`, which is cleared first: composed, in one case, without accents.
+/// Folds a text into `out`, which is cleared first. The result is composed, in one case and without
+/// accents.
 pub(crate) fn fold_into(text: &str, out: &mut String) {
     fold_by(text, fold_char, out);
 }
 
-/// Folds a text into `out`, which is cleared first: composed and in one case.
+/// Folds the case of a text into `out`, which is cleared first. The result is composed and in one
+/// case, with its accents.
 pub(crate) fn fold_case_into(text: &str, out: &mut String) {
     fold_by(text, |c| Some(fold_case_char(c)), out);
 }
@@ -155,31 +174,32 @@ fn fold_by(text: &str, fold: impl Fn(char) -> Option<char>, out: &mut String) {
     }
 }
 
-/// The folded text.
+/// Returns a text in folded form. Use [`fold_into`] if many texts are folded, to reuse the buffer.
 pub(crate) fn fold(text: &str) -> String {
     let mut out = String::new();
     fold_into(text, &mut out);
     out
 }
 
-/// The text composed and in one case.
+/// Returns a text composed and in one case, with its accents.
 pub(crate) fn fold_case(text: &str) -> String {
     let mut out = String::new();
     fold_case_into(text, &mut out);
     out
 }
 
-/// Maps positions in the folded form of a text to positions in the text itself, in one pass.
+/// Maps places in the folded form of a text to places in the text itself, in one pass.
 pub(crate) fn in_original(text: &str, places: &mut [Range<usize>]) {
     back(text, |c| fold_char(c).map_or(0, char::len_utf8), places);
 }
 
-/// Maps positions in [`fold_case`] of a text to positions in the text itself, in one pass.
+/// Maps places in [`fold_case`] of a text to places in the text itself, in one pass.
 pub(crate) fn in_original_of_case(text: &str, places: &mut [Range<usize>]) {
     back(text, |c| fold_case_char(c).len_utf8(), places);
 }
 
-/// Maps positions in the composed form of a text to positions in the text itself, in one pass.
+/// Maps places in the composed form of a text to places in the text itself, in one pass. A text
+/// that is composed already needs no mapping.
 pub(crate) fn in_original_of_composed(text: &str, places: &mut [Range<usize>]) {
     if !is_composed(text) {
         let pieces = pieces(text).map(|(place, piece)| (place.start, piece.len()));
@@ -194,7 +214,8 @@ fn back(text: &str, len: impl Fn(char) -> usize, places: &mut [Range<usize>]) {
     in_original_of_composed(text, places);
 }
 
-/// Maps positions back over pieces. Each piece has its beginning in the original and its length after folding.
+/// Maps places back over the pieces of a text. Each piece is given by its start in the original and
+/// its length after folding. `end` is the length of the original.
 fn map_back(pieces: impl Iterator<Item = (usize, usize)>, end: usize, places: &mut [Range<usize>]) {
     let mut ends: Vec<&mut usize> = places
         .iter_mut()
@@ -204,7 +225,7 @@ fn map_back(pieces: impl Iterator<Item = (usize, usize)>, end: usize, places: &m
     let mut ends = ends.into_iter().peekable();
     let mut folded = 0;
     for (at, length) in pieces {
-        // A piece that became empty belongs to the one before it.
+        // A piece that became empty has no place of its own, so it belongs to the one before it.
         while let Some(end) = ends.next_if(|end| **end <= folded && length > 0) {
             *end = at;
         }
@@ -267,8 +288,8 @@ mod tests {
         assert_eq!(places, expected);
     }
 
-    /// The characters that make up a letter: the composed and the decomposed form fold to the same text, which equals
-    /// what SQLite's tokenizer makes of the composed form.
+    /// The characters that make up a letter: the composed and the decomposed form fold to the same
+    /// text, which equals what SQLite's tokenizer makes of the composed form.
     #[test]
     fn letters_are_folded_as_sqlite_folds_them() {
         let sqlite = rusqlite::Connection::open_in_memory().unwrap();

@@ -1,18 +1,28 @@
-//! What a text is indexed under: words whole, scripts without spaces by the character and the pair of
-//! neighbours.
+//! The terms that a text is indexed under.
+//!
+//! Words are indexed as a whole. Scripts without spaces are indexed by each character and by each
+//! pair of neighbours, because finding their words would need a dictionary. A pair keeps its
+//! position, so that the index can tell a longer piece from scattered pairs.
+//!
+//! [`class`] decides what each character is, [`runs`] cuts a text, and [`for_each_term`] gives its
+//! terms. A search has to cut its query with the same functions, or it would miss what the index
+//! has.
 
 /// The role of a character in terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Part of a word: letters, digits, marks, `_`. A subset of `\w`.
+    /// Part of a word: a letter, a digit, a mark or `_`. These are a subset of `\w` in a regular
+    /// expression.
     Word,
-    /// Of a script without spaces between words (and Korean, whose words take endings): indexed by itself.
+    /// Part of a script without spaces between words, which is indexed by the character. Korean is
+    /// one of them, since its words take endings.
     Gram,
-    /// Anything else.
+    /// Anything else, such as white space and punctuation. It separates terms and is not indexed.
     Separator,
 }
 
-/// The class of a character.
+/// Returns the class of a character. A character that `regex` does not know as a word character is
+/// a separator.
 #[inline]
 pub(crate) fn class(c: char) -> Class {
     if c.is_ascii() {
@@ -46,26 +56,29 @@ fn is_gram(c: char) -> bool {
         | 0x20000..=0x323af)
 }
 
-/// Longer words are indexed by their first bytes only, and also under [`LONG_WORD`].
+/// The number of bytes by which a word is indexed. A longer word is indexed by its first bytes, and
+/// under [`LONG_WORD`] as well.
 pub(crate) const MAX_WORD_BYTES: usize = 64;
 
-/// The term of every text that holds a word longer than [`MAX_WORD_BYTES`]. No real word has this spelling.
+/// The term of every text that contains a word longer than [`MAX_WORD_BYTES`]. No real word is
+/// spelled like this.
 pub(crate) const LONG_WORD: &str = "\u{1}";
 
-/// The prefix of a word that is indexed.
+/// Returns the part of a word that is indexed, which ends at a character boundary.
 pub(crate) fn indexed_part(word: &str) -> &str {
     &word[..word.floor_char_boundary(MAX_WORD_BYTES)]
 }
 
-/// A stretch of a text whose characters are all of one class.
+/// A stretch of a text whose characters all have the same class. The range is in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct ClassRun {
     pub(crate) class: Class,
     pub(crate) range: std::ops::Range<usize>,
 }
 
-/// The words and the stretches of spaceless script in a text, in order.
-pub(crate) fn runs(text: &str) -> impl Iterator<Item = Run> {
+/// Returns the words and the runs of scripts without spaces in a text, in order. Separators are
+/// skipped.
+pub(crate) fn runs(text: &str) -> impl Iterator<Item = ClassRun> {
     let bytes = text.as_bytes();
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -82,7 +95,7 @@ pub(crate) fn runs(text: &str) -> impl Iterator<Item = Run> {
                     _ => break,
                 }
             }
-            return Some(Run {
+            return Some(ClassRun {
                 class: first,
                 range: start..at,
             });
@@ -90,7 +103,8 @@ pub(crate) fn runs(text: &str) -> impl Iterator<Item = Run> {
     })
 }
 
-/// The class of the character at a byte, and its length in bytes.
+/// Returns the class of the character at a byte and its length in bytes. Returns None at the end of
+/// the text.
 #[inline]
 fn class_at(text: &str, at: usize) -> Option<(Class, usize)> {
     let byte = *text.as_bytes().get(at)?;
@@ -101,8 +115,9 @@ fn class_at(text: &str, at: usize) -> Option<(Class, usize)> {
     Some((class(c), c.len_utf8()))
 }
 
-/// Calls `each` with every term of a folded text, and, for a pair of neighbouring characters of a spaceless
-/// script, its position: pairs are adjacent if their positions are consecutive. A term may occur again.
+/// Calls `each` with every term of a folded text. A pair of neighbouring characters in a script
+/// without spaces comes with its position, and two pairs overlap in the text if their positions are
+/// consecutive. A term may come more than once.
 pub(crate) fn for_each_term(folded: &str, mut each: impl FnMut(&str, Option<u32>)) {
     let mut place = 0;
     for run in runs(folded) {
@@ -116,11 +131,11 @@ pub(crate) fn for_each_term(folded: &str, mut each: impl FnMut(&str, Option<u32>
             }
             Class::Gram => {
                 for_each_gram(text, |gram, is_pair| {
-                    // A pair comes right after its second character.
+                    // A pair is reported right after its second character.
                     place += u32::from(!is_pair);
                     each(gram, is_pair.then_some(place));
                 });
-                // No pair of this stretch is adjacent to one of the next.
+                // The gap makes sure that no pair of this run appears adjacent to one of the next.
                 place += 1;
             }
             Class::Separator => {}
@@ -128,8 +143,8 @@ pub(crate) fn for_each_term(folded: &str, mut each: impl FnMut(&str, Option<u32>
     }
 }
 
-/// Every character of a stretch of spaceless script, and every pair of neighbours after its second one;
-/// with whether it is a pair.
+/// Calls `each` with every character of a run of a script without spaces, and with every pair of
+/// neighbours after its second character. The flag says whether it is a pair.
 pub(crate) fn for_each_gram<'t>(text: &'t str, mut each: impl FnMut(&'t str, bool)) {
     let mut previous: Option<usize> = None;
     for (at, c) in text.char_indices() {

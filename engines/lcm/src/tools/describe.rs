@@ -1,24 +1,31 @@
-//! `lcm_describe`: what a summary, a message or a file is made of, and what covers it.
+//! `lcm_describe`: what a summary, a message or a file consists of, and what covers it.
+//!
+//! The tool answers questions about an id without giving its whole content: sizes, time, kind, a
+//! preview. For a summary it shows the text and the children, so that the model can decide what to
+//! expand. If a summary has many children, they come in pages, and the cursor is the number of the
+//! next child.
 
 use contexture_engine_api::{EngineError, MessageId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::page::{Page, is_lean, longest, within};
-use super::{Context, Id, invalid, max_tokens_schema, object, put_time, session_schema};
-use crate::dag::{NodeId, Under};
+use super::{
+    Context, Id, invalid, max_tokens_schema, object, page_start, put_time, session_schema,
+};
+use crate::dag::{NodeId, NodeSources};
 use crate::dates::rfc3339;
 use crate::error::StoreError;
-use crate::preview::kind_and_preview;
+use crate::preview::{kind_and_preview, preview};
 use crate::store::nodes::{self, Placed};
 use crate::store::{PREVIEW_CHARS, PayloadId, SessionId};
 
-/// How many parents of a summary, and messages of a file, are listed.
+/// The maximum number of parents of a summary, and of messages of a file, that are listed.
 const NAMED: usize = 4;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Arguments {
+pub(super) struct DescribeArguments {
     id: String,
     max_tokens: Option<u64>,
     cursor: Option<String>,
@@ -32,7 +39,7 @@ pub(super) fn parameters() -> Value {
             "max_tokens": max_tokens_schema(),
             "cursor": {
                 "type": "string",
-                "description": "`next_cursor` of the page before: further children of a summary",
+                "description": "`next_cursor` of the previous page of children",
             },
             "session": session_schema(),
         }),
@@ -40,16 +47,17 @@ pub(super) fn parameters() -> Value {
     )
 }
 
-pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
+pub(super) fn run(
+    context: &mut Context<'_>,
+    arguments: DescribeArguments,
+) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
     let max_tokens = arguments.max_tokens;
     match Id::parse(&arguments.id)? {
         Id::Summary(id) => {
             let first = match &arguments.cursor {
                 None => 0,
-                Some(cursor) => cursor
-                    .parse()
-                    .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_describe")))?,
+                Some(cursor) => page_start(cursor, "lcm_describe")?,
             };
             summary(context, session, id, first, max_tokens)
         }
@@ -86,15 +94,14 @@ fn message(
         "file": row.payload.map(file_id),
     });
     put_time(&mut described, row);
-    // This does not read texts that are kept aside.
     if let Some(file) = row.payload {
         let info = store.payload_info(file)?;
         let more = json!({"text_bytes": info.bytes, "type": info.kind});
-        let preview = store.payload_preview(file)?;
+        let preview = preview(&store.payload_text(file)?, PREVIEW_CHARS);
         return with_preview(context, max_tokens, &described, &more, &preview);
     }
     let message = store.message(session, id)?;
-    // A message without text is described by its calls.
+    // A message without text usually consists of tool calls, so those are described.
     let text = match message.text.trim().is_empty() {
         true => &message.calls,
         false => &message.text,
@@ -126,7 +133,7 @@ fn file(
         "messages": messages.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>(),
         "messages_total": messages.len(),
     });
-    let preview = context.session.store.payload_preview(id)?;
+    let preview = preview(&context.session.store.payload_text(id)?, PREVIEW_CHARS);
     with_preview(context, max_tokens, &described, &Value::Null, &preview)
 }
 
@@ -134,7 +141,8 @@ fn file_id(file: PayloadId) -> String {
     format!("f{}", file.0)
 }
 
-/// A description without unknown fields, with `more` if there is room, and as much of the preview as fits.
+/// Returns a description with as much of the preview as fits. Fields with the value null are left
+/// out, and the fields of `more` are added only if there is room for optional ones.
 fn with_preview(
     context: &Context<'_>,
     max_tokens: Option<u64>,
@@ -161,7 +169,8 @@ fn with_preview(
     })
 }
 
-/// A summary in a few words.
+/// Describes a summary in a few fields, without its text and children. `lcm_expand` shows the same
+/// fields.
 pub(super) fn summary_line(placed: &Placed) -> Value {
     let node = &placed.node;
     json!({
@@ -190,14 +199,14 @@ fn summary(
     let (store, services) = (&context.session.store, &context.session.services);
     let placed = nodes::node(store, session, id)?
         .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
-    let under = nodes::under(store, session, id)?;
-    let children = match &under {
-        Under::Nodes(nodes) => nodes.len(),
-        Under::Messages(messages) => messages.len(),
+    let sources = nodes::sources(store, session, id)?;
+    let children = match &sources {
+        NodeSources::Nodes(nodes) => nodes.len(),
+        NodeSources::Messages(messages) => messages.len(),
     };
     if first > 0 && first >= children {
         return Err(invalid(format!(
-            "{id} has {children} children, and no page begins at {first}"
+            "`{first}` is not a cursor of {id}, which has {children} children"
         )));
     }
     let parents = nodes::parents(store, session, id)?;
@@ -231,7 +240,8 @@ fn summary(
             described["next_cursor"] = json!(next.map(|next| next.to_string()));
             described
         };
-        // The text comes first, and leaves its children some room.
+        // The text comes first. It gets two thirds of the room, so that some of the children fit as
+        // well.
         let end = match first {
             0 => longest(text, 0, room * 2 / 3, meter, |end| {
                 answer(end, Vec::new(), Some(children))
@@ -241,20 +251,21 @@ fn summary(
         let mut page = Page::new(room, &answer(end, Vec::new(), Some(children)), meter);
         let mut next = first;
         while next < children {
-            let item = match &under {
-                Under::Messages(messages) => json!(messages[next].to_string()),
-                Under::Nodes(_) if lean => json!(child_id(&under, next)),
-                Under::Nodes(nodes) => match nodes::node(store, session, nodes[next])? {
+            let item = match &sources {
+                NodeSources::Messages(messages) => json!(messages[next].to_string()),
+                NodeSources::Nodes(_) if lean => json!(child_id(&sources, next)),
+                NodeSources::Nodes(nodes) => match nodes::node(store, session, nodes[next])? {
                     Some(child) => summary_line(&child),
-                    None => json!(child_id(&under, next)),
+                    None => json!(child_id(&sources, next)),
                 },
             };
             if !page.push(item) {
                 if !page.items.is_empty() {
                     break;
                 }
-                // At least one is needed for progress.
-                page.items.push(json!(child_id(&under, next)));
+                // A page without any child would never come to an end, so the first child is shown
+                // by its id in any case.
+                page.items.push(json!(child_id(&sources, next)));
             }
             next += 1;
         }
@@ -262,9 +273,9 @@ fn summary(
     })
 }
 
-fn child_id(under: &Under, at: usize) -> String {
-    match under {
-        Under::Nodes(nodes) => nodes[at].to_string(),
-        Under::Messages(messages) => messages[at].to_string(),
+fn child_id(sources: &NodeSources, at: usize) -> String {
+    match sources {
+        NodeSources::Nodes(nodes) => nodes[at].to_string(),
+        NodeSources::Messages(messages) => messages[at].to_string(),
     }
 }

@@ -1,19 +1,28 @@
-//! `lcm_doctor`: whether everything is present and intact.
+//! `lcm_doctor`: whether everything stored is present and intact.
+//!
+//! The tool checks four things: the file with the hashes of its summaries, the search index, the
+//! lineage, and whether the transcript has the text of every message. The lineage is sound if each
+//! message is outside the frontier or under exactly one node of it. Every problem becomes a
+//! finding, a sentence that the model can pass on to the user.
+//!
+//! The index can be rebuilt from the messages, and the tool does so if asked. A text that is
+//! missing from the transcript cannot be restored here, because the host keeps the transcript.
 
-use std::path::{Path, PathBuf};
-
-use contexture_engine_api::EngineError;
+use contexture_engine_api::{EngineError, MessageId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
-use super::{Context, invalid, max_tokens_schema, object};
+use super::{Context, max_tokens_schema, object, page_start};
 use crate::store::Store;
 use crate::store::nodes;
 
+/// The maximum number of messages without a text that a finding names. The others are counted.
+const NAMED: usize = 10;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Arguments {
+pub(super) struct DoctorArguments {
     #[serde(default)]
     repair: bool,
     max_tokens: Option<u64>,
@@ -25,21 +34,22 @@ pub(super) fn parameters() -> Value {
         json!({
             "repair": {
                 "type": "boolean", "default": false,
-                "description": "Make a wrong search index anew",
+                "description": "Rebuild a wrong search index",
             },
             "max_tokens": max_tokens_schema(),
-            "cursor": {"type": "string", "description": "`next_cursor` of the page before: further findings"},
+            "cursor": {"type": "string", "description": "`next_cursor` of the previous page"},
         }),
         &[],
     )
 }
 
-pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
+pub(super) fn run(
+    context: &mut Context<'_>,
+    arguments: DoctorArguments,
+) -> Result<Value, EngineError> {
     let first: usize = match &arguments.cursor {
         None => 0,
-        Some(cursor) => cursor
-            .parse()
-            .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_doctor")))?,
+        Some(cursor) => page_start(cursor, "lcm_doctor")?,
     };
     let services = context.session.services.clone();
     let store = &context.session.store.until(move || services.is_cancelled());
@@ -47,19 +57,19 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     let lineage = lineage(context, store)?;
     let check = store.check(|_, _| {})?;
     let index = store.check_index(id)?;
+    // The check covers the whole store, but the findings must not reveal what other sessions
+    // contain.
     let mut findings = check.problems.clone();
-    let mut elsewhere = 0;
-    for key in &check.damaged {
-        let row = match key.session() == id {
-            true => store.rows(id, key.ordinal()..key.ordinal() + 1)?.pop(),
-            // The contents of other sessions are not shown.
-            false => None,
-        };
-        match row {
-            Some(row) => findings.push(format!("message {} is damaged", row.id)),
-            None => elsewhere += 1,
-        }
+    let unread = unread(context, store)?;
+    if !unread.is_empty() {
+        let named: Vec<String> = unread.iter().take(NAMED).map(ToString::to_string).collect();
+        findings.push(format!(
+            "the record of the session lacks the text of {} messages ({})",
+            unread.len(),
+            named.join(", ")
+        ));
     }
+    let mut elsewhere = 0;
     for key in &check.damaged_summaries {
         match key.session() == id {
             true => findings.push(format!("summary {} is damaged", nodes::id_of(key.0))),
@@ -68,22 +78,27 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     }
     if elsewhere > 0 {
         findings.push(format!(
-            "{elsewhere} messages and summaries of other sessions are damaged"
+            "{elsewhere} summaries of other sessions are damaged"
         ));
     }
     let wrong = index.wrong.iter();
     findings.extend(wrong.map(|range| {
         format!(
-            "the search index is wrong about the {} texts from number {} on",
+            "the search index is wrong for {} texts, beginning with number {}",
             range.len(),
             range.start
         )
     }));
     findings.extend(lineage.findings);
     let ok = findings.is_empty();
+    let stored = u64::from(store.session_info(id)?.messages);
+    // After the checks, so that the findings describe what was wrong before.
     let repair = match arguments.repair {
         false => None,
-        true if index.wrong.is_empty() => Some(json!({"index_made_anew": false})),
+        // Rows that refer to missing rows are left over from an index that was damaged.
+        true if index.wrong.is_empty() && check.problems.is_empty() => {
+            Some(json!({"index_made_anew": false}))
+        }
         true => Some(repair(context, store)?),
     };
     let services = &context.session.services;
@@ -97,8 +112,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             if !lean {
                 answer["file"] = json!({
                     "problems": check.problems.len(),
-                    "messages_read": check.messages,
-                    "damaged": check.damaged.len(),
+                    "messages_read": stored - unread.len() as u64,
+                    "damaged": unread.len(),
                 });
                 answer["index"] = json!({
                     "segments": index.segments,
@@ -115,6 +130,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), meter);
         let mut next = first.min(findings.len());
         while let Some(finding) = findings.get(next) {
+            // A finding that is longer than the page is cut. Otherwise the page would stay empty
+            // and the next call would start at the same finding.
             if !page.push(json!(finding)) {
                 if page.items.is_empty() {
                     page.push_part(finding, 0, |end| json!(finding[..end]));
@@ -128,55 +145,32 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// Copies the store, then rebuilds the search index of the session. Copies of earlier repairs are removed
-/// once the new one is complete, so that repeated repairs do not fill the disk.
+/// Rebuilds the search index of the session and checks the result. A number other than 0 in
+/// `index_wrong_after` means that rebuilding did not help.
 fn repair(context: &Context<'_>, store: &Store) -> Result<Value, EngineError> {
     let id = context.session.id;
-    let earlier = copies(store);
-    let now = context.session.services.now_ms();
-    let backup = store.path().with_extension(format!("{COPY}{now}.sqlite3"));
-    store.backup(&backup, |_, _| {})?;
-    for copy in earlier.iter().filter(|copy| **copy != backup) {
-        // A copy that cannot be removed only takes up space.
-        let _ = std::fs::remove_file(copy);
-    }
     store.rebuild_index(id)?;
     Ok(json!({
         "index_made_anew": true,
         "index_wrong_after": store.check_index(id)?.wrong.len(),
-        "backup": backup.file_name().map(|name| name.to_string_lossy()),
     }))
 }
 
-/// The prefix of the copies' names, followed by the time.
-const COPY: &str = "before-repair-";
-
-/// The copies that earlier repairs made.
-fn copies(store: &Store) -> Vec<PathBuf> {
-    let stem = store
-        .path()
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy();
-    let prefix = format!("{stem}.{COPY}");
-    let directory = store.path().parent().unwrap_or(Path::new("."));
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(&prefix) && name.ends_with(".sqlite3")
-        })
-        .collect()
+/// Returns the messages of the session whose text the transcript does not have. All messages are
+/// read, so this is the slowest of the checks.
+fn unread(context: &Context<'_>, store: &Store) -> Result<Vec<MessageId>, EngineError> {
+    Ok(store.without_text(context.session.id)?)
 }
 
-/// Checks the summaries against the messages.
+/// The result of checking the summaries against the messages: counts for the answer, and a finding
+/// for each problem.
 struct Lineage {
     counts: Value,
     findings: Vec<String>,
 }
 
-/// Whether each message of the conversation is outside the frontier or under exactly one node of it.
+/// Checks that the sources of every summary are right, and that each message of the conversation is
+/// outside the frontier or under exactly one node of it.
 fn lineage(context: &Context<'_>, store: &Store) -> Result<Lineage, EngineError> {
     let broken = nodes::broken(store, context.session.id)?;
     let coverage = context.session.coverage(store)?;
@@ -185,13 +179,15 @@ fn lineage(context: &Context<'_>, store: &Store) -> Result<Lineage, EngineError>
     let nowhere = coverage.nowhere.iter();
     let left_behind = (coverage.left_behind > 0).then(|| {
         format!(
-            "{} messages that an edit or a rewind left are still summarised in the window",
+            "{} messages that were edited or rewound away are still summarised in the window",
             coverage.left_behind
         )
     });
     let findings: Vec<String> = sources
         .chain(twice.map(|id| format!("message {id} is in the window twice")))
-        .chain(nowhere.map(|id| format!("message {id} is not in the window, in no way")))
+        .chain(
+            nowhere.map(|id| format!("message {id} is neither in the window nor under a summary")),
+        )
         .chain(left_behind)
         .collect();
     Ok(Lineage {

@@ -1,4 +1,11 @@
 //! `lcm_expand`: from a summary back to its sources.
+//!
+//! The tool returns the messages under a summary as the JSON they were on the wire, or the
+//! summaries some levels below it. The result is often larger than an answer may be, so it comes in
+//! pages. A page may end in the middle of a message, and the [`ResumePoint`] says where the next
+//! one continues. Joining the parts gives the message byte for byte.
+//!
+//! Messages that cannot be read are marked instead of ending the expansion.
 
 use std::ops::Range;
 
@@ -10,13 +17,13 @@ use super::page::{Meter, Page, is_lean, within};
 use super::{
     Context, Id, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema,
 };
-use crate::dag::{NodeId, Under};
+use crate::dag::{NodeId, NodeSources};
 use crate::store::nodes;
 use crate::store::{CurrentMessages, Key, MessageRow, SessionId, StoredMessage};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Arguments {
+pub(super) struct ExpandArguments {
     id: String,
     depth: Option<u32>,
     max_tokens: Option<u64>,
@@ -30,7 +37,7 @@ pub(super) fn parameters() -> Value {
             "id": {"type": "string", "description": "The summary (s12) or message (m34)"},
             "depth": {
                 "type": "integer", "minimum": 1,
-                "description": "For a summary of summaries: give those so many levels below it. Default: the messages",
+                "description": "Return the summaries this many levels below instead of the messages",
             },
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
@@ -40,7 +47,7 @@ pub(super) fn parameters() -> Value {
     )
 }
 
-/// The start of the next page: a message or summary, and a byte of its text.
+/// Where the next page starts: the number of a message or summary, and the byte of its text.
 #[derive(Clone, Copy)]
 struct ResumePoint {
     number: u32,
@@ -48,6 +55,8 @@ struct ResumePoint {
 }
 
 impl ResumePoint {
+    /// The longest cursor. The length of the real one is known only at the end. The page is
+    /// measured with the longest one, so that the real one fits in any case.
     const LONGEST: Self = Self {
         number: u32::MAX,
         byte: u32::MAX as usize,
@@ -73,11 +82,14 @@ impl std::fmt::Display for ResumePoint {
 
 fn no_cursor(text: impl std::fmt::Display) -> EngineError {
     invalid(format!(
-        "`{text}` is no cursor of this expansion; give `next_cursor` of the page before with the same id"
+        "`{text}` is not a cursor of this id; pass `next_cursor` of the previous page with the same id"
     ))
 }
 
-pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
+pub(super) fn run(
+    context: &mut Context<'_>,
+    arguments: ExpandArguments,
+) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
     let cursor = arguments
         .cursor
@@ -90,6 +102,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         Id::Summary(id) => {
             let node = nodes::node(store, session, id)?
                 .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
+            // Below the leaves there are only messages, so a larger depth gives those.
             if let Some(depth) = arguments.depth.filter(|depth| *depth <= node.node.depth) {
                 let level = level_below(context, session, id, depth)?;
                 return within(
@@ -113,7 +126,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         }
         Id::File(_) => {
             return Err(invalid(
-                "a file is read with lcm_read; lcm_expand takes a summary or a message",
+                "lcm_expand takes a summary or a message; read a file with lcm_read",
             ));
         }
     };
@@ -140,7 +153,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     )
 }
 
-/// A page of the messages with these keys, and where the next one begins.
+/// Returns a page of the messages with these keys, and where the next page begins. `item` makes the
+/// JSON of a message, or of a part of it.
 fn messages(
     context: &Context<'_>,
     keys: &[Key],
@@ -168,6 +182,8 @@ fn messages(
             }
             continue;
         };
+        // The model may pass a cursor of another expansion. Continuing there would give a wrong
+        // part without any sign of it.
         if let Some(cursor) = cursor.filter(|_| from > 0)
             && (cursor.number != key.ordinal() || from >= raw.len() || !raw.is_char_boundary(from))
         {
@@ -189,7 +205,8 @@ fn messages(
     Ok((page.items, None))
 }
 
-/// A message, or a part of its JSON.
+/// Makes the JSON of a message, or of a part of it. `part` is a byte range of the wire JSON in
+/// `raw`.
 fn item(
     row: &MessageRow,
     raw: &str,
@@ -198,7 +215,7 @@ fn item(
     lean: bool,
 ) -> Value {
     let mut item = json!({"id": row.id.to_string()});
-    // A continued text was introduced by the part before.
+    // A continued text was introduced by the part before, so role and time are not repeated.
     if part.start == 0 {
         item["role"] = json!(row.role);
         if !lean {
@@ -219,7 +236,8 @@ fn item(
     item
 }
 
-/// The summaries `depth` levels below one.
+/// Returns the summaries `depth` levels below one, in order. The summary should be at least that
+/// deep.
 fn level_below(
     context: &Context<'_>,
     session: SessionId,
@@ -230,10 +248,10 @@ fn level_below(
     for _ in 0..depth {
         let mut below = Vec::new();
         for node in level {
-            match nodes::under(&context.session.store, session, node)? {
-                Under::Nodes(children) => below.extend(children),
-                // A leaf above this depth is shown itself.
-                Under::Messages(_) => below.push(node),
+            match nodes::sources(&context.session.store, session, node)? {
+                NodeSources::Nodes(children) => below.extend(children),
+                // A leaf above this depth has no summaries below it, so it is shown itself.
+                NodeSources::Messages(_) => below.push(node),
             }
         }
         level = below;
@@ -241,7 +259,7 @@ fn level_below(
     Ok(level)
 }
 
-/// A page of summaries.
+/// Returns a page of summaries as the answer of the tool. A cursor counts in `level`.
 fn summaries(
     context: &Context<'_>,
     session: SessionId,

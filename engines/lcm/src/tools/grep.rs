@@ -1,4 +1,11 @@
-//! `lcm_grep`: a search over all stored messages, its hits grouped by the summary that covers them.
+//! `lcm_grep`: a search over all stored messages and summaries.
+//!
+//! The tool turns its arguments into a query, see `arguments`, and runs the search. What it adds is
+//! the connection to the window. Each hit says which summary covers it, and the hits of a page are
+//! grouped by that summary. The model can then expand one summary instead of reading many hits.
+//!
+//! If there is little room, groups and optional fields are left out. Hits that do not fit come with
+//! the next page, since each hit has a cursor of its own.
 
 mod arguments;
 
@@ -17,9 +24,12 @@ use crate::store::nodes;
 use crate::store::{Key, SessionId};
 
 use arguments::query;
-pub(super) use arguments::{Arguments, parameters};
+pub(super) use arguments::{GrepArguments, parameters};
 
-pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
+pub(super) fn run(
+    context: &mut Context<'_>,
+    arguments: GrepArguments,
+) -> Result<Value, EngineError> {
     let query = query(context, &arguments)?;
     let answer = search(context, &query)?;
     let covering = Covering::read(context, &answer)?;
@@ -27,7 +37,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     let services = &context.session.services;
     within(arguments.max_tokens, services, |room, meter| {
         let lean = is_lean(room);
-        // The longest that a cursor of these hits can be.
+        // The cursor is chosen at the end. The page is measured with the longest that these hits
+        // can have.
         let cursor = answer.hits.iter().map(|hit| &hit.cursor);
         let cursor = cursor.max_by_key(|cursor| cursor.len()).cloned();
         let frame = frame_of(&answer, lean, Vec::new(), Vec::new(), cursor);
@@ -44,7 +55,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 item
             };
             let group = groups.iter_mut().find(|group| group.is_of(hit, covered));
-            // What the hit adds to the groups: its id, and the group itself for the first hit.
+            // Besides the item itself, a hit adds its id to a group, and the first hit of a group
+            // adds the group. Both count against the room of the page.
             let grouped = match (lean, &group) {
                 (true, _) => Value::Null,
                 (false, Some(_)) => json!(id(hit)),
@@ -54,6 +66,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 if !page.items.is_empty() {
                     break;
                 }
+                // Not even the first hit fits, so its snippet is cut to the match.
                 let start = hit.snippet.short_start();
                 page.push_part(text, start, |end| item(start..end));
             }
@@ -62,7 +75,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 None => groups.push(Group::of(hit, covered)),
             }
         }
-        // Hits without a summary come last.
+        // Hits that no summary covers offer nothing to expand, so their group comes last.
         groups.sort_by_key(|group| group.covered.is_none());
         let groups = groups.iter().filter(|_| !lean).map(Group::line).collect();
         let shown = page.items.len();
@@ -76,7 +89,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// The answer with these groups and hits.
+/// Returns the answer with these groups and hits. The counts of unreadable messages and summaries
+/// are left out if they are zero.
 fn frame_of(
     answer: &Answer,
     lean: bool,
@@ -125,17 +139,18 @@ fn frame_of(
     framed
 }
 
-/// What the reader of a ranking has to know of its question.
+/// Returns what the reader of a ranking has to know about the question: that its last words were
+/// not looked for because it is too long. None if all were.
 pub(super) fn note_of(answer: &Answer) -> Option<String> {
     let left_out = answer.words_left_out;
     (left_out > 0).then(|| {
         format!(
-            "the question is long: its last {left_out} words were not looked for; ask a shorter one"
+            "the question is too long: its last {left_out} words were ignored; ask a shorter one"
         )
     })
 }
 
-/// Searches; ends soon after the host cancels the call.
+/// Runs a search. It ends soon after the host has cancelled the call.
 pub(super) fn search(context: &Context<'_>, query: &Query) -> Result<Answer, EngineError> {
     let services = &context.session.services;
     Ok(context
@@ -144,7 +159,8 @@ pub(super) fn search(context: &Context<'_>, query: &Query) -> Result<Answer, Eng
         .search(query, &|| services.is_cancelled())?)
 }
 
-/// The summaries that cover the hits of an answer; a summary covers itself.
+/// The summaries of the window that cover the hits of an answer. A summary that is a hit covers
+/// itself.
 struct Covering {
     of: HashMap<Key, NodeId>,
     nodes: HashMap<(SessionId, NodeId), Node>,
@@ -183,7 +199,8 @@ impl Covering {
     }
 }
 
-/// The names of the sessions, if several were searched.
+/// Returns the names of all sessions if several were searched, and none if only one was. A hit then
+/// needs no session.
 fn session_names(
     context: &Context<'_>,
     answer: &Answer,
@@ -203,7 +220,8 @@ fn id(hit: &Hit) -> String {
     }
 }
 
-/// A hit with a part of its snippet.
+/// Makes the JSON of a hit with a part of its snippet. If `lean` is set, optional fields are left
+/// out.
 fn item(hit: &Hit, part: Range<usize>, covered_by: Option<&Node>, lean: bool) -> Value {
     let (kind, file, in_calls) = match hit.kind {
         HitKind::Message { .. } => ("message", None, false),

@@ -1,23 +1,35 @@
-//! Answers of bounded size. The agent sees the JSON, so its tokens are counted.
+//! Answers of bounded size.
+//!
+//! The model sees the answer of a tool as JSON, and every token of it takes space in the window.
+//! [`within`] makes an answer of at most the requested number of tokens. It calls a function that
+//! fills a [`Page`] with items until no further one fits, and [`longest`] finds how much of a text
+//! fits.
+//!
+//! Counting tokens exactly needs the tables of the tokenizer, which take time to load. A [`Meter`]
+//! therefore starts with an upper estimate, and only if something does not fit by that estimate is
+//! everything counted exactly. What an answer contains is left to the tools.
 
 use std::cell::Cell;
 
 use contexture_engine_api::{EngineError, Services};
 use serde_json::Value;
 
-/// The default tokens of an answer.
+/// The number of tokens of an answer if the call does not say another one.
 pub(super) const DEFAULT_TOKENS: u64 = 4_000;
-/// The smallest and largest size that a call may ask for.
+/// The smallest number of tokens that a call may ask for.
 pub(super) const MIN_TOKENS: u64 = 100;
+/// The largest number of tokens that a call may ask for.
 pub(super) const MAX_TOKENS: u64 = 32_000;
 
-/// Answers with fewer tokens leave out optional fields. (The tools' schemas say so.)
+/// Answers with fewer tokens leave out optional fields. The schemas of the tools say so.
 const LEAN_BELOW: u64 = 250;
 
-/// A part of a text with fewer tokens than this is not worth adding after other items.
+/// A part of a text with fewer tokens than this is not worth adding after other items. It goes to
+/// the next page as a whole.
 const LEAST_PART: u64 = 64;
 
-/// No long text has fewer than a sixteenth of a token per byte.
+/// The number of bytes of a long text that a token covers at most. It limits how much of a text has
+/// to be read to fill an answer.
 pub(super) const MAX_BYTES_A_TOKEN: usize = 16;
 
 /// Whether there is so little room that optional fields are left out.
@@ -25,9 +37,9 @@ pub(super) fn is_lean(room: u64) -> bool {
     room < LEAN_BELOW
 }
 
-/// Counts the tokens of answers: by [`at_most`] as long as everything fits, and with the model's tokenizer
-/// once something does not. Its tables take a tenth of a second to load, which a command with one short
-/// answer avoids.
+/// Counts the tokens of answers. It uses the estimate [`at_most`] as long as everything fits, and
+/// the tokenizer of the model once something does not. The tables of the tokenizer take a tenth of
+/// a second to load, which a command with one short answer avoids.
 pub(super) struct Meter<'a> {
     exact: Option<&'a Services>,
     exceeded: Cell<bool>,
@@ -48,7 +60,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The tokens of a piece of an answer.
+    /// Returns the number of tokens of a piece of an answer.
     pub(super) fn count(&self, value: &Value) -> u64 {
         self.count_text(&value.to_string())
     }
@@ -58,7 +70,8 @@ impl<'a> Meter<'a> {
             .map_or_else(|| at_most(text), |services| services.count_tokens(text))
     }
 
-    /// Whether something of so many tokens fits into the room.
+    /// Whether something of this many tokens fits into the room. The meter remembers if anything
+    /// did not.
     pub(super) fn fits(&self, tokens: u64, room: u64) -> bool {
         let fits = tokens <= room;
         self.exceeded.set(self.exceeded.get() || !fits);
@@ -66,9 +79,11 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// An upper estimate of tokens, from the characters alone: one for each word, or capitalised part of one,
-/// plus one for every three letters, or for every two in overlong words; one for three digits; two for each
-/// character beyond ASCII, and four beyond the common scripts.
+/// Returns an upper estimate of the tokens of a text, from its characters alone.
+///
+/// It counts one token for each word or capitalised part of one, plus one for every three letters,
+/// or for every two in overlong words. Three digits count one, a character beyond ASCII two, and
+/// one beyond the common scripts four.
 fn at_most(text: &str) -> u64 {
     let mut tokens = 0;
     let mut before = '"';
@@ -79,7 +94,7 @@ fn at_most(text: &str) -> u64 {
             || (c.is_ascii_digit() && before.is_ascii_digit());
         run = if goes_on { run + 1 } else { 0 };
         tokens += match c {
-            // It goes with the word that follows.
+            // A single space belongs to the token of the word that follows.
             ' ' if before != ' ' => 0,
             'a'..='z' | 'A'..='Z' | '0'..='9' => {
                 u64::from(run.is_multiple_of(if run < 8 { 3 } else { 2 }))
@@ -93,8 +108,9 @@ fn at_most(text: &str) -> u64 {
     tokens
 }
 
-/// Makes an answer of at most `max_tokens`, by default [`DEFAULT_TOKENS`]. `make` gets the number of tokens
-/// it may use; if the whole is larger than its parts together, it is called again with less.
+/// Makes an answer of at most `max_tokens`, or [`DEFAULT_TOKENS`] if it is None. `make` gets the
+/// number of tokens that it may use. If the answer as a whole is larger than its parts together,
+/// `make` is called again with less.
 pub(super) fn within(
     max_tokens: Option<u64>,
     services: &Services,
@@ -116,11 +132,13 @@ pub(super) fn within(
         if tokens <= max || room == 0 {
             return Ok(answer);
         }
+        // The parts are counted separately, but the JSON around and between them costs tokens as
+        // well. Take off the excess and try again.
         room = room.saturating_sub(tokens - max);
     }
 }
 
-/// Items of an answer, as many as fit.
+/// The items of an answer, as many as fit.
 pub(super) struct Page<'a> {
     meter: &'a Meter<'a>,
     left: u64,
@@ -128,7 +146,8 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// A page with this much room; `frame` is the answer without its items.
+    /// Creates a page with this much room. `frame` is the answer without its items, whose tokens
+    /// are taken off first.
     pub(super) fn new(room: u64, frame: &Value, meter: &'a Meter<'a>) -> Self {
         Self {
             meter,
@@ -137,19 +156,21 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Adds an item, if it fits.
+    /// Adds an item if it fits, and returns whether it did.
     pub(super) fn push(&mut self, item: Value) -> bool {
         self.push_with(item, &Value::Null)
     }
 
-    /// Adds an item, if it fits together with what it adds elsewhere in the answer.
+    /// Adds an item if it fits together with what it adds elsewhere in the answer. Pass null if it
+    /// adds nothing there.
     pub(super) fn push_with(&mut self, item: Value, elsewhere: &Value) -> bool {
         let text = item.to_string();
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        // A text this long cannot fit, and counting its tokens would take long.
         if text.len() > most.saturating_mul(MAX_BYTES_A_TOKEN) {
             return self.meter.fits(u64::MAX, self.left);
         }
-        // One for the comma.
+        // The additional token is for the comma between items.
         let mut tokens = self.meter.count_text(&text) + 1;
         if !elsewhere.is_null() {
             tokens += self.meter.count(elsewhere) + 1;
@@ -162,9 +183,9 @@ impl<'a> Page<'a> {
         fits
     }
 
-    /// Adds as much of `text`, from the byte `from` on, as fits into an item that `item` makes of the part
-    /// that ends at a byte. Returns where it ends; none if there is not enough room after other items. The
-    /// first item gets one character at least, so that there is always progress.
+    /// Adds as much of `text` as fits, from the byte `from` on. `item` makes an item of the part
+    /// that ends at a byte. Returns where the part ends, or None if there is not enough room after
+    /// other items. The first item gets at least one character, so that every page makes progress.
     pub(super) fn push_part(
         &mut self,
         text: &str,
@@ -190,8 +211,9 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The end of the longest part of `text` from the byte `from` on that takes at most `room` tokens in what
-/// `item` makes of the part that ends at a byte; `from` where not even one character fits.
+/// Returns the end of the longest part of `text` that fits. The part begins at the byte `from`, and
+/// `item` makes of its end what is counted against `room`. If not even one character fits, the
+/// result is `from`.
 pub(super) fn longest(
     text: &str,
     from: usize,
@@ -213,11 +235,13 @@ pub(super) fn longest(
         return most;
     }
     meter.fits(u64::MAX, room);
-    // The longest part known to fit, with its tokens, and the shortest known or assumed not to.
+    // The longest part that is known to fit, with its tokens, and the shortest part that is known
+    // or assumed not to fit.
     let (mut fits, mut used) = (from, base);
     let mut exceeds = most.saturating_add(1).min(text.len());
     let mut bytes_a_token = 3.0;
-    // Proportional guesses converge fast, so a few are enough.
+    // The tokens are nearly proportional to the bytes, so guesses converge fast and a few are
+    // enough.
     for _ in 0..24 {
         let step = ((room - used) as f64 * bytes_a_token) as usize;
         let guess = (fits + step.max(1)).min(exceeds.saturating_sub(1));
@@ -235,7 +259,8 @@ pub(super) fn longest(
             }
         } else {
             exceeds = guess;
-            // The next guess is a little short of the proportion.
+            // Guess a little less than the proportion, because a part that just exceeds the room is
+            // useless.
             bytes_a_token *= 0.97;
         }
     }
@@ -281,7 +306,7 @@ mod tests {
         );
         assert_eq!(page.push_part(&text, 0, item), None);
         assert!(!page.push(json!(text)));
-        // Even where there is no room at all, something is shown.
+        // If there is no room at all, one character is shown all the same.
         let mut page = Page::new(0, &json!({}), &meter);
         assert_eq!(page.push_part(&text, 0, item), Some(3));
     }
@@ -292,7 +317,7 @@ mod tests {
         let mut rooms = Vec::new();
         let answer = within(Some(200), &services, |room, _| {
             rooms.push(room);
-            // Counts 10 tokens too little.
+            // Counts 10 tokens too few.
             Ok(json!("x".repeat(4 * room as usize + 38)))
         });
         assert!(matches!(answer, Ok(answer) if Meter::exact(&services).count(&answer) <= 200));

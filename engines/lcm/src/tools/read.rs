@@ -1,4 +1,11 @@
 //! `lcm_read`: a stored text by line or byte range.
+//!
+//! A long tool result or file is shown in the window as a preview only. With this tool the model
+//! reads the rest in parts. The text is read from the transcript as a whole, and the answer shows
+//! as much of the range as fits into its token limit.
+//!
+//! The cursor of an answer is the byte at which the next part begins, so a range can be read to its
+//! end with the same arguments.
 
 use std::ops::Range;
 
@@ -8,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::page::{MAX_BYTES_A_TOKEN, longest, within};
 use super::{Context, Id, cursor_schema, invalid, max_tokens_schema, object, session_schema};
+use crate::store::SessionId;
 use crate::store::nodes;
-use crate::store::{PayloadId, PayloadPart, SessionId};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Arguments {
+pub(super) struct ReadArguments {
     id: String,
     from_line: Option<u64>,
     to_line: Option<u64>,
@@ -33,7 +40,7 @@ pub(super) fn parameters() -> Value {
             "from_line": place("First line, from 1", 1),
             "to_line": place("Last line", 1),
             "from_byte": place("Or: first byte, from 0", 0),
-            "to_byte": place("Or: the byte after the last", 0),
+            "to_byte": place("Or: byte after the last", 0),
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
             "session": session_schema(),
@@ -42,35 +49,41 @@ pub(super) fn parameters() -> Value {
     )
 }
 
-/// What is read.
-enum StoredText {
-    Inline(String),
-    Aside {
-        file: PayloadId,
-        bytes: u64,
-        lines: u64,
-    },
+/// The text that is read: a file, the body of a message or a summary. Positions are bytes of it.
+struct StoredText(String);
+
+/// The part of a text that is shown, with its position. It may be shorter than the requested range.
+struct TextPart {
+    text: String,
+    /// The byte of the text at which the part starts.
+    first_byte: u64,
+    /// The line in which the part starts, counted from 1.
+    first_line: u64,
 }
 
-pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
+pub(super) fn run(
+    context: &mut Context<'_>,
+    arguments: ReadArguments,
+) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
     let source = StoredText::of(context, session, Id::parse(&arguments.id)?)?;
     let (bytes, lines) = (source.bytes(), source.lines());
-    let range = range(context, &source, &arguments)?;
+    let range = range(&source, &arguments)?;
     let start = match &arguments.cursor {
         None => range.start,
         Some(cursor) => (cursor.parse().ok())
             .filter(|start| range.contains(start))
             .ok_or_else(|| {
                 invalid(format!(
-                    "`{cursor}` is no cursor of this lcm_read; repeat the id and range it came with"
+                    "`{cursor}` is not a cursor of this id and range; repeat those that it came with"
                 ))
             })?,
     };
     let services = &context.session.services;
     within(arguments.max_tokens, services, |room, meter| {
+        // A part that is longer than any answer does not have to be copied and measured.
         let reach = room.saturating_mul(MAX_BYTES_A_TOKEN as u64);
-        let part = source.part(context, start..range.end.min(start.saturating_add(reach)))?;
+        let part = source.part(start..range.end.min(start.saturating_add(reach)));
         let answer = |end: usize| {
             let next = part.first_byte + end as u64;
             json!({
@@ -85,7 +98,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             })
         };
         let end = match longest(&part.text, 0, room, meter, answer) {
-            // One character at least, so that there is always progress.
+            // One character at least has to be shown, or the next call would begin at the same
+            // place.
             0 => part.text.chars().next().map_or(0, char::len_utf8),
             end => end,
         };
@@ -93,12 +107,9 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// The requested bytes.
-fn range(
-    context: &Context<'_>,
-    source: &StoredText,
-    arguments: &Arguments,
-) -> Result<Range<u64>, EngineError> {
+/// Returns the range of bytes that the arguments ask for. Lines are converted to bytes. An empty
+/// range is an error that says how large the text is, unless the text itself is empty.
+fn range(source: &StoredText, arguments: &ReadArguments) -> Result<Range<u64>, EngineError> {
     let by_line = arguments.from_line.is_some() || arguments.to_line.is_some();
     let by_byte = arguments.from_byte.is_some() || arguments.to_byte.is_some();
     if by_line && by_byte {
@@ -107,12 +118,10 @@ fn range(
     let bytes = source.bytes();
     let (start, end) = if by_line {
         let from = arguments.from_line.unwrap_or(1).max(1);
-        let start = source.line_start(context, from)?;
+        let start = source.line_start(from);
         let end = match arguments.to_line {
             Some(to) if to < from => None,
-            Some(to) => source
-                .line_start(context, to.saturating_add(1))?
-                .or(Some(bytes)),
+            Some(to) => source.line_start(to.saturating_add(1)).or(Some(bytes)),
             None => Some(bytes),
         };
         (start, end)
@@ -121,11 +130,11 @@ fn range(
         (start, Some(arguments.to_byte.unwrap_or(bytes).min(bytes)))
     };
     match (start, end) {
-        // Of nothing, all can be read.
+        // An empty text has no range with anything in it. Reading all of it is not an error.
         (None | Some(0), _) if bytes == 0 => Ok(0..0),
         (Some(start), Some(end)) if start < end => Ok(start..end),
         _ => Err(invalid(format!(
-            "there is nothing in this range: {} has {bytes} bytes in {} lines",
+            "the range is empty: {} has {bytes} bytes in {} lines",
             arguments.id,
             source.lines()
         ))),
@@ -135,81 +144,51 @@ fn range(
 impl StoredText {
     fn of(context: &Context<'_>, session: SessionId, id: Id) -> Result<Self, EngineError> {
         let store = &context.session.store;
-        match id {
-            Id::File(file) => Self::aside(context, session, file),
+        let text = match id {
+            Id::File(file) => store.payload_text(context.file(session, file)?.id)?,
             Id::Message(id) => {
                 let message = store.message(session, id)?;
                 match message.row.payload {
-                    Some(file) => Self::aside(context, session, file),
-                    None => Ok(Self::Inline(message.body())),
+                    Some(_) => message.text,
+                    None => message.body(),
                 }
             }
             Id::Summary(id) => match nodes::node(store, session, id)? {
-                Some(placed) => Ok(Self::Inline(placed.node.text)),
-                None => Err(invalid(format!("there is no summary {id} in this session"))),
+                Some(placed) => placed.node.text,
+                None => return Err(invalid(format!("there is no summary {id} in this session"))),
             },
-        }
-    }
-
-    fn aside(
-        context: &Context<'_>,
-        session: SessionId,
-        file: PayloadId,
-    ) -> Result<Self, EngineError> {
-        let info = context.file(session, file)?;
-        Ok(Self::Aside {
-            file,
-            bytes: info.bytes,
-            lines: info.lines,
-        })
+        };
+        Ok(Self(text))
     }
 
     fn bytes(&self) -> u64 {
-        match self {
-            Self::Inline(text) => text.len() as u64,
-            Self::Aside { bytes, .. } => *bytes,
-        }
+        self.0.len() as u64
     }
 
     fn lines(&self) -> u64 {
-        match self {
-            Self::Inline(text) => text.split_inclusive('\n').count() as u64,
-            Self::Aside { lines, .. } => *lines,
-        }
+        self.0.split_inclusive('\n').count() as u64
     }
 
-    /// The start of a line, counted from 1; none if there are fewer lines.
-    fn line_start(&self, context: &Context<'_>, line: u64) -> Result<Option<u64>, EngineError> {
-        match self {
-            Self::Aside { file, .. } => {
-                Ok(context.session.store.payload_line_start(*file, line)?)
-            }
-            Self::Inline(text) => {
-                let skipped = usize::try_from(line - 1).unwrap_or(usize::MAX);
-                let mut lines = text.split_inclusive('\n');
-                let start = (lines.by_ref().take(skipped).map(str::len)).sum::<usize>();
-                Ok(lines.next().map(|_| start as u64))
-            }
-        }
+    /// Returns the byte at which a line starts. Lines count from 1. Returns None if the text has
+    /// fewer lines.
+    fn line_start(&self, line: u64) -> Option<u64> {
+        let skipped = usize::try_from(line - 1).unwrap_or(usize::MAX);
+        let mut lines = self.0.split_inclusive('\n');
+        let start = (lines.by_ref().take(skipped).map(str::len)).sum::<usize>();
+        lines.next().map(|_| start as u64)
     }
 
-    /// The bytes of a range, widened to whole characters.
-    fn part(&self, context: &Context<'_>, range: Range<u64>) -> Result<PayloadPart, EngineError> {
-        match self {
-            Self::Aside { file, .. } => {
-                Ok(context.session.store.read_payload_bytes(*file, range)?)
-            }
-            Self::Inline(text) => {
-                let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
-                let start = text.floor_char_boundary(at(range.start));
-                let end = text.ceil_char_boundary(at(range.end));
-                let before = &text.as_bytes()[..start];
-                Ok(PayloadPart {
-                    text: text.get(start..end).unwrap_or("").to_owned(),
-                    first_byte: start as u64,
-                    first_line: memchr::memchr_iter(b'\n', before).count() as u64 + 1,
-                })
-            }
+    /// Returns the text of a range of bytes. If the range starts or ends within a character, it is
+    /// widened to include it.
+    fn part(&self, range: Range<u64>) -> TextPart {
+        let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
+        let start = self.0.floor_char_boundary(at(range.start));
+        let end = self.0.ceil_char_boundary(at(range.end));
+        let before = &self.0.as_bytes()[..start];
+        TextPart {
+            text: self.0.get(start..end).unwrap_or("").to_owned(),
+            first_byte: start as u64,
+            first_line: memchr::memchr_iter(b'\n', before).count() as u64 + 1,
         }
     }
 }

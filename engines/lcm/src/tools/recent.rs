@@ -1,4 +1,9 @@
 //! `lcm_recent`: the newest messages, newest first.
+//!
+//! The tool is for a model that wants to know what was said last, for example after a compaction.
+//! It goes back through the current conversation and shows an excerpt of each message. The cursor
+//! is the ordinal before which the next page begins, so messages that arrive meanwhile do not shift
+//! the pages.
 
 use contexture_engine_api::EngineError;
 use contexture_summaries::excerpt;
@@ -6,19 +11,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
-use super::{Context, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema};
+use super::{
+    Context, cursor_schema, max_tokens_schema, object, page_start, put_time, session_schema,
+};
 use crate::store::{MessageRow, SessionId};
 
-/// How many rows are read between two checks for cancellation.
+/// The number of rows that are read between two checks for cancellation.
 const BATCH: u32 = 256;
-/// The most characters of a message.
+/// The maximum number of characters of a message. Its two ends are shown if it is longer.
 const SHOWN_CHARS: usize = 800;
 const DEFAULT_LIMIT: usize = 20;
 const MAX_LIMIT: usize = 200;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Arguments {
+pub(super) struct RecentArguments {
     limit: Option<usize>,
     role: Option<String>,
     max_tokens: Option<u64>,
@@ -42,13 +49,14 @@ pub(super) fn parameters() -> Value {
     )
 }
 
-pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
+pub(super) fn run(
+    context: &mut Context<'_>,
+    arguments: RecentArguments,
+) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
     let before: u32 = match &arguments.cursor {
         None => u32::MAX,
-        Some(cursor) => cursor
-            .parse()
-            .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_recent")))?,
+        Some(cursor) => page_start(cursor, "lcm_recent")?,
     };
     let services = &context.session.services;
     within(arguments.max_tokens, services, |room, meter| {
@@ -59,12 +67,13 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// The messages of a page before an ordinal, and the ordinal of the next page.
+/// Returns the messages of a page before an ordinal, newest first, and the ordinal before which the
+/// next page begins. The latter is None if there are no further messages.
 fn newest(
     context: &Context<'_>,
     session: SessionId,
     before: u32,
-    arguments: &Arguments,
+    arguments: &RecentArguments,
     mut page: Page<'_>,
     lean: bool,
 ) -> Result<(Vec<Value>, Option<u32>), EngineError> {
@@ -81,7 +90,8 @@ fn newest(
             rows.retain(|row| (arguments.role.as_ref()).is_none_or(|role| row.is_of(role)));
             for row in rows.into_iter().rev() {
                 let ordinal = row.key.ordinal();
-                // Those after this ordinal are shown.
+                // The messages after this one are on the page, so the next page begins before the
+                // ordinal that follows it.
                 let next = Some(ordinal + 1);
                 if page.items.len() == limit {
                     return Ok((page.items, next));
@@ -96,7 +106,8 @@ fn newest(
                 };
                 let item = |end: usize| item(&row, &text[..end], end < text.len(), lean);
                 if !page.push(item(text.len())) {
-                    // Cut if it is the first, else left for the next page.
+                    // The first message of a page is cut so that the page is not empty. Another one
+                    // is left for the next page.
                     if !page.items.is_empty() {
                         return Ok((page.items, next));
                     }

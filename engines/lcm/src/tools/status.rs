@@ -1,4 +1,10 @@
-//! `lcm_status`: how much is stored, what the window shows of it, and when the next compaction is due.
+//! `lcm_status`: how much is stored, what the window shows of it, and when the next compaction is
+//! due.
+//!
+//! The answer consists of sections, most of them taken from the status that the engine reports
+//! about itself. If they do not all fit, the last ones are left out, so their order is the order of
+//! importance. The names of omitted sections are listed, so that a caller knows what a larger
+//! answer would contain.
 
 use contexture_engine_api::EngineError;
 use serde::Deserialize;
@@ -9,7 +15,7 @@ use super::{Context, max_tokens_schema, object};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Arguments {
+pub(super) struct StatusArguments {
     max_tokens: Option<u64>,
 }
 
@@ -17,11 +23,11 @@ pub(super) fn parameters() -> Value {
     object(json!({"max_tokens": max_tokens_schema()}), &[])
 }
 
-/// Answers from the engine's own status, the most important fields first; omitted fields are named.
+/// Returns as many sections as fit, the most important first. `engine` is the engine's own status.
 pub(super) fn run(
     context: &mut Context<'_>,
     engine: &Value,
-    arguments: &Arguments,
+    arguments: &StatusArguments,
 ) -> Result<Value, EngineError> {
     let (store, session) = (&context.session.store, context.session.id);
     let stored = store.session_info(session)?.messages;
@@ -71,6 +77,7 @@ pub(super) fn run(
             Value::Object(answer)
         };
         let fits = |answer: &Value| meter.fits(meter.count(answer), room);
+        // There are few sections, so trying from the most to the fewest is fast enough.
         let most = (1..=sections.len()).rev().map(answer).find(fits);
         Ok(most.unwrap_or_else(|| answer(0)))
     })

@@ -116,7 +116,7 @@ impl Ours {
             embedder: embedder.cloned(),
             ..StoreSettings::default()
         };
-        let store = Store::open(directory.path(), settings).unwrap();
+        let store = crate::ingest::open(directory.path(), settings).unwrap();
         let mut ids = 0..;
         let sessions = (0..)
             .zip(parts)
@@ -133,7 +133,7 @@ impl Ours {
                         }
                     })
                     .collect();
-                store.ingest(session, &views, 0).unwrap();
+                store.ingest(session, &views).unwrap();
                 store.index_now(session).unwrap();
                 session
             })

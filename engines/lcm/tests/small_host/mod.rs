@@ -48,12 +48,21 @@ enum Slot {
 
 /// What the host's own file says.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Kept {
     next_id: u64,
     /// Every message of the conversation.
     pub log: Vec<u64>,
     window: Vec<Slot>,
     compactions: u64,
+    /// Each message that was ever said, and the one that it was last cut off after.
+    said: Vec<u64>,
+    /// The last message that the engine was shown.
+    cursor: u64,
+    /// The last message that stays after a cut which the engine was not told of.
+    cut: Option<u64>,
+    /// What the engine stored.
+    artifacts: Vec<(String, String)>,
 }
 
 pub struct SmallHost {
@@ -73,6 +82,22 @@ impl Kept {
         )
     }
 
+    /// Puts the record into a host that begins anew.
+    fn lend(&self, host: &Arc<ScriptedHost>) {
+        for id in &self.said {
+            let (text, raw) = (text(*id), raw(*id));
+            let views = [view(*id, &text, &raw)];
+            host.record(&Delivery::new(&views));
+        }
+        // What is not in the log was cut off.
+        for id in self.said.iter().filter(|id| !self.log.contains(id)) {
+            host.outdate("s", MessageId(*id));
+        }
+        for (name, text) in &self.artifacts {
+            host.services().put_artifact(name, Some(text)).unwrap();
+        }
+    }
+
     fn current(&self) -> Option<CurrentCompaction> {
         let summaries = self.window.iter().filter_map(|slot| match slot {
             Slot::Summary(_, text) => Some(text.clone()),
@@ -87,13 +112,6 @@ impl Kept {
             .summaries(summaries.collect())
         })
     }
-}
-
-fn chain(log: &[u64], last: u64) -> u64 {
-    let known = log.iter().take_while(|id| **id <= last);
-    known.fold(7, |chain, id| {
-        chain.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(*id)
-    })
 }
 
 pub fn factory(directory: &Path) -> Result<Lcm, EngineError> {
@@ -115,6 +133,7 @@ impl SmallHost {
         let kept = Kept::read(own);
         let factory = factory(directory)?;
         let lends = ScriptedHost::without_model();
+        kept.lend(&lends);
         let (window, compaction) = (window(context_length, 0), kept.current());
         let mut request = lends.open_request("{}", &window);
         request.data_dir = directory;
@@ -131,7 +150,15 @@ impl SmallHost {
         Ok(host)
     }
 
-    fn keep(&self) {
+    fn keep(&mut self) {
+        let services = self.lends.services();
+        let names = services.artifacts("").unwrap();
+        self.kept.artifacts = (names.into_iter())
+            .map(|name| {
+                let text = services.artifact(&name).unwrap().unwrap();
+                (name, text)
+            })
+            .collect();
         let new = self.file.with_extension("new");
         std::fs::write(&new, serde_json::to_string(&self.kept).unwrap()).unwrap();
         std::fs::rename(new, &self.file).unwrap();
@@ -139,20 +166,15 @@ impl SmallHost {
 
     /// Shows the engine what it has not seen, as far as the window and the log have it.
     pub fn show(&mut self) -> Result<(), EngineError> {
-        let log = &self.kept.log;
-        let seen = self.engine.observed_through();
-        let mut from = seen.map_or(0, |seen| seen.last.0);
-        let mut cut = None;
-        if seen.is_some_and(|seen| !log.contains(&from) || chain(log, from) != seen.chain) {
-            // A cut that it was not told of.
-            let last = log.iter().rev().find(|id| **id <= from).copied();
-            from = last.unwrap_or(0);
-            let last = last.map(MessageId);
-            cut = Some(Cut::after(last));
-        }
-        let ids: Vec<u64> = log.iter().copied().filter(|id| *id > from).collect();
+        let from = self.kept.cursor;
+        let last = |id: u64| (id > 0).then_some(MessageId(id));
+        let mut cut = self.kept.cut.map(|id| Cut::after(last(id)));
+        let log = self.kept.log.iter().copied();
+        let ids: Vec<u64> = log.filter(|id| *id > from).collect();
         if let (true, Some(_)) = (ids.is_empty(), cut) {
-            self.engine.observe(&Delivery::new(&[], 0).after(cut))?;
+            let delivery = Delivery::new(&[]).after(cut);
+            self.lends.record(&delivery);
+            self.engine.observe(&delivery)?;
         }
         for piece in ids.chunks(256) {
             let texts: Vec<_> = piece.iter().map(|id| (text(*id), raw(*id))).collect();
@@ -161,10 +183,13 @@ impl SmallHost {
                 .zip(&texts)
                 .map(|(id, (text, raw))| view(*id, text, raw))
                 .collect();
-            let end = chain(log, *piece.last().unwrap());
-            let delivery = Delivery::new(&views, end).after(cut.take());
+            let delivery = Delivery::new(&views).after(cut.take());
+            self.lends.record(&delivery);
             self.engine.observe(&delivery)?;
         }
+        self.kept.cursor = ids.last().copied().unwrap_or(from);
+        self.kept.cut = None;
+        self.keep();
         Ok(())
     }
 
@@ -174,6 +199,7 @@ impl SmallHost {
             self.kept.next_id += 1;
             let id = self.kept.next_id;
             self.kept.log.push(id);
+            self.kept.said.push(id);
             self.kept.window.push(Slot::Said(id));
         }
         self.keep();
@@ -188,6 +214,9 @@ impl SmallHost {
         let count = count.min(tail.count());
         let stays = self.kept.log.len() - count;
         self.kept.log.truncate(stays);
+        let last = self.kept.log.last().copied().unwrap_or(0);
+        self.kept.cut = Some(self.kept.cut.map_or(last, |earlier| earlier.min(last)));
+        self.kept.cursor = self.kept.cursor.min(last);
         let stays = self.kept.window.len() - count;
         self.kept.window.truncate(stays);
         self.keep();
@@ -237,6 +266,7 @@ impl SmallHost {
         say("host committed");
         self.engine
             .committed(&Committed::new(self.kept.compactions));
+        self.keep();
         say("compacted");
         Ok(true)
     }
@@ -269,39 +299,31 @@ impl SmallHost {
         serde_json::from_str(&self.engine.call_tool(&call).unwrap()).unwrap()
     }
 
-    /// Fails where the store is not sound, or does not hold each message of the log once and whole.
+    /// Fails if the store is not sound, or does not know each message of the log once.
     pub fn check(&mut self, context: &str) {
         let verified = self.factory.manage(&StoreCommand::Verify).unwrap();
         assert_eq!(verified["ok"], true, "{context}: {verified}");
         let doctor = self.tool("lcm_doctor", &json!({}));
         assert_eq!(doctor["ok"], true, "{context}: {doctor}");
-        let mut after = None;
-        let mut found: Vec<String> = Vec::new();
-        loop {
-            let export = StoreCommand::Export {
-                session: "s".to_owned(),
-                after,
-                limit: 1_000,
-            };
-            let page = self.factory.manage(&export).unwrap();
-            let messages = page["messages"].as_array().unwrap();
-            found.extend(
-                messages
-                    .iter()
-                    .map(|wire| wire["message"].as_str().unwrap().to_owned()),
-            );
-            after = page["next"].as_u64();
-            if after.is_none() {
-                break;
-            }
+        let status = self.tool("lcm_status", &json!({}));
+        let count = self.kept.log.len();
+        assert_eq!(status["in_conversation"], count, "{context}: {status}");
+        let mut found = Vec::new();
+        let mut cursor = json!("");
+        while !cursor.is_null() {
+            let page = json!({"cursor": cursor, "limit": 200});
+            let page = self.tool("lcm_recent", &page);
+            let messages = page["messages"].as_array().unwrap().iter();
+            found.extend(messages.map(|message| {
+                let id = message["id"].as_str().unwrap()[1..].parse::<u64>().unwrap();
+                let shown = message["text"].as_str().unwrap().trim_end_matches('…');
+                assert!(text(id).starts_with(shown), "{context}: {message}");
+                id
+            }));
+            cursor = page["next_cursor"].clone();
         }
-        let expected: Vec<String> = self.kept.log.iter().map(|id| raw(*id)).collect();
-        assert!(
-            found == expected,
-            "{context}: {} messages, not {}",
-            found.len(),
-            expected.len()
-        );
+        found.reverse();
+        assert_eq!(found, self.kept.log, "{context}");
     }
 }
 

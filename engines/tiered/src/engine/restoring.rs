@@ -1,4 +1,11 @@
-//! Compacted messages that come back.
+//! Restores compacted messages: the tool `restore`, and the rewrite that brings the original text
+//! back.
+//!
+//! The model asks for a message in its own words, because it sees only the shown text. `answer`
+//! finds the best match among the compacted messages, returns the original at once, and notes a
+//! wish. The next request fulfils it: `restoration` proposes a window in which the message has its
+//! original text again, and `note_restored` records it once the host commits. A user can wish for a
+//! message too, through the state that the host keeps with it.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,22 +19,22 @@ use super::Tiered;
 use crate::event::{COMPACTION_KEY, MARK, state_of};
 use crate::steps::Steps;
 
-/// The name of the tool.
 const RESTORE: &str = "restore";
-/// So many messages are read from the transcript at once.
 const BATCH: usize = 128;
 
-/// A compacted message.
+/// A compacted message, as far as it must be known to find and restore it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Short {
-    /// What stands in its place: `[COMPACTED: …]`; empty if only its arguments were cut.
+    /// The text shown in its place, `[COMPACTED: …]`. It is empty if only arguments were shortened.
     shown: String,
-    /// Its text as it was said, if it comes from a document that holds it.
+    /// The original text, if the message comes from a document that stores it in the state.
+    /// Otherwise the transcript has it.
     content: Option<String>,
 }
 
 impl Short {
-    /// The message that has this state; `None` if it is not compacted.
+    /// Reads a compacted message from its state. Returns `None` if the state does not say that it
+    /// is compacted.
     pub(super) fn of(shown: String, state: &Map<String, Value>) -> Option<Self> {
         let content = state.get(COMPACTION_KEY)?.get("original_content");
         Some(Self {
@@ -36,7 +43,8 @@ impl Short {
         })
     }
 
-    /// How well the model's words, in plain form, identify it. Lower is better.
+    /// How well the model's words identify the message, from 0 for its exact shown text to 4 for
+    /// words inside its content. `wanted` is in plain form. Returns `None` if it does not match.
     fn rank(&self, original: Option<&OwnedMessage>, wanted: &str) -> Option<u8> {
         let shown = plain(&self.shown);
         if shown == wanted {
@@ -60,10 +68,13 @@ impl Short {
     }
 }
 
-/// The plain form in which words are compared. A model may quote a compacted message with or without its brackets, the
-/// host's seal, the ellipsis of a cut, or the same white space.
+/// The plain form in which words are compared. A model may quote a compacted message without its
+/// brackets, with the host's seal, without the ellipsis of a shortened topic, or with other white
+/// space.
 fn plain(words: &str) -> String {
     let mut words = words.trim();
+    // The seal is `[#` with eight more characters and `]`, which the host appended after the text
+    // was shown.
     if let Some((before, seal)) = words.rsplit_once("[#")
         && seal.len() == 9
         && seal.ends_with(']')
@@ -81,18 +92,24 @@ pub(super) fn tools() -> Vec<ToolSpec> {
         "type": "object",
         "properties": {"message": {
             "type": "string",
-            "description": "What stands in the message's place, as in [COMPACTED: read_file src/main.rs], or words of it, \
-                            of its content or of its arguments; or its id (m12)",
+            "description": "The text in the message's place, such as [COMPACTED: read_file src/main.rs], words from it, \
+                            from the original or from its arguments, or its id (m12)",
         }},
         "required": ["message"],
         "additionalProperties": false,
     });
-    let description = "Gives a compacted message back as it was said, and has it stand in the conversation again.";
+    let description =
+        "Return the original of a compacted message and put it back into the conversation.";
     vec![ToolSpec::new(RESTORE, description, parameters)]
 }
 
 impl<S: Steps> Tiered<S> {
-    /// Answers a call of the tool.
+    /// Answers a call of the tool with the original message as JSON, and notes that it is to be
+    /// restored.
+    ///
+    /// # Errors
+    /// `Unsupported` for another tool, `InvalidInput` if no compacted message matches, and
+    /// `Storage` if the original is not in the transcript.
     pub(super) fn answer(&mut self, call: &ToolCall) -> Result<String, EngineError> {
         if call.name != RESTORE {
             return Err(EngineError::Unsupported(format!(
@@ -105,10 +122,12 @@ impl<S: Steps> Tiered<S> {
         let wanted = arguments.get("message").and_then(Value::as_str);
         let wanted = wanted.map(str::trim).filter(|wanted| !wanted.is_empty());
         let Some(wanted) = wanted else {
-            let missing = "`message` is missing: say the id of the message, or words of it";
+            let missing = "`message` is missing: give the id of the message or words from it";
             return Err(EngineError::InvalidInput(missing.to_owned()));
         };
         let words = plain(wanted);
+        // The contents are needed too, because the model may quote words that only the original
+        // has.
         let originals = self.originals(&self.kept)?;
         let mut found: Vec<(u8, MessageId)> = (self.kept.iter())
             .filter_map(|(id, short)| match id.to_string() == wanted {
@@ -120,7 +139,7 @@ impl<S: Steps> Tiered<S> {
         found.sort_unstable();
         let Some((_, id)) = found.first().copied() else {
             return Err(EngineError::InvalidInput(format!(
-                "no compacted message of the conversation is {wanted:?}; {} are compacted",
+                "no compacted message matches {wanted:?}; {} messages are compacted",
                 self.kept.len()
             )));
         };
@@ -145,7 +164,8 @@ impl<S: Steps> Tiered<S> {
         Ok(answer.to_string())
     }
 
-    /// Compacted messages as they were said, as far as the transcript, or the document that they come from, has them.
+    /// Returns the original forms of compacted messages. A message is missing if neither the
+    /// transcript nor its state has the text.
     pub(super) fn originals(
         &self,
         of: &BTreeMap<MessageId, Short>,
@@ -166,9 +186,11 @@ impl<S: Steps> Tiered<S> {
         Ok(originals)
     }
 
-    /// The window with the messages that are wanted as they were said, where any is.
+    /// Proposes a window in which the wanted messages have their original texts again. Returns
+    /// `None` if nothing changes.
     pub(super) fn restoration(&mut self, messages: &[MessageView<'_>]) -> Option<Compaction> {
         let shown: HashSet<MessageId> = messages.iter().map(MessageView::id).collect();
+        // Messages that left the window, for instance into a summary, cannot be restored.
         self.kept.retain(|id, _| shown.contains(id));
         let mut entries = Vec::with_capacity(messages.len());
         let mut is_changed = false;
@@ -190,10 +212,13 @@ impl<S: Steps> Tiered<S> {
                 let mut state = state_of(message);
                 let is_new = !self.kept.contains_key(&id);
                 match state.remove(RESTORE_WISH) {
-                    // Only once, so that a restoration that the host refused is not proposed with every request.
+                    // Add the wish only once, so that a restoration that the host refused is not
+                    // proposed with every request.
                     Some(_) if self.restored.insert(id) => _ = self.wishes.insert(id),
+                    // The wish was taken before, and its state only repeats it.
                     Some(_) => {}
-                    // The client sent an earlier form again, so the wish still holds.
+                    // The client sent an earlier form of the message again, so the wish still
+                    // holds.
                     None if was_restored && is_new => _ = self.wishes.insert(id),
                     None if was_restored => {}
                     None if is_short => _ = self.restored.remove(&id),
@@ -210,7 +235,8 @@ impl<S: Steps> Tiered<S> {
         }
     }
 
-    /// Records which messages are restored now.
+    /// Records which messages the host has restored, so that they are not compacted again. Called
+    /// when the host commits a compaction.
     pub(super) fn note_restored(&mut self, committed: &Committed) {
         for entry in &committed.entries {
             let Entry::Restore(id) = entry else { continue };

@@ -1,14 +1,23 @@
-//! The third tier: a structured summary in place of all but the newest messages.
+//! The third tier: a structured summary that replaces all but the newest messages.
+//!
+//! `covered` decides which messages the summary replaces and how many tokens it may have.
+//! `summarised` writes it and proposes the new window, and `prepare` starts it between turns so
+//! that nobody has to wait. `Material` is the [`Task`] that connects this engine to the summary
+//! cycle. It gives the model the original texts of compacted messages, since a summary of
+//! `[COMPACTED: …]` lines would say nothing. The fields of a summary are defined in `summary`, the
+//! prompts in `wording`.
 
 use std::collections::BTreeMap;
 
+use contexture_digest::{RuleSection, Rules, without_rules};
 use contexture_engine_api::{
     Compaction, CompressOrder, CompressRequest, EngineError, Entry, LogLevel, MessageId,
     MessageKind, MessageView, Outcome, OwnedMessage, Replacement, Services, ToolCallView, roomy,
 };
 use contexture_secrets::mask_secrets;
 use contexture_summaries::{
-    Groups, Prompts, Ready, Sizes, Task, WrittenSummary, framing_tokens, material, unmarked,
+    Groups, Prompts, Ready, Sizes, Task, WrittenSummary, framing_tokens, material, rule_section,
+    tokens_beside, unmarked,
 };
 
 use super::restoring::Short;
@@ -18,29 +27,29 @@ use crate::steps::Steps;
 use crate::summary::StructuredSummary;
 use crate::wording::Question;
 
-/// The share of the trigger that a summary may take.
+/// The largest share of the trigger that a summary may take, even if it covers so much that its own
+/// limit would allow more.
 const SUMMARY_SHARE: f64 = 0.05;
-/// The least tokens of a summary.
 const MIN_SUMMARY_TOKENS: u64 = 200;
-/// A summary is at most this part of what it covers.
+/// A summary has at most one part in this many of the tokens that it covers.
 const COVERED_PART: u64 = 4;
-/// The share of the tier from which the summary is prepared.
+/// The share of the summary tier from which the summary is prepared in the background.
 const PREPARE_FROM: f64 = 0.9;
 
-/// What a summary is made from.
+/// What a summary covers: the positions of its messages, the tokens of the prompt without them, and
+/// the budget of the summary in tokens.
 struct Covered {
-    /// Where its messages stand.
     places: Vec<usize>,
-    /// The tokens of the prompt without them.
     left: u64,
     budget: u64,
-    /// Kept messages that are shown in compacted form to make room.
+    /// Kept messages that are compacted to make room, with the tokens that each saves.
     shorter: BTreeMap<MessageId, (Replacement, u64)>,
 }
 
 impl<S: Steps> Tiered<S> {
-    /// What a summary would cover: everything but the newest messages. If these leave too little room below `trigger`,
-    /// those that the model has seen are compacted. If that is not enough, fewer of them are kept.
+    /// Decides what a summary covers: everything but the newest messages. If these leave too little
+    /// room below `trigger`, those that the model has seen are compacted. If that is not enough,
+    /// fewer of them are kept.
     fn covered(&mut self, messages: &[MessageView<'_>], trigger: u64) -> Covered {
         let tokens: Vec<u64> = messages.iter().map(MessageView::tokens).collect();
         let groups = Groups::of(messages);
@@ -48,6 +57,7 @@ impl<S: Steps> Tiered<S> {
         let question = question.map_or(0..0, |at| groups.whole(at));
         let framing = framing_tokens(&self.services);
         let most = share(trigger, SUMMARY_SHARE).max(MIN_SUMMARY_TOKENS);
+        // Everything from the last assistant message on is new to the model and stays readable.
         let unseen = messages
             .iter()
             .rposition(|message| message.role() == "assistant")
@@ -94,7 +104,9 @@ impl<S: Steps> Tiered<S> {
         }
     }
 
-    /// The window with a summary in place of what it covers.
+    /// Proposes the window with a summary in place of the messages that it covers. Does nothing if
+    /// only summaries would be covered, if the room gained is too small, or if the summary would be
+    /// no shorter than the text.
     pub(super) fn summarised(
         &mut self,
         request: &CompressRequest<'_>,
@@ -110,6 +122,7 @@ impl<S: Steps> Tiered<S> {
             return Ok(Outcome::NothingToDo(reason));
         }
         let framing = framing_tokens(&self.services);
+        // Checked with the full budget, before a model is asked for nothing.
         sizes.after = covered.left + covered.budget + framing;
         if let Some(reason) = self.headroom.refuses(request.order, sizes) {
             self.waits_for_summary = false;
@@ -126,7 +139,8 @@ impl<S: Steps> Tiered<S> {
         let ids = covered.places.iter().map(|at| messages[*at].id()).collect();
         let mut leaves = vec![false; messages.len()];
         covered.places.iter().for_each(|at| leaves[*at] = true);
-        // What still does not fit is shown compacted, rather than to nobody.
+        // Whatever still does not fit is compacted, because otherwise no model could read the
+        // prompt at all.
         let mut shorter =
             match covered.left > self.window.usable_tokens().saturating_sub(covered.budget) {
                 true => self.compacted(messages, 0),
@@ -169,7 +183,8 @@ impl<S: Steps> Tiered<S> {
         }
     }
 
-    /// Has the summary made once it is near.
+    /// Starts the next summary once its tier is near. Nothing happens if context management is off
+    /// or another summary is open.
     pub(super) fn prepare(&mut self, request: &CompressRequest<'_>) {
         let (messages, order) = (request.messages, request.order);
         let tiers = self.settings.thresholds.tiers(&order.window);
@@ -180,6 +195,7 @@ impl<S: Steps> Tiered<S> {
         }
         let covered = self.covered(messages, tiers.compaction);
         let originals = match self.originals_in(messages, &covered.places) {
+            // A failed read is only logged: the summary can still be written when it is due.
             Ok(originals) => originals,
             Err(error) => return self.services.log(LogLevel::Warn, &error.to_string()),
         };
@@ -206,20 +222,26 @@ impl<S: Steps> Tiered<S> {
             memory: order.memory.clone(),
             focus: order.focus.clone(),
             budget: covered.budget,
+            rules: RuleSection::default(),
             services: self.services.clone(),
         };
         let mut earlier = Vec::new();
+        let mut rules = Rules::default();
         for at in &covered.places {
             let message = messages[*at];
             match (message.kind(), originals.get(&message.id())) {
-                (MessageKind::Summary, _) => match self.earlier(message.text()) {
-                    Some(summary) => material.earlier = Some(summary),
-                    None => {
-                        earlier.push(mask_secrets(message.text()).into_owned());
-                        // The engine reads what another's says as it reads what was said.
+                (MessageKind::Summary, _) => {
+                    rules.add_summary(message.text());
+                    if let Some(summary) = self.earlier(message.text()) {
+                        material.earlier = Some(summary);
+                    } else {
+                        let body = without_rules(message.text());
+                        earlier.push(mask_secrets(&body).into_owned());
+                        // A summary of another engine cannot be read as fields, so it is treated as
+                        // ordinary text too.
                         material.said.push(message);
                     }
-                },
+                }
                 (_, Some(original)) => {
                     let as_said = message
                         .with_text(&original.text)
@@ -232,12 +254,18 @@ impl<S: Steps> Tiered<S> {
                 (_, None) => material.said.push(message),
             }
         }
+        for message in &material.said {
+            rules.add_message(message);
+        }
+        material.rules = rule_section(&rules, covered.budget, &self.services);
+        material.budget = tokens_beside(&material.rules, covered.budget, &self.services);
         earlier.extend(material.earlier.as_ref().map(StructuredSummary::text));
         material.previous = (!earlier.is_empty()).then(|| earlier.join("\n\n"));
         material
     }
 
-    /// The compacted messages in these places as they were said.
+    /// Reads the original texts of the compacted messages at these positions from the transcript.
+    /// Messages that are not compacted are not in the result.
     fn originals_in(
         &self,
         messages: &[MessageView<'_>],
@@ -251,11 +279,12 @@ impl<S: Steps> Tiered<S> {
         self.originals(&places.iter().filter_map(short).collect())
     }
 
-    /// This engine's summary in a text, with better words if there are any by now.
+    /// Reads this engine's summary in a text, or returns `None` if it holds none. If the model has
+    /// rewritten the words since, they replace the old ones, and the figures stay.
     fn earlier(&self, text: &str) -> Option<StructuredSummary> {
         let summary = StructuredSummary::read(text)?;
         let better = self.cycle.better(&unmarked(text));
-        let better = better.and_then(StructuredSummary::read);
+        let better = better.as_deref().and_then(StructuredSummary::read);
         Some(match better {
             Some(better) => StructuredSummary {
                 count: summary.count,
@@ -268,7 +297,7 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// The calls of messages as they were said.
+/// The calls of these messages with their original arguments, in the form that message views need.
 fn calls_of(
     originals: &BTreeMap<MessageId, OwnedMessage>,
 ) -> BTreeMap<MessageId, Vec<ToolCallView<'_>>> {
@@ -280,22 +309,26 @@ fn calls_of(
     calls.collect()
 }
 
-/// Messages as a summary reads them: compacted ones as they were said.
+/// What a summary is made from: the messages that it covers, with compacted ones in their original
+/// texts, and what goes into the prompt beside them.
 struct Material<'a> {
     ids: Vec<MessageId>,
     said: Vec<MessageView<'a>>,
-    /// The earlier summary, if it is one of this engine's.
     earlier: Option<StructuredSummary>,
-    /// The texts of all earlier summaries.
+    /// The texts of all earlier summaries that this one updates, joined by blank lines. Those of
+    /// other engines are included.
     previous: Option<String>,
     memory: Option<String>,
     focus: Option<String>,
+    /// The tokens of the summary without the rules.
     budget: u64,
+    rules: RuleSection,
     services: Services,
 }
 
 impl Material<'_> {
-    /// With the figures, which are the engine's own.
+    /// Fills in the figures, which the engine knows better than a model: the number of messages,
+    /// their times, and the time now.
     fn filled(&self, summary: StructuredSummary) -> StructuredSummary {
         summary.filled(&self.said, self.earlier.as_ref(), self.services.now_ms())
     }
@@ -329,6 +362,7 @@ impl Task for Material<'_> {
         let memory = self
             .memory
             .iter()
+            // The model's figures are discarded in `completed`, which counts the messages itself.
             .map(|memory| format!("[memory] {memory}"));
         let said = material(&said.collect::<Vec<_>>());
         said.into_iter().chain(memory).collect()
@@ -337,7 +371,7 @@ impl Task for Material<'_> {
     fn extract(&self, ready: Option<&Ready>) -> String {
         let (budget, services) = (self.budget, &self.services);
         let extracted = |said: &[MessageView<'_>], earlier: Option<&StructuredSummary>| {
-            StructuredSummary::extracted(said, earlier, budget, services)
+            StructuredSummary::extracted(said, earlier, &self.rules, budget, services)
         };
         self.completed(match ready {
             None => extracted(&self.said, self.earlier.as_ref()),
@@ -346,6 +380,10 @@ impl Task for Material<'_> {
                 extracted(&ready.rest(&self.said), Some(&earlier))
             }
         })
+    }
+
+    fn rules(&self) -> RuleSection {
+        self.rules.clone()
     }
 
     fn finish(&self, text: String) -> String {

@@ -1,35 +1,44 @@
 //! The summaries of a split: when they are prepared, and how one is written.
+//!
+//! `prepare` starts the summaries between turns, `write` makes those of a compaction, and `budget`
+//! says how long each may be. `Covered` is the [`Task`] that connects them to the summary cycle.
+//! Without a model, the summary is a digest in the language of the conversation. The prompts and
+//! the JSON format are in `wording`, and which messages a summary covers is decided in `split`.
 
-use contexture_digest::{Digest, Language, Readings};
+use contexture_digest::{Digest, Language, Readings, RuleSection, without_rules};
 use contexture_engine_api::{
     CompressOrder, CompressRequest, EngineError, MessageId, MessageKind, MessageView, Services,
 };
-use contexture_summaries::{Prompts, Ready, Task, WrittenSummary, digested, material};
+use contexture_summaries::{
+    Prompts, Ready, Task, WrittenSummary, digested, material, rules_in, tokens_beside,
+};
 
 use super::{Read, TwoLayer, is_short};
 use crate::settings::SummaryFormat;
 use crate::split::Split;
 use crate::wording::{Question, SUMMARY_MARK, body_of, cut_to, digest_in_json, marked};
 
-/// The share of the threshold from which the next summary is prepared,
+/// The share of the threshold from which the next summary is prepared.
 const PREPARE_FROM: f64 = 0.8;
-/// and from which those of single turns are.
+/// The same share for summaries of single turns, which cover messages that will not change any
+/// more.
 const PREPARE_TURNS_FROM: f64 = 0.5;
-/// The share of the threshold that a summary may take.
+/// The largest share of the threshold that a summary may take, however many messages it covers.
 const SUMMARY_SHARE: f64 = 0.1;
-/// The least tokens of a summary.
 const MIN_SUMMARY_TOKENS: u64 = 64;
-/// A summary is at most this part of what it covers.
+/// A summary has at most one part in this many of the tokens that it covers.
 const COVERED_PART: u64 = 3;
 
-/// What a summary is made from.
+/// The content of a summary: the messages that it covers, the earlier summaries among them, and
+/// what goes into the prompt.
 struct Covered<'a> {
     ids: Vec<MessageId>,
-    /// The messages, earlier summaries not among them.
     messages: Vec<MessageView<'a>>,
     previous: Option<String>,
     memory: Option<String>,
+    /// The question to the model. Its budget is that of the summary without the rules.
     question: Question,
+    rules: RuleSection,
     services: Services,
 }
 
@@ -54,6 +63,8 @@ impl Task for Covered<'_> {
     }
 
     fn material(&self) -> Vec<String> {
+        // This engine's prompt has no place for an earlier summary, so it stands at the beginning
+        // of the material.
         let previous = self.previous.as_deref().map(marked);
         let memory = self
             .memory
@@ -69,11 +80,15 @@ impl Task for Covered<'_> {
         let previous = ready.map(|ready| ready.text.as_str()).or(self.previous());
         let (language, readings) = (Language::of(messages), Readings::default());
         let digest = Digest::written_in(language, &readings, messages, previous, None);
-        let digest = digested(&digest, self.question.budget, &self.services);
+        let digest = digested(&digest, &self.rules, self.question.budget, &self.services);
         match self.question.format {
             SummaryFormat::Text => digest,
             SummaryFormat::Json => self.cut(digest_in_json(&digest)),
         }
+    }
+
+    fn rules(&self) -> RuleSection {
+        self.rules.clone()
     }
 
     fn finish(&self, text: String) -> String {
@@ -82,9 +97,11 @@ impl Task for Covered<'_> {
 }
 
 impl TwoLayer {
-    /// Has the next summaries made once the threshold is near.
+    /// Starts the next summaries once the threshold is near. Conversations that are too short to
+    /// compact are ignored.
     pub(super) fn prepare(&mut self, request: &CompressRequest<'_>) {
         let (is_wanted, share) = match self.settings.per_turn_summaries {
+            // Each turn has its own summary, so several may be ready at once.
             true => (self.cycle.is_free(), PREPARE_TURNS_FROM),
             false => (self.cycle.is_idle(), PREPARE_FROM),
         };
@@ -100,7 +117,7 @@ impl TwoLayer {
         }
     }
 
-    /// The summaries of a split.
+    /// Writes the summaries of a split, in its order. Fails if the host cancels one of them.
     pub(super) fn write(
         &mut self,
         read: &Read<'_, '_>,
@@ -116,12 +133,18 @@ impl TwoLayer {
             .collect()
     }
 
-    /// How many tokens the summary of these messages may have.
+    /// Returns the largest size of the summary of these messages, in tokens: a tenth of the
+    /// threshold, or a third of the messages if that is less.
     pub(super) fn budget(&self, read: &Read<'_, '_>, covers: &[usize]) -> u64 {
         let tokens = covers.iter().map(|at| read.outline.messages[*at].tokens());
-        let most = (self.settings.threshold(&self.window) as f64 * SUMMARY_SHARE) as u64;
-        most.min(tokens.sum::<u64>() / COVERED_PART)
+        (self.most_tokens())
+            .min(tokens.sum::<u64>() / COVERED_PART)
             .max(MIN_SUMMARY_TOKENS)
+    }
+
+    /// Returns the largest size of any summary, in tokens.
+    fn most_tokens(&self) -> u64 {
+        (self.settings.threshold(&self.window) as f64 * SUMMARY_SHARE) as u64
     }
 
     fn covered<'a>(
@@ -134,9 +157,15 @@ impl TwoLayer {
         let (summaries, messages): (Vec<_>, Vec<_>) = views
             .clone()
             .partition(|view| view.kind() == MessageKind::Summary);
+        let budget = self.budget(read, covers);
+        // The summaries stand before what was said since, wherever the window shows them.
+        let all: Vec<_> = summaries.iter().chain(&messages).copied().collect();
+        // Their share is that of the largest summary. Old tool output is cut before it is covered, so
+        // a summary may be small and still have to hold every rule.
+        let rules = rules_in(&all, None, self.most_tokens(), &self.services);
         let earlier: Vec<String> = summaries
             .iter()
-            .map(|view| self.earlier(body_of(view.text())))
+            .map(|view| without_rules(&self.earlier(body_of(view.text()))))
             .collect();
         Covered {
             ids: views.map(|view| view.id()).collect(),
@@ -146,24 +175,28 @@ impl TwoLayer {
             question: Question {
                 current: current_question(read, order),
                 format: self.settings.summary_format,
-                budget: self.budget(read, covers),
+                budget: tokens_beside(&rules, budget, &self.services),
             },
+            rules,
             services: self.services.clone(),
         }
     }
 
-    /// The text of an earlier summary, or a better one that is no longer.
+    /// Returns the text of an earlier summary, or the text with which the model replaced it since,
+    /// shortened to the same size.
     fn earlier(&self, body: String) -> String {
         let Some(better) = self.cycle.better(&body) else {
             return body;
         };
+        // The better text must not make the summary that is updated larger than it was.
         let most = self.services.count_tokens(&body).max(1);
         let format = self.settings.summary_format;
-        cut_to(better.to_owned(), format, most, &self.services)
+        cut_to(without_rules(&better), format, most, &self.services)
     }
 }
 
-/// What a summary is to bring out: the current question, and what the user wants in more detail.
+/// Returns what a summary should emphasise: the current question, and the topic that the user wants
+/// in more detail.
 fn current_question(read: &Read<'_, '_>, order: &CompressOrder) -> String {
     let question = read
         .outline

@@ -1,4 +1,13 @@
-//! Session logs of Claude Code. Each line names the line before it, so a rewind leaves an abandoned branch in the file.
+//! Reads session logs of Claude Code.
+//!
+//! Each line names the line before it in `parentUuid`, so the lines form a tree. After a
+//! rewind, the log still holds the abandoned branch. [`claude_code`] finds the branch that ends
+//! in the last message, groups the lines of each message, and determines the window after the
+//! last compaction.
+//!
+//! The chain has irregular places that this module repairs: a missing parent, lines that a
+//! resumed log repeats, results of parallel calls, and compactions beside the chain.
+//! Attachments, which the program adds to a prompt, are read in [`attachment`].
 
 mod attachment;
 
@@ -10,32 +19,32 @@ use super::super::json::Raw;
 use super::super::views::Speaker;
 use super::{Log, LogBody, LogItem};
 
-/// A line of the log.
+/// One line of the log, with the members that decide whether and how it is read.
 struct Line<'a> {
     raw: Raw<'a>,
     uuid: Option<String>,
     parent: Option<String>,
-    /// For a boundary: the last line before it.
+    /// For a boundary: the id of the last line before it.
     logical_parent: Option<String>,
-    /// Whether the line says that no line precedes it.
+    /// Whether the line states that no line precedes it.
     is_root: bool,
     message: Option<Raw<'a>>,
     attachment: Option<Raw<'a>>,
-    /// The output of a command that the user ran.
+    /// The output of a command that the user ran in the program.
     output: Option<Raw<'a>>,
-    /// The id that lines of one assistant message share.
+    /// The id that all lines of one assistant message share.
     message_id: Option<String>,
     is_assistant: bool,
-    /// Whether the line is part of what is sent to the model.
+    /// Whether the line is part of what the program sends to the model.
     is_conversation: bool,
     is_sidechain: bool,
     is_boundary: bool,
     is_summary: bool,
-    /// Whether the agent's program wrote it in the user's name.
+    /// Whether the agent's program wrote the line in the user's name.
     is_reminder: bool,
     /// For a boundary: the metadata of the compaction.
     compaction: Option<Raw<'a>>,
-    /// The calls answered by a line that holds nothing but tool results.
+    /// The calls that the line answers, if it holds nothing but tool results.
     answers: Vec<String>,
 }
 
@@ -80,7 +89,8 @@ impl<'a> Line<'a> {
                 "isCompactSummary" => line.is_summary = value.is_true(),
                 "isMeta" => line.is_reminder |= value.is_true(),
                 "origin" => line.is_reminder |= !is_of_user(value),
-                // Error messages of the client and lines that are only for the transcript never reach the model.
+                // Error messages of the client and lines that only the transcript shows never
+                // reach the model.
                 "isApiErrorMessage" => is_error = value.is_true(),
                 "isVisibleInTranscriptOnly" => is_shown_only = value.is_true(),
                 _ => {}
@@ -96,12 +106,17 @@ impl<'a> Line<'a> {
             .message
             .filter(|_| line.is_assistant || kind == "user" || kind.is_empty());
         let is_said = line.message.is_some() && !kind.is_empty();
+        // A compaction summary is marked as visible in the transcript only, but the model does
+        // get it.
         let is_left_out = is_error || (is_shown_only && !line.is_summary);
+        // A line without a type can be a link in the chain, but it is never sent.
         line.is_conversation =
             (is_said || line.attachment.is_some() || line.output.is_some()) && !is_left_out;
         line.is_reminder |= line.output.is_some();
         if let Some(message) = line.message {
             line.message_id = message.get_string("id").filter(|_| line.is_assistant);
+            // If a line has anything besides results, it also says something, and counts as a
+            // message of its own.
             let blocks = message.get("content").into_iter().flat_map(Raw::elements);
             let mut ids = Vec::new();
             for block in blocks {
@@ -118,6 +133,7 @@ impl<'a> Line<'a> {
         line
     }
 
+    /// The ids of the tool calls in the line's message.
     fn calls(&self) -> impl Iterator<Item = String> {
         self.message
             .and_then(|message| message.get("content"))
@@ -127,13 +143,15 @@ impl<'a> Line<'a> {
             .filter_map(|block| block.get_string("id"))
     }
 
-    /// Whether other lines may follow this one in the chain.
+    /// Whether the line can be a link in the chain, that is, whether another line may follow
+    /// it.
     fn is_link(&self) -> bool {
         !self.is_sidechain
             && (self.uuid.is_some() || self.message.is_some() || self.attachment.is_some())
     }
 
-    /// What the line sends to the model, and who said it. `None` if it sends nothing.
+    /// Returns what the line sends to the model, and who said it. `None` if the line sends
+    /// nothing.
     fn item(&self) -> Option<(LogBody<'a>, Speaker)> {
         if let Some(attachment) = self.attachment {
             let (body, is_users) = attachment::message_of(attachment)?;
@@ -156,13 +174,14 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether an origin (`{"kind": "human"}`) is the user.
+/// Whether an origin such as `{"kind": "human"}` means the user. An origin without a kind does.
 fn is_of_user(origin: Raw<'_>) -> bool {
     let kind = origin.get("kind").and_then(Raw::string);
     kind.is_none_or(|kind| kind == "human")
 }
 
-/// Reads a log of Claude Code: the branch that ends in the last message.
+/// Reads a log of Claude Code: the branch that ends in the last message. Messages on abandoned
+/// branches are counted in a warning.
 pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     let mut log = Log::default();
     let mut lines: Vec<_> = lines.iter().map(|raw| Line::read(*raw)).collect();
@@ -170,7 +189,8 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
         .iter()
         .any(|line| line.is_conversation && !line.is_sidechain)
     {
-        // Every line of a subagent's log is marked as a side chain.
+        // Every line of a subagent's log is marked as a side chain. If there are no others,
+        // they are the conversation.
         for line in &mut lines {
             line.is_sidechain = false;
         }
@@ -200,7 +220,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     let start = boundary.or_else(summary);
     let kept = boundary.and_then(|at| kept_segment(&lines, &by_uuid, at));
 
-    // The line that each item came from.
+    // The index of the line that each item came from.
     let mut owners: Vec<usize> = Vec::new();
     for group in groups(&lines, &live) {
         let mut continues = false;
@@ -212,6 +232,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
             let model = line
                 .message
                 .and_then(|body| body.get_string("model"))
+                // Claude Code states this instead of a model in messages that it wrote itself.
                 .filter(|model| model != "<synthetic>");
             log.model = model.or(log.model.take());
             log.items.push(LogItem {
@@ -232,6 +253,8 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     };
     let start = start.unwrap_or(0);
     log.window = items_in(start..lines.len()).collect();
+    // The kept messages come before the boundary in the file, but the agent sends them at the
+    // anchor.
     if let Some(kept) = kept {
         let place = match kept.anchor.filter(|anchor| *anchor != start) {
             None => 0,
@@ -248,7 +271,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     log
 }
 
-/// The positions of the lines with each id.
+/// The indices of the lines with each id. A resumed log can hold an id more than once.
 fn places_of<'l>(lines: &'l [Line<'_>]) -> HashMap<&'l str, Vec<usize>> {
     let mut by_uuid: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, line) in lines.iter().enumerate() {
@@ -259,8 +282,10 @@ fn places_of<'l>(lines: &'l [Line<'_>]) -> HashMap<&'l str, Vec<usize>> {
     by_uuid
 }
 
-/// The lines in the order in which they form messages. Lines of one assistant message are grouped even if results stand
-/// between them. A line that was inserted between a call and its result moves behind the result.
+/// Returns the lines in the order in which they form messages. The lines of one assistant
+/// message are grouped even if results are between them. A line that was inserted between a
+/// call and its result moves behind the result, because providers require the result to come
+/// next.
 fn groups(lines: &[Line<'_>], live: &[bool]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut open: HashMap<&str, usize> = HashMap::new();
@@ -279,6 +304,7 @@ fn groups(lines: &[Line<'_>], live: &[bool]) -> Vec<Vec<usize>> {
         }
         let is_put_in = line.attachment.is_some() || line.output.is_some() || line.is_reminder;
         if is_put_in && line.answers.is_empty() && !line.is_assistant && !unanswered.is_empty() {
+            // The line waits until the results of the open calls have come.
             held.push(vec![at]);
             continue;
         }
@@ -319,19 +345,21 @@ fn groups(lines: &[Line<'_>], live: &[bool]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The messages that a compaction kept unchanged.
-struct Kept {
+/// The messages that a compaction kept unchanged, as a range of lines before its boundary.
+struct KeptLines {
     lines: Range<usize>,
-    /// The line after which they stand; the boundary itself, or `None`, if they come first.
+    /// The line after which the messages are sent. If it is the boundary itself or `None`, they
+    /// come first.
     anchor: Option<usize>,
 }
 
-/// Which lines before the boundary at `at` are still part of the window after it.
+/// Returns which lines before the boundary at index `at` are still part of the window after it.
+/// `None` if the compaction kept none.
 fn kept_segment(
     lines: &[Line<'_>],
     by_uuid: &HashMap<&str, Vec<usize>>,
     at: usize,
-) -> Option<Kept> {
+) -> Option<KeptLines> {
     let told = lines.get(at)?.compaction?;
     let place = |uuid: &str| {
         let places = by_uuid.get(uuid)?;
@@ -359,14 +387,15 @@ fn kept_segment(
         let mut after = lines.iter().enumerate().skip(at);
         after.find(|(_, line)| line.is_summary).map(|(at, _)| at)
     };
-    (first <= last).then(|| Kept {
+    (first <= last).then(|| KeptLines {
         lines: first..last + 1,
         anchor: anchor.filter(|anchor| *anchor >= at).or_else(summary),
     })
 }
 
-/// Which lines are on the branch that ends in the last message. After a rewind, the log still holds the lines of the
-/// abandoned branch.
+/// Determines which lines are on the branch that ends in the last message. After a rewind, the
+/// log still holds the lines of the abandoned branch. Missing parents are replaced by the
+/// nearest line before, with a warning.
 fn live_branch(
     lines: &[Line<'_>],
     by_uuid: &HashMap<&str, Vec<usize>>,
@@ -377,6 +406,7 @@ fn live_branch(
         let places = line.uuid.as_deref().and_then(|uuid| by_uuid.get(uuid));
         places.is_some_and(|places| places.first() != Some(&at))
     };
+    // A resumed log repeats old lines at its end. These must not count as the last message.
     let leaf = lines.iter().enumerate().rfind(|(at, line)| {
         (line.message.is_some() || line.attachment.is_some())
             && !line.is_sidechain
@@ -439,7 +469,8 @@ fn live_branch(
     live
 }
 
-/// For each line, the nearest earlier line that others may follow. Path compression avoids visiting a line twice.
+/// For each line, the nearest earlier line that others may follow. Path compression avoids
+/// visiting a line twice, which would make long logs quadratic.
 struct Before(Vec<Option<usize>>);
 
 impl Before {
@@ -455,7 +486,8 @@ impl Before {
         Self(before.collect())
     }
 
-    /// The nearest line before `at` that is not taken and does not repeat a taken one.
+    /// Returns the nearest line before `at` that is not taken and does not repeat a taken one.
+    /// `None` if there is none.
     fn nearest(&mut self, at: usize, is_taken: impl Fn(usize) -> bool) -> Option<usize> {
         let step = |places: &[Option<usize>], at: usize| places.get(at).copied().flatten();
         let mut found = step(&self.0, at);
@@ -473,8 +505,9 @@ impl Before {
     }
 }
 
-/// A compaction that kept messages unchanged stands beside the chain, and the chain continues from the last kept
-/// message. The compaction is live if that message is, together with the lines attached to it.
+/// Adds compactions that kept messages unchanged. Such a compaction is beside the chain,
+/// because the chain continues from the last kept message. The compaction is live if that
+/// message is, and so are the lines attached to it.
 fn adopt_compactions(lines: &[Line<'_>], by_uuid: &HashMap<&str, Vec<usize>>, live: &mut [bool]) {
     let end = live.iter().rposition(|live| *live).unwrap_or(0);
     let mut adopted: HashSet<&str> = HashSet::new();
@@ -503,12 +536,12 @@ fn adopt_compactions(lines: &[Line<'_>], by_uuid: &HashMap<&str, Vec<usize>>, li
     }
 }
 
-/// Parallel calls are attached to the side of the chain: the other lines of a live assistant message and the results of
-/// its calls are live too.
+/// Adds the lines of parallel calls, which are beside the chain. If an assistant message is
+/// live, its other lines and the results of its calls are live too.
 fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
     let (mut messages, mut calls, mut answered) = (HashSet::new(), HashSet::new(), HashSet::new());
     let mut ids = HashMap::new();
-    // The results found beside the chain, to find the lines attached to them.
+    // The results found beside the chain, whose attached lines are live too.
     let mut hung: HashSet<&str> = HashSet::new();
     let on_chain = lines.iter().zip(live.iter()).filter(|(_, live)| **live);
     for (line, _) in on_chain {
@@ -522,7 +555,8 @@ fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
         }
         let twin = line.uuid.as_deref().and_then(|id| ids.get(id));
         if let Some(twin) = twin.filter(|_| !*live) {
-            // A duplicated line is live once. Two different lines with one id are both live.
+            // A duplicated line is live once, but two different lines with one id are both
+            // live.
             *live = line.message.map(Raw::text) != twin.message.map(Raw::text);
             continue;
         }

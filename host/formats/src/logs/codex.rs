@@ -1,4 +1,13 @@
-//! Rollout logs of Codex: events, some of which are the items that are sent to the model.
+//! Reads rollout logs of Codex: a sequence of events, some of which are the items that are sent
+//! to the model.
+//!
+//! [`codex`] reads the lines in order and replays what Codex did. It keeps the window as it was
+//! at each moment, because a compaction replaces the window and a rollback undoes turns
+//! together with their compactions. The `Reader` holds this state.
+//!
+//! A compaction line usually lists the new window. Items of that list that were in the window
+//! before are matched by a hash of their contents, so that they are not taken for new messages.
+//! Rollouts from early 2025, whose lines are the items themselves, are read too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +19,7 @@ use super::super::json::{Raw, hash_text};
 use super::super::views::Speaker;
 use super::{Log, LogBody, LogItem, LoggedUsage, usage};
 
-/// How the messages begin that Codex adds in the user's name.
+/// The beginnings of messages that Codex adds in the user's name.
 const CONTEXT: [&str; 8] = [
     "<environment_context>",
     "<user_instructions>",
@@ -22,13 +31,14 @@ const CONTEXT: [&str; 8] = [
     "<permissions instructions>",
 ];
 
-/// How a summary begins that Codex had the model write.
+/// The beginning of a summary that Codex had the model write.
 const SUMMARY_BEGINS: &str = "Another language model started to solve this problem";
 
-/// The types of items that Codex records but does not send.
+/// The types of items that Codex records in the log but does not send.
 const UNSENT: [&str; 2] = ["ghost_snapshot", "other"];
 
-/// The members that identify an item.
+/// The members that identify an item. Others, such as ids and status, differ between copies of
+/// the same item.
 const TELLING: [&str; 12] = [
     "type",
     "role",
@@ -44,14 +54,16 @@ const TELLING: [&str; 12] = [
     "result",
 ];
 
-/// Whether a line without a `payload` comes from a rollout of 2025, whose lines are the items themselves.
+/// Whether a line without a `payload` comes from a rollout of 2025. In these rollouts, the
+/// lines are the items themselves.
 pub(in super::super) fn is_bare_line(line: Raw<'_>) -> bool {
     let has = |key| line.get(key).is_some();
     let is_head = has("id") && has("timestamp") && has("instructions") && !has("role");
     is_head || line.get("record_type").is_some_and(Raw::is_string)
 }
 
-/// Reads a rollout log of Codex.
+/// Reads a rollout log of Codex. Items that were rolled back are left out and counted in a
+/// warning.
 pub(in super::super) fn codex<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     let mut reader = Reader::default();
     for line in lines {
@@ -60,29 +72,31 @@ pub(in super::super) fn codex<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     reader.finish()
 }
 
+/// The state of the session after the lines read so far.
 #[derive(Default)]
 struct Reader<'a> {
     log: Log<'a>,
-    /// The windows before each compaction that is in force, oldest first.
+    /// The window before each compaction that is in force, oldest first. A rollback restores
+    /// them.
     windows: Vec<Vec<usize>>,
-    /// Where the turns began that a rollback may undo.
+    /// The state before each turn that a rollback may undo.
     turns: Vec<TurnStart>,
-    /// Whether the last turn is still open.
     is_in_turn: bool,
     rolled_back: usize,
-    /// The usage recorded for each answer, by the answer's id.
+    /// The usage recorded for each response: the number of items before it, the id of the
+    /// response, and the usage.
     recorded: Vec<(usize, Option<String>, LoggedUsage)>,
-    /// Ids of answers that are not part of the conversation because they are summaries.
+    /// The ids of responses that are summaries and therefore not part of the conversation.
     compactions: HashSet<String>,
 }
 
-/// The state before a turn.
+/// The state before a turn, as lengths of the lists that a rollback truncates.
 #[derive(Clone, Copy)]
 struct TurnStart {
     items: usize,
     window: usize,
     compactions: usize,
-    /// Whether the user said something in it.
+    /// Whether the user said something in the turn. Only such turns count in a rollback.
     is_users: bool,
 }
 
@@ -95,6 +109,7 @@ impl<'a> Reader<'a> {
         };
         match kind.as_ref() {
             "session_meta" => {
+                // The member and its form depend on the version of Codex.
                 let instructions = payload
                     .get("base_instructions")
                     .map(|base| base.get("text").unwrap_or(base))
@@ -119,7 +134,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A line of a rollout of 2025.
+    /// Reads a line of a rollout of 2025, which is an item or the head of the file.
     fn bare_line(&mut self, line: Raw<'a>, time_ms: Option<i64>) {
         if is_bare_line(line) {
             let instructions = line.get("instructions").filter(|text| text.is_string());
@@ -137,6 +152,8 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Adds an item that is sent to the model. A message of the user begins a turn if none is
+    /// open.
     fn item(&mut self, line: Raw<'a>, item: Raw<'a>, time_ms: Option<i64>) {
         let kind = item.get("type").and_then(Raw::string).unwrap_or_default();
         if !item.is_object() || UNSENT.contains(&kind.as_ref()) {
@@ -148,7 +165,7 @@ impl<'a> Reader<'a> {
                 None => self.begin_turn(true),
             }
         }
-        // The provider may compact on its own, in the middle of its answers.
+        // The provider may compact on its own, in the middle of its responses.
         let speaker = match is_compaction(item) {
             true => Speaker::Summary,
             false => Speaker::Wire,
@@ -202,6 +219,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Remembers the current state, so that a rollback can return to it.
     fn begin_turn(&mut self, is_users: bool) {
         self.turns.push(TurnStart {
             items: self.log.items.len(),
@@ -211,14 +229,15 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Undoes the last `turns` turns in which the user said something, with everything that came after, including
-    /// compactions.
+    /// Undoes the last `turns` turns in which the user said something. Everything that came
+    /// after is undone too, including compactions.
     fn roll_back(&mut self, mut turns: usize) {
         self.is_in_turn = false;
         while turns > 0
             && let Some(start) = self.turns.pop()
         {
             turns -= usize::from(start.is_users);
+            // A compaction in the undone turns is undone by restoring the window before it.
             while self.windows.len() > start.compactions
                 && let Some(window) = self.windows.pop()
             {
@@ -232,7 +251,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Sets the window after a compaction: the list in the line, or else the user's messages and the summary.
+    /// Sets the window after a compaction. It is the list in the line if there is one, and
+    /// otherwise the user's messages and the summary.
     fn compacted(&mut self, payload: Raw<'a>, time_ms: Option<i64>) {
         self.compactions
             .extend(payload.get_string("compaction_response_id"));
@@ -264,17 +284,18 @@ impl<'a> Reader<'a> {
             }
         }
         match self.log.window.is_empty() {
-            // The line does not say how to go on.
+            // The line does not say how Codex continues, so the window stays.
             true => self.log.window = before,
             false => self.windows.push(before),
         }
     }
 
-    /// Makes the window from a list of items. Items that were in the window `before` are reused. Of the others, the
-    /// summary is new. The rest, such as the repeated instructions and the user's shortened messages, repeats what the
-    /// history already holds.
+    /// Builds the window from a list of items. Items that were in the window `before` are
+    /// reused. Among the others, the summary is new. The rest repeats what the history already
+    /// holds, such as the instructions and shortened messages of the user.
     fn replaced(&mut self, before: &[usize], list: Raw<'a>, summary: &str, time_ms: Option<i64>) {
         let mut places: HashMap<u128, Vec<usize>> = HashMap::new();
+        // In reverse, so that `pop` below returns the earliest of several equal items.
         for at in before.iter().rev() {
             if let Some(LogItem {
                 body: LogBody::Found(body),
@@ -297,6 +318,7 @@ impl<'a> Reader<'a> {
             };
             self.push(None, LogBody::Found(item), speaker, time_ms);
             if let Some(last) = self.log.items.last_mut() {
+                // Without an earlier window, nothing in the history could be repeated.
                 last.is_copy = !is_summary && !before.is_empty();
             }
         }
@@ -304,7 +326,7 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> Log<'a> {
         if !self.recorded.is_empty() {
-            // Prefer each answer's own record to the running totals beside it.
+            // Each response's own record is more exact than the running totals beside it.
             let mut seen = HashSet::new();
             let compactions = self.compactions;
             let own = self.recorded.into_iter().filter(|(_, id, _)| {
@@ -323,7 +345,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether the user said this, as opposed to what Codex adds in the user's name.
+/// Whether the user said this. Codex also adds messages in the user's name.
 fn is_users_word(item: Raw<'_>) -> bool {
     let is =
         |key: &str, wanted: &str| item.get(key).and_then(Raw::string).as_deref() == Some(wanted);
@@ -335,13 +357,15 @@ fn is_users_word(item: Raw<'_>) -> bool {
     !CONTEXT.iter().any(|mark| text.starts_with(mark)) && !text.starts_with(SUMMARY_BEGINS)
 }
 
-/// Whether an item is or contains the summary that the log names.
+/// Whether an item is or contains the summary that the log names. If the log names none, only
+/// the usual beginning of a summary decides.
 fn is_summary(item: Raw<'_>, summary: &str) -> bool {
     let text = first_text(item);
     text.starts_with(SUMMARY_BEGINS)
         || (!summary.trim().is_empty() && text.contains(summary.trim()))
 }
 
+/// The first text of an item's content, or an empty string if it has none.
 fn first_text(item: Raw<'_>) -> String {
     let content = item.get("content");
     if let Some(text) = content.and_then(Raw::string) {
@@ -353,7 +377,8 @@ fn first_text(item: Raw<'_>) -> String {
         .unwrap_or_default()
 }
 
-/// A hash that identifies an item: of the members that carry meaning, independent of their order and form.
+/// A hash that identifies an item by the members that carry meaning, independent of their order
+/// and form.
 fn telling_hash(item: Raw<'_>) -> u128 {
     let mut hash = Xxh3::new();
     let mut members: Vec<_> = item

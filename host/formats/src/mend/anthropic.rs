@@ -1,4 +1,13 @@
-//! Anthropic's messages.
+//! Fixes messages for Anthropic's Messages API.
+//!
+//! [`mended`] fixes each message by itself first: its role, its members and its blocks. Blocks
+//! that an assistant or system message cannot hold, such as pictures, move to a user message
+//! after it. It then splits the messages into entries, lets `pairs` bring calls and results
+//! together, and joins the entries again.
+//!
+//! Anthropic requires the results of a message's calls in the very next message, before any
+//! other block, and no text after a call. It also rejects blank texts and a conversation that
+//! starts with an assistant message.
 
 use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
@@ -23,11 +32,15 @@ const FORMS: Forms = Forms {
     },
 };
 
+/// The text of the user message that is added if the conversation would start with an assistant
+/// message.
 const OPENING: &str = "[The conversation begins here.]";
 
+/// Fixes the messages of a body. Messages that say nothing are left out, and a user message is
+/// added at the start if the first one is the assistant's.
 pub(super) fn mended(messages: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     let mut entries = Vec::new();
-    // For each entry, the index of its message.
+    // For each entry, the index of the message that it came from.
     let mut of = Vec::new();
     let last = messages.len().saturating_sub(1);
     for (at, message) in messages.into_iter().enumerate() {
@@ -38,7 +51,8 @@ pub(super) fn mended(messages: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
         let before = entries.len();
         split(message, &mut entries);
         if !aside.is_empty() {
-            notes.one("a picture that only a user's message can hold was moved into one");
+            notes
+                .one("a picture was moved into a user message, since no other message can hold it");
             let mut blocks = vec![json!({"type": "text", "text": PICTURES})];
             blocks.extend(aside);
             entries.push(Entry::Other(json!({"role": "user", "content": blocks})));
@@ -50,13 +64,16 @@ pub(super) fn mended(messages: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
         .first()
         .is_some_and(|first| first["role"] == "assistant")
     {
-        notes.one("a message of the user's was put before the first, which has to be the user's");
+        notes.one(
+            "a user message was added at the beginning, since the first message must be the user's",
+        );
         messages.insert(0, json!({"role": "user", "content": OPENING}));
     }
     messages
 }
 
-/// Splits a message into entries: one for each result, and the rest.
+/// Splits a message into entries: one for each tool result, and one for the rest. An assistant
+/// message stays whole.
 fn split(mut message: Value, entries: &mut Vec<Entry>) {
     let Some(blocks) = message["content"].as_array() else {
         return entries.push(Entry::Other(message));
@@ -98,8 +115,8 @@ fn split(mut message: Value, entries: &mut Vec<Entry>) {
     }
 }
 
-/// Joins entries to messages. Neighbouring results form one message, together with what else the user said in their
-/// messages.
+/// Joins entries to messages. Adjacent results form one user message. What the user said in the
+/// messages of these results is added after them.
 fn joined(entries: Vec<(usize, Entry)>, of: &[usize]) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
     // The messages that the results in the last message came from.
@@ -143,7 +160,8 @@ fn joined(entries: Vec<(usize, Entry)>, of: &[usize]) -> Vec<Value> {
     messages
 }
 
-/// Fixes one message. Returns the blocks that have to move to a user message, or `None` if the message is empty.
+/// Fixes one message. Returns it with the blocks that have to move to a user message, or `None`
+/// if nothing is left of it.
 fn mend_message(
     mut message: Value,
     is_last: bool,
@@ -152,7 +170,7 @@ fn mend_message(
     let role = match message["role"].as_str().unwrap_or_default() {
         role @ ("user" | "assistant" | "system") => role.to_owned(),
         _ => {
-            notes.one("a role that is not known became the user's");
+            notes.one("an unknown role was changed to `user`");
             "user".to_owned()
         }
     };
@@ -164,7 +182,7 @@ fn mend_message(
         };
         members.retain(|key, _| known(key));
         notes.add(
-            "a member that the format does not know was left out",
+            "a field that the format does not know was left out",
             before - members.len(),
         );
         if members.get("role").and_then(Value::as_str) != Some(&role) {
@@ -174,6 +192,8 @@ fn mend_message(
     let mut aside = Vec::new();
     let is_blank = |text: &str| text.trim().is_empty();
     match &mut message["content"] {
+        // Anthropic continues a final assistant message and rejects one that ends in white
+        // space.
         Value::String(text) if is_last && role == "assistant" && text.trim_end() != text => {
             *text = text.trim_end().to_owned();
             notes.one("white space at the end of the last answer was left out");
@@ -183,23 +203,24 @@ fn mend_message(
             for mut block in std::mem::take(blocks) {
                 drop_private(&mut block, notes);
                 match mended_block(block, &role, notes) {
-                    Kept::Here(block) => kept.push(block),
-                    Kept::Aside(block) => aside.push(block),
-                    Kept::Not => {}
+                    MendedBlock::Here(block) => kept.push(block),
+                    MendedBlock::Aside(block) => aside.push(block),
+                    MendedBlock::Not => {}
                 }
             }
-            // Nothing may follow a call.
+            // Anthropic allows no other block after a call.
             let is_call = |block: &Value| block["type"] == "tool_use";
             if let Some(first) = kept.iter().position(is_call)
                 && !kept[first..].iter().all(is_call)
             {
-                notes.one("what stood behind a call was moved before it");
+                notes.one("content after a call was moved before it");
                 kept.sort_by_key(is_call);
             }
             if role == "user" {
+                // Results have to come before anything else in the message that answers calls.
                 let is_other = |block: &Value| block["type"] != "tool_result";
                 if !kept.is_sorted_by_key(is_other) {
-                    notes.one("what stood before a result was moved behind it");
+                    notes.one("content before a result was moved after it");
                     kept.sort_by_key(is_other);
                 }
             }
@@ -213,10 +234,11 @@ fn mend_message(
         Value::Array(blocks) => blocks.is_empty(),
         _ => true,
     };
+    // The model continues an assistant message at the end, so that one may be empty.
     let may_be_empty = keeps_control || (is_last && role == "assistant");
     if says_nothing && !may_be_empty {
         if aside.is_empty() {
-            notes.one("a message that says nothing was left out");
+            notes.one("an empty message was left out");
             return None;
         }
         let mut blocks = vec![json!({"type": "text", "text": PICTURES})];
@@ -226,14 +248,17 @@ fn mend_message(
     Some((message, aside))
 }
 
-enum Kept {
+/// What becomes of a block.
+enum MendedBlock {
     Here(Value),
-    /// It moves to a user message after this one.
+    /// The block moves to a user message after this one.
     Aside(Value),
     Not,
 }
 
-fn mended_block(mut block: Value, role: &str, notes: &mut Notes) -> Kept {
+/// Fixes one block. A block of another format is converted if Anthropic has a form for it, and
+/// dropped otherwise.
+fn mended_block(mut block: Value, role: &str, notes: &mut Notes) -> MendedBlock {
     if let Some(text) = block.as_str() {
         block = json!({"type": "text", "text": text});
     }
@@ -241,14 +266,14 @@ fn mended_block(mut block: Value, role: &str, notes: &mut Notes) -> Kept {
     match kind.as_str() {
         "text" | "input_text" | "output_text" | "" => {
             let Some(text) = block["text"].as_str() else {
-                notes.one("a part that the format has no form for was left out");
-                return Kept::Not;
+                notes.one("a part that the format cannot express was left out");
+                return MendedBlock::Not;
             };
             if text.trim().is_empty() {
                 notes.one("a blank text was left out");
-                return Kept::Not;
+                return MendedBlock::Not;
             }
-            Kept::Here(match kind == "text" {
+            MendedBlock::Here(match kind == "text" {
                 true => block,
                 false => json!({"type": "text", "text": text}),
             })
@@ -265,7 +290,7 @@ fn mended_block(mut block: Value, role: &str, notes: &mut Notes) -> Kept {
                     other => json!({"arguments": other}),
                 };
             }
-            Kept::Here(block)
+            MendedBlock::Here(block)
         }
         "tool_result" if role == "user" => {
             if let Some(parts) = block["content"].as_array_mut() {
@@ -281,45 +306,46 @@ fn mended_block(mut block: Value, role: &str, notes: &mut Notes) -> Kept {
             } else if !block["content"].is_string() && !block["content"].is_null() {
                 block["content"] = json!(block["content"].to_string());
             }
-            Kept::Here(block)
+            MendedBlock::Here(block)
         }
         "thinking" if role == "assistant" => {
+            // Anthropic verifies thinking by its signature and rejects thinking without one.
             let is_whole = block["thinking"].is_string() && block["signature"].is_string();
             match is_whole {
-                true => Kept::Here(block),
+                true => MendedBlock::Here(block),
                 false => {
                     notes.one("thinking without its signature was left out");
-                    Kept::Not
+                    MendedBlock::Not
                 }
             }
         }
         "image_url" | "input_image" => match image(&block) {
-            Some(image) if role == "user" => Kept::Here(image),
-            Some(image) => Kept::Aside(image),
+            Some(image) if role == "user" => MendedBlock::Here(image),
+            Some(image) => MendedBlock::Aside(image),
             None => {
-                notes.one("a part that the format has no form for was left out");
-                Kept::Not
+                notes.one("a part that the format cannot express was left out");
+                MendedBlock::Not
             }
         },
-        "image" | "document" | "search_result" if role == "user" => Kept::Here(block),
-        "image" | "document" | "search_result" => Kept::Aside(block),
-        "redacted_thinking" if role == "assistant" => Kept::Here(block),
+        "image" | "document" | "search_result" if role == "user" => MendedBlock::Here(block),
+        "image" | "document" | "search_result" => MendedBlock::Aside(block),
+        "redacted_thinking" if role == "assistant" => MendedBlock::Here(block),
         "server_tool_use" | "mcp_tool_use" | "container_upload" | "compaction" | "fallback" => {
-            Kept::Here(block)
+            MendedBlock::Here(block)
         }
         kind if kind.ends_with("_tool_result")
             || (kind.starts_with("tool_") && kind != "tool_use" && kind != "tool_result") =>
         {
-            Kept::Here(block)
+            MendedBlock::Here(block)
         }
         _ => {
-            notes.one("a part that the format has no form for was left out");
-            Kept::Not
+            notes.one("a part that the format cannot express was left out");
+            MendedBlock::Not
         }
     }
 }
 
-/// Converts a picture from OpenAI's format to Anthropic's.
+/// Converts a picture from OpenAI's format to Anthropic's. `None` if the part has no URL.
 fn image(part: &Value) -> Option<Value> {
     let url = part["image_url"]["url"]
         .as_str()

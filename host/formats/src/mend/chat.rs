@@ -1,4 +1,11 @@
-//! OpenAI's chat completions.
+//! Fixes messages for OpenAI's chat completions.
+//!
+//! [`mended`] fixes the role, the content and the calls of each message, and then lets `pairs`
+//! bring calls and results together. A result must directly follow the message with its call.
+//!
+//! Only user messages can hold pictures, recordings and files. If a tool result or an assistant
+//! message has some, they move to a user message after it. Claude models are offered in this
+//! format too, for example by OpenRouter, so cache markers stay if the model is one of them.
 
 use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
@@ -23,6 +30,8 @@ const FORMS: Forms = Forms {
     orphan: |message| json!({"role": "user", "content": orphan(&message["content"])}),
 };
 
+/// Fixes the messages of a body. If `claude` is set, the model is a Claude model and cache
+/// markers stay.
 pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> Vec<Value> {
     let mut entries = Vec::new();
     for mut message in messages {
@@ -44,7 +53,8 @@ pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> V
             _ => Entry::Other(message),
         });
         if !pictures.is_empty() {
-            notes.one("a picture that only a user's message can hold was moved into one");
+            notes
+                .one("a picture was moved into a user message, since no other message can hold it");
             let mut parts = vec![json!({"type": "text", "text": PICTURES})];
             parts.extend(pictures);
             entries.push(Entry::Other(json!({"role": "user", "content": parts})));
@@ -52,7 +62,7 @@ pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> V
     }
     let paired = paired(entries, &FORMS, notes).into_iter();
     let mut messages: Vec<Value> = Vec::new();
-    // The pictures of one group of results follow all of the results, in one message.
+    // Pairing moves results together, so the pictures of a group of results follow all of them.
     for (_, entry) in paired {
         let (Entry::Calls(message, _) | Entry::Result(message, _) | Entry::Other(message)) = entry;
         messages.push(message);
@@ -74,7 +84,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
     .contains(&role.as_str())
         && !text_of(&message["content"]).trim().is_empty()
     {
-        notes.one("a role that is not known became the user's");
+        notes.one("an unknown role was changed to `user`");
         message["role"] = json!("user");
     }
     let role = message["role"].as_str().unwrap_or_default().to_owned();
@@ -96,6 +106,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
     let mut kept = Vec::new();
     for mut part in std::mem::take(parts) {
         drop_private(&mut part, notes);
+        // Only Claude models know the marker, and other APIs may reject an unknown member.
         if !claude && part.get("cache_control").is_some() {
             part.as_object_mut()
                 .map(|part| part.shift_remove("cache_control"));
@@ -109,7 +120,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
             ("image_url" | "input_audio" | "file", _) => aside.push(part),
             _ => match part.as_str().or(part["text"].as_str()) {
                 Some(text) => kept.push(json!({"type": "text", "text": text})),
-                None => notes.one("a part that the format has no form for was left out"),
+                None => notes.one("a part that the format cannot express was left out"),
             },
         }
     }
@@ -121,7 +132,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
     aside
 }
 
-/// `None` for an empty message whose role only its own provider knows.
+/// Returns the message, or `None` if it is empty and only its own provider knows its role.
 fn message_or_none(message: Value, notes: &mut Notes) -> Option<Value> {
     let role = message["role"].as_str().unwrap_or_default();
     if [
@@ -136,11 +147,12 @@ fn message_or_none(message: Value, notes: &mut Notes) -> Option<Value> {
     {
         return Some(message);
     }
-    notes.one("an item that only its provider reads was left out");
+    notes.one("an item that only its provider can read was left out");
     None
 }
 
-/// Fixes the calls of a message and returns their ids.
+/// Fixes the calls of a message and returns their ids. An empty list of calls is removed,
+/// because OpenAI rejects it.
 fn mend_calls(message: &mut Value, notes: &mut Notes) -> Vec<String> {
     if let Some(call) = message
         .get_mut("function_call")

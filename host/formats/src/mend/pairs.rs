@@ -1,4 +1,12 @@
-//! Pairs calls with their results.
+//! Pairs tool calls with their results.
+//!
+//! Providers reject a call without a result and a result without a call. Conversations can have
+//! both, for example after an interruption, or if a compaction removed a message. [`paired`]
+//! adds a placeholder for each missing result and turns each result without a call into a user
+//! message. It also makes the ids of calls unique, because models reuse them.
+//!
+//! The algorithm works on [`Entry`]s and is the same for all providers. [`Forms`] contains the
+//! functions that change the JSON of a provider's entries.
 
 use std::collections::HashMap;
 
@@ -6,34 +14,38 @@ use serde_json::Value;
 
 use super::{Ids, Notes};
 
-/// A part of a conversation, reduced to what matters for pairing.
+/// A part of a conversation, reduced to what matters for pairing. Its JSON is complete.
 pub(super) enum Entry {
-    /// Something that makes calls, with the ids of these.
+    /// Something that makes calls, with the ids of its calls.
     Calls(Value, Vec<String>),
-    /// The result of the call with this id.
+    /// The result of the call with this id, which may be missing or not unique.
     Result(Value, String),
     Other(Value),
 }
 
-/// The functions that change the entries of a format.
+/// The functions that change the entries of one format. [`paired`] calls them, so it does not have
+/// to know the JSON of any provider.
 pub(super) struct Forms {
     /// Whether a result has to follow its call immediately.
     pub(super) adjacent: bool,
-    /// Sets the ids of an entry's calls.
+    /// Sets the ids of the calls in an entry.
     pub(super) set_calls: fn(&mut Value, &[String]),
-    /// Sets the call id of a result.
+    /// Sets the id of the call that a result answers.
     pub(super) set_result: fn(&mut Value, &str),
-    /// Makes a placeholder for a missing result, for the call at this position of an entry.
+    /// Returns a placeholder for a missing result, given the entry with the call, the index of
+    /// the call in it, and its id.
     pub(super) stub: fn(&Value, usize, &str) -> Value,
-    /// Converts a result without a call.
+    /// Converts a result that has no call into something that the provider accepts.
     pub(super) orphan: fn(Value) -> Value,
 }
 
-/// Pairs calls with results: each call gets exactly one result after it, and each result has a call. If an id is used
-/// more than once, calls and results pair in order. Each returned entry has its index among the old ones. A new entry
-/// has the index of the entry before it.
+/// Pairs calls with results, so that each call has exactly one result after it and each result
+/// has a call. If an id is used more than once, calls and results pair in order. Each returned
+/// entry comes with its index among the old ones, and a new entry with that of the call it
+/// belongs to.
 pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> Vec<(usize, Entry)> {
-    // For each call, the position of its result.
+    // For each id, the calls that still lack a result, as indices of the entry and of the call
+    // in it.
     let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
     let mut result_of: HashMap<(usize, usize), usize> = HashMap::new();
     let mut early = Vec::new();
@@ -47,6 +59,8 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
             Entry::Result(_, id) => match open.get_mut(id.as_str()).filter(|open| !open.is_empty())
             {
                 Some(open) => {
+                    // The oldest open call with this id comes first, because equal ids pair in
+                    // order.
                     result_of.insert(open.remove(0), at);
                 }
                 None => early.push(at),
@@ -54,13 +68,13 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
             Entry::Other(_) => {}
         }
     }
-    // Results that came before their calls.
+    // A result that came before its call is used only if no later one fits.
     for at in early {
         if let Entry::Result(_, id) = &entries[at]
             && let Some(open) = open.get_mut(id.as_str()).filter(|open| !open.is_empty())
         {
             result_of.insert(open.remove(0), at);
-            notes.one("a result that stood before its call was moved behind it");
+            notes.one("a result before its call was moved after it");
         }
     }
     let calls_before: HashMap<usize, (usize, usize)> = result_of
@@ -89,21 +103,24 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
                     .map(|call| (call, (forms.stub)(&value, call, &new[call])))
                     .collect();
                 notes.add(
-                    "a call without a result was given one that says so",
+                    "a call without a result got a result that says so",
                     stubs.len(),
                 );
                 out.push((at, Entry::Calls(value, new.clone())));
                 let mut results: Vec<usize> = (0..new.len())
                     .filter_map(|call| result_of.get(&(at, call)).copied())
+                    // If results need not be adjacent, only those before their call have to
+                    // move.
                     .filter(|result| forms.adjacent || *result < at)
                     .collect();
                 results.sort_unstable();
+                // The user is told only if something really moved.
                 let in_place = results
                     .iter()
                     .enumerate()
                     .all(|(step, result)| *result == at + 1 + step);
                 if !in_place && forms.adjacent {
-                    notes.one("results were moved right behind their calls");
+                    notes.one("results were moved directly after their calls");
                 }
                 for result in results {
                     let Some(Entry::Result(mut value, id)) = slots[result].take() else {
@@ -121,7 +138,7 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
             }
             Entry::Result(mut value, id) => match calls_before.get(&at) {
                 None => {
-                    notes.one("a result without a call became a message of the user's");
+                    notes.one("a result without a call was changed to a user message");
                     out.push((at, Entry::Other((forms.orphan)(value))));
                 }
                 Some(call) => match given.get(call) {
@@ -131,7 +148,7 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
                         }
                         out.push((at, Entry::Result(value, new.clone())));
                     }
-                    // Its call comes later and takes the result along.
+                    // The call comes later and takes the result along.
                     None => slots[at] = Some(Entry::Result(value, id)),
                 },
             },

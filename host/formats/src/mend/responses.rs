@@ -1,4 +1,12 @@
-//! OpenAI's Responses.
+//! Fixes items for OpenAI's Responses API.
+//!
+//! [`mended`] fixes each item by its type and lets `pairs` bring calls and outputs together. An
+//! output may come anywhere after its call. A missing output is replaced by one of the type
+//! that the call requires.
+//!
+//! OpenAI accepts an item's id only if it assigned the id itself, and rejects reasoning that is
+//! not followed by the item that it led to. Such ids and such reasoning are left out. Types of
+//! items that this module does not know stay as they are, because OpenAI adds new ones often.
 
 use std::collections::HashSet;
 
@@ -20,6 +28,8 @@ const FORMS: Forms = Forms {
     },
 };
 
+/// Returns the placeholder for a missing output. The API checks the type of the output against
+/// that of the call.
 fn stub(call: &Value, id: &str) -> Value {
     let kind = format!(
         "{}_output",
@@ -42,6 +52,7 @@ fn stub(call: &Value, id: &str) -> Value {
     }
 }
 
+/// Fixes the items of a body. Items that only another provider can read are left out.
 pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     let mut entries = Vec::new();
     for mut item in items {
@@ -49,7 +60,7 @@ pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
         let kind = kind(&item).to_owned();
         match kind.as_str() {
             "" => {
-                notes.one("an item that only its provider reads was left out");
+                notes.one("an item that only its provider can read was left out");
             }
             "message" => {
                 let Some(pictures) = mend_message(&mut item, notes) else {
@@ -57,7 +68,7 @@ pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
                 };
                 entries.push(Entry::Other(item));
                 if !pictures.is_empty() {
-                    notes.one("a picture that only a user's message can hold was moved into one");
+                    notes.one("a picture was moved into a user message, since no other message can hold it");
                     let mut parts = vec![json!({"type": "input_text", "text": PICTURES})];
                     parts.extend(pictures);
                     entries.push(Entry::Other(
@@ -88,7 +99,8 @@ pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
                 as_string(&mut item["arguments"]);
                 entries.push(Entry::Calls(item, vec![String::new()]));
             }
-            // Programs, calls and outputs alike, are understood only by their own provider.
+            // Only their own provider understands programs, so their calls and outputs stay as
+            // they are.
             kind if kind.ends_with("_output")
                 && kind != "program_output"
                 && item["call_id"].is_string() =>
@@ -113,6 +125,7 @@ pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     drop_lone_reasoning(items, notes)
 }
 
+/// The type of an item. An item with a role and without a type is a message.
 fn kind(item: &Value) -> &str {
     let of_role = if item["role"].is_string() {
         "message"
@@ -126,17 +139,19 @@ fn call_id(item: &Value) -> String {
     item["call_id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Removes an id that the provider did not assign. The provider assigns a new one.
+/// Removes the id of an item if OpenAI cannot have assigned it. OpenAI then assigns a new one.
 fn mend_id(item: &mut Value, begins: &str, notes: &mut Notes) {
     let is_right = item["id"]
         .as_str()
         .is_none_or(|id| id.starts_with(begins) && id.len() <= 64);
     if !is_right {
         item.as_object_mut().map(|item| item.shift_remove("id"));
-        notes.one("an item's id that is not the provider's was left out");
+        notes.one("an id of an item that is not from the provider was left out");
     }
 }
 
+/// Removes the id of an item if an earlier item has the same one. References to items are
+/// exempt.
 fn drop_repeated_ids(items: &mut [Value], notes: &mut Notes) {
     let mut seen = HashSet::new();
     for item in items
@@ -148,21 +163,23 @@ fn drop_repeated_ids(items: &mut [Value], notes: &mut Notes) {
             .is_some_and(|id| !seen.insert(id.to_owned()));
         if is_again {
             item.as_object_mut().map(|item| item.shift_remove("id"));
-            notes.one("an item's id that was there before was left out");
+            notes.one("a repeated id of an item was left out");
         }
     }
 }
 
-/// Removes reasoning without the item that it led to, which the provider refuses.
+/// Removes reasoning that is not followed by the item it led to, because OpenAI rejects it.
 fn drop_lone_reasoning(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     let mut kept: Vec<Value> = Vec::with_capacity(items.len());
+    // The items are visited from the end, because removing one can leave the reasoning before
+    // it alone.
     for item in items.into_iter().rev() {
         let follows = kept.last().is_some_and(|next| match kind(next) {
             "message" => next["role"] == "assistant",
             kind => !kind.ends_with("_output"),
         });
         match kind(&item) == "reasoning" && !follows {
-            true => notes.one("reasoning without what came of it was left out"),
+            true => notes.one("reasoning without the item that follows it was left out"),
             false => kept.push(item),
         }
     }
@@ -170,16 +187,16 @@ fn drop_lone_reasoning(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     kept
 }
 
-/// Fixes a message. Returns the parts that have to move to a user message, or `None` if no other provider could read
-/// any of it.
+/// Fixes a message. Returns the parts that have to move to a user message, or `None` if only
+/// its own provider could read the message.
 fn mend_message(item: &mut Value, notes: &mut Notes) -> Option<Vec<Value>> {
     let role = item["role"].as_str().unwrap_or_default().to_owned();
     if !["user", "assistant", "system", "developer"].contains(&role.as_str()) {
         if text_of(&item["content"]).trim().is_empty() {
-            notes.one("an item that only its provider reads was left out");
+            notes.one("an item that only its provider can read was left out");
             return None;
         }
-        notes.one("a role that is not known became the user's");
+        notes.one("an unknown role was changed to `user`");
         item["role"] = json!("user");
     }
     let is_assistant = item["role"] == "assistant";
@@ -209,7 +226,7 @@ fn mend_message(item: &mut Value, notes: &mut Notes) -> Option<Vec<Value>> {
             _ => match as_input(&part, text_type) {
                 Some(part) if is_assistant && part["type"] != text_type => aside.push(part),
                 Some(part) => kept.push(part),
-                None => notes.one("a part that the format has no form for was left out"),
+                None => notes.one("a part that the format cannot express was left out"),
             },
         }
     }
@@ -220,7 +237,7 @@ fn mend_message(item: &mut Value, notes: &mut Notes) -> Option<Vec<Value>> {
     Some(aside)
 }
 
-/// Converts a part of chat completions, or of the other direction, to the form of Responses.
+/// Converts a part to the form of Responses. `None` if Responses has no form for it.
 fn as_input(part: &Value, text_type: &str) -> Option<Value> {
     if let Some(text) = part
         .as_str()
@@ -245,7 +262,8 @@ fn as_input(part: &Value, text_type: &str) -> Option<Value> {
     }
 }
 
-/// Fixes an output: it is text, or parts like those of a user message.
+/// Fixes an output, which is text or a list of parts like those of a user message. Unknown
+/// parts become text with their JSON.
 fn mend_output(item: &mut Value, notes: &mut Notes) {
     let output = &mut item["output"];
     match output {
@@ -257,7 +275,7 @@ fn mend_output(item: &mut Value, notes: &mut Notes) {
                     continue;
                 }
                 *part = as_input(part, "input_text").unwrap_or_else(|| {
-                    notes.one("a part that the format has no form for became its JSON");
+                    notes.one("a part that the format cannot express was replaced by its JSON");
                     json!({"type": "input_text", "text": part.to_string()})
                 });
             }

@@ -1,4 +1,11 @@
-//! The definitions of tools.
+//! Fixes the tool definitions of a request body.
+//!
+//! [`edit`] brings each tool into the form of the target format. A tool with a name that occurs
+//! before is dropped, and so is a tool that the format cannot express. Names are made plain and
+//! schemas become those of an object, as the providers require.
+//!
+//! If no tool changes, the list keeps its bytes, which matters because the tools are at the
+//! very start of the cached prompt. The choice of tools is left alone.
 
 use std::collections::HashSet;
 
@@ -7,7 +14,8 @@ use serde_json::{Value, json};
 use super::{Format, Notes, is_plain, mend_name};
 use crate::json::{Edits, Raw};
 
-/// Edits the tools of a body so that the provider accepts them.
+/// Adds the edits that make the provider accept the tools of a body. If the list is not valid
+/// JSON, nothing changes.
 pub(super) fn edit(tools: Raw<'_>, to: Format, notes: &mut Notes, edits: &mut Edits) {
     let raws: Vec<&str> = tools.elements().map(Raw::text).collect();
     let Some(old) = super::parsed(&raws) else {
@@ -18,8 +26,8 @@ pub(super) fn edit(tools: Raw<'_>, to: Format, notes: &mut Notes, edits: &mut Ed
     for tool in &old {
         match mended(tool.clone(), to, notes) {
             Some(tool) if is_new(&tool, &mut names) => new.push(tool),
-            Some(_) => notes.one("a tool that was there before was left out"),
-            None => notes.one("a tool that the format has no form for was left out"),
+            Some(_) => notes.one("a repeated tool was left out"),
+            None => notes.one("a tool that the format cannot express was left out"),
         }
     }
     if new != old {
@@ -27,11 +35,13 @@ pub(super) fn edit(tools: Raw<'_>, to: Format, notes: &mut Notes, edits: &mut Ed
     }
 }
 
+/// Whether no earlier tool has the same name. Tools without a name are always new.
 fn is_new(tool: &Value, names: &mut HashSet<String>) -> bool {
     let name = tool["function"]["name"].as_str().or(tool["name"].as_str());
     name.is_none_or(|name| names.insert(name.to_owned()))
 }
 
+/// Returns a tool in the form of the format `to`, or `None` if that format cannot express it.
 fn mended(mut tool: Value, to: Format, notes: &mut Notes) -> Option<Value> {
     let kind = tool["type"].as_str().unwrap_or_default().to_owned();
     match to {
@@ -74,7 +84,7 @@ fn mended(mut tool: Value, to: Format, notes: &mut Notes) -> Option<Value> {
                 }
                 mended(made, to, notes)
             }
-            // The type of a tool that the provider runs contains a version.
+            // A tool that the provider runs has a type of its own, which contains a version.
             _ if is_plain(tool["name"].as_str().unwrap_or_default()) || kind == "mcp_toolset" => {
                 Some(tool)
             }
@@ -83,7 +93,8 @@ fn mended(mut tool: Value, to: Format, notes: &mut Notes) -> Option<Value> {
     }
 }
 
-/// Fixes a function's name and schema. Returns `None` if it has no name.
+/// Fixes a function's name and schema. `None` if it has no name, because no provider accepts
+/// that.
 fn mend_function(function: &mut Value, schema: &str, notes: &mut Notes) -> Option<()> {
     if function["name"].as_str().is_none_or(str::is_empty) {
         return None;
@@ -91,6 +102,7 @@ fn mend_function(function: &mut Value, schema: &str, notes: &mut Notes) -> Optio
     mend_name(function, notes);
     let needs_one = schema == "input_schema";
     let is_object = function[schema]["type"] == "object";
+    // OpenAI allows a function without parameters, and Anthropic does not.
     let may_lack = !needs_one && (function[schema].is_null() || function[schema] == json!({}));
     if !is_object && !may_lack {
         match function[schema]
@@ -102,7 +114,7 @@ fn mend_function(function: &mut Value, schema: &str, notes: &mut Notes) -> Optio
             }
             None => function[schema] = json!({"type": "object"}),
         }
-        notes.one("a tool's schema became that of an object");
+        notes.one("a tool's schema was changed to that of an object");
     }
     Some(())
 }

@@ -1,4 +1,13 @@
-//! Finds where a request can carry markers, and where the client put some.
+//! Finds the places of a request that can carry a marker, and the markers that the client set.
+//!
+//! [`Document`] is the parsed request. [`Document::wanted`] returns the breakpoints of the
+//! strategy in order of importance, each with the place in the text for its marker, and
+//! [`Document::client_markers`] returns the client's own. A [`Position`] orders both the way
+//! the provider reads a request.
+//!
+//! Parsing goes no deeper than necessary: a message is looked into only if it may get a marker
+//! or contains one. Which of the wanted breakpoints are set is decided by the parent module,
+//! and `splice` writes them.
 
 use std::borrow::Cow;
 
@@ -10,25 +19,27 @@ use serde_json::value::RawValue;
 use super::{BreakpointTarget, CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Ttl};
 use crate::{WireBody, compacted_through};
 
-/// A position in the order in which the provider reads a request.
+/// A position in the order in which the provider reads a request: tools, system prompt,
+/// messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Position {
     Tools,
     /// The index of the system message if the system prompt is a message, otherwise 0.
     System(usize),
     Message(usize),
-    /// A marker on the request itself (Anthropic's automatic caching) works on the last message.
+    /// A marker on the request itself, which is Anthropic's automatic caching. It works on the
+    /// last message.
     Request,
 }
 
-/// A marker set by the client.
+/// A marker set by the client, which stays in the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marker {
     pub(super) position: Position,
     pub(super) ttl: Ttl,
 }
 
-/// A breakpoint that the strategy wants.
+/// A breakpoint that the strategy asks for, with the bytes that can take its marker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) place: BreakpointTarget,
@@ -36,12 +47,13 @@ pub(super) struct Wanted {
     pub(super) site: MarkerSite,
 }
 
-/// Bytes of the text that can take a marker.
+/// The bytes of the text that can take a marker, as offsets into the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkerSite {
-    /// A JSON string from `start` to `end`, quotes included: it becomes a list with one text block.
+    /// A JSON string from `start` to `end`, including the quotes. It becomes a list with one
+    /// text block.
     Text { start: usize, end: usize },
-    /// An object with at least one member, whose closing brace stands at this offset.
+    /// An object with at least one member. `brace` is the offset of its closing brace.
     Object { brace: usize },
 }
 
@@ -54,13 +66,13 @@ impl MarkerSite {
     }
 }
 
-/// A request, parsed no deeper than necessary. Its parts are pieces of `text`.
+/// A request, parsed no deeper than necessary. Its parts are slices of `text`.
 pub(super) struct Document<'a> {
     text: &'a str,
     shape: Shape,
     messages: Vec<&'a str>,
-    /// How many of them stand up to the newest compaction of the provider's own; of a body without one those of the system
-    /// prompt, or none.
+    /// The number of messages up to the newest compaction that the provider made itself. If
+    /// there is none, it is the number of system messages for a split body, and 0 otherwise.
     compacted: usize,
     system: Option<&'a str>,
     tools: Option<&'a str>,
@@ -68,7 +80,7 @@ pub(super) struct Document<'a> {
 }
 
 #[derive(Default, Deserialize)]
-struct Body<'a> {
+struct RequestBody<'a> {
     #[serde(borrow)]
     messages: Vec<&'a RawValue>,
     #[serde(borrow, default)]
@@ -79,7 +91,7 @@ struct Body<'a> {
     cache_control: Option<&'a RawValue>,
 }
 
-/// The fields of a message, a block, a tool or a tool's function that matter here.
+/// The members of a message, a block, a tool or a tool's function that matter here.
 #[derive(Default, Deserialize)]
 struct MessageFields<'a> {
     #[serde(borrow, default)]
@@ -94,7 +106,7 @@ struct MessageFields<'a> {
     function: Option<&'a RawValue>,
     #[serde(borrow, default)]
     tool_calls: Option<&'a RawValue>,
-    /// Some even if the value is null, because the key must not be added twice.
+    /// `Some` even if the value is null, because the key must not be added a second time.
     #[serde(borrow, default, deserialize_with = "present")]
     cache_control: Option<&'a RawValue>,
 }
@@ -105,14 +117,14 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, 
 
 impl<'a> MessageFields<'a> {
     fn parse(object: &'a str) -> Result<Self, serde_json::Error> {
-        // Serde would also accept a list of the members in order.
+        // Serde would also accept a list with the members in order.
         if object.starts_with('[') {
-            return Err(serde::de::Error::custom("a list where an object must be"));
+            return Err(serde::de::Error::custom("a list instead of an object"));
         }
         serde_json::from_str(object)
     }
 
-    /// How many blocks it is to the provider.
+    /// The number of blocks that the provider counts for this message, which is at least 1.
     fn blocks(&self) -> usize {
         let listed = |list: Option<&RawValue>| list.map_or(0, |list| elements(list.get()).len());
         (listed(self.content) + listed(self.tool_calls)).max(1)
@@ -123,12 +135,13 @@ impl<'a> MessageFields<'a> {
     }
 }
 
+/// Parses a request, which is an object or a bare list of messages. Fails if it is neither.
 impl<'a> Document<'a> {
     pub(super) fn parse(text: &'a str, shape: Shape) -> Result<Self, MarkError> {
-        let body: Body<'a> = if text.trim_start().starts_with('[') {
-            serde_json::from_str(text).map(|messages| Body {
+        let body: RequestBody<'a> = if text.trim_start().starts_with('[') {
+            serde_json::from_str(text).map(|messages| RequestBody {
                 messages,
-                ..Body::default()
+                ..RequestBody::default()
             })
         } else {
             serde_json::from_str(text)
@@ -147,7 +160,7 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// The same of a body that was split before.
+    /// Builds the same from a body that was already split.
     pub(super) fn of(wire: &'a WireBody<'a>, shape: Shape) -> Self {
         let leading = wire.system_messages.iter().chain(&wire.compacted);
         Self {
@@ -170,7 +183,8 @@ impl<'a> Document<'a> {
             .map_err(|cause| MarkError::NotAMessage { index, cause })
     }
 
-    /// The messages at the head that are the system prompt, in shapes that keep it there.
+    /// The number of messages at the head that are the system prompt. It is 0 for Anthropic,
+    /// which stores the prompt in a member.
     fn leading_system(&self) -> Result<usize, MarkError> {
         let mut leading = 0;
         while self.shape == Shape::OpenAiChat
@@ -182,9 +196,12 @@ impl<'a> Document<'a> {
         Ok(leading)
     }
 
-    /// The client's markers, wherever the providers take them.
+    /// Returns the client's markers, in all places in which the providers accept them: tools,
+    /// system prompt, messages and the request itself.
     pub(super) fn client_markers(&self) -> Result<Vec<Marker>, MarkError> {
         let mut markers = Vec::new();
+        // Most clients set no markers, and this search is much cheaper than parsing every
+        // message.
         if memmem::find(self.text.as_bytes(), b"cache_control").is_none() {
             return Ok(markers);
         }
@@ -214,10 +231,13 @@ impl<'a> Document<'a> {
         Ok(markers)
     }
 
-    /// The breakpoints that the strategy wants and the client did not set, the most important first: the
-    /// system prompt, then the messages from the last one on. Where the earliest of these is too far from the end of
-    /// the request before for the provider to find that, it moves there. In a compacted window the earliest gives way
-    /// to one before the last summary.
+    /// Returns the breakpoints that the strategy asks for and that the client did not set, the
+    /// most important first. These are the system prompt and then the last messages, starting
+    /// at the end.
+    ///
+    /// If the earliest of them is so far from the end of the previous request that the provider
+    /// would not find the cached prefix there, it moves to that end. If the window has
+    /// summaries, the earliest one gives way to a breakpoint before the last summary.
     pub(super) fn wanted(
         &self,
         provider: CacheProvider,
@@ -239,14 +259,15 @@ impl<'a> Document<'a> {
                     }),
             );
         }
-        // What the provider compacted stays byte for byte.
+        // What the provider compacted must keep its bytes, so it cannot take a marker.
         let first_own = leading.max(self.compacted);
         let before_summary = (self.before_last_summary(first_own, provider)?)
             .filter(|(at, _)| !is_marked(Position::Message(*at)));
+        // The breakpoint before the summary takes the place of one of the others.
         let most = ROLLING_MESSAGES - usize::from(before_summary.is_some());
         let mut rolling = Vec::new();
         let mut places = 0;
-        // Automatic caching puts its breakpoint on the last message.
+        // Automatic caching puts a breakpoint on the last message.
         let mut taken_by_request = is_marked(Position::Request);
         for index in (first_own..self.messages.len()).rev() {
             if places == most {
@@ -279,8 +300,9 @@ impl<'a> Document<'a> {
         Ok(wanted)
     }
 
-    /// The end of the request before, as far as it can carry a marker, where the provider would not find it from a
-    /// marker on the message `first`.
+    /// Returns the end of the previous request as far as it can carry a marker, if the provider
+    /// would not find it from a marker on the message `first`. `None` if the provider finds it,
+    /// or if there was no previous request.
     fn out_of_reach(
         &self,
         first_own: usize,
@@ -298,14 +320,15 @@ impl<'a> Document<'a> {
             if let Some(site) = site {
                 return Ok((blocks >= LOOK_BACK).then_some((index, site)));
             }
+            // The previous request ended before the last answer, so the search starts there.
             is_answered |= message.role.as_deref() == Some("assistant");
             blocks += message.blocks();
         }
         Ok(None)
     }
 
-    /// The end of what stands before the last summary. The next compaction writes that one anew, and may leave
-    /// everything before it as it is.
+    /// Returns the last place before the last summary that can carry a marker. The next
+    /// compaction rewrites that summary and may leave everything before it unchanged.
     fn before_last_summary(
         &self,
         first_own: usize,
@@ -314,7 +337,7 @@ impl<'a> Document<'a> {
         let mark = format!("\"{SUMMARY_MARK}");
         let is_summary = |text: &RawValue| text.get().starts_with(&mark);
         for index in (first_own..self.messages.len()).rev() {
-            // Most messages hold none, and a search is much cheaper than a parse.
+            // Most messages contain no summary, and a search is much cheaper than parsing.
             if memmem::find(self.messages[index].as_bytes(), mark.as_bytes()).is_none() {
                 continue;
             }
@@ -344,7 +367,7 @@ impl<'a> Document<'a> {
         Ok(None)
     }
 
-    /// Where the system prompt can carry a marker: as close to its end as possible.
+    /// Returns the place in the system prompt for a marker, as close to its end as possible.
     fn system_prompt(
         &self,
         leading: usize,
@@ -361,7 +384,8 @@ impl<'a> Document<'a> {
         Ok(None)
     }
 
-    /// Where this message can carry a marker, by the document's table.
+    /// Returns the place in this message for a marker, by the rules of its format and provider.
+    /// `None` if the message cannot carry one.
     fn in_message(
         &self,
         index: usize,
@@ -389,7 +413,8 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Where this content, a string or a list of blocks, can carry a marker.
+    /// Returns the place in this content for a marker. The content is a string or a list of
+    /// blocks. If it is a list, only its last block counts.
     fn in_content(&self, content: &'a str) -> Option<MarkerSite> {
         let start = self.offset(content);
         match content.as_bytes().first()? {
@@ -402,6 +427,8 @@ impl<'a> Document<'a> {
         }
     }
 
+    /// Returns the place in this block for a marker. Thinking and blank texts cannot carry one,
+    /// and neither can a block that has one.
     fn in_block(&self, block: &str) -> Option<MarkerSite> {
         let fields = MessageFields::parse(block).ok()?;
         let can_carry = match fields.kind.as_deref()? {
@@ -418,13 +445,13 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The offset of a borrowed piece of the document within it.
+    /// Returns the offset of a slice of the document within the document.
     fn offset(&self, piece: &str) -> usize {
         piece.as_ptr() as usize - self.text.as_ptr() as usize
     }
 }
 
-/// The elements of a list; empty for anything else.
+/// Returns the elements of a JSON list, or nothing for any other value.
 fn elements(list: &str) -> Vec<&str> {
     let elements: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
     elements.into_iter().map(RawValue::get).collect()
@@ -439,11 +466,12 @@ fn is_blank_string(value: &str) -> bool {
         && serde_json::from_str::<Cow<'_, str>>(value).is_ok_and(|text| text.trim().is_empty())
 }
 
-/// The lifetimes of the markers on a message, block or tool, and on its contents, down to this many levels:
-/// a message holds blocks, and a block that is a tool's result holds blocks.
+/// Returns the lifetimes of the markers on a message, block or tool and on its contents, down
+/// to this many levels. A message holds blocks, and a block that is a tool result holds blocks
+/// itself.
 fn ttls_of(item: &str, levels: usize) -> Vec<Ttl> {
     let mut ttls = Vec::new();
-    // Most items have none, and a search is much cheaper than a parse.
+    // Most items have no marker, and a search is much cheaper than parsing.
     if memmem::find(item.as_bytes(), b"cache_control").is_none() {
         return ttls;
     }

@@ -1,4 +1,13 @@
-//! How long the provider is to keep the prompt, chosen by what would have been cheaper so far.
+//! Chooses how long the provider keeps the prompt.
+//!
+//! A cached prompt expires after five minutes without use, or after an hour if it was written
+//! at a higher price. Which is cheaper depends on the pauses between the requests of a session.
+//! [`Pauses`] sums up, for the pauses so far, what an hour would have cost in addition and what
+//! it would have saved.
+//!
+//! [`CacheTtl`] is the setting: one of the two lifetimes, or `auto` to follow these sums. The
+//! session changes the lifetime only when the provider has already dropped the prompt, because
+//! all of it is written again then anyway.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,17 +22,16 @@ pub enum CacheTtl {
     #[default]
     #[serde(rename = "5m")]
     FiveMinutes,
-    /// One hour; writing costs more.
+    /// One hour, which costs more to write.
     #[serde(rename = "1h")]
     OneHour,
-    /// Whichever would have been cheaper for the pauses so far. It changes only where the provider has forgotten the
-    /// prompt, so that all of it is written in any case.
+    /// The lifetime that would have been cheaper for the pauses so far.
     #[serde(rename = "auto")]
     Auto,
 }
 
 impl CacheTtl {
-    /// The lifetime before any pause is known.
+    /// The lifetime to use before any pause is known.
     pub fn at_first(self) -> Ttl {
         match self {
             Self::FiveMinutes | Self::Auto => Ttl::FiveMinutes,
@@ -41,8 +49,8 @@ impl std::fmt::Display for CacheTtl {
     }
 }
 
-/// What a lifetime of an hour would have cost more than one of five minutes, and saved. In hundredths of tokens of
-/// plain input.
+/// What a lifetime of an hour would have cost in addition and what it would have saved,
+/// compared with five minutes. Both are in hundredths of a token of plain input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pauses {
     more: u64,
@@ -50,7 +58,9 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// A request of `prompt` tokens, `new` of which stood in none before it, after a pause of `idle_ms`.
+    /// The sums for a single pause of `idle_ms` milliseconds before a request of `prompt`
+    /// tokens. `new` is the number of these tokens that the previous request did not have. Only
+    /// a pause between the two lifetimes saves anything.
     pub fn of(model: &str, idle_ms: u64, prompt: u64, new: u64) -> Self {
         let mut pause = Self::default();
         let (short, long) = (prices(model, Ttl::FiveMinutes), prices(model, Ttl::OneHour));
@@ -58,17 +68,21 @@ impl Pauses {
         let written = match idle_ms {
             idle if idle < Ttl::FiveMinutes.ms() => new,
             idle if idle < Ttl::OneHour.ms() => {
+                // With a lifetime of an hour, this part would have been read instead of written
+                // again.
                 let again = prompt.saturating_sub(new);
                 pause.saved = again * u64::from(short.write_percent - short.read_percent);
                 new
             }
+            // After more than an hour, both lifetimes have expired, so the whole prompt is
+            // written again.
             _ => prompt,
         };
         pause.more = written * dearer;
         pause
     }
 
-    /// As it was [stored](Self::to_store).
+    /// Restores the sums from the values that [`to_store`](Self::to_store) returned.
     pub fn stored(more: i64, saved: i64) -> Self {
         Self {
             more: more.cast_unsigned(),
@@ -76,18 +90,18 @@ impl Pauses {
         }
     }
 
-    /// What it would have cost more, and saved.
+    /// The additional cost and the savings, as signed integers for a database.
     pub fn to_store(self) -> (i64, i64) {
         (self.more.cast_signed(), self.saved.cast_signed())
     }
 
-    /// Adds the costs and savings of other pauses.
+    /// Adds the additional cost and the savings of other requests.
     pub fn add(&mut self, other: Self) {
         self.more += other.more;
         self.saved += other.saved;
     }
 
-    /// What would have been cheaper.
+    /// The lifetime that would have been cheaper. Without any pause it is five minutes.
     pub fn cheaper(self) -> Ttl {
         match self.saved > self.more {
             true => Ttl::OneHour,

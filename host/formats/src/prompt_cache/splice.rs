@@ -1,8 +1,12 @@
-//! Inserts markers into the text and removes them, exact to the byte.
+//! Inserts markers into the text of a request and removes them, exact to the byte.
 //!
-//! The host's own markers have a run of tabs after `"cache_control":`, one longer than any such run in the
-//! request. A JSON string cannot contain a raw tab, so these runs are never part of a text, and the longest
-//! ones are the host's.
+//! [`insert`] and [`remove`] are inverse to each other. The host's markers have a run of tabs
+//! after `"cache_control":` that is longer than any such run in the request. A JSON string
+//! cannot contain a raw tab, so these runs are never part of a text, and the longest ones are
+//! the host's.
+//!
+//! This way a marked request needs no record of what was inserted. If that record is at hand,
+//! [`cut`] is the faster way back.
 
 use std::ops::Range;
 
@@ -13,8 +17,8 @@ use super::document::MarkerSite;
 
 const KEY: &str = r#","cache_control":"#;
 const TEXT_BLOCK: &str = r#"[{"type":"text","text":"#;
-/// Closes a string that was turned into a list of blocks. The tab distinguishes it from the client's
-/// blocks.
+/// The end of a string that was turned into a list of blocks. The tab distinguishes it from a
+/// block of the client.
 const TEXT_BLOCK_END: &str = "\t}]";
 
 fn marker(ttl: Ttl) -> &'static str {
@@ -24,8 +28,10 @@ fn marker(ttl: Ttl) -> &'static str {
     }
 }
 
-/// The request with markers at these sites, which are in rising order, and what was inserted.
+/// Returns the request with markers at these sites, and the inserted texts as byte ranges of
+/// the result. The sites must be in ascending order.
 pub(super) fn insert(request: &str, sites: &[(MarkerSite, Ttl)]) -> (String, Vec<Range<usize>>) {
+    // One tab more than in any run of the request, so that the longest runs are the host's.
     let tabs = 1 + signatures(request).map(|run| run.len()).max().unwrap_or(0);
     let signature = format!("{KEY}{}", "\t".repeat(tabs));
     let mut marked = String::with_capacity(request.len() + sites.len() * (96 + tabs));
@@ -53,7 +59,7 @@ pub(super) fn insert(request: &str, sites: &[(MarkerSite, Ttl)]) -> (String, Vec
     (marked, inserted)
 }
 
-/// The document without these ranges, which are in rising order.
+/// Returns the document without these ranges, which must be in ascending order.
 pub(super) fn cut(document: &str, ranges: &[Range<usize>]) -> String {
     let mut rest = String::with_capacity(document.len());
     let mut copied = 0;
@@ -65,9 +71,9 @@ pub(super) fn cut(document: &str, ranges: &[Range<usize>]) -> String {
     rest
 }
 
-/// A request that [`apply`](super::apply) set at least one breakpoint in, as it was before, byte for byte.
-/// The signature distinguishes the host's markers from the client's. A document without signature is
-/// returned as it is.
+/// Removes the host's markers from a request in which [`apply`](super::apply) set at least one,
+/// and returns the request as it was before, byte for byte. The client's markers stay, because
+/// they lack the host's signature. A document without signature is returned unchanged.
 pub fn remove(marked: &str) -> String {
     let runs: Vec<_> = signatures(marked).collect();
     let longest = runs.iter().map(Range::len).max().unwrap_or(0);
@@ -85,7 +91,8 @@ pub fn remove(marked: &str) -> String {
         copied = marked.len() - after.len();
         if after.starts_with(TEXT_BLOCK_END) {
             copied += TEXT_BLOCK_END.len();
-            // The nearest opening is this string's own: its quotes are escaped inside a string.
+            // The nearest opening belongs to this string, because inside a string its quotes
+            // would be escaped.
             if let Some(opening) = original.rfind(TEXT_BLOCK) {
                 original.replace_range(opening..opening + TEXT_BLOCK.len(), "");
             }
@@ -95,7 +102,7 @@ pub fn remove(marked: &str) -> String {
     original
 }
 
-/// The runs of tabs that follow a `cache_control` key.
+/// Returns the runs of tabs that follow a `cache_control` key.
 fn signatures(document: &str) -> impl Iterator<Item = Range<usize>> {
     memmem::find_iter(document.as_bytes(), KEY).filter_map(|at| {
         let start = at + KEY.len();

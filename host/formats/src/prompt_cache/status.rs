@@ -1,34 +1,46 @@
-//! Whether requests are marked, and the status line for it.
+//! Decides whether requests are marked for the prompt cache, and knows what caching costs.
+//!
+//! [`decide`] looks at the model, the provider and the base URL, and returns a [`CacheStatus`].
+//! Its text is the status line that commands print. Only Claude models need markers, and only
+//! Anthropic and OpenRouter are known to accept them.
+//!
+//! [`prices`] and [`least_prefix`] hold what the providers' documentation says about the cost
+//! and the minimum length of a cached prompt. They apply to all models, because OpenAI caches
+//! prompts without markers.
 
 use contexture_engine_api::CachePrices;
 
 use super::{CacheProvider, CacheTtl, Ttl};
 use crate::tokens::by_name_of_model;
 
-/// Whether requests are marked. Its text is the status line.
+/// Whether requests are marked, and why not. [`Display`](std::fmt::Display) gives the status line
+/// that commands print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheStatus {
-    /// They are.
+    /// Requests are marked, because the model is a Claude model and the provider accepts markers.
     Enabled {
-        /// The provider that takes the markers.
+        /// The provider that accepts the markers.
         provider: CacheProvider,
-        /// The lifetime of the marked prefix.
+        /// How long the provider keeps the marked prefix after its last use.
         ttl: CacheTtl,
     },
-    /// They are not.
+    /// Requests are not marked, for the given reason.
     Disabled(DisabledReason),
 }
 
-/// Why requests are not marked.
+/// Why requests are not marked. Its text follows in parentheses after "DISABLED" in the status
+/// line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisabledReason {
-    /// `prompt_caching.enabled: false`.
+    /// The configuration says `prompt_caching.enabled: false`.
     SwitchedOff,
-    /// Markers have to be asked for here, and were not.
+    /// This command sets markers only if asked to, and it was not.
     NotAskedFor,
-    /// The model is not a Claude model. Holds its name.
+    /// The model, whose name this is, is not a Claude model. The name is empty if the model is
+    /// not known.
     NotClaude(String),
-    /// The provider is not known to take markers. Holds its name or address.
+    /// The provider is not known to accept markers. This is its name or address, and empty if
+    /// neither is known.
     Provider(String),
 }
 
@@ -53,7 +65,7 @@ impl std::fmt::Display for DisabledReason {
         match self {
             Self::SwitchedOff => f.write_str("prompt_caching.enabled is false"),
             Self::NotAskedFor => f.write_str(
-                "the output carries no markers: --cache-markers or prompt_caching.enabled puts them in",
+                "the output carries no markers: --cache-markers or prompt_caching.enabled adds them",
             ),
             Self::NotClaude(model) if model.is_empty() => f.write_str("the model is not known"),
             Self::NotClaude(model) => write!(f, "{model} is not a Claude model"),
@@ -68,9 +80,10 @@ impl std::fmt::Display for DisabledReason {
     }
 }
 
-/// Decides whether requests are marked: for Claude models, recognised by their name, at Anthropic and at
-/// OpenRouter, unless `enabled` is false. The host of `base_url` decides if it is one of the two; otherwise
-/// the provider's name does, so a proxy before Anthropic's API counts as Anthropic.
+/// Decides whether requests are marked. They are for Claude models at Anthropic and at
+/// OpenRouter, unless `enabled` is false. A Claude model is recognised by its name. If the host
+/// of `base_url` belongs to one of the two providers, it decides. Otherwise the provider's name
+/// does, so a proxy in front of Anthropic's API counts as Anthropic.
 ///
 /// ```
 /// use contexture_formats::prompt_cache::{CacheTtl, decide};
@@ -99,6 +112,7 @@ pub fn decide(
     if !is_claude(model) {
         return CacheStatus::Disabled(DisabledReason::NotClaude(model.to_owned()));
     }
+    // The address is where requests really go, so it takes precedence over a name.
     match base_url
         .and_then(provider_at)
         .or_else(|| provider.and_then(by_name))
@@ -115,9 +129,10 @@ fn is_claude(model: &str) -> bool {
     model.to_ascii_lowercase().contains("claude")
 }
 
-/// What the prompt cache of this model's provider costs: a read a tenth of plain input (platform.claude.com and
-/// platform.openai.com, "Prompt caching"); a write as much as plain input, but for Claude a quarter more, and twice as
-/// much for an hour.
+/// Returns the prices of the prompt cache of this model's provider, in percent of plain input
+/// (platform.claude.com and platform.openai.com, "Prompt caching"). A read costs a tenth. A
+/// write costs as much as plain input, except for Claude: a quarter more for five minutes, and
+/// twice as much for an hour.
 pub fn prices(model: &str, ttl: Ttl) -> CachePrices {
     let write = match ttl {
         _ if !is_claude(model) => 100,
@@ -127,8 +142,9 @@ pub fn prices(model: &str, ttl: Ttl) -> CachePrices {
     CachePrices::new(10, write)
 }
 
-/// The shortest prefix that a provider caches, in tokens (platform.claude.com and platform.openai.com, "Prompt
-/// caching"). Markers on less than that are no error, and do nothing.
+/// Returns the length of the shortest prefix that the provider caches for this model, in tokens
+/// (platform.claude.com and platform.openai.com, "Prompt caching"). If a marked prefix is
+/// shorter, the marker has no effect and causes no error.
 pub fn least_prefix(model: &str) -> u64 {
     const LEAST: &[(&str, u64)] = &[
         ("claude-haiku-4-5", 4_096),
@@ -143,7 +159,8 @@ pub fn least_prefix(model: &str) -> u64 {
     by_name_of_model(model, LEAST).copied().unwrap_or(1_024)
 }
 
-/// The provider that this base URL's host belongs to, if that provider accepts cache markers.
+/// Returns the provider that the host of this base URL belongs to. `None` if that provider does
+/// not accept cache markers, or if the URL is invalid.
 pub fn provider_at(base_url: &str) -> Option<CacheProvider> {
     let url: http::Uri = base_url.parse().ok()?;
     let host = url.host()?.to_ascii_lowercase();

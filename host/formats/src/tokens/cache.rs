@@ -1,17 +1,25 @@
-//! Token counts that are asked for again: of short pieces and of lines, which repeat heavily in every text, and of
-//! long texts.
+//! Remembers token counts that are needed again.
+//!
+//! Text repeats: a [`PieceCache`] remembers the counts of short pieces, a [`LineCache`] those
+//! of lines, and [`LongTexts`] those of the last long texts. All of them have a fixed size,
+//! because they live as long as the process.
+//!
+//! Counting runs on several threads. A [`CachePool`] hands a cache to each count, so that no
+//! lock is held while counting. A wrong count could only come from two texts with the same
+//! hash, except for pieces, which are compared byte for byte.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// The longest piece that is remembered, in bytes.
+/// The maximum length of a piece that is remembered, in bytes.
 const LONGEST: usize = 30;
 
-/// Slots: 2 MiB, enough for the vocabulary of a conversation.
+/// The number of slots. They take 2 MiB and suffice for the vocabulary of a conversation.
 const SLOTS: usize = 1 << 16;
 
+/// A piece of at most [`LONGEST`] bytes with its count. The length 0 marks an empty slot.
 #[derive(Clone, Copy)]
 struct CachedCount {
     bytes: [u8; LONGEST],
@@ -19,7 +27,8 @@ struct CachedCount {
     count: u8,
 }
 
-/// Counts by piece, one slot for each hash: a later piece replaces an earlier one, so the size is fixed.
+/// The counts of pieces, with one slot for each hash. A later piece replaces an earlier one, so
+/// the size is fixed.
 pub(super) struct PieceCache(Box<[CachedCount]>);
 
 impl PieceCache {
@@ -32,7 +41,8 @@ impl PieceCache {
         Self(vec![empty; SLOTS].into_boxed_slice())
     }
 
-    /// The count of `piece`, from the cache or from `count`.
+    /// Returns the count of `piece` from the cache, or else computes it with `count` and
+    /// remembers it. A long piece is never remembered.
     pub(super) fn get_or_count(&mut self, piece: &str, count: impl Fn(&str) -> u64) -> u64 {
         let bytes = piece.as_bytes();
         if bytes.len() > LONGEST {
@@ -42,21 +52,23 @@ impl PieceCache {
         if usize::from(slot.len) != bytes.len() || slot.bytes[..bytes.len()] != *bytes {
             slot.bytes[..bytes.len()].copy_from_slice(bytes);
             slot.len = bytes.len() as u8;
-            // A token is a byte at least, so this is no more than `LONGEST`.
+            // A token has at least one byte, so the count is at most `LONGEST` and fits.
             slot.count = count(piece) as u8;
         }
         u64::from(slot.count)
     }
 }
 
-/// The lines that are remembered, in bytes: a shorter one is a few pieces.
+/// The lengths in bytes of the lines that are remembered. A shorter line consists of a few
+/// pieces, which are cached anyway.
 const LINE: std::ops::RangeInclusive<usize> = 24..=4096;
 
-/// Slots: 512 KiB, the lines of a few hundred pages.
+/// The number of slots. They take 512 KiB, which is enough for the lines of a few hundred
+/// pages.
 const LINE_SLOTS: usize = 1 << 15;
 
-/// Counts by the hash of a line, one slot for each as above. What is counted again, such as a summary at each
-/// of its stations or a file that is read twice, costs a hash.
+/// The counts of lines by hash, with one slot for each hash. If a text is counted again, such
+/// as a file that was read twice, each of its lines costs only a hash.
 pub(super) struct LineCache(Box<[(u64, u64)]>);
 
 impl LineCache {
@@ -64,7 +76,8 @@ impl LineCache {
         Self(vec![(0, 0); LINE_SLOTS].into_boxed_slice())
     }
 
-    /// The count of `line`, from the cache or from `count`.
+    /// Returns the count of `line` from the cache, or else computes it with `count` and
+    /// remembers it.
     pub(super) fn get_or_count(&mut self, line: &str, count: impl FnOnce(&str) -> u64) -> u64 {
         if !LINE.contains(&line.len()) {
             return count(line);
@@ -78,8 +91,8 @@ impl LineCache {
     }
 }
 
-/// The idle caches, as many as there were ever concurrent counts. A count takes one and returns it, so no
-/// lock is held while counting.
+/// The idle caches. There are as many as there were concurrent counts at any time. A count
+/// takes one and returns it, so no lock is held while counting.
 pub(super) struct CachePool<C>(Mutex<Vec<C>>);
 
 impl<C> CachePool<C> {
@@ -87,8 +100,9 @@ impl<C> CachePool<C> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Does `work` with an idle cache, or a new one.
+    /// Calls `work` with an idle cache, or with a new one if none is idle.
     pub(super) fn with<R>(&self, new: impl FnOnce() -> C, work: impl FnOnce(&mut C) -> R) -> R {
+        // The lock is released at the end of this statement, before the work begins.
         let taken = self.idle().pop();
         let mut cache = taken.unwrap_or_else(new);
         let result = work(&mut cache);
@@ -101,14 +115,14 @@ impl<C> CachePool<C> {
     }
 }
 
-/// The shortest text whose count is remembered, in bytes.
+/// The minimum length in bytes of a text whose count is remembered as a whole.
 const LONG_TEXT: usize = 64 << 10;
 
-/// How many of them are remembered.
+/// The number of long texts that are remembered.
 const LONG_TEXTS: usize = 64;
 
-/// The counts of the last long texts, by their hashes: the host counts one, and an engine that shortens it counts it
-/// again.
+/// The counts of the last long texts, by hash. The host counts such a text, and an engine that
+/// shortens it counts it again.
 pub(super) struct LongTexts(Mutex<VecDeque<(u128, u64)>>);
 
 impl LongTexts {
@@ -116,7 +130,8 @@ impl LongTexts {
         Self(Mutex::new(VecDeque::new()))
     }
 
-    /// The count of `text`, from the last ones or from `count`.
+    /// Returns the count of `text` if it is among the last ones, or else computes it with
+    /// `count` and remembers it. A short text is never remembered.
     pub(super) fn get_or_count(&self, text: &str, count: impl FnOnce() -> u64) -> u64 {
         if text.len() < LONG_TEXT {
             return count();
@@ -130,6 +145,7 @@ impl LongTexts {
         if let Some((_, tokens)) = known {
             return tokens;
         }
+        // Two threads may count the same text at once, which costs time but no correctness.
         let tokens = count();
         let mut last = self.last();
         last.truncate(LONG_TEXTS - 1);

@@ -1,26 +1,38 @@
-//! Corrects counts by the usage that a provider reports.
+//! Corrects token counts by the usage that a provider reports.
+//!
+//! A count can differ from the provider's: the encoding of a model may not be public, and
+//! providers add text of their own around messages. After each answer, the provider reports the
+//! tokens of the prompt. [`Correction::learn`] compares this number with the count, and
+//! [`Correction::apply`] scales later counts.
+//!
+//! The correction is robust, because reports can be wrong or about something else. It uses the
+//! median of the last pairs, ignores implausible ones, and changes nothing until there are
+//! enough.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// How many pairs are remembered: enough to be steady, few enough to follow a change of tools or language.
+/// The number of pairs that are remembered. It is large enough to be steady, and small enough
+/// to follow a change of tools or language.
 const REMEMBERED: usize = 15;
 
-/// How many pairs are needed before anything is corrected.
+/// The number of pairs that are needed before anything is corrected.
 const NEEDED: usize = 3;
 
-/// A smaller count says little: fixed overhead outweighs the text.
+/// The minimum count for a pair. In a smaller prompt, fixed overhead outweighs the text.
 const SMALLEST_COUNT: u64 = 200;
 
-/// Further apart than this, a pair is not about the same prompt (a provider that leaves out the cached
-/// part, a count of something else).
+/// The plausible ratios. If a ratio is outside, the report is not about the same prompt, for
+/// example because the provider left out the cached part.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.5..=4.0;
 
-/// The correction for one model: reported tokens over counted tokens, learned from reported usage.
+/// The correction for one model, learned from reported usage: the ratio of reported tokens to
+/// counted tokens.
 ///
-/// It is the median of the last 15 pairs, so that outliers do not move it, between 0.5 and 2.0, and 1.0
-/// until there are three. Keep one for each model; it serialises to a list of ratios.
+/// It is the median of the last 15 ratios, so that outliers do not move it, limited to 0.5 to
+/// 2.0. Until there are three ratios it is 1.0. Keep one correction for each model. It
+/// serialises to a list of ratios.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Correction {
@@ -28,10 +40,12 @@ pub struct Correction {
 }
 
 impl Correction {
-    /// Learns from one prompt: its tokens as counted (uncorrected) and as the provider reported them, including cached
-    /// parts. The answer's reasoning belongs to neither, because it is not in the prompt.
+    /// Learns from one prompt. `counted` are its tokens as counted, without correction, and
+    /// `reported` those that the provider reported, including cached parts. The reasoning of
+    /// the answer belongs to neither, because it is not in the prompt.
     ///
-    /// Returns whether the pair was used. A pair without information is not.
+    /// Returns whether the pair was used. It is not if the prompt is small or the ratio is
+    /// implausible.
     pub fn learn(&mut self, counted: u64, reported: u64) -> bool {
         // Four decimal places are precise enough and short to store.
         let ratio = (reported as f64 / counted.max(1) as f64 * 1e4).round() / 1e4;
@@ -39,13 +53,17 @@ impl Correction {
             return false;
         }
         self.ratios.push_back(ratio);
+        // A stored list may be longer than this version keeps, so one removal may not be
+        // enough.
         while self.ratios.len() > REMEMBERED {
             self.ratios.pop_front();
         }
         true
     }
 
-    /// Learns from a prompt that the provider refused. Its count is reliable, so this one pair is enough.
+    /// Learns from a prompt that the provider rejected. The count that it states then is
+    /// reliable, so this one pair replaces all earlier ones. If the pair is implausible,
+    /// nothing changes.
     pub fn learn_exactly(&mut self, counted: u64, reported: u64) {
         let mut exact = Self::default();
         while exact.ratios.len() < NEEDED && exact.learn(counted, reported) {}
@@ -55,14 +73,14 @@ impl Correction {
         }
     }
 
-    /// Whether nothing was learned yet.
+    /// Whether no pair was learned yet.
     pub fn is_empty(&self) -> bool {
         self.ratios.is_empty()
     }
 
-    /// The factor for a count, 0.5 to 2.0; 1.0 while there are too few pairs.
+    /// The factor for counts, from 0.5 to 2.0. It is 1.0 while there are too few pairs.
     pub fn ratio(&self) -> f64 {
-        // Values read from a file may be anything.
+        // A stored correction may hold any values, so each one is checked again.
         let mut ratios: Vec<f64> = self
             .ratios
             .iter()
@@ -77,8 +95,9 @@ impl Correction {
         median.clamp(0.5, 2.0)
     }
 
-    /// A count, corrected and rounded up, but never below the count. A report is about a whole prompt. A provider that
-    /// counts the calls in it for less need not count the text that comes next for less.
+    /// Returns a count, corrected and rounded up, but never less than the count. A report is
+    /// about a whole prompt. If the provider counts the calls in it for less, it need not count
+    /// the text that comes next for less.
     pub fn apply(&self, counted: u64) -> u64 {
         let ratio = self.ratio();
         if ratio <= 1.0 {

@@ -1,4 +1,12 @@
-//! The public encodings, and exact counts in them.
+//! Counts tokens exactly in the public encodings.
+//!
+//! [`Encoding`] is one of OpenAI's two current encodings. A text is cut into lines and then
+//! into pieces, as `pieces` describes, and tiktoken's tables count each piece. Counts of
+//! pieces, lines and long texts are remembered, because text repeats.
+//!
+//! Pieces of thousands of bytes are the exception to exactness. tiktoken's time and memory grow
+//! with the length of a piece, so that a hostile or binary text could stall the process. Beyond
+//! a limit, such pieces are extrapolated from samples.
 
 use regex_automata::hybrid::dfa::Cache;
 use tiktoken_rs::CoreBPE;
@@ -8,29 +16,32 @@ use super::cache::{CachePool, LineCache, LongTexts, PieceCache};
 use super::model_name::ModelName;
 use super::pieces::{CL100K_PATTERN, O200K_PATTERN, Pieces, lines};
 
-/// Real documents have no longer pieces, in bytes. tiktoken's time per byte grows with the piece, and it
-/// needs some 40 bytes of memory for each byte.
+/// The maximum length in bytes of an ordinary piece. Real documents have no longer ones.
+/// tiktoken's time per byte grows with the piece, and it needs some 40 bytes of memory for each
+/// byte.
 const LONG_PIECE: usize = 4 << 10;
 
-/// How many bytes of long pieces are counted exactly in one text; the rest is extrapolated from samples.
-/// Well below the million at which tiktoken's pattern gives up on a run of spaces.
+/// The number of bytes in long pieces that are counted exactly in one text. The rest is
+/// extrapolated. It is well below the million spaces at which tiktoken's pattern gives up.
 const EXACT_IN_LONG_PIECES: usize = 512 << 10;
 
-/// The samples of a long piece: their number, and their length together, in bytes.
+/// The number of samples of a long piece, and the limits of their total length in bytes.
 const SAMPLES: usize = 16;
 const SAMPLED: std::ops::RangeInclusive<usize> = LONG_PIECE..=64 * LONG_PIECE;
 
-/// How a model cuts text into tokens.
+/// How a model cuts text into tokens, as one of the public encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Encoding {
-    /// GPT-4o and everything OpenAI made since, gpt-oss included: `o200k_harmony` differs only in its
-    /// special tokens, which text never contains. The start for models with an encoding of their own.
+    /// GPT-4o and all later models of OpenAI, including gpt-oss: `o200k_harmony` differs only
+    /// in its special tokens, which text never contains. It is also the basis for models whose
+    /// encoding is not public.
     O200kBase,
-    /// GPT-4, GPT-3.5 and the embedding models; the nearest one available for still older models.
+    /// GPT-4, GPT-3.5 and the embedding models. It is the nearest available encoding for even
+    /// older models.
     Cl100kBase,
 }
 
-/// What a count remembers: of the search for pieces, of the pieces, and of lines.
+/// The caches of one count: of the search for pieces, of pieces, and of lines.
 type Caches = (Cache, PieceCache, LineCache);
 
 static O200K_CACHES: CachePool<Caches> = CachePool::new();
@@ -40,7 +51,8 @@ static O200K_TEXTS: LongTexts = LongTexts::new();
 static CL100K_TEXTS: LongTexts = LongTexts::new();
 
 impl Encoding {
-    /// The encoding of a model, by its name; [`O200kBase`](Self::O200kBase) if unknown.
+    /// Returns the encoding of a model by its name, or [`O200kBase`](Self::O200kBase) if the
+    /// model is unknown.
     pub(crate) fn for_model(model: &str) -> Self {
         match get_tokenizer(ModelName::new(model).without_provider()) {
             Some(Tokenizer::O200kBase | Tokenizer::O200kHarmony) | None => Self::O200kBase,
@@ -48,7 +60,7 @@ impl Encoding {
         }
     }
 
-    /// The tokens of a text.
+    /// Counts the tokens of a text, from the cache of long texts if possible.
     pub(super) fn count(self, text: &str) -> u64 {
         if text.is_empty() {
             return 0;
@@ -68,6 +80,7 @@ impl Encoding {
         let tables = self.tables();
         let new_caches = || (pattern.create_cache(), PieceCache::new(), LineCache::new());
         caches.with(new_caches, |(search, pieces, counted)| {
+            // The budget is for the whole text, so that many long pieces are bounded too.
             let mut exact_left = EXACT_IN_LONG_PIECES;
             let mut count_piece = |piece: &str| {
                 if piece.len() <= LONG_PIECE {
@@ -98,7 +111,7 @@ impl Encoding {
     }
 }
 
-/// The count of a long piece, from samples taken at even distances.
+/// Estimates the tokens of a long piece from samples at even distances, rounded up.
 fn extrapolate(tables: &CoreBPE, piece: &str) -> u64 {
     let sampled = (piece.len() / SAMPLES).clamp(*SAMPLED.start(), *SAMPLED.end());
     let (mut tokens, mut bytes) = (0, 0);

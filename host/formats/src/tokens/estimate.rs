@@ -1,19 +1,25 @@
-//! A rough estimate, for decisions before anything is tokenised.
+//! Estimates the tokens of a text without tokenising it.
+//!
+//! [`estimate`] is one pass over the bytes and needs no tables, so it suits decisions that are
+//! not close, such as whether a conversation could reach a limit at all. It follows the rule of
+//! the source document on context compaction policies.
 
-/// The weight of a character in twelfths of a token: 12 / 4.0 and 12 / 1.5.
+/// The weights of a character in twelfths of a token: 12 / 4.0 for ordinary characters and 12 /
+/// 1.5 for CJK.
 const OTHER: u64 = 3;
 const CJK: u64 = 8;
 
-/// A rough estimate of a text's tokens for any model: 4.0 characters a token, 1.5 for CJK, rounded up
-/// (the rule of the source document on context compaction policies).
+/// Estimates the tokens of a text for any model: 4.0 characters per token, 1.5 for CJK, rounded
+/// up.
 ///
-/// One branch-free pass over the bytes: CJK is detected by the first byte of a character, so it means
-/// U+3000 to U+DFFF (CJK punctuation, kana, Han, Hangul, Yi) and U+F000 to U+FFFF (compatibility
-/// ideographs, full-width forms).
+/// This is one branch-free pass over the bytes. CJK is detected by the first byte of a
+/// character. It therefore means U+3000 to U+DFFF (CJK punctuation, kana, Han, Hangul, Yi) and
+/// U+F000 to U+FFFF (compatibility ideographs, full-width forms).
 pub fn estimate(text: &str) -> u64 {
     let mut characters = 0u64;
     let mut cjk = 0u64;
-    // 255 bytes at most, so that eight-bit counters suffice and the loop runs in vector registers.
+    // A block has at most 255 bytes, so that eight-bit counters suffice and the loop runs in
+    // vector registers.
     for block in text.as_bytes().chunks(255) {
         let mut characters_here = 0u8;
         let mut cjk_here = 0u8;

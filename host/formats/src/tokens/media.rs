@@ -1,41 +1,52 @@
-//! What images and documents cost, by each provider's published formula.
+//! Prices images and documents in tokens, by each provider's published formula.
+//!
+//! [`MediaPrices::of`] selects the formula of a model by its name, and [`MediaPrices::tokens`]
+//! applies it to a [`MediaSize`]. The formulas depend on the size in pixels, because providers
+//! scale an image and then cut it into tiles or patches.
+//!
+//! If a size is not known, a typical one is assumed, so that media never count as nothing. To
+//! add a model, add a row to [`IMAGES`] or [`PAGES`]. The longest matching name wins, so a
+//! family needs a row only for its exceptions.
 
 use super::model_name::ModelName;
 
-/// Something in a message that is not text. Its base64 is never counted as text.
+/// A part of a message that is not text. Its base64 is never counted as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Media {
+pub enum MediaSize {
     /// An image.
     Image {
-        /// Width and height in pixels, where they are known ([`image_size`](super::image_size) reads them
-        /// from the data). An image of unknown size counts as 1024 by 1024.
+        /// Width and height in pixels, if known. [`image_size`](super::image_size) reads them
+        /// from the data. An image of unknown size counts as 1024 by 1024.
         size: Option<(u32, u32)>,
         /// The requested level of detail.
         detail: Detail,
     },
-    /// A PDF, which models see page by page. A document in plain text is text: count it as such.
+    /// A PDF, which models see page by page. A plain-text document is text, so count it as text
+    /// instead.
     Document {
-        /// Its pages, where they are known; otherwise one for every 50 KB.
+        /// The number of pages, if known. Otherwise every 50 KB count as one.
         pages: Option<u32>,
-        /// Its size in bytes, decoded.
+        /// The size of the decoded document in bytes.
         bytes: u64,
     },
-    /// Anything else (audio, a file that is only named): counts as an image of unknown size.
+    /// Anything else, such as audio or a file that is only referenced. It counts as an image of
+    /// unknown size.
     Unknown,
 }
 
-/// OpenAI's `detail` of an image. Other providers have none, and count as `High`.
+/// The `detail` of an image in OpenAI's format. Other providers have no such setting, and their
+/// images count as `High`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// 512 by 512 pixels are enough.
+    /// The model sees the image at 512 by 512 pixels.
     Low,
-    /// As large as the model can see; also what `auto` comes to.
+    /// The model sees the image as large as it can, which is also what `auto` amounts to.
     #[default]
     High,
 }
 
 impl Detail {
-    /// Parses OpenAI's name for it; anything but `low` is `High`.
+    /// Parses OpenAI's name of a detail. Anything except `low` is `High`.
     pub fn parse(detail: &str) -> Self {
         if detail == "low" {
             Self::Low
@@ -47,39 +58,45 @@ impl Detail {
 
 const UNKNOWN_SIZE: (u32, u32) = (1024, 1024);
 
-/// Bytes of a PDF that make a page where the count is unknown: between a page of text (some 10 to 50 KB
-/// with its share of the fonts) and a scan (some 100 KB).
+/// The bytes of a PDF that count as one page if the number of pages is unknown. It is between a
+/// page of text (some 10 to 50 KB with its share of the fonts) and a scan (some 100 KB).
 const BYTES_PER_PAGE: u64 = 50_000;
 
-/// What a model charges for media.
+/// The prices of one model for images and documents. [`MediaPrices::of`] finds them by the model's
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MediaPrices {
     image: &'static ImageFormula,
     tokens_per_page: u32,
 }
 
+/// How a model derives the tokens of an image from its size in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ImageFormula {
-    /// Anthropic: a token for each 28 by 28 pixels, scaled down to fit both limits first.
+    /// Anthropic: one token for each 28 by 28 pixels, after the image is scaled down to fit
+    /// both limits.
     Anthropic { longest_edge: u32, most_tokens: u64 },
-    /// OpenAI: so much for the image and for each tile of 512 by 512 pixels.
+    /// OpenAI: a base price for the image, and a price for each tile of 512 by 512 pixels.
     Tiles { base: u64, tile: u64 },
-    /// OpenAI's smaller and newer models: patches of 32 by 32 pixels, scaled down to fit the most, each
-    /// worth some hundredths of a token.
+    /// OpenAI's smaller and newer models: patches of 32 by 32 pixels, each worth some
+    /// hundredths of a token. The image is scaled down if it has too many patches.
     Patches { most: u64, hundredths: u64 },
-    /// Gemini before version 3: 258, or 258 for each tile of 768 by 768 pixels.
+    /// Gemini before version 3: 258 for a small image, else 258 for each tile of 768 by 768
+    /// pixels.
     GeminiTiles,
-    /// The same for every image.
+    /// The same number of tokens for every image.
     Fixed(u64),
 }
 
 use ImageFormula::{Anthropic, Fixed, GeminiTiles, Patches, Tiles};
 
-/// Formulas by the beginning of the model's name; the longest that fits counts. Sources:
-/// - OpenAI: platform.openai.com, "Images and vision", calculating costs. For GPT-5 mini and nano and from
-///   GPT-5.2 on, what the API reports in fact, which the page had wrong
+/// The formulas by the beginning of the model's name. The longest matching name counts.
+/// Sources:
+/// - OpenAI: platform.openai.com, "Images and vision", calculating costs. For GPT-5 mini and
+///   nano and from GPT-5.2 on, the values are what the API reports, because the page was wrong
 ///   (community.openai.com/t/1377015).
-/// - Gemini: ai.google.dev, "Understand and count tokens"; version 3: "Media resolution".
+/// - Gemini: ai.google.dev, "Understand and count tokens", and for version 3 "Media
+///   resolution".
 const IMAGES: &[(&str, ImageFormula)] = &[
     (
         "gpt-4o",
@@ -213,15 +230,15 @@ const IMAGES: &[(&str, ImageFormula)] = &[
     ("gemini-2-5", GeminiTiles),
 ];
 
-/// What OpenAI-compatible servers mostly imitate.
+/// The formula for all other models. Most OpenAI-compatible servers imitate it.
 const OTHER_IMAGES: ImageFormula = Tiles {
     base: 85,
     tile: 170,
 };
 
-/// Tokens of one page of a PDF, by the beginning of the model's name. Anthropic gives 1,500 to 3,000 for
-/// the text and adds the page as an image (platform.claude.com, "PDF support"); Gemini gives 258, from
-/// version 3 on 560.
+/// The tokens of one page of a PDF, by the beginning of the model's name. Anthropic states
+/// 1,500 to 3,000 for the text and adds the page as an image (platform.claude.com, "PDF
+/// support"). Gemini states 258, and 560 from version 3 on.
 const PAGES: &[(&str, u32)] = &[
     ("claude", 3000),
     ("gemini", 560),
@@ -230,12 +247,12 @@ const PAGES: &[(&str, u32)] = &[
     ("gemini-2-5", 258),
 ];
 
-/// Text and a page image, at OpenAI's prices for them.
+/// The tokens of a page for all other models: its text and an image of it, at OpenAI's prices.
 const OTHER_PAGE: u32 = 2000;
 
 impl MediaPrices {
     pub(super) fn of(model: &ModelName) -> Self {
-        // platform.claude.com, "Vision": the larger limits came with version 4.7.
+        // The larger limits came with version 4.7 (platform.claude.com, "Vision").
         let image = match model.claude_version() {
             Some(version) if version >= (4, 7) => &Anthropic {
                 longest_edge: 2576,
@@ -253,16 +270,17 @@ impl MediaPrices {
         }
     }
 
-    pub(super) fn tokens(&self, media: &Media) -> u64 {
+    pub(super) fn tokens(&self, media: &MediaSize) -> u64 {
         match *media {
-            Media::Image { size, detail } => {
+            MediaSize::Image { size, detail } => {
                 self.image.tokens(size.unwrap_or(UNKNOWN_SIZE), detail)
             }
-            Media::Document { pages, bytes } => {
+            MediaSize::Document { pages, bytes } => {
                 let pages = pages.map_or(bytes.div_ceil(BYTES_PER_PAGE), u64::from);
+                // Even an empty document costs something, and a huge one must not overflow.
                 pages.max(1).saturating_mul(u64::from(self.tokens_per_page))
             }
-            Media::Unknown => self.image.tokens(UNKNOWN_SIZE, Detail::High),
+            MediaSize::Unknown => self.image.tokens(UNKNOWN_SIZE, Detail::High),
         }
     }
 }
@@ -280,7 +298,7 @@ impl ImageFormula {
             }
             Tiles { base, .. } if detail == Detail::Low => base,
             Tiles { base, tile } => {
-                // Into 2048 by 2048, then the shorter side to 768.
+                // The image is fitted into 2048 by 2048, and then its shorter side into 768.
                 let fit = (2048.0 / width.max(height)).min(1.0);
                 let shorter = (768.0 / (width.min(height) * fit)).min(1.0);
                 let scale = fit * shorter;
@@ -302,15 +320,15 @@ impl ImageFormula {
     }
 }
 
-/// The squares of this size that cover an area.
+/// The number of squares of this size that cover an area. It is at least 1.
 fn squares(width: f64, height: f64, size: f64) -> u64 {
-    // A rounding remainder of scaling does not count as another square.
+    // A rounding remainder of the scaling must not count as another square.
     let along = |length: f64| ((length / size) - 1e-6).ceil().max(1.0);
     (along(width) * along(height)) as u64
 }
 
-/// The patches of an image that has too many, after OpenAI's rule: shrink to the budget, then a little
-/// more so that one side is whole patches.
+/// The number of patches of an image that has too many, by OpenAI's rule: the image shrinks to
+/// the budget, and then a little more so that one side is a whole number of patches.
 fn shrunk_patches(width: f64, height: f64, most: u64) -> u64 {
     let shrink = (32.0 * 32.0 * most as f64 / (width * height)).sqrt();
     let (across, down) = (width * shrink / 32.0, height * shrink / 32.0);
@@ -318,7 +336,7 @@ fn shrunk_patches(width: f64, height: f64, most: u64) -> u64 {
     if whole > 0.0 {
         squares(across * whole, down * whole, 1.0).min(most)
     } else {
-        // A strip thinner than a patch.
+        // The image is a strip thinner than a patch, so no side can be whole.
         most
     }
 }
@@ -329,7 +347,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn image(model: &str, width: u32, height: u32, detail: Detail) -> u64 {
-        MediaPrices::of(&ModelName::new(model)).tokens(&Media::Image {
+        MediaPrices::of(&ModelName::new(model)).tokens(&MediaSize::Image {
             size: Some((width, height)),
             detail,
         })
@@ -384,7 +402,7 @@ mod tests {
     #[test]
     fn documents_by_pages_or_size() {
         let prices = MediaPrices::of(&ModelName::new("claude-opus-4-5"));
-        let document = |pages, bytes| prices.tokens(&Media::Document { pages, bytes });
+        let document = |pages, bytes| prices.tokens(&MediaSize::Document { pages, bytes });
         assert_eq!(document(Some(10), 1), 30_000);
         assert_eq!(document(None, 500_000), 30_000);
         assert_eq!(document(None, 0), 3_000);
@@ -395,11 +413,11 @@ mod tests {
     #[test]
     fn unknown_things_cost_something() {
         let prices = MediaPrices::of(&ModelName::new("who-knows"));
-        let nameless = Media::Image {
+        let nameless = MediaSize::Image {
             size: None,
             detail: Detail::High,
         };
-        assert_eq!(prices.tokens(&Media::Unknown), 765);
+        assert_eq!(prices.tokens(&MediaSize::Unknown), 765);
         assert_eq!(prices.tokens(&nameless), 765);
     }
 

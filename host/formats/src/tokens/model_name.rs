@@ -1,11 +1,19 @@
-//! A model's name as providers, gateways and users spell it.
+//! Compares model names that providers, gateways and users spell differently.
+//!
+//! [`ModelName`] holds a name in a comparable form. [`ModelName::find_in`] looks it up in a
+//! table of name beginnings, which is how prices, windows and encodings are found. It accepts
+//! any prefix that a provider or gateway adds.
+//!
+//! Claude names come in more spellings than others, so [`ModelName::claude_version`] extracts
+//! the version by itself. A name without a version counts as the newest model.
 
-/// A model's name, made comparable: `us.anthropic.claude-opus-4.5`, `openrouter/anthropic/claude-opus-4-5:free`
-/// and `Claude-Opus-4-5@20251101` name one model.
+/// A model's name in a comparable form. `us.anthropic.claude-opus-4.5`,
+/// `openrouter/anthropic/claude-opus-4-5:free` and `Claude-Opus-4-5@20251101` all name the same
+/// model.
 pub(super) struct ModelName {
-    /// In lower case, otherwise unchanged.
+    /// The name in lower case, otherwise unchanged.
     lower: String,
-    /// `lower` with every separator but `/` and `:` a hyphen.
+    /// The same, with a hyphen for every separator except `/` and `:`.
     hyphens: String,
 }
 
@@ -25,22 +33,22 @@ impl ModelName {
         Self { lower, hyphens }
     }
 
-    /// What follows the last `/`, in lower case.
+    /// The part after the last `/`, in lower case.
     pub(super) fn without_provider(&self) -> &str {
         self.lower.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether the name ends in `[1m]`, which asks for a window of a million tokens.
+    /// Whether the name ends in `[1m]`, which requests a window of a million tokens.
     pub(super) fn asks_for_1m(&self) -> bool {
         self.lower.ends_with("[1m]")
     }
 
-    /// Whether it is a Claude model.
     pub(super) fn is_claude(&self) -> bool {
         self.lower.contains("claude")
     }
 
-    /// The version of a Claude model; of one that names none (`claude-latest`) a very high one.
+    /// The version of a Claude model as major and minor number. If the name states none, like
+    /// `claude-latest`, the major number is the largest possible one. `None` for other models.
     pub(super) fn claude_version(&self) -> Option<(u32, u32)> {
         let at = self.hyphens.find("claude")?;
         let mut numbers = self.hyphens[at..]
@@ -55,9 +63,10 @@ impl ModelName {
         )
     }
 
-    /// The value in `table` whose key is the longest one that the name begins with. A key ends where a
-    /// word does (`gpt-4` is no beginning of `gpt-4o`). The name may begin after any separator, the
-    /// earliest that fits first, so that prefixes of providers do not matter.
+    /// Returns the value in `table` whose key is the longest one that the name begins with. A
+    /// key must end at the end of a word, so `gpt-4` does not match `gpt-4o`. The name may
+    /// begin after any separator, and the earliest match counts, so prefixes of providers do
+    /// not matter.
     pub(super) fn find_in<'t, T>(&self, table: &'t [(&str, T)]) -> Option<&'t T> {
         let bytes = self.hyphens.as_bytes();
         (0..bytes.len())
@@ -77,17 +86,20 @@ fn longest_prefix<'t, T>(name: &[u8], table: &'t [(&str, T)]) -> Option<&'t T> {
         .map(|(_, value)| value)
 }
 
-/// The number at the start of a word like `4`, `5:thinking` or `6[1m]`, unless it is a date.
+/// The number at the start of a word like `4`, `5:thinking` or `6[1m]`. `None` if there is none
+/// or if it is part of a date.
 fn version_number(word: &str) -> Option<u32> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     let followed_by_letter = word[digits..].starts_with(|c: char| c.is_ascii_alphabetic());
+    // A longer number is a date, and one with a letter, as in `4o`, is part of a name.
     if digits > 2 || followed_by_letter {
         return None;
     }
     word[..digits].parse().ok()
 }
 
-/// The family and the version of a Claude model; none for another, and where the name does not tell.
+/// Returns the family and the version of a Claude model. `None` for other models, and for
+/// Claude models whose name does not state the family.
 pub fn claude(model: &str) -> Option<(&'static str, (u32, u32))> {
     let name = ModelName::new(model);
     let mut families = ["opus", "sonnet", "haiku"].into_iter();
@@ -95,7 +107,8 @@ pub fn claude(model: &str) -> Option<(&'static str, (u32, u32))> {
     Some((family, name.claude_version()?))
 }
 
-/// What a table says of a model, by the longest beginning of its name in any provider's spelling.
+/// Looks up a model in a table by the longest matching beginning of its name, in any provider's
+/// spelling. `None` if nothing matches.
 pub(crate) fn by_name_of_model<'t, T>(model: &str, table: &'t [(&str, T)]) -> Option<&'t T> {
     ModelName::new(model).find_in(table)
 }

@@ -1,18 +1,21 @@
 //! Cuts a text into the pieces that byte-pair encoding never crosses, exactly as tiktoken does.
 //!
-//! tiktoken's own patterns look ahead (`\s+(?!\S)`), which takes a backtracking engine: slow, and it gives
-//! up on a million spaces. The patterns here do without, so they run in linear time; the one rule that
-//! looked ahead is applied to the match afterwards.
+//! [`Pieces`] is the iterator over the pieces, and [`lines`] cuts a text into parts that no
+//! piece crosses, so that each can be counted and cached by itself.
 //!
-//! A piece has a few bytes, so that what a search costs beside its bytes decides: the automaton is asked
-//! itself, with a cache that lives as long as the count.
+//! tiktoken's own patterns use a lookahead (`\s+(?!\S)`), which requires a backtracking engine.
+//! That is slow, and it fails on a million spaces. The patterns here have no lookahead, so they
+//! run in linear time. The one rule that needs it is applied to the match afterwards. A piece
+//! has only a few bytes, so the overhead of a search matters: the automaton is called directly,
+//! with a cache that lives as long as the count.
 
 use std::sync::LazyLock;
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::{Anchored, Input};
 
-/// `o200k_base`, its last two alternatives (`\s+(?!\S)|\s+`) made one.
+/// The pattern of `o200k_base`. Its last two alternatives, `\s+(?!\S)|\s+`, are merged into
+/// one.
 const O200K: &str = concat!(
     r"(?:",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -24,8 +27,8 @@ const O200K: &str = concat!(
     r")",
 );
 
-/// `cl100k_base`, likewise. Its possessive quantifiers are followed by nothing that they could have given
-/// back, so greedy ones match the same.
+/// The pattern of `cl100k_base` with the same change. Nothing that follows its possessive
+/// quantifiers could match what they would give back, so greedy quantifiers match the same.
 const CL100K: &str = concat!(
     r"(?:",
     r"'(?i:[sdmt]|ll|ve|re)",
@@ -38,9 +41,9 @@ const CL100K: &str = concat!(
     r")",
 );
 
-/// Cuts as `o200k_base` does.
+/// The automaton for the pieces of `o200k_base`, compiled on first use.
 pub(super) static O200K_PATTERN: LazyLock<DFA> = LazyLock::new(|| compile(O200K));
-/// Cuts as `cl100k_base` does.
+/// The automaton for the pieces of `cl100k_base`, compiled on first use.
 pub(super) static CL100K_PATTERN: LazyLock<DFA> = LazyLock::new(|| compile(CL100K));
 
 fn compile(pattern: &str) -> DFA {
@@ -50,9 +53,9 @@ fn compile(pattern: &str) -> DFA {
     }
 }
 
-/// The parts of a text between which no piece lies across, in order; together they are the text. They are its
-/// lines, but that a line which begins with white space, or with a slash that a piece may end in, goes with the
-/// one before.
+/// Cuts a text into parts that no piece crosses, in order. Concatenated, they are the text.
+/// They are its lines, except that a line joins the one before it if it begins with white
+/// space, or with a slash, which a piece may end in.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut ends = memchr::memchr_iter(b'\n', text.as_bytes());
     let mut from = 0;
@@ -68,7 +71,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The pieces of a text, in order; together they are the text.
+/// The pieces of a text in order. Concatenated, they are the text.
 pub(super) struct Pieces<'t, 'c> {
     pattern: &'static DFA,
     cache: &'c mut Cache,
@@ -76,7 +79,7 @@ pub(super) struct Pieces<'t, 'c> {
 }
 
 impl<'t, 'c> Pieces<'t, 'c> {
-    /// The pieces of `text`; `cache` was made for the pattern.
+    /// Returns the pieces of `text`. The cache must have been created for this pattern.
     pub(super) fn of(text: &'t str, pattern: &'static DFA, cache: &'c mut Cache) -> Self {
         Self {
             pattern,
@@ -94,14 +97,15 @@ impl<'t> Iterator for Pieces<'t, '_> {
             return None;
         }
         let input = Input::new(self.rest).anchored(Anchored::Yes);
-        // It fails only where it is told to give up, and something always matches.
+        // The search only fails if it is told to give up, and some alternative always matches.
         let found = self.pattern.try_search_fwd(self.cache, &input);
         let mut end = match found {
             Ok(Some(found)) => found.offset(),
             _ => self.rest.len(),
         };
-        // `\s+(?!\S)`: white space before a word leaves its last character to the word. Only the last
-        // alternative matches something that ends in white space other than a line end.
+        // The rule `\s+(?!\S)`: white space before a word leaves its last character to the
+        // word. Only the last alternative can match something that ends in white space other
+        // than a line end.
         if end < self.rest.len() {
             let piece = &self.rest[..end];
             if let Some(last) = piece.chars().next_back()

@@ -292,11 +292,11 @@ fn everything_in_a_message_counts() {
     };
     assert_eq!(count(with_calls), 6 + MESSAGE_TOKENS + 2 * CALL_TOKENS);
     let media = [
-        Media::Image {
+        MediaSize::Image {
             size: Some((1024, 1024)),
             detail: Detail::High,
         },
-        Media::Document {
+        MediaSize::Document {
             pages: Some(2),
             bytes: 0,
         },

@@ -1,24 +1,32 @@
-//! The window sizes of well-known models.
+//! Knows the window sizes of well-known models.
+//!
+//! [`known_window`] looks a model up in one table, [`WINDOWS`], by the beginning of its name. A
+//! family has one row, and a version of it has a row of its own if its window differs. A model
+//! that is newer than the table therefore gets the window of its family.
+//!
+//! The table is only a default, and the configuration overrides it. How names are compared is
+//! explained in `model_name`.
 
 use serde::{Deserialize, Serialize};
 
 use super::model_name::ModelName;
 
-/// A model's limits, in tokens.
+/// The limits of a model, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelWindow {
-    /// The whole window: prompt and answer share it.
+    /// The size of the whole window, which prompt and answer share.
     pub context_length: u64,
-    /// The longest answer.
+    /// The maximum length of an answer.
     pub max_output_tokens: u64,
 }
 
-/// The window of a well-known model, by its name in any provider's spelling: with or without the provider
-/// (`openrouter/anthropic/…`, `us.anthropic.…`), a date, a variant (`:free`), dots or hyphens. A `[1m]` at
-/// the end of a Claude model's name asks for its window of a million tokens.
+/// Returns the window of a well-known model. The name may have any provider's spelling: with or
+/// without the provider (`openrouter/anthropic/…`, `us.anthropic.…`), a date, a variant
+/// (`:free`), dots or hyphens. A `[1m]` at the end of a Claude model's name requests its window
+/// of a million tokens.
 ///
-/// A newer model of a family that is not listed counts as the nearest that is. `None` if nothing matches:
-/// ask the user, whose configuration overrides this table in any case.
+/// A newer model of a listed family counts as the nearest one that is listed. `None` if nothing
+/// matches. Ask the user then, whose configuration overrides this table in any case.
 pub fn known_window(model: &str) -> Option<ModelWindow> {
     let name = ModelName::new(model);
     let mut window = *name.find_in(WINDOWS)?;
@@ -35,8 +43,9 @@ const fn window(context_length: u64, max_output_tokens: u64) -> ModelWindow {
     }
 }
 
-/// By the beginning of the name, in lower case, with hyphens for dots; the longest that fits counts. From
-/// the providers' model pages as of November 2026; of open models, what their makers serve.
+/// The windows by the beginning of the name, in lower case and with hyphens for dots. The
+/// longest match counts. The values are from the providers' model pages as of November 2026,
+/// and for open models what their makers serve.
 const WINDOWS: &[(&str, ModelWindow)] = &[
     // Anthropic
     ("claude", window(200_000, 32_000)),

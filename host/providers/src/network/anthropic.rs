@@ -1,4 +1,7 @@
-//! Anthropic's messages API.
+//! Anthropic's messages API: request bodies, and the answers in it.
+//!
+//! [`request_body`] builds a request and [`read`] reads the answer. Authentication is left to
+//! `endpoint`, and error responses to `failure`.
 //!
 //! Source: <https://docs.anthropic.com/en/api/messages>.
 
@@ -7,27 +10,35 @@ use serde_json::{Value, json};
 
 use super::reply::{Reply, Unusable, answer_text};
 
-/// The version of the API that this module speaks, sent as `anthropic-version`.
+/// The version of the API that this module speaks, sent as `anthropic-version` unless the agent's
+/// own headers name one.
 pub(super) const VERSION: &str = "2023-06-01";
 
+/// Builds the body of a request with one user message, and with a system text if the request has
+/// one.
 pub(super) fn request_body(model: &str, request: &ModelRequest) -> Value {
     let mut body = json!({
         "model": model,
         "max_tokens": request.max_tokens,
         "messages": [{ "role": "user", "content": request.prompt }],
     });
-    // An empty system text is refused.
+    // The API rejects an empty system text.
     if !request.system.is_empty() {
         body["system"] = request.system.as_str().into();
     }
     body
 }
 
+/// Reads the answer from a response body.
+///
+/// # Errors
+/// Returns [`Unusable`] if the body is not a message, or the answer is cut off, declined, empty or
+/// a tool call.
 pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
     let Some(blocks) = answer["content"].as_array() else {
         return Err(Unusable::new(
             FailureKind::Other,
-            "the answer is no message (it has no `content`); check `base_url`",
+            "the answer is not a message (it has no `content`); check `base_url`",
         ));
     };
     match answer["stop_reason"].as_str().unwrap_or_default() {
@@ -35,6 +46,7 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
         "refusal" => {
             return Err(Unusable::new(FailureKind::Refused, "the model declined"));
         }
+        // No tools were offered, so the model has not answered.
         "tool_use" | "pause_turn" => return Err(Unusable::tool_call()),
         _ => {}
     }
@@ -47,7 +59,8 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
     Ok(Reply {
         text: answer_text(&text)?,
         model: answer["model"].as_str().map(str::to_owned),
-        // Anthropic counts what came from or went to the cache apart.
+        // Anthropic does not include tokens that were read from or written to the cache in
+        // `input_tokens`.
         input_tokens: usage("input_tokens")
             .saturating_add(usage("cache_read_input_tokens"))
             .saturating_add(usage("cache_creation_input_tokens")),

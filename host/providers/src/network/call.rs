@@ -1,4 +1,15 @@
 //! One model call: a request, its answer, and retries after transient faults.
+//!
+//! [`ModelCall::run`] is the function to read first. It sends the request and retries until there
+//! is an answer, a permanent fault, or no time left. Which faults are worth a retry is decided in
+//! `failure`.
+//!
+//! Between retries it pauses: as long as the server asks for, or half a second at first and twice
+//! as long each time, with random jitter. A server that rejects the field for the answer limit is
+//! asked again at once with the other field, and [`Target`] remembers that for all later calls.
+//!
+//! The sizes of answers and error bodies are bounded, because the server may be any program at a
+//! configured address.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,23 +25,25 @@ use super::anthropic;
 use super::failure::{Fault, Rejection, Remedy, quote};
 use super::openai::{self, LimitField};
 use crate::client::Mask;
-use crate::endpoint::{Endpoint, Wire};
+use crate::endpoint::{ApiFormat, Endpoint};
 
-/// The number of retries after transient faults.
 const RETRIES: u32 = 3;
-/// The first pause; each next one is twice as long.
+/// The pause before the first retry. Each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause that a server may ask for. If it asks for more, the call fails.
+/// The longest pause that a server may ask for. If it asks for more, the call fails, so that the
+/// conversation is not held up.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The largest answer that is read, in bytes. Real ones stay under a few hundred KiB.
+/// The largest answer that is accepted, in bytes. Real ones stay under a few hundred KiB.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
-/// The most that is read of an error's body, in bytes.
+/// The most bytes that are read of an error's body. The rest is ignored.
 const MAX_ERROR: usize = 64 * 1024;
 
-/// A model as the client calls it: the endpoint and what was learnt about it.
+/// A model as the client calls it: the endpoint, and what earlier calls have learned about the
+/// server.
 pub(super) struct Target {
     pub(super) endpoint: Endpoint,
-    /// Whether the server wants the answer limit in the other field.
+    /// Whether the server rejected the usual field for the answer limit. Shared by all calls, so
+    /// that only the first one pays for the discovery.
     other_limit_field: AtomicBool,
 }
 
@@ -42,7 +55,8 @@ impl Target {
         }
     }
 
-    /// OpenAI itself takes the new name for every model; others mostly know the old one.
+    /// Returns the field to try first. OpenAI itself accepts the new field for every model, and
+    /// other servers mostly know only the old one.
     fn usual_limit_field(&self) -> LimitField {
         match self.endpoint.url().host() {
             Some("api.openai.com") => LimitField::MaxCompletionTokens,
@@ -50,6 +64,8 @@ impl Target {
         }
     }
 
+    /// Returns the field that the server accepts, as far as it is known: the usual one, unless the
+    /// server has rejected it.
     fn limit_field(&self) -> LimitField {
         let usual = self.usual_limit_field();
         if self.other_limit_field.load(Ordering::Relaxed) {
@@ -59,18 +75,19 @@ impl Target {
         }
     }
 
-    /// Remembers that the server rejects this field.
+    /// Remembers that the server rejects this field, so that later calls use the other one.
     fn refused(&self, limit: LimitField) {
         let other = limit == self.usual_limit_field();
         self.other_limit_field.store(other, Ordering::Relaxed);
     }
 }
 
-/// What is sent.
+/// The question that a call sends, in one of the two forms of a [`Question`](crate::Question).
 pub(super) enum Asked<'a> {
-    /// Instructions and material; the secrets in them are masked.
+    /// Instructions and material, from which the body is built. Their secrets are masked already.
     Fresh(&'a ModelRequest),
-    /// The body of the agent's last request with a question at its end.
+    /// A complete body: the agent's last request with a question at its end. It is sent unchanged,
+    /// because masking would change the prefix that the provider has in its cache.
     Continued(String),
 }
 
@@ -83,20 +100,24 @@ impl Asked<'_> {
     }
 }
 
-/// The inputs of one call.
+/// The inputs of one call. It lives as long as the call with all its retries.
 pub(super) struct ModelCall<'a> {
     pub(super) client: &'a Client,
     pub(super) target: &'a Target,
     pub(super) asked: Asked<'a>,
     pub(super) mask: Mask,
-    /// The time limit of one HTTP request.
+    /// The time limit of one HTTP request. It is shortened if the deadline of the call is closer.
     pub(super) timeout: Duration,
-    /// The deadline of the call, pauses included.
+    /// The deadline of the call with all its retries and pauses. No pause may end after it.
     pub(super) deadline: Instant,
 }
 
 impl ModelCall<'_> {
-    /// Retries until there is an answer, a permanent fault, or no time left.
+    /// Sends the request until there is an answer, a permanent fault, or no time left.
+    ///
+    /// # Errors
+    /// Returns the last failure. If there were retries, its message says how often the server was
+    /// asked.
     pub(super) async fn run(&self) -> Result<ModelAnswer, ModelFailure> {
         let mut retries = 0;
         let mut renamed = false;
@@ -107,6 +128,7 @@ impl ModelCall<'_> {
                 Err(fault) => fault,
             };
             match fault.remedy {
+                // At most once per call: a server that rejects both fields would be asked forever.
                 Remedy::OtherLimitField if !renamed => {
                     renamed = true;
                     self.target.refused(limit);
@@ -121,7 +143,7 @@ impl ModelCall<'_> {
                         kind = ?fault.failure.kind,
                         pause_ms = pause.as_millis() as u64,
                         retries,
-                        "model call is tried again"
+                        "retrying the model call"
                     );
                     sleep(pause).await;
                 }
@@ -130,7 +152,8 @@ impl ModelCall<'_> {
         }
     }
 
-    /// How long to wait before the next request; `None` to give up.
+    /// Returns how long to wait before the next request. Returns `None` if the call should give up:
+    /// it has no retry left, or the pause is too long or would end after the deadline.
     fn pause(&self, retries: u32, retry_after_ms: Option<u64>) -> Option<Duration> {
         if retries >= RETRIES {
             return None;
@@ -143,6 +166,10 @@ impl ModelCall<'_> {
         fits.then_some(pause)
     }
 
+    /// Sends one request and reads the answer.
+    ///
+    /// # Errors
+    /// Returns a [`Fault`] if there is no usable answer.
     async fn ask(&self, limit: LimitField) -> Result<ModelAnswer, Fault> {
         let endpoint = &self.target.endpoint;
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -162,22 +189,26 @@ impl ModelCall<'_> {
         self.read_answer(response, limit).await
     }
 
+    /// Builds the HTTP request with its headers and body. `limit` has an effect only on chat
+    /// completions that are built here.
     fn http_request(&self, limit: LimitField) -> RequestBuilder {
         let endpoint = &self.target.endpoint;
         let (model, mut headers) = (endpoint.model(), endpoint.headers());
-        if endpoint.wire() == Wire::Anthropic {
+        if endpoint.api_format() == ApiFormat::Anthropic {
             let version = HeaderValue::from_static(anthropic::VERSION);
+            // The agent's own headers may name a version already, which its request body was
+            // written for.
             headers.entry("anthropic-version").or_insert(version);
         }
         let post = self
             .client
             .post(endpoint.url().to_string())
             .headers(headers);
-        match (&self.asked, endpoint.wire()) {
-            (Asked::Fresh(request), Wire::OpenAi) => {
+        match (&self.asked, endpoint.api_format()) {
+            (Asked::Fresh(request), ApiFormat::OpenAi) => {
                 post.json(&openai::request_body(model, request, limit))
             }
-            (Asked::Fresh(request), Wire::Anthropic) => {
+            (Asked::Fresh(request), ApiFormat::Anthropic) => {
                 post.json(&anthropic::request_body(model, request))
             }
             (Asked::Continued(body), _) => post
@@ -186,11 +217,13 @@ impl ModelCall<'_> {
         }
     }
 
+    /// Reads the body of a response with an error status and turns it into a fault.
     async fn rejected(&self, mut response: Response, limit: LimitField) -> Fault {
         let status = response.status().as_u16();
         let retry_after_ms = retry_after_ms(response.headers());
         let mut body = Vec::new();
-        // The status is enough, so a body that breaks off is used as far as it was received.
+        // The status is enough to judge the fault, so a body that breaks off is used as far as it
+        // arrived.
         while let Ok(Some(chunk)) = response.chunk().await {
             body.extend_from_slice(&chunk);
             if body.len() > MAX_ERROR {
@@ -206,6 +239,11 @@ impl ModelCall<'_> {
         Fault::from_rejection(&self.target.endpoint, &rejection, limit, self.mask)
     }
 
+    /// Reads the body of a successful response and the answer in it.
+    ///
+    /// # Errors
+    /// Returns a [`Fault`] if the body is too large, is not JSON, or holds an error or an unusable
+    /// answer.
     async fn read_answer(
         &self,
         mut response: Response,
@@ -218,6 +256,7 @@ impl ModelCall<'_> {
             .await
             .map_err(|error| Fault::from_transport(endpoint, &error))?
         {
+            // Checked for each chunk, so that an endless body does not fill the memory.
             if body.len() + chunk.len() > MAX_ANSWER {
                 let what = format!("the answer is larger than {} MiB", MAX_ANSWER >> 20);
                 return Err(Fault::new(endpoint, FailureKind::Other, &what));
@@ -229,7 +268,7 @@ impl ModelCall<'_> {
             let what = format!("the answer is not JSON ({error}): \"{seen}\"; check `base_url`");
             Fault::new(endpoint, FailureKind::Other, &what)
         })?;
-        // OpenRouter reports an upstream's error inside an answer of status 200.
+        // OpenRouter reports an error of the upstream provider in a response with status 200.
         if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
             let code = error["code"]
                 .as_u64()
@@ -243,9 +282,9 @@ impl ModelCall<'_> {
                 endpoint, &rejection, limit, self.mask,
             ));
         }
-        let reply = match endpoint.wire() {
-            Wire::OpenAi => openai::read(&answer),
-            Wire::Anthropic => anthropic::read(&answer),
+        let reply = match endpoint.api_format() {
+            ApiFormat::OpenAi => openai::read(&answer),
+            ApiFormat::Anthropic => anthropic::read(&answer),
         }
         .map_err(|unusable| Fault::from_unusable(endpoint, &unusable, self.mask))?;
         Ok(ModelAnswer::new(
@@ -257,7 +296,7 @@ impl ModelCall<'_> {
     }
 }
 
-/// The failure, with the number of attempts.
+/// Adds the number of attempts to the failure's message if there was more than one.
 fn tried(mut failure: ModelFailure, requests: u32) -> ModelFailure {
     if requests > 1 {
         failure.message = format!("{} (asked {requests} times)", failure.message);
@@ -265,6 +304,8 @@ fn tried(mut failure: ModelFailure, requests: u32) -> ModelFailure {
     failure
 }
 
+/// Returns the fault for a redirect. The message names only the origin of the new address, because
+/// its path or query may hold secrets.
 fn redirected(endpoint: &Endpoint, response: &Response) -> Fault {
     let target = response
         .headers()
@@ -289,8 +330,9 @@ fn redirected(endpoint: &Endpoint, response: &Response) -> Fault {
     Fault::new(endpoint, FailureKind::Other, &what)
 }
 
-/// The pause that a server asks for, in milliseconds: `retry-after-ms` (OpenAI), or `retry-after` in
-/// seconds. Dates are not supported; then the default pause applies.
+/// Returns the pause that a server asks for, in milliseconds: from `retry-after-ms` (OpenAI), or
+/// from `retry-after` in seconds. A date in `retry-after` is ignored, and the default pause
+/// applies.
 fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
     let number = |name: &str| -> Option<f64> {
         let value: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
@@ -301,10 +343,11 @@ fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
         .map(|ms| ms.ceil() as u64)
 }
 
-/// Random jitter: between half and all of a pause, so that calls that failed together do not retry
+/// Shortens a pause at random, by up to half, so that calls that failed together do not retry
 /// together.
 fn jittered(pause: Duration) -> Duration {
-    // A fresh hash state is the standard library's only source of randomness, and good enough here.
+    // A new hash state is the only source of randomness in the standard library, and good enough
+    // for this.
     let chance = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
     pause.mul_f64(0.5 + chance / 2.0)
 }

@@ -1,5 +1,12 @@
-//! The one place that owns threads and connections: a runtime and two HTTP clients, made on the first
-//! model call of the process and kept to its end.
+//! The runtime and the HTTP clients that all model calls of a process share.
+//!
+//! They are created by the first model call and kept until the process ends, so that a program that
+//! never calls a model starts no thread and connections are reused. [`Connections::shared`] returns
+//! them, and [`Connections::client`] chooses between a client with the environment's proxy and one
+//! without.
+//!
+//! After a `fork`, the child has none of its parent's threads, and a runtime whose threads are
+//! missing would hang. The connections are therefore kept per process id ([`PerProcess`]).
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -12,16 +19,19 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::endpoint::Endpoint;
 
+/// How long a connection may take to open. It counts towards the time limit of the request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connections of this process and the runtime that makes them. A child made by `fork` has none of its parent's
-/// threads.
+/// The connections of one process. `making` is locked during their creation, so that two first
+/// calls do not start two runtimes.
 #[derive(Default)]
 struct Made {
     connections: OnceLock<Connections>,
     making: Mutex<()>,
 }
 
+/// A runtime with one thread, and two HTTP clients: one that follows the environment's proxy
+/// settings and one that ignores them.
 pub(super) struct Connections {
     pub(super) runtime: Runtime,
     direct: Client,
@@ -29,7 +39,11 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// The process's network, created on the first call.
+    /// Returns the connections of this process, and creates them on the first call. If that fails,
+    /// the next call tries again.
+    ///
+    /// # Errors
+    /// Returns a failure if the runtime's thread or an HTTP client cannot be created.
     pub(super) fn shared() -> Result<&'static Self, ModelFailure> {
         static MADE: PerProcess<Made> = PerProcess::new(Made {
             connections: OnceLock::new(),
@@ -43,6 +57,7 @@ impl Connections {
         }
     }
 
+    /// Starts the runtime and creates the clients. No connection is opened yet.
     fn new() -> Result<Self, ModelFailure> {
         let failed = |what: &str, error: &dyn std::error::Error| {
             ModelFailure::new(
@@ -50,14 +65,15 @@ impl Connections {
                 format!("model calls cannot start, {what} failed: {error}"),
             )
         };
-        // One thread: it only waits for servers. Callers block on their own.
+        // One thread is enough: it only waits for servers. Callers block on their own threads.
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("contexture-models")
             .enable_all()
             .build()
             .map_err(|error| failed("their thread", &error))?;
-        // Redirects are never followed: one to another host would take the key along.
+        // Redirects are never followed, because a redirect to another host would take the key
+        // along.
         let client = || {
             Client::builder()
                 .user_agent(concat!("contexture/", env!("CARGO_PKG_VERSION")))
@@ -76,7 +92,8 @@ impl Connections {
         })
     }
 
-    /// The client for an endpoint: the environment's proxy, but never for this machine itself.
+    /// Returns the client for an endpoint. It uses the environment's proxy unless the endpoint is
+    /// on this machine.
     pub(super) fn client(&self, endpoint: &Endpoint) -> &Client {
         if endpoint.is_loopback() {
             &self.direct

@@ -1,4 +1,16 @@
-//! What went wrong in one request, and whether a retry may help.
+//! Decides what went wrong in one request, and whether a retry may help.
+//!
+//! Providers report the same problem with different statuses and words. This module reads all of
+//! them into one [`FailureKind`], writes a message that says what happened and what to do, and
+//! chooses a [`Remedy`].
+//!
+//! [`Fault`] is the type to read first. It is made from a broken connection, from a response with
+//! an error, or from an answer that is unusable. The kind of an error follows from its status. The
+//! text decides only if the status is ambiguous, because servers echo words of the conversation in
+//! their errors.
+//!
+//! Texts of a server are quoted by [`quote`], which removes the key and other secrets. The retries
+//! themselves are left to `call`.
 
 use std::borrow::Cow;
 
@@ -8,32 +20,36 @@ use serde_json::Value;
 use super::openai::LimitField;
 use super::reply::Unusable;
 use crate::client::Mask;
-use crate::endpoint::{Endpoint, Wire};
+use crate::endpoint::{ApiFormat, Endpoint};
 
-/// The longest quote of a server's words in a message, in characters.
+/// The longest quote of a server's text in a message, in characters.
 const QUOTED_CHARS: usize = 300;
-/// How much of a server's message is read, in bytes; masking more would be wasted work.
+/// How much of a server's text is read, in bytes. No error needs more, and masking secrets in more
+/// would be wasted work.
 const READ_BYTES: usize = 8 * 1024;
 
-/// A request that failed.
+/// A request that failed: the failure to report, and what may be tried before that.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) failure: ModelFailure,
     pub(super) remedy: Remedy,
 }
 
-/// What may be tried after a [`Fault`].
+/// What may be tried after a [`Fault`]. It says only what could help: how often it is tried is left
+/// to the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// Nothing: the same request would fail again.
+    /// Nothing. The same request would fail again, such as after a rejected key.
     None,
-    /// The same request after a pause.
+    /// The same request after a pause, because the server or the network may recover.
     Pause,
-    /// The same request at once, with the answer limit in the other field.
+    /// The same request at once, with the answer limit in the other field. The server has said that
+    /// it does not know this one.
     OtherLimitField,
 }
 
-/// A server's response that is not an answer.
+/// A response that reports an error instead of an answer. Status 0 stands for an error inside a
+/// response of status 200.
 pub(super) struct Rejection<'a> {
     pub(super) status: u16,
     pub(super) retry_after_ms: Option<u64>,
@@ -41,6 +57,8 @@ pub(super) struct Rejection<'a> {
 }
 
 impl Fault {
+    /// Creates a fault whose message names the endpoint and ends in advice for its kind. The remedy
+    /// is a pause if the kind is transient.
     pub(super) fn new(endpoint: &Endpoint, kind: FailureKind, what: &str) -> Self {
         let remedy = match kind {
             FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Network => {
@@ -53,12 +71,15 @@ impl Fault {
         Self { failure, remedy }
     }
 
-    /// A request that ended without an HTTP answer, or in the middle of one.
+    /// Returns the fault for a request that ended without a response, or in the middle of one.
     pub(super) fn from_transport(endpoint: &Endpoint, error: &reqwest::Error) -> Self {
+        // A connection that takes too long to open means that the server is unreachable, not that
+        // the model is slow.
         if error.is_timeout() && !error.is_connect() {
             return Self::new(endpoint, FailureKind::Timeout, "no answer in time");
         }
-        // The innermost error names the cause; the outer ones only the layers.
+        // The innermost error names the cause. The outer ones only name the layers of the HTTP
+        // library.
         let mut cause: &dyn std::error::Error = error;
         while let Some(inner) = cause.source() {
             cause = inner;
@@ -75,7 +96,8 @@ impl Fault {
         )
     }
 
-    /// An answer that is complete but unusable.
+    /// Returns the fault for an answer that is complete but unusable. Only a break on the
+    /// provider's side is tried again.
     pub(super) fn from_unusable(endpoint: &Endpoint, unusable: &Unusable, mask: Mask) -> Self {
         Self::new(
             endpoint,
@@ -84,7 +106,7 @@ impl Fault {
         )
     }
 
-    /// A server's refusal, by its status and its words.
+    /// Returns the fault for a response with an error, judged by its status and text.
     pub(super) fn from_rejection(
         endpoint: &Endpoint,
         rejection: &Rejection<'_>,
@@ -107,9 +129,9 @@ impl Fault {
         let mut fault = Self::new(endpoint, kind, &what);
         fault.failure.retry_after_ms = rejection.retry_after_ms;
         if words.contains("insufficient_quota") {
-            // The account is out of credit: waiting does not help.
+            // The account has no credit left, so waiting does not help.
             fault.remedy = Remedy::None;
-        } else if endpoint.wire() == Wire::OpenAi
+        } else if endpoint.api_format() == ApiFormat::OpenAi
             && matches!(rejection.status, 400 | 422)
             && refuses_field(&words, limit)
         {
@@ -119,14 +141,16 @@ impl Fault {
     }
 }
 
-/// The error text of a body: OpenAI's and Anthropic's `error` object, Ollama's `error` string, vLLM's
-/// top-level `message`, FastAPI's `detail`, or else the whole body.
+/// The error text of a response body. It is found in OpenAI's and Anthropic's `error` object,
+/// Ollama's `error` string, vLLM's top-level `message` or FastAPI's `detail`. If none of these
+/// exists, it is the whole body.
 struct ErrorText {
     message: String,
     codes: String,
 }
 
 impl ErrorText {
+    /// Finds the error text in a body, which may be JSON, HTML or empty.
     fn read(body: &str) -> Self {
         let Ok(json) = serde_json::from_str::<Value>(body) else {
             return Self {
@@ -154,14 +178,15 @@ impl ErrorText {
         }
     }
 
-    /// The whole text in lower case, for searching.
+    /// Returns codes and message in lower case, for searching. A long message is cut at
+    /// [`READ_BYTES`].
     fn words(&self) -> String {
         format!("{} {}", self.codes, start(&self.message, READ_BYTES)).to_lowercase()
     }
 }
 
-/// The kind of a rejection. The text decides where the status is ambiguous; status 0 stands for an error
-/// inside an answer of status 200.
+/// Returns the kind of a rejection. The text is searched only if the status is ambiguous. Status 0
+/// stands for an error inside a response of status 200.
 fn kind(status: u16, words: &str) -> FailureKind {
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| words.contains(phrase));
     let unknown_model = says(&[
@@ -185,16 +210,17 @@ fn kind(status: u16, words: &str) -> FailureKind {
         ]) {
             return FailureKind::Refused;
         }
-        // Anthropic says so with status 400.
+        // Anthropic reports an empty account with status 400.
         if says(&["credit balance is too low"]) {
             return FailureKind::Auth;
         }
     }
     match status {
         403 if says(&["model_not_found"]) => FailureKind::UnknownModel,
-        // OpenRouter's moderation.
+        // OpenRouter reports moderated input like this.
         403 if says(&["moderation", "flagged"]) => FailureKind::Refused,
-        // 402: the account has no credit; like a refused key, only the user can fix that.
+        // 402 means that the account has no credit. Like a rejected key, only the user can fix
+        // that.
         401..=403 => FailureKind::Auth,
         404 => FailureKind::UnknownModel,
         408 => FailureKind::Timeout,
@@ -205,7 +231,8 @@ fn kind(status: u16, words: &str) -> FailureKind {
     }
 }
 
-/// How servers say that a request exceeds the model's window.
+/// Phrases by which servers say that a request exceeds the model's window, in lower case. Each is
+/// from a known server.
 const TOO_LONG: &[&str] = &[
     "context_length_exceeded",
     "exceed_context_size",
@@ -219,7 +246,8 @@ const TOO_LONG: &[&str] = &[
     "reduce the length",
 ];
 
-/// Whether a server refuses the field that limits the answer.
+/// Whether a server's text says that it does not know the field that limits the answer. A complaint
+/// about the value of the field does not count.
 fn refuses_field(words: &str, limit: LimitField) -> bool {
     words.contains(limit.name())
         && [
@@ -233,7 +261,8 @@ fn refuses_field(words: &str, limit: LimitField) -> bool {
         .any(|phrase| words.contains(phrase))
 }
 
-/// What the user can do.
+/// Returns what the user can do about a failure, as the end of a sentence. Empty if there is
+/// nothing to say.
 fn advice(kind: FailureKind, endpoint: &Endpoint) -> Cow<'static, str> {
     match kind {
         FailureKind::Auth => match endpoint.key_source() {
@@ -247,22 +276,23 @@ fn advice(kind: FailureKind, endpoint: &Endpoint) -> Cow<'static, str> {
             .into(),
         },
         FailureKind::UnknownModel => {
-            "; check `auxiliary.compression.model`, and `base_url` where one is set (an OpenAI-compatible one \
+            "; check `auxiliary.compression.model`, and `base_url` if one is set (an OpenAI-compatible one \
              usually ends in /v1)"
                 .into()
         }
         FailureKind::TooLong => "; the request is larger than the model's window".into(),
         FailureKind::Timeout => {
-            "; `auxiliary.compression.timeout_ms` can allow a slow model more".into()
+            "; raise `auxiliary.compression.timeout_ms` if the model is slow".into()
         }
-        FailureKind::Network => "; is the server running, and `base_url` right?".into(),
+        FailureKind::Network => "; check that the server is running and that `base_url` is right".into(),
         _ => "".into(),
     }
 }
 
-/// A server's words, prepared for a message: one short line, without the key and other secrets.
+/// Prepares a server's text for a message: one line of limited length, without the key and other
+/// secrets.
 pub(super) fn quote(endpoint: &Endpoint, text: &str, mask: Mask) -> String {
-    // Mask the key before cutting, which could leave a part of it.
+    // Before the text is cut: otherwise a part of the key could remain at the end.
     let text = endpoint.without_key(text);
     let masked = mask(start(&text, READ_BYTES));
     let line = masked.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -272,7 +302,7 @@ pub(super) fn quote(endpoint: &Endpoint, text: &str, mask: Mask) -> String {
     }
 }
 
-/// The first `bytes` of a text, or a little less where that would split a character.
+/// Returns the first `bytes` of a text, or up to three fewer if that would split a character.
 fn start(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
@@ -309,7 +339,6 @@ mod tests {
         })
     }
 
-    /// Bodies as the servers send them.
     #[test]
     fn every_dialect_of_refusal_is_understood() {
         use FailureKind::*;

@@ -1,14 +1,20 @@
 //! Chat completions, as OpenAI defines them and as compatible servers speak them.
 //!
-//! Source: <https://platform.openai.com/docs/api-reference/chat>.
+//! [`request_body`] builds a request and [`read`] reads the answer. Servers differ in two ways that
+//! matter here: the field that limits the answer ([`LimitField`]), and content that is either a
+//! string or a list of parts. Both forms of content are accepted.
+//!
+//! Streaming is not used, because nobody reads an answer before it is complete. Source:
+//! <https://platform.openai.com/docs/api-reference/chat>.
 
 use contexture_engine_api::{FailureKind, ModelRequest};
 use serde_json::{Value, json};
 
 use super::reply::{Reply, Unusable, answer_text};
 
-/// The name of the field that limits the answer: OpenAI's newer models refuse the old one, most
-/// compatible servers know only that.
+/// The field that limits the length of the answer. OpenAI's newer models reject the old field, and
+/// most compatible servers know only the old one. The caller tries the other one if a server
+/// rejects the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LimitField {
     MaxTokens,
@@ -31,6 +37,7 @@ impl LimitField {
     }
 }
 
+/// Builds the body of a request with an optional system message and one user message.
 pub(super) fn request_body(model: &str, request: &ModelRequest, limit: LimitField) -> Value {
     let mut messages = Vec::with_capacity(2);
     if !request.system.is_empty() {
@@ -42,11 +49,16 @@ pub(super) fn request_body(model: &str, request: &ModelRequest, limit: LimitFiel
     body
 }
 
+/// Reads the first choice of a response body.
+///
+/// # Errors
+/// Returns [`Unusable`] if the body is not a chat completion, or the answer is cut off, declined,
+/// empty or a tool call.
 pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
     let Some(choice) = answer.pointer("/choices/0") else {
         return Err(Unusable::new(
             FailureKind::Other,
-            "the answer is no chat completion (it has no `choices`); check `base_url`",
+            "the answer is not a chat completion (it has no `choices`); check `base_url`",
         ));
     };
     let finish = choice["finish_reason"].as_str().unwrap_or_default();
@@ -66,7 +78,7 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
         }
         "length" => return Err(Unusable::cut_off()),
         "tool_calls" | "function_call" => return Err(Unusable::tool_call()),
-        // OpenRouter's finish reason for an upstream that broke off mid-answer.
+        // OpenRouter ends an answer like this if the upstream provider breaks off.
         "error" => {
             return Err(Unusable::new(
                 FailureKind::Overloaded,
@@ -84,7 +96,8 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
     })
 }
 
-/// The text of a content that is a string or a list of parts; anything else holds none.
+/// Returns the text of a content that is a string or a list of parts. Any other content has no
+/// text.
 fn content(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

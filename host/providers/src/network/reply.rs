@@ -1,8 +1,17 @@
-//! A server's answer, and whether it is usable.
+//! Judges whether a server's answer is usable.
+//!
+//! A response with status 200 may still be no answer: it may be cut off, declined, empty, or ask
+//! for a tool that was not offered. [`Reply`] is an answer that an engine can use, and [`Unusable`]
+//! says why one is not.
+//!
+//! [`answer_text`] is the function to read first. It removes the reasoning that some servers leave
+//! in the text. The two formats (`openai`, `anthropic`) find the text and the stop reason, and
+//! `failure` turns an unusable answer into a failure with advice.
 
 use contexture_engine_api::FailureKind;
 
-/// The text and the usage of a complete answer.
+/// The text and the token counts of a complete answer. Counts that the server does not report are
+/// 0.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) text: String,
@@ -11,7 +20,7 @@ pub(super) struct Reply {
     pub(super) output_tokens: u64,
 }
 
-/// An unusable answer, and why.
+/// An answer that cannot be used, with the kind of failure and a description of what happened.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unusable {
     pub(super) kind: FailureKind,
@@ -26,7 +35,8 @@ impl Unusable {
         }
     }
 
-    /// An answer that hit its token limit.
+    /// Returns the error for an answer that reached its token limit. Half a summary is worse than
+    /// none, so the text is not used.
     pub(super) fn cut_off() -> Self {
         Self::new(
             FailureKind::CutOff,
@@ -34,7 +44,8 @@ impl Unusable {
         )
     }
 
-    /// A model that wants a tool, though none was offered, has not answered.
+    /// Returns the error for an answer that asks for a tool. None was offered, so the model has not
+    /// answered.
     pub(super) fn tool_call() -> Self {
         Self::new(
             FailureKind::Empty,
@@ -43,7 +54,10 @@ impl Unusable {
     }
 }
 
-/// The actual answer: without the reasoning that some servers leave in the text, and not blank.
+/// Returns the actual answer: without leading reasoning and surrounding space.
+///
+/// # Errors
+/// Returns [`Unusable`] if nothing is left.
 pub(super) fn answer_text(text: &str) -> Result<String, Unusable> {
     let answer = without_reasoning(text).trim();
     if answer.is_empty() {
@@ -55,13 +69,15 @@ pub(super) fn answer_text(text: &str) -> Result<String, Unusable> {
     Ok(answer.to_owned())
 }
 
-/// Cuts leading `<think>…</think>` blocks. Only leading ones, because a summary may mention the tags. Some
-/// chat templates drop the opening tag; then a closing tag on its own line marks the end.
+/// Removes leading `<think>…</think>` blocks. Later blocks are kept, because a summary may mention
+/// the tags. Some chat templates drop the opening tag, so a closing tag on a line of its own also
+/// ends the reasoning. If a block is not closed, nothing is left.
 fn without_reasoning(text: &str) -> &str {
     const OPEN: &str = "<think>";
     const CLOSE: &str = "</think>";
     let mut rest = text.trim_start();
     if !rest.starts_with(OPEN) {
+        // A closing tag after an opening one belongs to that one, and both are part of the answer.
         let opened = rest.find(OPEN).unwrap_or(rest.len());
         let mut offset = 0;
         for line in rest.split_inclusive('\n') {

@@ -1,4 +1,20 @@
 //! `plugin.yaml`: a plugin's description of itself, read without running any of its code.
+//!
+//! The manifest says what a plugin is called, which library it has, which settings it accepts and
+//! what it asks for. So the host can list plugins, check a configuration and refuse a plugin before
+//! it loads the library. A manifest may pin the SHA-256 of the library, for all platforms or for
+//! each one. Then a library that was replaced is not loaded.
+//!
+//! Instead of a library, a manifest may name a `command`, such as `[python3, engine.py]`. The engine
+//! is then a program that speaks the engine protocol on its standard input and output. Everything
+//! in the plugin's folder may be part of it, so all of these files are checked, and a pin is of all
+//! of them.
+//!
+//! Read [`Manifest::read`] first. Unknown keys are errors, because a misspelt `sha256` would
+//! silently protect nothing. [`PluginProblem`] lists everything that makes a plugin unusable.
+//!
+//! The folder around the manifest is left to the parent module, the bytes of the library to
+//! `library`, and the files of a command to `program`.
 
 use std::collections::BTreeMap;
 use std::env::consts::{ARCH, DLL_PREFIX, DLL_SUFFIX, OS};
@@ -14,11 +30,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::library::Library;
+use super::program;
 
-/// The manifest's file name, in the plugin's folder.
+/// File name of the manifest in the plugin's folder. A folder without this file is not a plugin.
 pub const MANIFEST_FILE: &str = "plugin.yaml";
 
-/// How a manifest begins that was made from a library, and is made anew when that is built.
+/// First line of a manifest that was generated from a library. A build replaces a manifest that
+/// begins with it. Any other manifest was edited by its author and is kept.
 pub const GENERATED: &str =
     "# Written by `contexture plugins build` from the library; change the engine instead.\n";
 
@@ -37,11 +55,13 @@ struct Raw {
     /// The library's file name without the platform's `lib` and `.so`, `.dylib` or `.dll`; by default
     /// the engine's name with `_` for `-`.
     library: Option<String>,
+    /// The program that runs the engine, with its arguments, in place of a library: `[python3, engine.py]`.
+    /// It is started in the plugin's folder, and one of the arguments is a file in it.
+    command: Option<Vec<String>>,
     /// The library's SHA-256 in hex, or one for each platform (`linux-x86_64: …`).
     #[serde(default)]
     sha256: Value,
-    /// What the engine asks for beside compactions, by the names of the flags of `About`; a library that asks for more is
-    /// not used.
+    /// What the engine asks for besides compactions, by the names of the flags of `About`.
     asks: Option<Vec<String>>,
     /// The settings under `context.engines.<name>`: a JSON schema for each key.
     #[serde(default)]
@@ -52,28 +72,36 @@ struct Raw {
     _api: Option<u64>,
 }
 
-/// A plugin's description of itself.
+/// A plugin's description of itself, as its `plugin.yaml` gives it. Names are checked, and settings
+/// are parsed to a schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
-    /// The manifest's file.
+    /// Path of the manifest itself. The library is in the same folder.
     pub path: PathBuf,
-    /// The engine's name, which is also the folder's.
+    /// Name of the engine, which is also the name of the folder and the key of its settings.
     pub name: String,
-    /// The plugin's own version.
+    /// Version of the plugin, as its author writes it. Any text is allowed.
     pub version: String,
-    /// What the engine does; may be empty.
+    /// What the engine does, in a sentence, for lists of engines. May be empty.
     pub description: String,
-    /// The library's file name on this platform; the file is in the manifest's folder.
+    /// File name of the library on this platform. If the plugin has a [`command`](Self::command), it
+    /// is the first of its parts that names a file, such as `engine.py`. The file is in the manifest's
+    /// folder.
     pub library: String,
-    /// The settings that the engine accepts; any, if the manifest declares none.
+    /// The program that runs the engine and its arguments. `None` if the engine is a library.
+    pub command: Option<Vec<String>>,
+    /// The schema of the settings that the engine accepts. If the manifest declares none, it
+    /// accepts any.
     pub settings: Schema,
-    /// What the engine asks for beside compactions, by the names of the flags of
-    /// [`About`](contexture_engine_api::About); none where the manifest does not say.
+    /// What the engine asks for besides compactions, by the names of the flags of
+    /// [`About`](contexture_engine_api::About). `None` if the manifest does not say, and then
+    /// nothing is refused.
     pub asks: Option<Vec<String>>,
     sha256: Pin,
 }
 
-/// The digests that a manifest pins, as lower-case hex.
+/// The digests that a manifest pins, as lower-case hex: none, one for every platform, or one for
+/// each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pin {
     None,
@@ -81,123 +109,161 @@ enum Pin {
     ByPlatform(BTreeMap<String, String>),
 }
 
-/// Why a plugin cannot be used.
+/// Why a plugin cannot be used. Each message names the file and says how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginProblem {
-    /// Its folder's name is not a valid engine name.
+    /// The name of the folder is not a valid engine name, so no configuration could name the
+    /// engine.
     #[error(
         "the folder `{folder}` is not named like an engine: rename it to {}",
         NAME_RULE
     )]
     BadFolderName {
-        /// The folder's name.
+        /// Name of the folder, without its path.
         folder: String,
     },
-    /// Its manifest cannot be read as YAML.
+    /// The manifest cannot be read, or is not valid YAML. The message gives the position if it is
+    /// known.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// Its manifest breaks the schema.
+    /// The manifest has missing, unknown or wrong keys. All findings are listed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Finding>),
-    /// Its manifest names another engine than its folder.
+    /// The manifest names another engine than its folder. A plugin is found by its folder, so the
+    /// two must agree.
     #[error(
         "{} says `name: {name}`, but its folder is `{folder}`: make the two the same",
         path.display()
     )]
     NameMismatch {
-        /// The manifest.
+        /// Path of the manifest that names another engine.
         path: PathBuf,
-        /// The name in it.
+        /// The name that the manifest gives the engine.
         name: String,
-        /// The folder's name.
+        /// Name of the folder, without its path.
         folder: String,
     },
-    /// The library's name is a path, or carries the platform's prefix or extension.
+    /// The library's name is a path, or contains the extension that the host adds for the platform.
     #[error(
         "{} says `library: {library}`, which must be a file name beside it, of letters, digits, `_`, `-` and \
          `.`, without the platform's `lib` and `.so`, `.dylib` or `.dll` ending",
         path.display()
     )]
     BadLibraryName {
-        /// The manifest.
+        /// Path of the manifest that names the library.
         path: PathBuf,
-        /// The name in it.
+        /// The name that the manifest gives the library.
         library: String,
     },
-    /// The settings it declares are not a valid schema.
+    /// The manifest names a library and a command. An engine is one of the two.
+    #[error("{} has a `library` and a `command`: remove one of them", path.display())]
+    LibraryAndCommand {
+        /// Path of the manifest with both keys.
+        path: PathBuf,
+    },
+    /// No part of the command is a file in the plugin's folder, so there is nothing that could be
+    /// checked before it runs.
+    #[error(
+        "{} says `command: [{}]`, which names no file beside it: put the engine's program or script there",
+        path.display(), command.join(", ")
+    )]
+    NoCommandFile {
+        /// Path of the manifest that names the command.
+        path: PathBuf,
+        /// The program and its arguments, as the manifest gives them.
+        command: Vec<String>,
+    },
+    /// The program of a command is not installed.
+    #[error(
+        "`{program}`, which {} names in `command`, is not on the PATH: install it, or give its absolute path",
+        path.display()
+    )]
+    NoProgram {
+        /// Path of the manifest that names the program.
+        path: PathBuf,
+        /// The first part of the command.
+        program: String,
+    },
+    /// The declared settings are not a valid schema, so the settings in a configuration could not
+    /// be checked.
     #[error("{}: settings: {cause}", path.display())]
     BadSettings {
-        /// The manifest.
+        /// Path of the manifest that declares the settings.
         path: PathBuf,
-        /// What is wrong with them.
+        /// What is wrong with the schema, as its parser reports it.
         cause: SchemaError,
     },
-    /// A pinned digest is malformed.
+    /// A pinned digest is not 64 hex digits. Such a pin can match no library.
     #[error(
         "{} pins a sha256 that is not 64 hex digits: write what `sha256sum` prints, or one for each \
          platform (`linux-x86_64: …`)",
         path.display()
     )]
     BadSha256 {
-        /// The manifest.
+        /// Path of the manifest that pins the digest.
         path: PathBuf,
     },
-    /// It pins digests, but none for this platform.
+    /// The manifest pins digests for other platforms, but not for this one. Without a pin the
+    /// library cannot be checked, so it is refused.
     #[error(
-        "{} pins the libraries of other platforms alone: add `{platform}` under `sha256`, or remove \
-         `sha256`",
+        "{} pins only the libraries of other platforms: add `{platform}` under `sha256`, or remove `sha256`",
         path.display()
     )]
     Sha256NotPinned {
-        /// The manifest.
+        /// Path of the manifest that pins the digests.
         path: PathBuf,
-        /// This platform.
+        /// This platform as the manifest would name it, such as `linux-x86_64`.
         platform: String,
     },
-    /// The library differs from the pinned one.
+    /// The library has another digest than the one that is pinned: it was replaced or rebuilt.
     #[error(
         "{} has the sha256 {actual}, but the manifest pins {pinned}: it was replaced or rebuilt. Pin the new \
          digest if you trust it",
         library.display()
     )]
     Sha256Mismatch {
-        /// The library.
+        /// Path of the library that differs.
         library: PathBuf,
-        /// The pinned digest.
+        /// The digest that the manifest pins, in lower-case hex.
         pinned: String,
-        /// The library's digest.
+        /// The digest that the library has, in lower-case hex.
         actual: String,
     },
-    /// Another user may have written it, it is not a regular file, or it cannot be read.
+    /// Another user can write a file of the plugin, or a file cannot be read or is not a regular
+    /// file.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// A link leads out of the plugin folder.
+    /// A link leads out of the plugin folder. What it leads to was not checked and may be replaced
+    /// by others.
     #[error(
-        "{} is a link that leads out of {}, to {}: copy what it leads to there, or name its folder in `plugins.dirs`",
+        "{} is a link that leads out of {}, to {}: copy its target there, or name the target's folder in \
+         `plugins.dirs`",
         path.display(), folder.display(), target.display()
     )]
     LeadsOutside {
-        /// The link.
+        /// Path of the link, or of a file below one.
         path: PathBuf,
-        /// The folder of plugins.
+        /// The folder that contains all plugins, which no link may leave.
         folder: PathBuf,
-        /// Where it leads.
+        /// The path to which the link leads.
         target: PathBuf,
     },
-    /// The library's path is not a file.
+    /// A folder or device has the name of the library, so that there is nothing to load.
     #[error("{} is not a file: build the plugin and put its library there", library.display())]
     NotAFile {
-        /// The library's path.
+        /// Path at which a regular file is expected.
         library: PathBuf,
     },
 }
 
 impl Manifest {
-    /// Reads the manifest of the plugin in `folder`.
+    /// Reads the manifest of the plugin in `folder`, whose folder has this name. The library is not
+    /// read and may be missing.
     ///
     /// # Errors
-    /// Everything that makes the plugin unusable, except problems with the library itself.
+    /// Returns [`PluginProblem`] for everything that makes the plugin unusable, except problems
+    /// with the library.
     pub(super) fn read(folder: &Path, name: &str) -> Result<Self, PluginProblem> {
         if !is_engine_name(name) {
             return Err(PluginProblem::BadFolderName {
@@ -207,7 +273,7 @@ impl Manifest {
         let path = folder.join(MANIFEST_FILE);
         let mut document = Document::open(&path)?;
         let findings = document.check(&SCHEMA);
-        // An unknown key may be a pin that is misspelt.
+        // An unknown key is an error and not a warning, because it may be a misspelt `sha256`.
         if !findings.is_empty() {
             return Err(PluginProblem::Invalid(findings));
         }
@@ -224,13 +290,26 @@ impl Manifest {
                 folder: name.into(),
             });
         }
-        let stem = raw.library.unwrap_or_else(|| name.replace('-', "_"));
-        if !is_library_stem(&stem) {
-            return Err(PluginProblem::BadLibraryName {
-                path,
-                library: stem,
-            });
-        }
+        let library = match (raw.library, &raw.command) {
+            (Some(_), Some(_)) => return Err(PluginProblem::LibraryAndCommand { path }),
+            (None, Some(command)) => match program::file_of(folder, command) {
+                Some(file) => file.to_owned(),
+                None => {
+                    let command = command.clone();
+                    return Err(PluginProblem::NoCommandFile { path, command });
+                }
+            },
+            (library, None) => {
+                let stem = library.unwrap_or_else(|| name.replace('-', "_"));
+                if !is_library_stem(&stem) {
+                    return Err(PluginProblem::BadLibraryName {
+                        path,
+                        library: stem,
+                    });
+                }
+                format!("{DLL_PREFIX}{stem}{DLL_SUFFIX}")
+            }
+        };
         let sha256 = Pin::read(&raw.sha256)
             .ok_or_else(|| PluginProblem::BadSha256 { path: path.clone() })?;
         let settings = match raw.settings.is_empty() {
@@ -245,31 +324,83 @@ impl Manifest {
             name: raw.name,
             version: raw.version,
             description: raw.description,
-            library: format!("{DLL_PREFIX}{stem}{DLL_SUFFIX}"),
+            library,
+            command: raw.command,
             settings,
             asks: raw.asks,
             sha256,
         })
     }
 
-    /// Checks `library` as it is checked before it is loaded.
+    /// Checks a library as it is checked before it is loaded, or all files of a command as they are
+    /// checked before it is started. Use it to report problems without running anything.
     ///
     /// # Errors
-    /// Somebody else may have written it; it differs from the pinned digest, is not pinned for this platform,
-    /// or cannot be read.
+    /// Returns [`PluginProblem`] if another user can write the library or a file of the command, it
+    /// cannot be read, its digest differs from the pinned one, or digests are pinned but none for this
+    /// platform.
     pub fn verify(&self, library: &Path) -> Result<(), PluginProblem> {
-        self.read_library(library).map(drop)
+        match self.command {
+            None => self.read_library(library).map(drop),
+            Some(_) => {
+                let files = self.files()?;
+                let digest = || program::digest(self.folder(), &files);
+                self.check_pin(library, digest)
+            }
+        }
     }
 
-    /// The SHA-256 of `library` in lower-case hex, pinned or not.
+    /// Returns the SHA-256 of a library in lower-case hex, whether or not the manifest pins one. For a
+    /// command it is that of all files in the plugin's folder except the manifest.
     ///
     /// # Errors
-    /// Somebody else may have written it, or it cannot be read.
+    /// Returns [`PluginProblem`] if another user can write the library or one of the files, or it
+    /// cannot be read.
     pub fn digest(&self, library: &Path) -> Result<String, PluginProblem> {
-        Library::read(library).map(|read| read.sha256())
+        match self.command {
+            None => Library::read(library).map(|read| read.sha256()),
+            Some(_) => program::digest(self.folder(), &self.files()?),
+        }
     }
 
-    /// The digest that is pinned for this platform, in lower-case hex.
+    /// Returns the files that the plugin consists of besides the manifest, relative to its folder:
+    /// the library, or everything in the folder if the engine is a command.
+    ///
+    /// # Errors
+    /// Returns [`PluginProblem`] if another user can write a file or folder of a command, a link in it
+    /// leads to a folder outside, or it cannot be read.
+    pub fn files(&self) -> Result<Vec<PathBuf>, PluginProblem> {
+        match self.command {
+            None => Ok(vec![PathBuf::from(&self.library)]),
+            Some(_) => program::files(self.folder()),
+        }
+    }
+
+    /// Returns the program of the plugin's command as a path, and its arguments. `None` if the engine
+    /// is a library.
+    ///
+    /// # Errors
+    /// Returns [`PluginProblem`] if the program is not on the PATH, or if it is given as a path and
+    /// another user can write it.
+    pub(crate) fn program(&self) -> Result<Option<(PathBuf, &[String])>, PluginProblem> {
+        let command = self.command.as_ref();
+        let Some((program, arguments)) = command.and_then(|command| command.split_first()) else {
+            return Ok(None);
+        };
+        let missing = || PluginProblem::NoProgram {
+            path: self.path.clone(),
+            program: program.clone(),
+        };
+        let found = program::find(self.folder(), program)?.ok_or_else(missing)?;
+        Ok(Some((found, arguments)))
+    }
+
+    /// Returns the plugin's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+
+    /// Returns the digest that is pinned for this platform, in lower-case hex. `None` if none is.
     pub fn pinned(&self) -> Option<&str> {
         match &self.sha256 {
             Pin::None => None,
@@ -278,10 +409,12 @@ impl Manifest {
         }
     }
 
-    /// The text of this manifest with this digest pinned for this platform, and all else as it was; none where it cannot
-    /// be put in.
+    /// Returns the text of the manifest with this digest pinned, and everything else unchanged. If
+    /// the manifest pins each platform, only the entry of this platform is set. `None` if the key
+    /// cannot be inserted without changing more of the text.
     pub fn with_pin(&self, text: &str, digest: &str) -> Option<String> {
-        // It is somebody's own from now on: what is built anew does not take the pin away.
+        // A build replaces a generated manifest and would remove the pin, so from now on the text
+        // belongs to the user.
         let text = text.strip_prefix(GENERATED).unwrap_or(text);
         match &self.sha256 {
             Pin::ByPlatform(_) => with_text(text, &["sha256", &format!("{OS}-{ARCH}")], digest),
@@ -289,13 +422,23 @@ impl Manifest {
         }
     }
 
-    /// Reads `library` and checks it, see [`verify`](Self::verify). What is given back is what to load, for the
-    /// file may change.
+    /// Reads and checks a library, see [`verify`](Self::verify). Load the returned bytes, not the
+    /// file: the file may be replaced after the check.
     pub(crate) fn read_library(&self, library: &Path) -> Result<Library, PluginProblem> {
         let read = Library::read(library)?;
+        self.check_pin(library, || Ok(read.sha256()))?;
+        Ok(read)
+    }
+
+    /// Compares a digest with the pinned one. It is calculated only if one is pinned.
+    fn check_pin(
+        &self,
+        library: &Path,
+        digest: impl FnOnce() -> Result<String, PluginProblem>,
+    ) -> Result<(), PluginProblem> {
         let platform = format!("{OS}-{ARCH}");
         let pinned = match &self.sha256 {
-            Pin::None => return Ok(read),
+            Pin::None => return Ok(()),
             Pin::Any(digest) => digest,
             Pin::ByPlatform(digests) => {
                 digests
@@ -306,9 +449,9 @@ impl Manifest {
                     })?
             }
         };
-        let actual = read.sha256();
+        let actual = digest()?;
         if actual == *pinned {
-            Ok(read)
+            Ok(())
         } else {
             Err(PluginProblem::Sha256Mismatch {
                 library: library.into(),
@@ -320,6 +463,8 @@ impl Manifest {
 }
 
 impl Pin {
+    /// Parses the value of `sha256`: nothing, one digest, or one for each platform. `None` if a
+    /// digest is malformed.
     fn read(value: &Value) -> Option<Self> {
         match value {
             Value::Null => Some(Self::None),
@@ -333,13 +478,15 @@ impl Pin {
     }
 }
 
+/// Returns a digest in lower-case hex, or `None` if the value is not a text of 64 hex digits.
 fn hex_digest(value: &Value) -> Option<String> {
     let digest = value.as_str()?;
     let is_hex = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex.then(|| digest.to_ascii_lowercase())
 }
 
-/// Whether the name is one file in the manifest's own folder, on every platform.
+/// Whether the name is a plain file name on every platform, of at most 128 bytes. It must not leave
+/// the manifest's folder, be hidden, or end in a library extension.
 fn is_library_stem(stem: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     !stem.is_empty()
@@ -351,9 +498,10 @@ fn is_library_stem(stem: &str) -> bool {
             .any(|ending| stem.ends_with(ending))
 }
 
-/// What an engine asks for beside compactions: the names of the flags that it sets.
+/// Returns what an engine asks for besides compactions: the names of the flags that it sets in
+/// [`About`].
 pub(crate) fn asks_of(about: &About) -> Vec<String> {
-    // What it says of itself always has a JSON form.
+    // Cannot fail: `About` always has a JSON form.
     let about = serde_json::to_value(about).unwrap_or_default();
     let flags = about.as_object().into_iter().flatten();
     let set = flags.filter(|(_, value)| **value == Value::Bool(true));
@@ -392,7 +540,14 @@ mod tests {
         let all = keys
             .chain(flags)
             .chain(supervision.map(|key| format!("context.supervision.{key}")))
-            .chain(crate::HOST.features.clone());
+            // The host calls `follow` alone, and it is hidden from authors.
+            .chain(
+                crate::HOST
+                    .features
+                    .iter()
+                    .filter(|feature| *feature != "follow")
+                    .cloned(),
+            );
         let missing: Vec<_> = all
             .filter(|key| !reference.contains(&format!("`{key}`")))
             .collect();
@@ -465,6 +620,24 @@ mod tests {
             assert!(
                 matches!(problem("x", &text), PluginProblem::BadSha256 { .. }),
                 "{digest}"
+            );
+        }
+        assert!(matches!(
+            problem("x", &text("library: y\ncommand: [python3, plugin.yaml]")),
+            PluginProblem::LibraryAndCommand { .. }
+        ));
+        // A plain first word is a program on the PATH, even if a file has its name.
+        for command in [
+            "[]",
+            "[python3]",
+            "[python3, no.py]",
+            "[plugin.yaml]",
+            "[sh, ../x]",
+        ] {
+            let text = text(&format!("command: {command}"));
+            assert!(
+                matches!(problem("x", &text), PluginProblem::NoCommandFile { .. }),
+                "{command}"
             );
         }
         let bad = problem("x", &text("settings: {n: {type: integer, minumum: 1}}"));

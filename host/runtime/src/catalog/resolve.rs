@@ -1,82 +1,99 @@
-//! Which engine runs.
+//! Chooses the engine to run from the catalog.
+//!
+//! Several engines may have one name: plugins in different folders, and engines registered in this
+//! process. The configuration also says what happens if the named engine is missing or broken.
+//! [`resolve`] makes this decision in one place and explains it: its [`Resolution`] holds the
+//! choice, warnings that the user should see, and notes for the log.
+//!
+//! A broken plugin never makes way for another engine of the same name, because the user would not
+//! notice that different code runs. The only possible fallback is the built-in compressor, and only
+//! if the engine was not named on a command line.
+//!
+//! Loading is left to [`engines`](crate::engines), which calls `Resolution::after_load_failure` if
+//! it fails.
 
 use std::path::PathBuf;
 
 use contexture_base::suggest::nearest;
 use contexture_config::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
-use contexture_config::{Config, Finding, Loaded, OnLoadFailure, OnMissing};
+use contexture_config::{Config, Finding, Loaded, OnLoadFailure, OnMissing, Schema};
 
 use super::manifest::Manifest;
 use super::{Catalog, FolderState, PluginState};
 
-/// The engine that runs.
+/// The engine that was chosen to run. Nothing has been loaded yet, so it may still fail to load.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Choice {
-    /// The built-in compressor.
+    /// The built-in compressor, either requested or as a fallback.
     BuiltIn,
-    /// A plugin, still to be [verified](Manifest::verify) and loaded.
+    /// A plugin, which is still to be [verified](Manifest::verify) and loaded.
     Plugin {
-        /// Its manifest.
+        /// The plugin's description of itself, with its pinned digest.
         manifest: Box<Manifest>,
-        /// Its library.
+        /// Path of the plugin's library, or of the file that its command runs. It existed when the
+        /// folders were searched.
         library: PathBuf,
     },
-    /// An engine registered in this process, by its name.
+    /// An engine registered in this process, by its name. It needs no loading.
     Registered(String),
 }
 
 /// The engine that was chosen, and what to tell the user about the choice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolution {
-    /// The requested name.
+    /// The requested name, from the command line or the configuration.
     pub requested: String,
-    /// The engine that runs.
+    /// The engine that runs. It differs from the requested one if a fallback was needed.
     pub engine: Choice,
-    /// For the person who runs the agent: the engine differs from the requested one, or may not be the
-    /// intended one.
+    /// What the user should know: the engine differs from the requested one, may not be the
+    /// intended one, or other users can change it.
     pub warnings: Vec<String>,
-    /// Less important remarks.
+    /// Remarks for the log, such as other engines of the same name that were passed over.
     pub notes: Vec<String>,
     on_load_failure: OnLoadFailure,
 }
 
-/// Why no engine runs.
+/// Why no engine can be chosen. Each message says what was found instead or what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// The name is not a valid engine name.
+    /// The name is not a valid engine name, so it was not looked up in any folder.
     #[error("`{name}` cannot be an engine: it must be {NAME_RULE}")]
     BadName {
-        /// The name.
+        /// The requested name, which may be anything.
         name: String,
     },
-    /// There is no such engine, and no fallback is allowed.
+    /// No engine has this name, and no fallback is allowed. Plugins that are not built count as
+    /// missing.
     #[error("{report}")]
     Missing {
-        /// The name.
+        /// The requested name, from the command line or the configuration.
         name: String,
-        /// Which engines were found, which folders were searched, and a suggestion.
+        /// Which engines were found, which folders were searched, and a similar name if there is
+        /// one.
         report: String,
     },
-    /// The plugin cannot be loaded, and no fallback is allowed.
+    /// The plugin of this name is broken or failed to load, and no fallback is allowed.
     #[error("the plugin `{name}` cannot be loaded: {reason}")]
     LoadFailed {
-        /// The name.
+        /// The requested name, from the command line or the configuration.
         name: String,
-        /// Why.
+        /// Why it cannot be loaded, and what to do.
         reason: String,
     },
 }
 
-/// Chooses the engine to run: `named`, from the command line, for which there is no fallback; otherwise the
-/// one in `context.engine`.
+/// Chooses the engine to run: `named`, from a command line, or otherwise the one in
+/// `context.engine`. An engine that is named on a command line has no fallback.
 ///
-/// The name of the built-in always means the built-in. Other names are looked up in the plugin folders, in
-/// order, then among the registered engines. A plugin that is not built is skipped; a broken one is an
-/// error, so that no other engine of the same name replaces it silently.
+/// The name of the built-in compressor always means the built-in compressor. Other names are
+/// searched in the plugin folders, in order, and then among the registered engines. A plugin that
+/// is not built is skipped. A broken one is an error, so that no other engine of the same name
+/// replaces it silently.
 ///
 /// # Errors
-/// An invalid name; a missing or broken engine for which no fallback is allowed.
+/// Returns [`ResolveError`] if the name is invalid, or if the engine is missing or broken and no
+/// fallback is allowed.
 pub fn resolve(
     catalog: &Catalog,
     config: &Config,
@@ -105,6 +122,7 @@ pub fn resolve(
         match &plugin.state {
             PluginState::NotBuilt { .. } => resolution.notes.push(plugin.to_string()),
             PluginState::Broken(problem) => {
+                // Not skipped: the next engine of this name may be different code.
                 return resolution.after_load_failure(&problem.to_string());
             }
             PluginState::Ready { manifest, library } => {
@@ -132,6 +150,7 @@ pub fn resolve(
             report,
         });
     }
+    // The report lists plugins that are not built, so a note about them would repeat it.
     resolution.notes.retain(|note| !report.contains(note));
     resolution
         .warnings
@@ -140,11 +159,13 @@ pub fn resolve(
 }
 
 impl Resolution {
-    /// The choice after the chosen plugin failed to load: the built-in, with a warning, if the
-    /// configuration allows it. Never a registered engine of the same name.
+    /// Returns the choice after the chosen plugin failed to load: the built-in compressor with a
+    /// warning, if the configuration allows it. A registered engine of the same name is never
+    /// chosen.
     ///
     /// # Errors
-    /// The configuration does not allow it, or the engine was named on the command line.
+    /// Returns [`ResolveError::LoadFailed`] if the configuration allows no fallback, or the engine
+    /// was named on a command line.
     pub(crate) fn after_load_failure(mut self, reason: &str) -> Result<Self, ResolveError> {
         match self.on_load_failure {
             OnLoadFailure::Fail => Err(ResolveError::LoadFailed {
@@ -163,7 +184,8 @@ impl Resolution {
     }
 }
 
-/// Engines that use the built-in's name, and so are ignored.
+/// Returns a warning for each engine that uses the name of the built-in compressor and is therefore
+/// ignored.
 fn imposters(catalog: &Catalog) -> Vec<String> {
     let plugins = catalog
         .plugins
@@ -180,7 +202,7 @@ fn imposters(catalog: &Catalog) -> Vec<String> {
         .collect()
 }
 
-/// Other engines with the chosen plugin's name.
+/// Returns a note for each other engine of this name that comes after the chosen plugin.
 fn passed_over(catalog: &Catalog, name: &str, chosen: &std::path::Path) -> Vec<String> {
     let plugins = catalog
         .plugins
@@ -201,27 +223,29 @@ fn passed_over(catalog: &Catalog, name: &str, chosen: &std::path::Path) -> Vec<S
 }
 
 impl Catalog {
-    /// What is wrong with the settings of the engines, each by what it declares.
+    /// The settings that each plugin and each registered engine declares, with the engine's name. A plugin whose manifest
+    /// cannot be read declares none.
+    pub fn declared_settings(&self) -> impl Iterator<Item = (&str, &Schema)> {
+        let plugins = (self.plugins.iter()).filter_map(|plugin| match &plugin.state {
+            PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
+                Some((manifest.name.as_str(), &manifest.settings))
+            }
+            PluginState::Broken(_) => None,
+        });
+        let registered = self.registered.iter();
+        plugins.chain(registered.map(|engine| (engine.name.as_str(), &engine.settings)))
+    }
+
+    /// What is wrong with the configured settings of the engines, by what each engine declares.
     pub fn wrong_settings(&self, loaded: &Loaded) -> Vec<Finding> {
-        let plugins = self
-            .plugins
-            .iter()
-            .filter_map(|plugin| match &plugin.state {
-                PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
-                    Some((&manifest.name, &manifest.settings))
-                }
-                PluginState::Broken(_) => None,
-            });
-        let registered = (self.registered.iter()).map(|engine| (&engine.name, &engine.settings));
-        plugins
-            .chain(registered)
+        self.declared_settings()
             .filter_map(|(name, schema)| loaded.engine_settings(name, schema).err())
             .flatten()
             .collect()
     }
 
-    /// Problems with settings of engines that do not exist, but for `requested`: that one is missing, which is
-    /// told where it is resolved.
+    /// Returns a warning for each engine that has settings but does not exist. The `requested`
+    /// engine is left out: if it is missing, the resolution itself reports that.
     pub fn unused_settings(&self, config: &Config, requested: &str) -> Vec<String> {
         let known = self.names();
         config
@@ -240,7 +264,8 @@ impl Catalog {
     }
 }
 
-/// Reports a missing engine: what exists, and where it was searched.
+/// Writes the report about a missing engine: a similar name, which engines exist, and which folders
+/// were searched.
 fn missing(catalog: &Catalog, name: &str) -> String {
     let mut report = format!("there is no engine `{name}` that can run");
     let near = nearest(

@@ -1,4 +1,12 @@
-//! The engine's factory and its sessions, as the host has them.
+//! The host's side of an isolated engine: its factory and its sessions.
+//!
+//! The rest of the host uses an isolated engine through the same traits as one in this process.
+//! [`IsolatedFactory`] implements [`EngineFactory`] and passes the requests on to the engine's
+//! process. A session is a [`RemoteEngine`] over [`IsolatedSession`], which carries each method of
+//! the trait as one call over the session's own connection.
+//!
+//! Starting, killing and reading from the process is left to [`Process`]. A call that loses its
+//! process returns [`EngineError::Gone`], after which the host opens the session in a new process.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -11,16 +19,19 @@ use contexture_engine_api::{
 
 use super::Isolated;
 use super::process::Process;
-use super::sent::Sent;
+use super::sent::SentWindow;
 use contexture_base::lock;
 
-/// Opens sessions in the engine's process, and has the factory made there where a new process needs one.
+/// Opens sessions in the engine's process. If the process was replaced since the last request, the
+/// factory is created in the new one first.
 pub(crate) struct IsolatedFactory {
     engine: Arc<Isolated>,
     create: Create,
 }
 
 impl IsolatedFactory {
+    /// Keeps the request, so that the factory can be created again in a later process. Nothing is
+    /// sent yet.
     pub(crate) fn new(engine: Arc<Isolated>, request: &FactoryRequest<'_>) -> Self {
         Self {
             engine,
@@ -28,8 +39,11 @@ impl IsolatedFactory {
         }
     }
 
+    /// Returns a running process in which the factory exists.
     fn process(&self) -> Result<Arc<Process>, EngineError> {
         let process = self.engine.process().map_err(EngineError::Gone)?;
+        // Locked during the request, so that two sessions do not create two factories, which would
+        // open the same files.
         let mut has_factory = lock(&process.has_factory);
         if !*has_factory {
             process.ask("create", &write(&self.create)?)?;
@@ -54,12 +68,14 @@ impl EngineFactory for IsolatedFactory {
         let number = process.lend(Arc::clone(&services));
         let session = |connection| IsolatedSession {
             process: Arc::clone(&process),
-            connection: Mutex::new((connection, Sent::default())),
+            connection: Mutex::new((connection, SentWindow::default())),
             services: Arc::clone(&services),
             number,
         };
         let open = write(&(number, Open::of(request)))?;
         let call = Call::new("open", &open, &[]);
+        // The session is built before the result is checked: if opening failed, dropping it closes
+        // the engine's side and takes the services back.
         let opened = process.exchange(&mut connection, call, Some(services.as_ref()));
         let session = session(connection);
         opened?;
@@ -73,9 +89,10 @@ impl EngineFactory for IsolatedFactory {
 
 impl Drop for IsolatedFactory {
     fn drop(&mut self) {
+        // Taken out, so that a session that is opened after this starts a new process.
         let running = lock(&self.engine.running).take();
         if let Some(process) = running.filter(|process| !process.has_ended()) {
-            // It may have something to write at its end, and has so long for it.
+            // The engine may write its state when it ends, so it gets time to answer.
             let connection = process.connect();
             let ended = connection.and_then(|mut connection| {
                 let _ = connection.set_read_timeout(Some(process.deadline));
@@ -88,10 +105,11 @@ impl Drop for IsolatedFactory {
     }
 }
 
-/// One session's engine, over its connection.
+/// One session of an isolated engine, with a connection of its own. The lock allows one call at a
+/// time.
 struct IsolatedSession {
     process: Arc<Process>,
-    connection: Mutex<(UnixStream, Sent)>,
+    connection: Mutex<(UnixStream, SentWindow)>,
     services: Arc<dyn HostServices>,
     number: u64,
 }
@@ -114,6 +132,8 @@ impl Drop for IsolatedSession {
     fn drop(&mut self) {
         if !self.process.has_ended() {
             let (connection, _) = &mut *lock(&self.connection);
+            // Without a timeout, a hanging engine would block the thread that drops the session
+            // forever.
             let _ = connection.set_read_timeout(Some(self.process.deadline));
             let close = Call::new("close", "null", &[]);
             if self

@@ -1,16 +1,25 @@
-//! One child process: started, spoken to over a socket, ended.
+//! One child process that runs an engine: how it is started, called and ended.
+//!
+//! The host binds a socket in a private folder and passes it to the child as standard output. The
+//! child accepts any number of connections. The first one is the control connection: it loads the
+//! library, carries what the engine's own threads ask of the host, and ends the child when it is
+//! closed. Each session has another connection, over which the host sends calls and answers what
+//! the engine asks during a call.
+//!
+//! Read [`Process::start`] first, then [`Process::exchange`]. When a connection breaks, the child's
+//! exit status tells why, and the error [`EngineError::Gone`] says it in words. Which sessions use
+//! a process, and when a new one is started, is left to the parent module.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use contexture_engine_api::protocol::{Call, Frame, read, serve_services, write};
 use contexture_engine_api::{EngineDescription, EngineError, HostServices};
@@ -18,44 +27,52 @@ use tempfile::TempDir;
 
 use super::Launch;
 use crate::HOST;
+use crate::child::{end, how_it_ended};
 use contexture_base::lock;
 
+/// What the host lends to the sessions, by their numbers.
 type Services = Arc<Mutex<HashMap<u64, Arc<dyn HostServices>>>>;
 
-/// How long a process that closed its socket has to end, so that it can be said how.
+/// How long to wait for the exit status of a process that has closed its socket, so that an error
+/// can say how it ended.
 const ENDS: Duration = Duration::from_secs(1);
 
-/// A child process that runs one engine.
+/// A child process that runs one engine. Dropping it asks the child to end, and kills it if it does
+/// not.
 pub(crate) struct Process {
     pub(crate) description: EngineDescription,
     child: Mutex<Child>,
-    /// Closed, it ends the process.
+    /// The control connection. The child ends when it is closed, so it also ends if the host
+    /// crashes.
     control: UnixStream,
     socket: PathBuf,
-    /// The socket's.
+    /// The private folder of the socket, deleted with this value.
     _folder: TempDir,
+    /// The limit of address space in bytes, for messages.
     memory: Option<u64>,
     pub(crate) deadline: Duration,
-    /// What the sessions are lent, by their numbers.
     services: Services,
     last_session: AtomicU64,
-    /// Whether the factory was made in it.
+    /// Whether the engine's factory was created in this process.
     pub(crate) has_factory: Mutex<bool>,
     ended: AtomicBool,
-    /// Why it was ended, where the host did that.
+    /// Why the host killed the process. Empty if it did not.
     killed: OnceLock<&'static str>,
 }
 
 impl Process {
-    /// Starts the process, and has it load the library.
+    /// Starts the process and has it load the library. Returns after the engine has described
+    /// itself.
     ///
     /// # Errors
-    /// What the system said, or the process; a library that does not return from being loaded.
+    /// Returns a message if the program cannot be started, the library does not load within the
+    /// deadline, or its engine has another name than the manifest says.
     pub(crate) fn start(launch: &Launch) -> Result<Self, String> {
         let cannot = |error: io::Error| format!("{}: {error}", launch.program.display());
         let folder = tempfile::tempdir().map_err(cannot)?;
         let socket = folder.path().join("engine");
         let listener = UnixListener::bind(&socket).map_err(cannot)?;
+        // Without a limit, the argument is 0.
         let child = launch.library.for_child(|stdin, copy| {
             Command::new(&launch.program)
                 .arg(&launch.library.path)
@@ -67,7 +84,7 @@ impl Process {
         });
         let no_copy = |error| {
             format!(
-                "{}: no copy to load: {error}",
+                "{} cannot be copied for loading: {error}",
                 launch.library.path.display()
             )
         };
@@ -95,19 +112,20 @@ impl Process {
             Ok((_, description)) => {
                 end(&mut child);
                 Err(format!(
-                    "{} calls its engine `{}`, and its plugin.yaml says `{}`: make the two the same",
+                    "{} calls its engine `{}`, but its plugin.yaml says `{}`: make the two the same",
                     launch.library.path.display(),
                     description.name,
                     launch.engine
                 ))
             }
+            // Either the process ended, or the read timed out. Its exit status tells which.
             Err(EngineError::Gone(_)) => {
                 let how = how_it_ended(&mut child, launch.memory, ENDS);
                 end(&mut child);
                 Err(match how {
                     Some(how) => format!("its process {how} while the library was loaded"),
                     None => format!(
-                        "the library {} did not return from being loaded within {} ms; its process was ended",
+                        "loading the library {} did not end within {} ms; its process was killed",
                         launch.library.path.display(),
                         launch.deadline.as_millis()
                     ),
@@ -120,7 +138,11 @@ impl Process {
         }
     }
 
-    /// Serves what the engine's own threads ask, until the process ends.
+    /// Starts a thread that answers what the engine's own threads ask outside of any call, until
+    /// the process ends.
+    ///
+    /// # Errors
+    /// Returns the error of the operating system if the thread cannot be started.
     fn serve_beside(&self) -> io::Result<()> {
         let mut control = self.control.try_clone()?;
         let services = Arc::clone(&self.services);
@@ -142,12 +164,19 @@ impl Process {
             .map(drop)
     }
 
-    /// A connection to it.
+    /// Opens another connection to the process. If that fails, the process has ended, and the error
+    /// says how.
     pub(crate) fn connect(&self) -> Result<UnixStream, EngineError> {
         UnixStream::connect(&self.socket).map_err(|_| self.gone())
     }
 
-    /// Makes a call over a connection, and serves what the engine asks meanwhile.
+    /// Makes a call over a connection and waits for its result. While it waits, it answers what the
+    /// engine asks of the host. `services` is `None` for calls that belong to no session, in which
+    /// the engine may ask nothing.
+    ///
+    /// # Errors
+    /// Returns the engine's own error, [`EngineError::Gone`] if the process has ended, or
+    /// [`EngineError::Protocol`] if an unexpected frame arrives.
     pub(crate) fn exchange(
         &self,
         connection: &mut UnixStream,
@@ -171,41 +200,48 @@ impl Process {
                 }
                 _ => {
                     return Err(EngineError::Protocol(
-                        "a frame that is no answer".to_owned(),
+                        "a frame that is not an answer".to_owned(),
                     ));
                 }
             }
         }
     }
 
-    /// Makes a call on a connection of its own.
+    /// Makes a call that belongs to no session, on a new connection that is closed afterwards.
     pub(crate) fn ask(&self, method: &str, argument: &str) -> Result<String, EngineError> {
         self.exchange(&mut self.connect()?, Call::new(method, argument, &[]), None)
     }
 
-    /// A number for a new session, with what it is lent.
+    /// Registers what the host lends to a new session and returns the session's number. The
+    /// engine's own threads use the number to say which session they ask for.
     pub(crate) fn lend(&self, services: Arc<dyn HostServices>) -> u64 {
         let number = self.last_session.fetch_add(1, Ordering::Relaxed);
         lock(&self.services).insert(number, services);
         number
     }
 
+    /// Ends what was lent to a session. Later requests of the engine's threads for it get an error.
     pub(crate) fn take_services(&self, number: u64) {
         lock(&self.services).remove(&number);
     }
 
+    /// Whether the process has ended, by itself or because the host killed it.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire) || matches!(lock(&self.child).try_wait(), Ok(Some(_)))
     }
 
-    /// Ends it now.
+    /// Kills the process. `why` becomes the error of all calls in progress and completes a sentence
+    /// about the engine.
     pub(crate) fn kill(&self, why: &'static str) {
+        // Set before the process ends, so that a call that notices the end reports the reason and
+        // not a signal. The first reason counts.
         let _ = self.killed.set(why);
         self.ended.store(true, Ordering::Release);
         end(&mut lock(&self.child));
     }
 
-    /// Why a call of it has no answer.
+    /// Returns the error for a call that has lost its connection: the reason if the host killed the
+    /// process, and otherwise how the process ended.
     fn gone(&self) -> EngineError {
         self.ended.store(true, Ordering::Release);
         if let Some(why) = self.killed.get() {
@@ -227,7 +263,11 @@ impl Drop for Process {
     }
 }
 
-/// The first connection: the library is loaded, and says what it is.
+/// Opens the control connection, has the library loaded, and reads the engine's description.
+///
+/// # Errors
+/// Returns [`EngineError::Gone`] if the process ends or does not answer within `deadline`, and the
+/// process's own error if the library does not load.
 fn handshake(
     socket: &std::path::Path,
     deadline: Duration,
@@ -238,41 +278,11 @@ fn handshake(
     Frame::Call(Call::new("load", &write(&*HOST)?, &[])).send(&mut control)?;
     let Frame::Answer(description) = Frame::receive(&mut control)? else {
         return Err(EngineError::Protocol(
-            "the first frame is no answer".to_owned(),
+            "the first frame is not an answer".to_owned(),
         ));
     };
+    // Only the load has a deadline here. The connection then stays idle for as long as the engine
+    // asks nothing.
     control.set_read_timeout(None).map_err(gone)?;
     Ok((control, read(&description?)?))
-}
-
-fn end(child: &mut Child) {
-    // It may have ended already.
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// How a process ended, for a person; none where it has not within `patience`.
-fn how_it_ended(child: &mut Child, memory: Option<u64>, patience: Duration) -> Option<String> {
-    let began = Instant::now();
-    loop {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(match (status.signal(), status.code()) {
-                // What allocators do where there is no memory.
-                (Some(6), _) => match memory {
-                    Some(most) => format!(
-                        "aborted (signal 6); it may have reached its limit of memory, {} MB \
-                         (`context.supervision.memory_mb`)",
-                        most >> 20
-                    ),
-                    None => "aborted (signal 6)".to_owned(),
-                },
-                (Some(signal), _) => format!("was ended by signal {signal}"),
-                (None, code) => format!("exited with code {}", code.unwrap_or(0)),
-            });
-        }
-        if began.elapsed() >= patience {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }

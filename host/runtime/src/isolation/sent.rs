@@ -1,5 +1,13 @@
-//! What an engine's process has of the window: engines that rewrite or prepare something see all of it at every turn,
-//! and most of it is as it was the turn before.
+//! Avoids sending messages to an engine's process twice.
+//!
+//! An engine that rewrites or prepares something is given the whole window in every turn. Most of
+//! it is unchanged since the turn before, and a large window takes long to encode and decode.
+//! [`SentWindow`] remembers what was sent last. For the next call about the window it sends the ids of
+//! all messages, and the content only of those that are new or have changed.
+//!
+//! The process on the other side keeps the same messages and puts the window together again.
+//! Methods that only show new messages (`observe`, `follow`) are sent as they are and change
+//! nothing here.
 
 use std::collections::HashMap;
 
@@ -7,15 +15,16 @@ use contexture_engine_api::protocol::Call;
 use contexture_engine_api::{MessageId, MessageView};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The methods that show what is new. Everything else is about a window.
+/// The methods that are given new messages only. All others are given the window.
 const SHOW_NEW: [&str; 2] = ["observe", "follow"];
 
-/// The messages of the window that was sent last, each with a hash of all that is in it.
+/// The messages of the window that was sent last, with a hash of everything in each message.
 #[derive(Debug, Default)]
-pub(super) struct Sent(HashMap<MessageId, u64>);
+pub(super) struct SentWindow(HashMap<MessageId, u64>);
 
-impl Sent {
-    /// A call about these messages, which holds those of a window that the other side does not have.
+impl SentWindow {
+    /// Builds a call about these messages. If they are a window, the call holds the content of only
+    /// those messages that the other side does not have.
     pub(super) fn call(
         &mut self,
         method: &str,
@@ -33,14 +42,20 @@ impl Sent {
             .filter(|message| self.0.get(&message.id()) != now.get(&message.id()))
             .copied()
             .collect();
+        // Messages that have left the window are forgotten on both sides, so that the memory is
+        // bounded by the window.
         self.0 = now;
         Call::new(method, argument, &new).of_window(ids)
     }
 }
 
+/// Hashes everything that the other side can see of a message. A message that keeps its id but is
+/// marked or shortened gets another hash.
 fn hash_of(message: &MessageView<'_>) -> u64 {
     let mut hash = Xxh3Default::new();
     let mut add = |text: &str| {
+        // The length separates the texts, so that moving a character from one to the next changes
+        // the hash.
         hash.update(&(text.len() as u64).to_le_bytes());
         hash.update(text.as_bytes());
     };
@@ -75,7 +90,7 @@ mod tests {
     #[test]
     fn of_a_window_only_what_is_new_or_reads_otherwise_is_sent() {
         let view = |id, text| MessageView::new(MessageId(id), "user").with_text(text);
-        let mut sent = Sent::default();
+        let mut sent = SentWindow::default();
         let mut new = |method: &str, messages: &[MessageView<'_>]| {
             let call = sent.call(method, "{}", messages);
             let ids = |ids: Vec<MessageId>| ids.iter().map(|id| id.0).collect::<Vec<_>>();

@@ -1,9 +1,16 @@
 //! The health of each engine, and quarantine for those that keep failing.
 //!
-//! Quarantine has two levels. A session whose calls keep failing, or leave threads that do not return, does without the
-//! engine for a while, and no other session notices. Only if several sessions fail, and none succeeds in between, is the
-//! engine in quarantine for all of them. Both levels end by themselves: when the time is up, one call is let through, and
-//! its result decides. Each quarantine that follows soon after another one lasts twice as long.
+//! An engine that fails in every call costs each turn an error or a missed deadline. Quarantine
+//! stops calling it for a while. A session whose calls keep failing, or leave threads that do not
+//! return, does without the engine, and no other session is affected. If several sessions fail and
+//! none succeeds in between, the engine is in quarantine for all of them.
+//!
+//! Both levels end by themselves. When the time is up, one call is let through as a probe, and its
+//! result decides. A quarantine that follows soon after another one lasts twice as long.
+//!
+//! [`HealthBook`] is the type to read first. Each call is admitted by [`HealthBook::admit`] and
+//! reported to [`HealthBook::ended`] with a [`Verdict`]. What to do without the engine is left to
+//! the session.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -12,75 +19,90 @@ use std::time::{Duration, Instant};
 use super::{CallError, NO_SESSION, Policy};
 use contexture_base::lock;
 
-/// The health of one engine in this process.
+/// The health of one engine in this process, for status reports. The counters cover all sessions
+/// and start at zero when the process starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineHealth {
-    /// The engine.
+    /// Name of the engine, as the configuration uses it.
     pub engine: String,
-    /// Whether it may be called.
+    /// Whether sessions may call the engine, apart from their own quarantines.
     pub state: HealthState,
-    /// The number of sessions that do without it for now, beside those of [`state`](Self::state).
+    /// The number of sessions that do without the engine for failures of their own. Sessions that
+    /// only follow [`state`](Self::state) are not counted.
     pub sessions_in_quarantine: u32,
-    /// The number of successful calls.
+    /// The number of calls that succeeded. A call that rejects wrong arguments counts neither here
+    /// nor as failed.
     pub succeeded: u64,
-    /// The number of failed calls.
+    /// The number of calls that failed, did not return, or were slow to stop.
     pub failed: u64,
-    /// Threads that have not returned.
+    /// The number of abandoned threads that have not returned. It decreases when one of them
+    /// returns.
     pub abandoned_threads: u32,
-    /// The last failure.
+    /// The message of the last failure. `None` if no call failed.
     pub last_error: Option<String>,
 }
 
-/// Whether an engine may be called.
+/// Whether sessions may call an engine. This is about all sessions: a single session may be in
+/// quarantine while the engine serves the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthState {
-    /// It may.
+    /// Sessions may call the engine, unless they are in quarantine themselves.
     Serving,
-    /// Not by any session, until some time has passed. Then one call shows whether it works again.
+    /// No session calls the engine until some time has passed. Then one call is let through, which
+    /// shows whether the engine works again.
     Quarantined {
-        /// The remaining time, in milliseconds; 0 if the next call is the one that shows it.
+        /// The remaining time, in milliseconds. 0 if the time is up and the next call, or one in
+        /// progress, is the probe.
         remaining_ms: u64,
     },
 }
 
-/// Threads of one session that do not return, at which the session does without the engine. After the first one its
-/// engine is opened anew.
+/// The number of abandoned threads in one session at which the session does without the engine.
+/// After the first one, the engine is opened anew.
 const STUCK_IN_SESSION: u32 = 2;
 
-/// A quarantine is doubled so often at most.
+/// The most times that the length of a quarantine is doubled.
 const DOUBLINGS: u32 = 4;
 
-/// So many sessions that failed are remembered, if they have no thread that does not return.
+/// The number of sessions with failures above which healthy ones are forgotten. It bounds the
+/// memory of a long-running process.
 const SESSIONS: usize = 1_000;
 
-/// What came of a call, as far as it tells something about the engine.
+/// What the outcome of a call tells about the engine. The caller judges the outcome, because it
+/// knows about deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The engine works: it succeeded, or refused what it was asked.
+    /// The engine works: the call succeeded, or the engine rejected wrong arguments or a tool it
+    /// does not have.
     Works,
     /// Nothing: no thread could be started, or the call was stopped by whoever asked for it.
     Nothing,
-    /// It was slow and stopped when it was told to: the failure of this session, whose conversation it may be.
+    /// The call missed its deadline and stopped when it was told to. It counts only against this
+    /// session, because an unusually long conversation may be the cause.
     Slow,
-    /// It failed.
     Failed,
-    /// It did not return, and its thread is abandoned.
+    /// The call did not return, and its thread is abandoned. Such a thread uses memory until it
+    /// returns.
     Stuck,
 }
 
-/// The time in which something is not called.
+/// A period in which an engine is not called, by one session or by all. It keeps its end after it
+/// is over, so that the next one knows whether it follows soon after.
 #[derive(Debug, Clone, Default)]
 struct Quarantine {
+    /// When the period ends or ended. `None` if there has been none.
     until: Option<Instant>,
-    /// How many followed upon another.
+    /// How many times in a row a period followed soon after another.
     repeated: u32,
-    /// Whether the one call is under way that shows if it works again.
+    /// Whether the probe is in progress: the one call that shows if the engine works again.
     probing: bool,
+    /// Why the engine is not called. Empty if it is.
     reason: String,
 }
 
 impl Quarantine {
-    /// Begins, if it has not.
+    /// Begins a period, unless one is running. Its length is `base`, doubled for each period that
+    /// it follows soon after. "Soon" means within the length that the next period would have.
     fn begin(&mut self, base: Duration, reason: String) {
         if self.remaining().is_some() {
             return;
@@ -96,17 +118,20 @@ impl Quarantine {
         self.reason = reason;
     }
 
+    /// Whether the engine has not been shown to work since the period began. This stays true after
+    /// the time is up, until a probe succeeds.
     fn is_on(&self) -> bool {
         !self.reason.is_empty()
     }
 
-    /// The rest of the time; none once it is up.
+    /// Returns the remaining time, or `None` if the time is up or no period has begun.
     fn remaining(&self) -> Option<Duration> {
         let left = self.until?.checked_duration_since(Instant::now())?;
         (self.is_on() && !left.is_zero()).then_some(left)
     }
 
-    /// Why a call is refused; none if it is not.
+    /// Returns the reason for refusing a call, with the remaining seconds. Returns `None` if the
+    /// call may go through. While a probe is in progress, all other calls are refused.
     fn refusal(&self) -> Option<String> {
         match self.remaining() {
             Some(left) => Some(format!(
@@ -125,30 +150,36 @@ impl Quarantine {
     }
 }
 
-/// An engine in one session. What belongs to no session, such as loading it, is a session without a name
-/// ([`NO_SESSION`]), which no other one has an effect on.
+/// The record of an engine in one session. Calls that belong to no session, such as loading a
+/// library, are recorded under [`NO_SESSION`], and neither affect nor depend on the other sessions.
 #[derive(Debug, Default)]
 struct InSession {
     failures_in_a_row: u32,
-    /// Threads that have not returned.
+    /// The number of abandoned threads that have not returned.
     stuck: u32,
     quarantine: Quarantine,
 }
 
+/// The record of one engine over all sessions.
 #[derive(Debug, Default)]
 struct Record {
     succeeded: u64,
     failed: u64,
     abandoned_threads: u32,
     last_error: Option<String>,
+    /// The sessions in which a call failed. A session is removed when it works and nothing is left
+    /// to remember.
     sessions: HashMap<String, InSession>,
     /// The sessions that failed since a call of any session succeeded.
     failing: BTreeSet<String>,
-    /// The sessions with threads that have not returned since the last quarantine.
+    /// The sessions with threads that have not returned. It is cleared when a quarantine for all
+    /// sessions ends.
     stuck: BTreeSet<String>,
     quarantine: Quarantine,
 }
 
+/// The records of all engines of a process. All methods lock it briefly and may be called from any
+/// thread.
 #[derive(Debug)]
 pub(super) struct HealthBook {
     policy: Policy,
@@ -163,7 +194,11 @@ impl HealthBook {
         }
     }
 
-    /// Lets a call through, unless the engine is in quarantine. [`ended`](Self::ended) has to follow.
+    /// Lets a call through, unless the engine is in quarantine for this session or for all. If it
+    /// lets the call through, the caller must report the outcome to [`ended`](Self::ended).
+    ///
+    /// # Errors
+    /// Returns [`CallError::Quarantined`] with the reason and the remaining seconds.
     pub(super) fn admit(&self, engine: &str, session: &str) -> Result<(), CallError> {
         let mut records = lock(&self.records);
         let Some(record) = records.get_mut(engine) else {
@@ -175,7 +210,8 @@ impl HealthBook {
                 reason,
             });
         }
-        // The time is up.
+        // The call is let through. If a quarantine is still on, its time is up, and this call is
+        // the probe.
         if session != NO_SESSION {
             record.quarantine.probing = record.quarantine.is_on();
         }
@@ -185,12 +221,15 @@ impl HealthBook {
         Ok(())
     }
 
-    /// Why a session's calls would be refused now; none if they would not.
+    /// Returns why a call of this session would be refused now, without making it the probe.
+    /// Returns `None` if it would be let through.
     pub(super) fn refusal(&self, engine: &str, session: &str) -> Option<String> {
         lock(&self.records).get(engine)?.refusal(session)
     }
 
-    /// Notes what came of a call.
+    /// Records the outcome of a call that was admitted. `error` becomes the engine's last failure
+    /// if the verdict counts against it. A success that carries an error, such as a rejected
+    /// argument, is not counted as succeeded.
     pub(super) fn ended(
         &self,
         engine: &str,
@@ -208,6 +247,7 @@ impl HealthBook {
                 record.succeeded += u64::from(error.is_none());
                 record.works(session);
             }
+            // The probe gave no result, so the next call is the probe instead.
             Verdict::Nothing => {
                 if session != NO_SESSION {
                     record.quarantine.probing = false;
@@ -224,7 +264,8 @@ impl HealthBook {
         }
     }
 
-    /// An abandoned thread has returned.
+    /// Records that an abandoned thread has returned. A quarantine that rests only on abandoned
+    /// threads ends early: its time is up at once, and the next call is the probe.
     pub(super) fn came_back(&self, engine: &str, session: &str) {
         let policy = &self.policy;
         let mut records = lock(&self.records);
@@ -237,7 +278,8 @@ impl HealthBook {
         };
         own.stuck = own.stuck.saturating_sub(1);
         if own.failures_in_a_row < policy.failure_limit {
-            // It was in quarantine for its threads alone.
+            // The session had too few failures in a row, so it was in quarantine for its threads
+            // alone.
             own.quarantine.until = own.quarantine.until.map(|until| until.min(Instant::now()));
         }
         if own.stuck == 0 {
@@ -251,6 +293,7 @@ impl HealthBook {
         }
     }
 
+    /// Returns the health of every engine that has a record, sorted by name.
     pub(super) fn all(&self) -> Vec<EngineHealth> {
         lock(&self.records)
             .iter()
@@ -280,6 +323,9 @@ impl HealthBook {
 }
 
 impl Record {
+    /// Returns why a call of this session is refused. The session's own quarantine comes first,
+    /// because it is the more specific reason. Calls without a session ignore the quarantine for
+    /// all sessions: loading the engine must stay possible.
     fn refusal(&self, session: &str) -> Option<String> {
         let own = self.sessions.get(session);
         let own = own.and_then(|own| own.quarantine.refusal());
@@ -289,25 +335,32 @@ impl Record {
         }
     }
 
+    /// Records a success. It ends the session's quarantine and, if the call belongs to a session,
+    /// the quarantine for all sessions.
     fn works(&mut self, session: &str) {
         if session != NO_SESSION {
             self.failing.clear();
         }
         if session != NO_SESSION && self.quarantine.is_on() {
             self.quarantine.end();
-            // Only threads that do not return from now on count.
+            // Otherwise the threads of the past would start the next quarantine at once. Only
+            // threads abandoned from now on count.
             self.stuck.clear();
         }
         if let Some(own) = self.sessions.get_mut(session) {
             own.failures_in_a_row = 0;
             own.quarantine.end();
+            // A record with a past quarantine is kept: a new one soon after it must last longer.
             if own.stuck == 0 && own.quarantine.until.is_none() {
                 self.sessions.remove(session);
             }
         }
     }
 
+    /// Records a failure, and begins a quarantine of the session or of all sessions if its limit is
+    /// reached.
     fn fails(&mut self, session: &str, verdict: Verdict, policy: &Policy) {
+        // Only sessions that are in quarantine or have abandoned threads are needed later.
         if self.sessions.len() >= SESSIONS {
             self.sessions
                 .retain(|_, own| own.stuck > 0 || own.quarantine.refusal().is_some());
@@ -324,7 +377,7 @@ impl Record {
         }
         if own.stuck >= STUCK_IN_SESSION && verdict == Verdict::Stuck {
             let reason = format!(
-                "{} of its threads do not return to this session; last: {last}",
+                "{} of its threads in this session do not return; last: {last}",
                 own.stuck
             );
             own.quarantine.begin(policy.quarantine, reason);
@@ -335,17 +388,23 @@ impl Record {
             );
             own.quarantine.begin(policy.quarantine, reason);
         } else {
+            // If this was the probe, its result is known, so other calls are no longer refused for
+            // it.
             own.quarantine.probing = false;
         }
+        // A failure outside of any session must not count as the failure of one.
         if session == NO_SESSION {
             return;
         }
+        // The conversation of this session may be the cause, so the other sessions are not
+        // affected.
         if verdict == Verdict::Slow {
             self.quarantine.probing = false;
             return;
         }
         self.failing.insert(session.to_owned());
-        // One session is never several.
+        // At least two, even if the limit is one: a single session must never stop the engine for
+        // the others.
         let several = (policy.failure_limit as usize).max(2);
         let was_tried = std::mem::take(&mut self.quarantine.probing);
         if self.stuck.len() >= policy.abandoned_limit as usize {

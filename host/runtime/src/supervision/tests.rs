@@ -51,7 +51,7 @@ fn open_in(
 
 /// Fails once.
 fn fail(session: &mut Supervised) -> CallError {
-    let failed = session.call::<()>("compress", Pace::Long, |_| {
+    let failed = session.call::<()>("compress", Deadline::Long, |_| {
         Err(EngineError::Storage("full".into()))
     });
     failed.unwrap_err()
@@ -60,7 +60,7 @@ fn fail(session: &mut Supervised) -> CallError {
 /// Leaves a thread that returns when the flag is set.
 fn get_stuck(session: &mut Supervised, end: &Arc<AtomicBool>) {
     let end = Arc::clone(end);
-    let error = session.call("compress", Pace::Short, move |_| {
+    let error = session.call("compress", Deadline::Short, move |_| {
         while !end.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -90,18 +90,68 @@ fn a_panic_closes_the_session_and_no_other() {
     let mut other = open(&supervisor, &cancel).unwrap();
 
     let error = one
-        .call::<()>("compress", Pace::Long, |_| panic!("a bug at line 7"))
+        .call::<()>("compress", Deadline::Long, |_| panic!("a bug at line 7"))
         .unwrap_err();
     assert!(
         matches!(&error, CallError::Panicked { engine, method: "compress", message } if engine == "plain" && message == "a bug at line 7"),
         "{error}"
     );
-    let again = one.call("compress", Pace::Long, |_| Ok(1)).unwrap_err();
+    let again = one.call("compress", Deadline::Long, |_| Ok(1)).unwrap_err();
     assert!(
         matches!(&again, CallError::Closed { reason, .. } if reason.contains("a bug at line 7")),
         "{again}"
     );
-    assert_eq!(other.call("status", Pace::Short, |_| Ok(2)).unwrap(), 2);
+    assert_eq!(other.call("status", Deadline::Short, |_| Ok(2)).unwrap(), 2);
+}
+
+#[test]
+fn a_session_that_the_engine_is_not_called_in_is_no_failure_of_the_engine() {
+    let supervisor = Supervisor::new(Policy::default());
+    let mut session = open(&supervisor, &Arc::default()).unwrap();
+    let panicked = session.call::<()>("compress", Deadline::Long, |_| panic!("once"));
+    assert!(panicked.unwrap_err().is_fault());
+    for _ in 0..3 {
+        let closed = session.call("status", Deadline::Short, |_| Ok(()));
+        assert!(!closed.unwrap_err().is_fault());
+    }
+    let cause = "no more threads".to_owned();
+    let engine = "plain".to_owned();
+    assert!(!CallError::NoThread { engine, cause }.is_fault());
+}
+
+/// Whatever an engine says when it fails may quote the conversation.
+#[test]
+fn secrets_are_masked_in_what_an_engine_fails_with() {
+    let secret = format!("sk-ant-api03-{}", "k7Qw2Zx9".repeat(11));
+    let supervisor = Supervisor::new(Policy::default());
+    let mut errors = Vec::new();
+    for method in ["panic", "error"] {
+        let mut session = open(&supervisor, &Arc::default()).unwrap();
+        let text = format!("cannot use {secret}\u{1b}[31m");
+        let failed = session.call::<()>(method, Deadline::Long, move |_| match method {
+            "panic" => panic!("{text}"),
+            _ => Err(EngineError::Storage(text)),
+        });
+        errors.push(failed.unwrap_err());
+        let text = format!("cannot use {secret}\u{1b}[31m");
+        let failed = supervisor.manage("plain", move || match method {
+            "panic" => panic!("{text}"),
+            _ => Err(EngineError::Storage(text)),
+        });
+        errors.push(failed.unwrap_err());
+        let closed = session.call("status", Deadline::Short, |_| Ok(()));
+        errors.extend(closed.err());
+    }
+    assert_eq!(errors.len(), 5);
+    for error in errors {
+        let error = error.to_string();
+        assert!(error.contains("cannot use"), "{error}");
+        assert!(!error.contains("k7Qw2Zx9"), "{error}");
+        assert!(!error.contains('\u{1b}'), "{error}");
+    }
+    let told = supervisor.health();
+    let told = format!("{told:?}");
+    assert!(!told.contains("k7Qw2Zx9"), "{told}");
 }
 
 #[test]
@@ -111,7 +161,7 @@ fn a_call_that_hears_the_cancel_flag_is_no_lost_thread() {
     let mut session = open(&supervisor, &cancel).unwrap();
     let flag = Arc::clone(&cancel);
     let error = session
-        .call::<()>("compress", Pace::Long, move |_| {
+        .call::<()>("compress", Deadline::Long, move |_| {
             while !flag.cancel.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -131,7 +181,7 @@ fn a_call_that_hears_the_cancel_flag_is_no_lost_thread() {
     assert_eq!(supervisor.health()[0].abandoned_threads, 0);
     // The session goes on, and the flag is down again.
     let flag = Arc::clone(&cancel);
-    let raised = session.call("status", Pace::Short, move |_| {
+    let raised = session.call("status", Deadline::Short, move |_| {
         Ok(flag.cancel.load(Ordering::Acquire))
     });
     assert!(!raised.unwrap());
@@ -147,7 +197,7 @@ fn a_deaf_call_is_abandoned_in_time_and_keeps_what_it_borrowed() {
     let finished = Arc::clone(&finish);
     let began = Instant::now();
     let error = session
-        .call("compress", Pace::Long, move |_| {
+        .call("compress", Deadline::Long, move |_| {
             while !finished.load(Ordering::Acquire) {
                 assert_eq!(lent.as_str(), "lent");
                 std::thread::sleep(Duration::from_millis(1));
@@ -171,7 +221,7 @@ fn a_deaf_call_is_abandoned_in_time_and_keeps_what_it_borrowed() {
         "the call still runs, so what it borrowed lives"
     );
     assert!(matches!(
-        session.call("status", Pace::Short, |_| Ok(())),
+        session.call("status", Deadline::Short, |_| Ok(())),
         Err(CallError::Closed { .. })
     ));
     finish.store(true, Ordering::Release);
@@ -184,7 +234,7 @@ fn a_deaf_call_is_abandoned_in_time_and_keeps_what_it_borrowed() {
 fn a_patient_call_may_be_late_and_one_that_returns_after_all_is_gone_on_with() {
     let supervisor = Supervisor::new(policy());
     let mut session = open(&supervisor, &Arc::default()).unwrap();
-    let late = session.call("observe", Pace::Patient, |_| {
+    let late = session.call("observe", Deadline::Extended, |_| {
         std::thread::sleep(Duration::from_millis(200));
         Ok(())
     });
@@ -192,7 +242,7 @@ fn a_patient_call_may_be_late_and_one_that_returns_after_all_is_gone_on_with() {
 
     let finish = Arc::new(AtomicBool::new(false));
     let finished = Arc::clone(&finish);
-    let given_up = session.call("observe", Pace::Patient, move |_| {
+    let given_up = session.call("observe", Deadline::Extended, move |_| {
         while !finished.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -212,7 +262,7 @@ fn a_patient_call_may_be_late_and_one_that_returns_after_all_is_gone_on_with() {
         std::thread::sleep(Duration::from_millis(1));
     }
     until(|| supervisor.health()[0].abandoned_threads == 0);
-    assert_eq!(session.call("status", Pace::Short, |_| Ok(7)), Ok(7));
+    assert_eq!(session.call("status", Deadline::Short, |_| Ok(7)), Ok(7));
 }
 
 #[test]
@@ -224,7 +274,9 @@ fn a_session_that_keeps_failing_is_in_quarantine_for_a_while_and_no_other_is() {
         let error = fail(&mut session);
         assert!(matches!(error, CallError::Failed { .. }), "{error}");
     }
-    let refused = session.call("status", Pace::Short, |_| Ok(())).unwrap_err();
+    let refused = session
+        .call("status", Deadline::Short, |_| Ok(()))
+        .unwrap_err();
     assert!(
         matches!(&refused, CallError::Quarantined { reason, .. } if reason.contains("full") && reason.contains("in this session")),
         "{refused}"
@@ -232,13 +284,13 @@ fn a_session_that_keeps_failing_is_in_quarantine_for_a_while_and_no_other_is() {
     assert_eq!(session.quarantine(), Some(refused.to_string()));
     // It cannot be had by opening it anew, and is nobody else's concern.
     assert!(open_in(&supervisor, "bad", &Arc::default()).is_err());
-    other.call("status", Pace::Short, |_| Ok(())).unwrap();
+    other.call("status", Deadline::Short, |_| Ok(())).unwrap();
     assert_eq!(other.quarantine(), None);
     let health = &supervisor.health()[0];
     assert_eq!(health.state, HealthState::Serving);
     assert_eq!(health.sessions_in_quarantine, 1);
     std::thread::sleep(Duration::from_millis(350));
-    session.call("status", Pace::Short, |_| Ok(())).unwrap();
+    session.call("status", Deadline::Short, |_| Ok(())).unwrap();
     assert_eq!(session.quarantine(), None);
     assert_eq!(supervisor.health()[0].sessions_in_quarantine, 0);
 }
@@ -252,7 +304,9 @@ fn failing_in_several_sessions_is_quarantine_for_all_until_one_call_succeeds() {
     for session in &mut sessions[..2] {
         fail(session);
     }
-    sessions[3].call("status", Pace::Short, |_| Ok(())).unwrap();
+    sessions[3]
+        .call("status", Deadline::Short, |_| Ok(()))
+        .unwrap();
     // What succeeds in between counts.
     for session in &mut sessions[..2] {
         fail(session);
@@ -263,7 +317,7 @@ fn failing_in_several_sessions_is_quarantine_for_all_until_one_call_succeeds() {
         supervisor.health()[0].state,
         HealthState::Quarantined { .. }
     ));
-    let refused = sessions[3].call("status", Pace::Short, |_| Ok(()));
+    let refused = sessions[3].call("status", Deadline::Short, |_| Ok(()));
     assert!(
         matches!(&refused, Err(CallError::Quarantined { reason, .. }) if reason.contains("in 3 sessions")),
         "{refused:?}"
@@ -272,7 +326,7 @@ fn failing_in_several_sessions_is_quarantine_for_all_until_one_call_succeeds() {
     std::thread::sleep(Duration::from_millis(320));
     fail(&mut sessions[3]);
     std::thread::sleep(Duration::from_millis(320));
-    let refused = sessions[3].call("status", Pace::Short, |_| Ok(()));
+    let refused = sessions[3].call("status", Deadline::Short, |_| Ok(()));
     assert!(
         matches!(refused, Err(CallError::Quarantined { .. })),
         "{refused:?}"
@@ -284,20 +338,20 @@ fn failing_in_several_sessions_is_quarantine_for_all_until_one_call_succeeds() {
     std::thread::scope(|scope| {
         let (begin, begun) = sync_channel(1);
         let probing = scope.spawn(move || {
-            probe.call("status", Pace::Short, move |_| {
+            probe.call("status", Deadline::Short, move |_| {
                 begin.send(()).unwrap();
                 std::thread::sleep(Duration::from_millis(50));
                 Ok(())
             })
         });
         begun.recv().unwrap();
-        let refused = other.call("status", Pace::Short, |_| Ok(()));
+        let refused = other.call("status", Deadline::Short, |_| Ok(()));
         assert!(
             matches!(&refused, Err(CallError::Quarantined { reason, .. }) if reason.contains("being tried")),
             "{refused:?}"
         );
         probing.join().unwrap().unwrap();
-        other.call("status", Pace::Short, |_| Ok(())).unwrap();
+        other.call("status", Deadline::Short, |_| Ok(())).unwrap();
     });
     assert_eq!(supervisor.health()[0].state, HealthState::Serving);
 }
@@ -308,9 +362,9 @@ fn a_tool_call_that_is_stopped_is_not_held_against_the_engine_and_another_call_o
     let supervisor = Supervisor::new(policy());
     let state = Arc::new(CallState::default());
     let mut session = open_in(&supervisor, "slow", &state).unwrap();
-    let stopped = |session: &mut Supervised, pace| {
+    let stopped = |session: &mut Supervised, kind| {
         let flag = Arc::clone(&state);
-        session.call::<()>("call", pace, move |_| {
+        session.call::<()>("call", kind, move |_| {
             while !flag.cancel.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -318,17 +372,17 @@ fn a_tool_call_that_is_stopped_is_not_held_against_the_engine_and_another_call_o
         })
     };
     for _ in 0..5 {
-        let error = stopped(&mut session, Pace::Tool).unwrap_err();
+        let error = stopped(&mut session, Deadline::Tool).unwrap_err();
         assert!(matches!(error, CallError::Stopped { .. }), "{error}");
         assert!(error.to_string().contains("ask for less"), "{error}");
     }
-    session.call("status", Pace::Short, |_| Ok(())).unwrap();
+    session.call("status", Deadline::Short, |_| Ok(())).unwrap();
     assert_eq!(supervisor.health()[0].failed, 0);
     // Three sessions that are slow are not an engine that fails.
     for name in ["slow", "slower", "slowest"] {
         let mut session = open_in(&supervisor, name, &state).unwrap();
         for _ in 0..3 {
-            stopped(&mut session, Pace::Short).unwrap_err();
+            stopped(&mut session, Deadline::Short).unwrap_err();
         }
         assert!(session.quarantine().is_some());
     }
@@ -343,12 +397,12 @@ fn wrong_arguments_of_a_tool_call_are_not_held_against_the_engine() {
     let supervisor = Supervisor::new(policy());
     let mut session = open(&supervisor, &Arc::default()).unwrap();
     for _ in 0..10 {
-        let error = session.call::<()>("call_tool", Pace::Long, |_| {
+        let error = session.call::<()>("call_tool", Deadline::Long, |_| {
             Err(EngineError::InvalidInput("pattern: unclosed group".into()))
         });
         assert!(matches!(error, Err(CallError::Failed { .. })));
     }
-    session.call("status", Pace::Short, |_| Ok(())).unwrap();
+    session.call("status", Deadline::Short, |_| Ok(())).unwrap();
 }
 
 #[test]

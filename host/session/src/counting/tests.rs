@@ -383,8 +383,8 @@ fn tools_in_an_item_count_as_tools() {
     let user = json!({"role": "user", "content": "Hello"});
     let counter = TokenCounter::for_model("gpt-4o");
     let fixed = |body: serde_json::Value| {
-        let frame = formats::read_frame(body.to_string(), Format::OpenAiResponses).unwrap();
-        fixed_tokens(&counter, &frame)
+        let preamble = formats::read_frame(body.to_string(), Format::OpenAiResponses).unwrap();
+        fixed_tokens(&counter, &preamble)
     };
     let own = fixed(json!({"tools": tools, "input": [user]}));
     assert!(own > 200, "{own}");

@@ -1,11 +1,19 @@
 //! A small but complete context engine: it keeps the head and the tail of a conversation and puts a
 //! digest in place of the middle. `contexture plugins new` begins an engine of your own with it.
+//!
+//! Read `should_compress` and `compress` first, the two methods that every engine has. The first
+//! says when a compaction is due, from the state of the window. The second proposes the new window.
+//! It keeps fewer messages at the end if the window would otherwise stay too full, and it does
+//! nothing if no summary would be shorter than the messages that it replaces.
+//!
+//! The settings are declared as a struct with a JSON Schema, so the host checks the configuration
+//! before it makes the engine. The last lines export the engine and test that it conforms.
 
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
     About, COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError,
     Entry, HostInfo, MessageView, OpenRequest, Outcome, Services, StandaloneEngine, WindowState,
-    export_engine, in_flight, roomy, safe_cut, safe_cut_after,
+    in_flight, roomy, safe_cut, safe_cut_after,
 };
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
@@ -34,6 +42,9 @@ impl Default for Settings {
     }
 }
 
+/// The engine of one session. It holds its settings and the services of the host, and remembers
+/// nothing of the conversation: all that it needs is in the window that it is given. A session can
+/// therefore be resumed without a store.
 struct KeepTail(Settings, Services);
 
 impl StandaloneEngine for KeepTail {
@@ -93,19 +104,26 @@ impl ContextEngine for KeepTail {
 }
 
 impl KeepTail {
+    /// Returns the prompt size in tokens at which a compaction is due. It follows the window of the
+    /// agent's model, so it changes when the model does.
     fn threshold(&self, window: &WindowState) -> u64 {
         (window.context_length as f64 * self.0.threshold) as u64
     }
 
-    /// The window with this many of the last messages, and its tokens.
+    /// Returns the window with the first messages and the last `keep_last` of them, and its tokens.
+    ///
+    /// A summary takes the place of the messages between the two, unless it would be larger than
+    /// they are. If the user's last message is among them, it stays, and what is before and after
+    /// it gets a summary of its own.
     fn keeping(&self, messages: &[MessageView<'_>], keep_last: usize) -> (Vec<Entry>, u64) {
         let Self(settings, services) = self;
-        // No cut may part a tool call from its results.
+        // A provider refuses a tool call without its results, so no cut may separate them.
         let head = safe_cut(messages, settings.keep_first);
         let tail = messages.len().saturating_sub(keep_last);
         let tail = in_flight(messages).map_or(tail, |calls| tail.min(calls));
         let tail = safe_cut(messages, tail).max(head);
-        // The user's last words stay where they are, and whatever lies around them if a call's result comes after them.
+        // The user's last message stays as it is. If a tool result after it belongs to a call
+        // before it, everything between the two stays as well.
         let words = messages.iter().rposition(MessageView::is_real_user);
         let words = words.filter(|at| (head..tail).contains(at));
         let (until, from) = words.map_or((tail, tail), |at| {
@@ -115,12 +133,12 @@ impl KeepTail {
         let keep = |message: &MessageView<'_>| Entry::Keep(message.id());
         let mut entries: Vec<Entry> = messages.iter().map(keep).collect();
         let mut after: u64 = messages.iter().map(MessageView::tokens).sum();
-        // From behind, so that what stands before keeps its place.
+        // From back to front, so that the positions of the earlier span stay valid.
         for span in [from..tail, head..until] {
             let middle = &messages[span.clone()];
             let text = Digest::of(middle, None).render(Budget::chars(12_000));
             let tokens: u64 = middle.iter().map(MessageView::tokens).sum();
-            // The host's marks around a summary and its note cost some 80 tokens.
+            // The marks that the host puts around a summary, and its note, cost about 80 tokens.
             let summary = services.count_tokens(&text) + 80;
             if summary < tokens {
                 let covers = middle.iter().map(MessageView::id).collect();
@@ -132,7 +150,10 @@ impl KeepTail {
     }
 }
 
-export_engine!("keep-tail", KeepTail);
+// For a program that links the engine in, and for a host that loads the library.
+contexture_engine_api::register_engine!("keep-tail", KeepTail);
+#[cfg(feature = "plugin")]
+contexture_engine_api::export_engine!("keep-tail", KeepTail);
 
-#[cfg(test)]
+#[cfg(all(test, feature = "plugin"))]
 contexture_testkit::conforms!(CONTEXTURE_ENGINE);

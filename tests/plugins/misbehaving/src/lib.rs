@@ -292,11 +292,6 @@ impl ContextEngine for Misbehaving {
         Ok(())
     }
 
-    fn observed_through(&self) -> Option<Observed> {
-        self.enter_infallible("observed_through");
-        None
-    }
-
     fn update_usage(&mut self, _usage: &Usage) {
         self.enter_infallible("update_usage");
     }
@@ -358,11 +353,6 @@ impl ContextEngine for Misbehaving {
     ) -> Result<Option<Compaction>, EngineError> {
         self.enter("select")?;
         Ok(None)
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        self.enter("recall")?;
-        Ok(vec![None; ids.len()])
     }
 
     fn turn_complete(&mut self) {

@@ -14,11 +14,16 @@ fn wrong(rule: &'static Rule, param: &str, message: impl Into<String>) -> Refusa
 /// What both of OpenAI's interfaces hold before they read on.
 pub(super) fn head(request: &Request) -> Checked {
     // https://platform.openai.com/docs/guides/error-codes
-    hold(request.header("authorization").is_some(), || {
-        let message = "You didn't provide an API key. You need to provide your API key in an Authorization header \
+    // https://learn.microsoft.com/azure/ai-foundry/openai/reference: a key is in `api-key`.
+    let has_azure_key = request.is_azure() && request.header("api-key").is_some();
+    hold(
+        request.header("authorization").is_some() || has_azure_key,
+        || {
+            let message = "You didn't provide an API key. You need to provide your API key in an Authorization header \
                        using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).";
-        Refusal::new(&OPENAI_CREDENTIALS, message).status(401)
-    })?;
+            Refusal::new(&OPENAI_CREDENTIALS, message).status(401)
+        },
+    )?;
     hold(request.json.is_object(), || {
         let message = "We could not parse the JSON body of your request. (HINT: This likely means you aren't using \
                        your HTTP library correctly. The OpenAI API expects a JSON payload, but what was sent was not \
@@ -36,12 +41,9 @@ pub(super) fn head(request: &Request) -> Checked {
             .code("unknown_parameter")
         })?;
     }
-    hold(
-        request.json["model"]
-            .as_str()
-            .is_some_and(|model| !model.is_empty()),
-        || wrong(&CHAT_FIELDS, "model", "you must provide a model parameter"),
-    )
+    hold(!request.model().is_empty(), || {
+        wrong(&CHAT_FIELDS, "model", "you must provide a model parameter")
+    })
 }
 
 pub(super) fn check(request: &Request) -> Checked {

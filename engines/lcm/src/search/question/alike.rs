@@ -1,38 +1,47 @@
-//! How like the question messages are in meaning, by their vectors.
+//! How similar messages are to the question in meaning, by their vectors.
+//!
+//! If there is an embedder, [`Question::compare`] compares the question's vector with those of all
+//! messages. The most similar messages become candidates even if they share no word with the
+//! question. For the score the similarity is measured in standard deviations from the mean, because
+//! the absolute cosines differ between encoders and between conversations.
 
-use super::{Map, Question};
+use rustc_hash::FxHashMap;
+
+use super::Question;
 use crate::embed::{Embedder, Probe};
 use crate::error::StoreError;
 use crate::search::run::Search;
 use crate::store::Key;
 use crate::store::vectors::for_each_vectors;
 
-/// The embedder, and the question's vector.
+/// The embedder and the question's vector, for comparing the question with messages.
 pub(in crate::search) struct Sense<'e> {
     embedder: &'e Embedder,
     probe: Probe,
 }
 
 impl<'e> Sense<'e> {
-    /// None of a question that the embedder cannot read.
+    /// Embeds the question. Returns None if the embedder cannot read it, and words alone count
+    /// then.
     pub(in crate::search) fn new(embedder: &'e Embedder, question: &str) -> Option<Self> {
         let probe = embedder.probe(question)?;
         Some(Self { embedder, probe })
     }
 }
 
-/// How like the question the messages are that have vectors.
+/// How similar to the question each message with a vector is.
 #[derive(Default)]
 pub(super) struct Alike {
-    /// The cosine, and the passage that has it.
-    best: Map<Key, (f32, usize)>,
+    /// The cosine of the most similar passage of each message, and the number of that passage.
+    best: FxHashMap<Key, (f32, usize)>,
     mean: f64,
     deviation: f64,
 }
 
 impl Alike {
-    /// By how many standard deviations a message is more like the question than the mean of all. Nothing is known of one
-    /// without vectors, so that it is as the mean.
+    /// Returns by how many standard deviations a message is more similar to the question than the
+    /// mean of all messages. Nothing is known about a message without vectors, so it counts as the
+    /// mean.
     pub(super) fn of(&self, key: Key) -> f64 {
         let cosine = self.best.get(&key).map(|(cosine, _)| f64::from(*cosine));
         cosine.map_or(0.0, |cosine| (cosine - self.mean) / self.deviation)
@@ -40,7 +49,8 @@ impl Alike {
 }
 
 impl Question<'_> {
-    /// Compares the question with all messages, and returns those that are most like it.
+    /// Compares the question with all messages that have vectors, and returns the most similar ones
+    /// that pass the filters. Without an embedder it returns none.
     pub(super) fn compare(&mut self, search: &Search<'_>) -> Result<Vec<Key>, StoreError> {
         let Some(sense) = &self.sense else {
             return Ok(Vec::new());
@@ -62,7 +72,8 @@ impl Question<'_> {
                 },
             );
             match compared {
-                // They can be made anew; until then words alone count.
+                // Damaged vectors can be computed again from the messages. Until then words alone
+                // count.
                 Ok(()) | Err(StoreError::Damaged(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -73,9 +84,10 @@ impl Question<'_> {
         let squares = |(cosine, _): &(f32, Key)| (f64::from(*cosine) - alike.mean).powi(2);
         alike.deviation = mean_of(&mut ranked.iter().map(squares)).sqrt().max(1e-6);
         ranked.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
-        // What is less like the question than most is no candidate.
+        // A message that is less similar than the mean is no candidate, even if few others exist.
         ranked.retain(|(cosine, _)| f64::from(*cosine) > alike.mean);
-        // The filters read each message's row, so apply them only until there are enough.
+        // The filters read the row of each message, so they are applied in batches until there are
+        // enough messages.
         let most = self.weights.alike_candidates;
         let mut first = Vec::new();
         for some in ranked.chunks(most.max(1)) {
@@ -98,7 +110,8 @@ impl Question<'_> {
         Ok(first)
     }
 
-    /// Where the passage lies by which a message is like the question, for one that shares no word with it.
+    /// Returns the range of the passage by which a message is similar to the question. It is used
+    /// to show a message that shares no word with it. Returns None if the message has no vector.
     pub(super) fn passage_alike(&self, key: Key, text: &str) -> Option<std::ops::Range<usize>> {
         let (_, passage) = self.alike.best.get(&key)?;
         let passages = self.sense.as_ref()?.embedder.passages(text);

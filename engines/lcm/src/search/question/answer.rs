@@ -1,21 +1,28 @@
-//! Detects what a question asks for, and whether a text contains something of that kind. Such texts are
-//! more likely to answer ("predictive annotation", Prager et al. 2000).
+//! What a question asks for, and whether a text contains something of that kind.
+//!
+//! A question that begins with "when" is answered by a text with a time in it. Texts that contain
+//! the kind of thing that is asked for are more likely to answer ("predictive annotation", Prager
+//! et al. 2000). [`AnswerKind::of`] recognises the kind from the question words, and [`AnswerKind::is_in`]
+//! looks for it in a text.
+//!
+//! Both use word lists and simple patterns. They are mostly English, with the question words and
+//! number words of some other languages. A wrong guess only shifts the ranking a little.
 
 use crate::search::lexicon::lexicon;
 use crate::text::terms::{Class, class, runs};
 
-/// What a question asks for.
+/// The kind of thing that a question asks for, which a text that answers it should contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// A date, a day, a time.
+pub(super) enum AnswerKind {
+    /// A date, a day or a time of day.
     Time,
     /// A number, with or without a unit.
     Number,
-    /// A place.
+    /// A place, such as a city or a street.
     Place,
-    /// A person.
+    /// A person, by name or by a word such as "mother".
     Person,
-    /// A reason.
+    /// A reason, as in "why".
     Reason,
 }
 
@@ -27,35 +34,39 @@ const NUMBERED: &str =
 const PLACES: &str =
     "city town country place state location street village island region address continent";
 
-/// Question words in languages without spaces, and words for a number in some other languages, because digits are the
-/// same in all. Letters have no accents here, as in a folded text.
-const ASKED_ELSEWHERE: [(Wanted, &str); 4] = [
+/// Question words in languages without spaces, and words that ask for a number in some other
+/// languages, in which the digits of the answer are the same. The words have no accents, because a
+/// folded text has none.
+const ASKED_ELSEWHERE: [(AnswerKind, &str); 4] = [
     (
-        Wanted::Time,
+        AnswerKind::Time,
         "什么时候 何时 哪天 几点 几号 几月 哪年 哪一年 いつ 何時",
     ),
-    (Wanted::Reason, "为什么 为何 なぜ どうして"),
+    (AnswerKind::Reason, "为什么 为何 なぜ どうして"),
     (
-        Wanted::Number,
+        AnswerKind::Number,
         "多少 几 多长 多久 多大 多高 号码 いくつ いくら combien cuanto cuanta cuantos cuantas quanto quanti \
          quante wieviel hoeveel сколько",
     ),
     (
-        Wanted::Place,
+        AnswerKind::Place,
         "哪里 哪儿 在哪 什么地方 什么路 哪个城市 どこ",
     ),
 ];
 
-/// What a time, a number, a place and a reason contain in such texts.
+/// The characters that a time contains in a Chinese or Japanese text.
 const TIMES: [char; 7] = ['年', '月', '日', '号', '点', '周', '天'];
+/// The characters that a number contains in such a text, if it is not written in digits.
 const NUMBERS: [char; 13] = [
     '二', '三', '四', '五', '六', '七', '八', '九', '十', '百', '千', '万', '两',
 ];
+/// The characters that a place or an address contains in a Chinese or Japanese text.
 const ADDRESSES: [char; 11] = [
     '省', '市', '区', '县', '路', '街', '镇', '村', '楼', '駅', '町',
 ];
 
-/// Whether "how" and this word together ask for a number, so that the word itself is not searched for.
+/// Returns whether "how" and this word together ask for a number, as in "how many". The word itself
+/// is then not searched for.
 pub(super) fn is_measure(word: &str) -> bool {
     is_among(word, MEASURES)
 }
@@ -64,9 +75,11 @@ fn is_among(word: &str, list: &str) -> bool {
     list.split(' ').any(|other| other == word)
 }
 
-impl Wanted {
-    /// What a folded question with these words asks for.
+impl AnswerKind {
+    /// Returns what a question asks for. `words` are the words of the question, and `folded` is all
+    /// of it in folded form. Returns None if it has no known question word.
     pub(super) fn of(words: &[&str], folded: &str) -> Option<Self> {
+        // Scripts without spaces have no words to compare, so their question words may be anywhere.
         let is_asked = |asked: &str| match asked.starts_with(|c| class(c) == Class::Gram) {
             true => folded.contains(asked),
             false => words.contains(&asked),
@@ -80,7 +93,8 @@ impl Wanted {
 
     fn of_english(words: &[&str]) -> Option<Self> {
         for (at, word) in words.iter().enumerate() {
-            // The next word, and the words soon after.
+            // Look at the next word, and at the few words after "what" or "which" that may name the
+            // kind, as in "what is the exact date".
             let next = words.get(at + 1).copied().unwrap_or_default();
             let soon = &words[(at + 1).min(words.len())..(at + 5).min(words.len())];
             let soon_has = |list| soon.iter().any(|word| is_among(word, list));
@@ -101,7 +115,8 @@ impl Wanted {
         None
     }
 
-    /// Whether a text contains such a thing; `folded` is the same text, folded.
+    /// Returns whether a text contains something of this kind. `folded` must be the same text in
+    /// folded form. Names are recognised by their capital letters and everything else without them.
     pub(super) fn is_in(self, text: &str, folded: &str) -> bool {
         let has_sign = |of| words(folded).any(|word| lexicon().is_sign(of, word));
         match self {
@@ -131,7 +146,7 @@ fn has_time(folded: &str) -> bool {
     words(folded).any(|word| {
         let is_time = lexicon().is_sign("time", word)
             || lexicon().is_sign("span", word) && is_among(before, "last next this past")
-            // Both are also other words.
+            // "March" and "may" are also other words, so they need a word or a day in front.
             || is_among(word, "march may")
                 && (is_among(before, "in of last next since until by") || before.parse::<u8>().is_ok())
             || is_year(word)
@@ -147,13 +162,14 @@ fn is_year(word: &str) -> bool {
         && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `1st`, `22nd`; `5pm`.
+/// Returns whether a word is an ordinal or an hour in digits, such as `1st`, `22nd` or `5pm`.
 fn is_ordinal_or_hour(word: &str) -> bool {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     (1..=2).contains(&digits) && is_among(&word[digits..], "st nd rd th am pm")
 }
 
-/// Whether a word in the middle of a sentence is capitalised; if there are `leads`, after one of them.
+/// Returns whether a word in the middle of a sentence is capitalised, as a name is. If `leads` is
+/// given, the word before it must be one of them.
 fn has_name(text: &str, leads: Option<&str>) -> bool {
     let mut before: Option<&str> = None;
     text.split_whitespace().any(|token| {
@@ -164,7 +180,7 @@ fn has_name(text: &str, leads: Option<&str>) -> bool {
             && before.is_some_and(|before| {
                 leads.is_none_or(|leads| is_among(&before.to_lowercase(), leads))
             });
-        // At the beginning of a sentence every word has a capital letter.
+        // At the beginning of a sentence every word has a capital letter, so it says nothing there.
         before = Some(word).filter(|_| !token.ends_with(['.', '!', '?', ':', '"']));
         is_name
     })
@@ -175,27 +191,27 @@ mod tests {
     use super::*;
     use crate::text::fold::fold;
 
-    fn wanted(question: &str) -> Option<Wanted> {
+    fn wanted(question: &str) -> Option<AnswerKind> {
         let folded = fold(question);
-        Wanted::of(&words(&folded).collect::<Vec<_>>(), &folded)
+        AnswerKind::of(&words(&folded).collect::<Vec<_>>(), &folded)
     }
 
     #[test]
     fn questions_say_what_they_want() {
         for (question, expected) in [
-            ("When did Ana move?", Some(Wanted::Time)),
-            ("How long ago did she move?", Some(Wanted::Time)),
-            ("In which year did she move?", Some(Wanted::Time)),
-            ("How many cats are there?", Some(Wanted::Number)),
-            ("What is the monthly rent?", Some(Wanted::Number)),
-            ("Where was she born?", Some(Wanted::Place)),
-            ("Which Italian city did she like?", Some(Wanted::Place)),
-            ("With whom did she go?", Some(Wanted::Person)),
-            ("Why did she leave?", Some(Wanted::Reason)),
-            ("她是什么时候搬家的？", Some(Wanted::Time)),
-            ("房租多少钱？", Some(Wanted::Number)),
-            ("Cuántos gatos hay?", Some(Wanted::Number)),
-            ("她住在哪里？", Some(Wanted::Place)),
+            ("When did Ana move?", Some(AnswerKind::Time)),
+            ("How long ago did she move?", Some(AnswerKind::Time)),
+            ("In which year did she move?", Some(AnswerKind::Time)),
+            ("How many cats are there?", Some(AnswerKind::Number)),
+            ("What is the monthly rent?", Some(AnswerKind::Number)),
+            ("Where was she born?", Some(AnswerKind::Place)),
+            ("Which Italian city did she like?", Some(AnswerKind::Place)),
+            ("With whom did she go?", Some(AnswerKind::Person)),
+            ("Why did she leave?", Some(AnswerKind::Reason)),
+            ("她是什么时候搬家的？", Some(AnswerKind::Time)),
+            ("房租多少钱？", Some(AnswerKind::Number)),
+            ("Cuántos gatos hay?", Some(AnswerKind::Number)),
+            ("她住在哪里？", Some(AnswerKind::Place)),
             ("What did she paint?", None),
             ("How did she get there?", None),
         ] {
@@ -206,24 +222,24 @@ mod tests {
     #[test]
     fn texts_have_what_is_wanted() {
         for (text, wanted, expected) in [
-            ("We went last week", Wanted::Time, true),
-            ("See you on the 3rd", Wanted::Time, true),
-            ("It was back in 2019", Wanted::Time, true),
-            ("I may go and march on", Wanted::Time, false),
-            ("We met in May", Wanted::Time, true),
-            ("We met on 12 March", Wanted::Time, true),
-            ("A dozen of them", Wanted::Number, true),
-            ("Some of them", Wanted::Number, false),
-            ("I grew up in Porto", Wanted::Place, true),
-            ("Sunny here. Warm too", Wanted::Place, false),
-            ("I met with Ben", Wanted::Person, true),
-            ("My cousin came", Wanted::Person, true),
-            ("Nothing. Really I can't", Wanted::Person, false),
-            ("Because I was tired", Wanted::Reason, true),
-            ("下周三开始", Wanted::Time, true),
-            ("两只猫", Wanted::Number, true),
-            ("在长安街上", Wanted::Place, true),
-            ("好的", Wanted::Place, false),
+            ("We went last week", AnswerKind::Time, true),
+            ("See you on the 3rd", AnswerKind::Time, true),
+            ("It was back in 2019", AnswerKind::Time, true),
+            ("I may go and march on", AnswerKind::Time, false),
+            ("We met in May", AnswerKind::Time, true),
+            ("We met on 12 March", AnswerKind::Time, true),
+            ("A dozen of them", AnswerKind::Number, true),
+            ("Some of them", AnswerKind::Number, false),
+            ("I grew up in Porto", AnswerKind::Place, true),
+            ("Sunny here. Warm too", AnswerKind::Place, false),
+            ("I met with Ben", AnswerKind::Person, true),
+            ("My cousin came", AnswerKind::Person, true),
+            ("Nothing. Really I can't", AnswerKind::Person, false),
+            ("Because I was tired", AnswerKind::Reason, true),
+            ("下周三开始", AnswerKind::Time, true),
+            ("两只猫", AnswerKind::Number, true),
+            ("在长安街上", AnswerKind::Place, true),
+            ("好的", AnswerKind::Place, false),
         ] {
             assert_eq!(wanted.is_in(text, &fold(text)), expected, "{text}");
         }

@@ -1,20 +1,31 @@
-//! Parses a question.
+//! Parses a question into the terms to look for.
+//!
+//! Words that only ask are left out, since they say nothing about the subject. Each other word
+//! becomes a group of terms: its stem, its synonyms and the members of its kind, with weights that
+//! fall with the distance in meaning. Text in scripts without spaces becomes pairs of neighbouring
+//! characters, or one character if it stands alone.
+//!
+//! [`Question::new`] also notes what the later rounds need: which words may be names, what is asked
+//! for, which period is named, and whether the user asks about themselves.
+
+use rustc_hash::FxHashMap;
 
 use super::alike::{Alike, Sense};
-use super::answer::{Wanted, is_measure};
+use super::answer::{AnswerKind, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
-use super::{Form, MAX_NAMES, MAX_WORDS, Map, Question, Term, Weights};
+use super::{Form, MAX_NAMES, MAX_WORDS, Question, QuestionTerm, Weights};
 use crate::error::StoreError;
 use crate::search::lexicon::lexicon;
 use crate::text::fold::{fold, in_original};
 use crate::text::terms::{Class, for_each_gram, runs};
 
 impl<'e> Question<'e> {
-    /// Parses a question.
+    /// Parses a question. At most [`MAX_WORDS`] of its words are looked for, and the number of the
+    /// others is kept.
     ///
     /// # Errors
-    /// A question without any word.
+    /// Returns an error if the question contains no word at all.
     pub(in crate::search) fn new(
         text: &str,
         weights: &Weights,
@@ -39,6 +50,7 @@ impl<'e> Question<'e> {
                 }),
             }
         }
+        // Names are recognised by their capital letter, which the folded text no longer has.
         in_original(text, &mut places);
         for ((_, capital), place) in plain.iter_mut().zip(&places) {
             *capital = text[place.start..].starts_with(char::is_uppercase);
@@ -46,7 +58,8 @@ impl<'e> Question<'e> {
         let mut before = "";
         let mut telling: Vec<(&str, bool)> = Vec::new();
         for (word, capital) in &plain {
-            // "How long" asks for a time, not for the word.
+            // "How long" asks for a length of time. Looking for the word "long" would find other
+            // texts.
             let is_asked = before == "how" && is_measure(word);
             let is_left_out = is_asked || weights.stop_words && lexicon().is_stop_word(word);
             if !is_left_out {
@@ -54,7 +67,8 @@ impl<'e> Question<'e> {
             }
             before = word;
         }
-        // "Who am I?" has only stop words: then they are used.
+        // A question such as "Who am I?" has only stop words. Looking for those is better than
+        // looking for nothing.
         let mut asked = if telling.is_empty() && grams.is_empty() {
             plain.clone()
         } else {
@@ -76,10 +90,10 @@ impl<'e> Question<'e> {
             terms: Vec::new(),
             groups: 0,
             left_out: count - asked.len() - grams.len(),
-            by_stem: Map::default(),
-            by_gram: Map::default(),
+            by_stem: FxHashMap::default(),
+            by_gram: FxHashMap::default(),
             names: Vec::new(),
-            wanted: Wanted::of(&words, &folded),
+            wanted: AnswerKind::of(&words, &folded),
             period: Period::of(&words),
             is_own: words
                 .iter()
@@ -115,7 +129,8 @@ impl<'e> Question<'e> {
         self.groups = stems.len();
         for (name, group) in self.names.clone() {
             for form in short_forms(&name) {
-                // Used to recognise participants; by itself it may be any word.
+                // A short form helps to recognise participants. By itself it may be any word, so it
+                // has no weight in the ranking.
                 self.add_stem(&lexicon.stem(form), group, 0.0);
             }
         }
@@ -139,7 +154,8 @@ impl<'e> Question<'e> {
     }
 
     fn add_stem(&mut self, stem: &str, group: usize, weight: f64) {
-        // Stemming may have changed the last letter: happy, happi.
+        // Stemming may have changed the last letter, as from "happy" to "happi". The prefix for the
+        // vocabulary must begin both.
         let keep = stem.chars().count().saturating_sub(1).max(2);
         let form = Form::Stem {
             prefix: stem.chars().take(keep).collect(),
@@ -167,7 +183,7 @@ impl<'e> Question<'e> {
     }
 
     fn push(&mut self, form: Form, group: usize, weight: f64) {
-        self.terms.push(Term {
+        self.terms.push(QuestionTerm {
             form,
             group,
             weight,

@@ -1,4 +1,8 @@
 //! The period that a question names.
+//!
+//! A question such as "what did I buy in May 2024" is most likely answered by a message from that
+//! time or shortly after. [`Period::of`] finds a year, a month or a day among the words, and
+//! [`Period::is_told_at`] says whether a message from some time fits. Month names are English.
 
 use jiff::ToSpan;
 
@@ -19,20 +23,21 @@ const MONTHS: [&str; 12] = [
     "december",
 ];
 
-/// A date as far as a question names it.
+/// A date, as far as a question names it. Each part that is None fits any date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Period {
     year: Option<i16>,
-    /// From 1.
+    /// The month, counted from 1 for January.
     month: Option<i8>,
     day: Option<i8>,
 }
 
-/// How long after an event people still first tell of it, in days.
+/// The number of days after an event within which people usually first tell of it.
 const TOLD_WITHIN_DAYS: i32 = 14;
 
 impl Period {
-    /// The period named by the folded words of a question.
+    /// Returns the period that the folded words of a question name. Returns None if they name
+    /// neither a year nor a month, because a day alone is more likely another number.
     pub(super) fn of(words: &[&str]) -> Option<Self> {
         let year = words.iter().find_map(|word| year(word));
         let month = words.iter().enumerate().find_map(|(at, word)| {
@@ -40,7 +45,8 @@ impl Period {
             let beside = |at: Option<usize>| at.and_then(|at| words.get(at).copied()).unwrap_or("");
             let (before, after) = (beside(at.checked_sub(1)), beside(Some(at + 1)));
             let day = day(before).or_else(|| day(after));
-            // "May" and "march" are also other words.
+            // "May" and "march" are also other words, so they need something else that makes them a
+            // date.
             let is_date = !matches!(*word, "may" | "march")
                 || matches!(
                     before,
@@ -60,9 +66,12 @@ impl Period {
         })
     }
 
-    /// Whether a message of the time `at_ms` could first tell of that period.
+    /// Whether a message of the time `at_ms` may be the first to tell of an event in that period.
+    /// The time is in milliseconds since the Unix epoch, and dates are in UTC.
     pub(super) fn is_told_at(self, at_ms: i64) -> bool {
         let today = date(at_ms);
+        // People tell of an event on the same day or some days later, so each of these days is
+        // tried.
         (0..=TOLD_WITHIN_DAYS).any(|ago| {
             let date = today.saturating_sub(ago.days());
             self.year.is_none_or(|year| year == date.year())

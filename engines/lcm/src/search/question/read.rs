@@ -1,12 +1,19 @@
-//! Reads a text for a question: where its words occur, and other signs.
+//! Reads a text for a question: where its words occur, and which other signs it shows.
+//!
+//! [`TextReader::read`] returns a [`Reading`] with everything that the score needs, so that each text
+//! is read once. A long text is judged by its best passage, because the words of a question may be
+//! anywhere in it by chance. The reader keeps the terms of each word it has seen, since the same
+//! words occur in most texts.
+//!
+//! [`Question::places`] uses the same reading to choose what a hit shows.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use super::Question;
 use super::speaker::speaker_of;
-use super::{Map, Question};
 use crate::error::StoreError;
 use crate::search::lexicon::lexicon;
 use crate::search::run::Search;
@@ -15,56 +22,53 @@ use crate::store::Key;
 use crate::text::fold::{fold_into, in_original};
 use crate::text::terms::{Class, runs};
 
-/// What was seen in a text.
+/// What was found in a text. Positions refer to the folded text unless the field says otherwise.
 pub(super) struct Reading {
     pub(super) occurrences: Vec<Occurrence>,
     pub(super) words: usize,
-    /// Which of the occurrences are in the passage by which the text is ranked: in a short one all.
+    /// The occurrences within the passage by which the text is ranked, as a range of indexes. In a
+    /// short text these are all occurrences.
     pub(super) passage: Range<usize>,
-    /// The sentences of that passage, in the folded text.
     span: Range<usize>,
-    /// A hash of these sentences: the same where they are repeated.
+    /// A hash of the passage. It is equal if another message repeats the same sentences.
     pub(super) told: u64,
-    /// Who speaks, folded, where the text says so.
+    /// The name of the speaker in folded form, if the text begins with one.
     pub(super) speaker: Option<String>,
-    /// Whether that passage contains something of the kind asked for.
+    /// Whether the passage contains something of the kind that is asked for.
     pub(super) has_wanted: bool,
-    /// Whether it ends with a question.
     pub(super) asks: bool,
 }
 
-/// A term at a place in a text.
+/// An occurrence of a term in a text, with its place and its sentence.
 pub(super) struct Occurrence {
-    /// Its index.
     pub(super) term: usize,
-    /// Which word of the text.
     pub(super) word: usize,
-    /// Where in the folded text.
     range: Range<usize>,
-    /// Its sentence in the folded text.
     sentence: Range<usize>,
-    /// Whether it is part of a question.
+    /// Whether its sentence is a question, so that the word is asked for and not told.
     pub(super) asked: bool,
 }
 
-/// Reads texts, reusing its buffers.
-pub(super) struct Reader<'q> {
+/// Reads texts for one question and reuses its buffers. It remembers which terms each word is a
+/// form of.
+pub(super) struct TextReader<'q> {
     question: &'q Question<'q>,
     folded: String,
-    /// Which terms a word is a form of.
-    known: Map<String, Vec<usize>>,
+    known: FxHashMap<String, Vec<usize>>,
 }
 
 impl Question<'_> {
-    pub(super) fn reader(&self) -> Reader<'_> {
-        Reader {
+    pub(super) fn reader(&self) -> TextReader<'_> {
+        TextReader {
             question: self,
             folded: String::new(),
-            known: Map::default(),
+            known: FxHashMap::default(),
         }
     }
 
-    /// Reads the messages, which come in the order in which they are stored.
+    /// Reads the messages and updates the mean size of a text. If the messages are in the order of
+    /// the conversation, they are fetched from the transcript with few requests. Messages that
+    /// cannot be read are left out.
     pub(super) fn read_all(
         &mut self,
         search: &mut Search<'_>,
@@ -72,6 +76,7 @@ impl Question<'_> {
     ) -> Result<Vec<(Key, Reading)>, StoreError> {
         let mut readings = Vec::with_capacity(messages.len());
         let mut reader = self.reader();
+        search.bodies.expect(messages.iter().copied());
         for key in messages {
             let reading = search.with_body(key, |body| reader.read(body.as_str()))?;
             readings.extend(reading.map(|reading| (key, reading)));
@@ -81,14 +86,16 @@ impl Question<'_> {
         Ok(readings)
     }
 
-    /// The terms that a folded word is a form of.
+    /// Returns the terms that a folded word is a form of, found by its stem. It is empty if the
+    /// question does not contain the word in any form.
     fn terms_of(&self, word: &str) -> Vec<usize> {
         let found = self.by_stem.get(&lexicon().stem(word));
         found.cloned().unwrap_or_default()
     }
 
-    /// The positions of the terms in a text, first those of the passage by which it is ranked, the densest
-    /// first; and where that passage is.
+    /// Returns the places of the terms in a text and the range of the passage by which it is
+    /// ranked. The places begin with the densest part of that passage. If the text shares no word
+    /// with the question, both are the passage that is most similar in meaning.
     pub(in crate::search) fn places(
         &self,
         key: Key,
@@ -101,6 +108,7 @@ impl Question<'_> {
             ..
         } = self.reader().read(text);
         let weight_from = |at: usize| {
+            // A snippet shows about so many bytes of a line, so words this close are seen together.
             let end = occurrences[at].range.start + 200;
             let mut groups: Vec<usize> = Vec::new();
             let mut weight = 0.0;
@@ -132,6 +140,7 @@ impl Question<'_> {
         in_original(text, &mut span);
         in_original(text, &mut places);
         let [mut span] = span;
+        // The message shares no word with the question and was found by its meaning.
         if places.is_empty()
             && let Some(passage) = self.passage_alike(key, text)
         {
@@ -142,8 +151,9 @@ impl Question<'_> {
     }
 }
 
-impl Reader<'_> {
-    /// The terms that a folded word is a form of.
+impl TextReader<'_> {
+    /// Returns the terms that a folded word is a form of. The result is remembered, because
+    /// stemming is slow compared with a look-up.
     pub(super) fn terms_of(&mut self, word: &str) -> &[usize] {
         if !self.known.contains_key(word) {
             let terms = self.question.terms_of(word);
@@ -155,6 +165,7 @@ impl Reader<'_> {
     pub(super) fn read(&mut self, text: &str) -> Reading {
         fold_into(text, &mut self.folded);
         let (occurrences, words) = self.occurrences();
+        // In a short text nothing stands by chance, so all of it is one passage.
         let is_short = words <= self.question.weights.passage;
         let passage = self.question.passage(&occurrences, words);
         let span = match occurrences[passage.clone()] {
@@ -166,6 +177,7 @@ impl Reader<'_> {
         let told = FxBuildHasher.hash_one(folded);
         let has_wanted = self.question.wanted.is_some_and(|wanted| {
             let mut place = [span.clone()];
+            // Names are recognised by their capital letters, so the original text is needed.
             in_original(text, &mut place);
             let [place] = place;
             wanted.is_in(&text[place], folded)
@@ -182,7 +194,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The positions of the terms in a text, in order, and the number of its words.
+    /// Returns the occurrences of terms in the folded text, in order, and the number of its words.
+    /// Each character of a script without spaces counts as a word.
     fn occurrences(&mut self) -> (Vec<Occurrence>, usize) {
         let Self {
             question,
@@ -218,7 +231,7 @@ impl Reader<'_> {
                 let rest = &part[at..];
                 let mut ends = rest.char_indices().skip(1).map(|(end, _)| end);
                 let ends = [ends.next(), ends.next()];
-                // The last characters have none after them.
+                // The last two characters of a run have fewer characters after them.
                 let ends = match ends {
                     [Some(one), Some(two)] => [Some(one), Some(two)],
                     [Some(one), None] => [Some(one), Some(rest.len())],
@@ -236,7 +249,8 @@ impl Reader<'_> {
     }
 }
 
-/// The sentences from one occurrence to another, but no more than a long line on either side.
+/// Returns the sentences from one occurrence to another, but no more than [`LONGEST`] bytes before
+/// the first and after the last.
 fn around(folded: &str, first: &Occurrence, last: &Occurrence) -> Range<usize> {
     let start = first
         .range
@@ -247,17 +261,21 @@ fn around(folded: &str, first: &Occurrence, last: &Occurrence) -> Range<usize> {
     folded.floor_char_boundary(start)..folded.ceil_char_boundary(end)
 }
 
-/// The most of a sentence before or after a word that belongs to its passage, in bytes.
+/// The maximum number of bytes of a sentence before or after a word that belong to its passage. It
+/// limits texts without punctuation.
 const LONGEST: usize = 240;
 
-/// What ends a sentence.
+/// The characters that end a sentence. Line ends do as well, since logs and lists often have no
+/// stops.
 const STOPS: [char; 7] = ['.', '!', '?', '\n', '。', '！', '？'];
 
-/// Finds the sentence of each term, and whether it ends with a question mark.
+/// Finds the sentence of each occurrence, and whether it ends with a question mark. The occurrences
+/// must be in order.
 fn mark_sentences(folded: &str, occurrences: &mut [Occurrence]) {
     let (mut start, mut end) = (0, 0);
     let mut asked = false;
     for occurrence in occurrences {
+        // Several occurrences may be in one sentence, which is then found once.
         if occurrence.range.start >= end {
             let between = &folded[end..occurrence.range.start];
             start = end

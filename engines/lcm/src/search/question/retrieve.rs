@@ -1,7 +1,15 @@
-//! The first round: candidate messages from the index.
+//! The first round of the ranking: candidate messages from the index.
+//!
+//! The index says which messages contain which term, without reading any text.
+//! [`Question::look_up`] collects that for each session. [`Question::retrieve`] then adds up the
+//! rarity of the words for each message and its neighbours, and returns the best ones for the
+//! second round.
+//!
+//! The rarity of a word is known only after all sessions have been looked up, which is why these
+//! are two steps. Messages that are not indexed yet are read.
 
-use super::read::Reader;
-use super::{Form, Question, Term, Weights};
+use super::read::TextReader;
+use super::{Form, Question, QuestionTerm, Weights};
 use crate::error::StoreError;
 use crate::search::candidates::Stretch;
 use crate::search::lexicon::lexicon;
@@ -11,7 +19,8 @@ use crate::store::index::segment::Segment;
 use crate::store::index::vocabulary::Vocabulary;
 use crate::store::{Key, SessionId};
 
-/// Which messages of a session hold which term: for each term, ordinals in order.
+/// Which messages of a session contain which term. `lists` has the ordinals for each term, in
+/// order.
 pub(super) struct Holders {
     pub(super) session: SessionId,
     pub(super) messages: u32,
@@ -22,18 +31,20 @@ pub(super) struct Holders {
 pub(super) struct Weighed {
     pub(super) session: SessionId,
     messages: u32,
-    /// For each group, ordinals in order.
+    /// For each group, the ordinals of the messages that contain it and its weight there, in order.
     groups: Vec<Vec<(u32, f64)>>,
 }
 
-/// The rarity of a term that this many of all messages contain.
+/// Returns the rarity of a term that `with` of `all` messages contain. It is the inverse document
+/// frequency of BM25 and never negative.
 pub(super) fn idf(with: usize, all: usize) -> f64 {
     let (with, all) = (with as f64, all as f64);
     (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
 }
 
 impl Question<'_> {
-    /// The question's terms in the index, per session.
+    /// Looks the question's terms up in the index of each session, and counts the messages as
+    /// searched.
     pub(super) fn look_up(&self, search: &mut Search<'_>) -> Result<Vec<Holders>, StoreError> {
         let mut sessions = Vec::new();
         let mut reader = self.reader();
@@ -46,7 +57,8 @@ impl Question<'_> {
         Ok(sessions)
     }
 
-    /// The messages to read, and the weights of the question's words.
+    /// Returns the messages to read in the second round, and the weights of the question's words in
+    /// all messages.
     pub(super) fn retrieve(
         &mut self,
         search: &Search<'_>,
@@ -70,7 +82,7 @@ impl Question<'_> {
             .iter()
             .map(|holders| holders.messages as usize)
             .sum();
-        // A substitute is worth no more than the word itself.
+        // A synonym may be rarer than the word of the question, but it should not be worth more.
         let mut own = vec![f64::INFINITY; self.groups];
         for (at, term) in self.terms.iter_mut().enumerate() {
             let with = sessions.iter().map(|holders| holders.lists[at].len()).sum();
@@ -81,12 +93,12 @@ impl Question<'_> {
         }
     }
 
-    /// Which messages of a session hold which term.
+    /// Finds which messages of a session contain which term.
     fn holders(
         &self,
         search: &mut Search<'_>,
         session: SessionId,
-        reader: &mut Reader<'_>,
+        reader: &mut TextReader<'_>,
     ) -> Result<Holders, StoreError> {
         let messages = search.extent(session).messages;
         let mut lists = vec![Vec::new(); self.terms.len()];
@@ -100,7 +112,8 @@ impl Question<'_> {
                     let before: Vec<usize> = lists.iter().map(Vec::len).collect();
                     match look_up(search, &segment, reader, &self.terms, &mut lists) {
                         Ok(()) => 0..0,
-                        // If the index is damaged, read the messages.
+                        // A damaged index must not hide messages. What it added to the lists before
+                        // the damage was found is removed, and the messages are read.
                         Err(StoreError::Damaged(_)) => {
                             for (list, length) in lists.iter_mut().zip(before) {
                                 list.truncate(length);
@@ -111,6 +124,7 @@ impl Question<'_> {
                     }
                 }
             };
+            search.expect(session, &to_read.clone().collect::<Vec<_>>());
             for ordinal in to_read {
                 let key = Key::new(session, ordinal);
                 let reading = search.with_body(key, |body| reader.read(body.as_str()))?;
@@ -120,7 +134,8 @@ impl Question<'_> {
             }
         }
         for list in &mut lists {
-            // Messages after the first page are not part of the answer.
+            // Messages stored after the first page are not part of the answer, or later pages would
+            // not continue it.
             list.retain(|ordinal| *ordinal < messages);
             list.sort_unstable();
             list.dedup();
@@ -142,7 +157,8 @@ impl Question<'_> {
             groups[term.group].extend(list.into_iter().map(|ordinal| (ordinal, weight)));
         }
         for group in &mut groups {
-            // Of several terms of a group in one message, the best counts.
+            // If a message contains several terms of a group, the best one counts. Adding them up
+            // would favour words with many synonyms.
             group.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
             group.dedup_by_key(|entry| entry.0);
         }
@@ -155,11 +171,14 @@ impl Question<'_> {
 }
 
 impl Weighed {
-    /// The best messages that contain a word or are near one that does, with their scores.
+    /// Returns the best messages that contain a word or are near one that does, with their scores.
+    /// Filters are applied, so the result may be short.
     fn best(&self, search: &Search<'_>, weights: &Weights) -> Result<Vec<(Key, f64)>, StoreError> {
         let mut scores = vec![0f64; self.messages as usize];
         let mut of_group = vec![0f64; self.messages as usize];
         let mut touched = Vec::new();
+        // Each group counts once per message: its best weight there or nearby. The scores of the
+        // groups are then added up.
         for group in &self.groups {
             for &(ordinal, weight) in group {
                 for (step, share) in std::iter::once((0, 1.0)).chain(weights.around) {
@@ -185,7 +204,8 @@ impl Weighed {
                 .then(b.cmp(a))
         };
         ordinals.sort_unstable_by(by_score);
-        // The filters read each message's row, so apply them only until there are enough.
+        // The filters read the row of each message, so they are applied in batches until there are
+        // enough messages.
         let mut best = Vec::new();
         for some in ordinals.chunks(weights.candidates) {
             let mut some = some.to_vec();
@@ -201,7 +221,8 @@ impl Weighed {
             .collect())
     }
 
-    /// The weight of a group's words in a message.
+    /// Returns the weight of a group's words in a message, which is 0 if it contains none or does
+    /// not exist.
     pub(super) fn weight(&self, group: usize, ordinal: i64) -> f64 {
         let Ok(ordinal) = u32::try_from(ordinal) else {
             return 0.0;
@@ -212,12 +233,15 @@ impl Weighed {
     }
 }
 
-/// Appends the messages of a segment that hold each of the terms.
+/// Appends the messages of a segment that contain each of the terms to the lists.
+///
+/// # Errors
+/// Returns an error if the segment is damaged. Some messages may have been appended by then.
 fn look_up(
     search: &Search<'_>,
     segment: &Segment,
-    reader: &mut Reader<'_>,
-    terms: &[Term],
+    reader: &mut TextReader<'_>,
+    terms: &[QuestionTerm],
     lists: &mut [Vec<u32>],
 ) -> Result<(), StoreError> {
     let mut vocabulary = Vocabulary::read(search.connection, segment)?;
@@ -234,6 +258,8 @@ fn look_up(
                     |word| reader.terms_of(word).contains(&at),
                     add,
                 )?;
+                // Irregular forms do not begin with the prefix, so they need a look-up of their
+                // own.
                 for form in lexicon().irregular_forms(stem) {
                     let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
                     vocabulary.for_each_like(form, |word| word == *form, add)?;

@@ -1,27 +1,33 @@
-//! The second round: scores of the messages that were read.
+//! The second round of the ranking: the scores of the messages that were read.
+//!
+//! The core of a score is BM25 over the words of the question. A word may also count if it occurs
+//! in a neighbouring message, with less weight. The other signs are added: who speaks, what the
+//! text contains, its length, its time, and its similarity in meaning. Since all weights are
+//! log-odds or on that scale, a sum is the right way to combine them.
+//!
+//! [`Question::score`] is the entry point. [`Weights`] explains each sign.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::read::{Occurrence, Reading};
 use super::retrieve::Weighed;
 use super::speaker::Participant;
-use super::{Map, Question, Weights};
+use super::{Question, Weights};
 use crate::error::StoreError;
 use crate::search::run::Search;
 use crate::store::{Key, row_in};
 
-type Set<T> = HashSet<T, FxBuildHasher>;
-
 impl Question<'_> {
-    /// The size of a text among others, in words: of a long one that of the passage by which it is ranked.
+    /// Returns the size of a text among others, in words. A long text counts as the passage by
+    /// which it is ranked.
     pub(super) fn size(&self, reading: &Reading) -> usize {
         reading.words.min(self.weights.passage)
     }
 
-    /// The messages by score, best first.
+    /// Returns the messages with their scores, best first. The score of a passage that a better
+    /// message already contains word for word is lowered.
     pub(super) fn score(
         &self,
         search: &Search<'_>,
@@ -31,12 +37,13 @@ impl Question<'_> {
     ) -> Result<Vec<(Key, f64)>, StoreError> {
         let weights = &self.weights;
         let wanted_weight = wanted_weight(readings).min(weights.wanted);
-        let asks: Map<Key, bool> = readings
+        let asks: FxHashMap<Key, bool> = readings
             .iter()
             .map(|(key, reading)| (*key, reading.asks))
             .collect();
-        // A long text lends its neighbours what one of its passages would.
-        let lent: Map<Key, f64> = (readings.iter())
+        // A long text contains many words. It lends its neighbours only as much as one of its
+        // passages would.
+        let lent: FxHashMap<Key, f64> = (readings.iter())
             .map(|(key, reading)| {
                 (
                     *key,
@@ -44,7 +51,7 @@ impl Question<'_> {
                 )
             })
             .collect();
-        let told: Map<Key, u64> = readings
+        let told: FxHashMap<Key, u64> = readings
             .iter()
             .map(|(key, reading)| (*key, reading.told))
             .collect();
@@ -55,6 +62,7 @@ impl Question<'_> {
             let Some(weighed) = weighed.iter().find(|weighed| weighed.session == session) else {
                 continue;
             };
+            // The keys of a session are consecutive, so this is the message before.
             let answers = asks.get(&Key(key.0 - 1)).copied().unwrap_or(false);
             let mut score = self.by_words(*key, reading, weighed, answers, &lent);
             let (least, most) = weights.size;
@@ -65,6 +73,7 @@ impl Question<'_> {
             if reading.has_wanted {
                 score += wanted_weight;
             }
+            // A long text has many passages, so its best one may be good by chance.
             let passages = (reading.words as f64 / weights.passage as f64).max(1.0);
             score -= weights.chances * passages.ln();
             if let Some(row) = row_in(search.connection, *key)? {
@@ -87,8 +96,8 @@ impl Question<'_> {
             ranked.push((*key, score));
         }
         ranked.sort_by(order);
-        // The same once more tells nothing new.
-        let mut known = Set::default();
+        // A passage that repeats a better one word for word tells nothing new.
+        let mut known = FxHashSet::default();
         for (key, score) in &mut ranked {
             if told.get(key).is_some_and(|told| !known.insert(*told)) {
                 *score -= weights.repeated;
@@ -98,14 +107,16 @@ impl Question<'_> {
         Ok(ranked)
     }
 
-    /// The value of the question's words in a message: each in the message itself, or in a neighbour.
+    /// Returns the value of the question's words in a message. Each word counts in the message
+    /// itself or in a neighbour, whichever is more. `answers` says whether the message before it
+    /// asks a question.
     fn by_words(
         &self,
         key: Key,
         reading: &Reading,
         weighed: &Weighed,
         answers: bool,
-        lent: &Map<Key, f64>,
+        lent: &FxHashMap<Key, f64>,
     ) -> f64 {
         let ordinal = i64::from(key.ordinal());
         let of_group = |(group, own): (usize, f64)| {
@@ -130,18 +141,21 @@ impl Question<'_> {
             .sum()
     }
 
-    /// How well a text by itself could answer; 0 if it shares no word.
+    /// Returns how well a text could answer by itself. It is 0 if the text shares no word with the
+    /// question.
     pub(in crate::search) fn score_text(&self, text: &str) -> f64 {
         self.by_group(&self.reader().read(text)).iter().sum()
     }
 
-    /// The value of each word of the question in a text, or in the best passage of a long one.
+    /// Returns the value of each word of the question in a text, or in the best passage of a long
+    /// one.
     fn by_group(&self, reading: &Reading) -> Vec<f64> {
         let occurrences = &reading.occurrences[reading.passage.clone()];
         self.bm25(occurrences, self.size(reading), self.mean_size)
     }
 
-    /// Which of the occurrences in a text of this many words are in its best passage.
+    /// Returns which of the occurrences are in the best passage of a text with this many words. In
+    /// a short text it is all of them.
     pub(super) fn passage(&self, occurrences: &[Occurrence], words: usize) -> Range<usize> {
         let Weights { passage, step, .. } = self.weights;
         if words <= passage {
@@ -166,7 +180,8 @@ impl Question<'_> {
         best
     }
 
-    /// BM25 of each group of terms.
+    /// Computes BM25 for each group of terms. Of the terms of a group only the best counts, and
+    /// words in questions count less.
     fn bm25(&self, occurrences: &[Occurrence], words: usize, mean: f64) -> Vec<f64> {
         let mut counts = vec![0f64; self.terms.len()];
         for occurrence in occurrences {
@@ -188,7 +203,8 @@ impl Question<'_> {
     }
 }
 
-/// The bonus for containing what is asked for: higher the rarer it is among the messages read.
+/// Returns the bonus for containing what is asked for. It is higher if fewer of the messages that
+/// were read contain such a thing.
 fn wanted_weight(readings: &[(Key, Reading)]) -> f64 {
     let with = readings.iter().filter(|(_, reading)| reading.has_wanted);
     super::retrieve::idf(with.count(), readings.len())

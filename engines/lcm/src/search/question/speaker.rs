@@ -1,5 +1,13 @@
-//! The participants of a conversation that a question names. A question about somebody is mostly answered
-//! by that person, and a participant's name says nothing about a message's subject.
+//! The participants of a conversation that a question names.
+//!
+//! A question about somebody is mostly answered by that person. On the other hand, the name of a
+//! participant says nothing about the subject of a message, because it is in all of that person's
+//! messages. So messages of a named participant get a bonus, and the name itself is no longer
+//! searched for.
+//!
+//! There are three ways to recognise a participant: by the author's name of messages, by a name at
+//! the start of their texts, and by how other messages address them. [`Question::participants`]
+//! tries them for each capitalised word of the question.
 
 use super::retrieve::Holders;
 use super::{Form, Question};
@@ -9,23 +17,23 @@ use crate::store::{Key, MessageRow, SessionId, names_in, row_in, rows_in};
 use crate::text::fold::fold;
 use crate::text::terms::{Class, class, runs};
 
-/// A participant of a session that the question names.
+/// A participant of a session whom the question names, and how to recognise their messages.
 pub(super) struct Participant {
     session: SessionId,
     known_by: KnownBy,
 }
 
 enum KnownBy {
-    /// By the name field of their messages: one of these.
+    /// By the author's name of their messages, which is one of these.
     Name(Vec<String>),
-    /// By the (folded) name at the start of their messages.
+    /// By the name at the start of their texts, in folded form.
     Prefix(String),
     /// By the role of their messages.
     Role(String),
 }
 
 impl Participant {
-    /// Whether a message is theirs; `speaker` is the speaker named in its text.
+    /// Whether a message is from this participant. `speaker` is the speaker named in its text.
     pub(super) fn said(&self, row: &MessageRow, speaker: Option<&str>) -> bool {
         row.key.session() == self.session
             && match &self.known_by {
@@ -36,18 +44,18 @@ impl Participant {
     }
 }
 
-/// A list of more names than this is not a list of people.
+/// The number of author names of a session that are read. A longer list is not a list of people.
 const NAMES: u32 = 1_000;
 
-/// How many of the messages that contain a name are read.
+/// The maximum number of messages with a name that are read to find out how it is used.
 const SAMPLE: usize = 40;
 
-/// The fewest mentions of a participant.
+/// The minimum number of messages in which a name has to occur to be judged by its use.
 const MIN_NAMED: usize = 4;
 
 impl Question<'_> {
-    /// Finds the participants that the question names. Their names are then no longer searched for, unless
-    /// nothing else is left.
+    /// Finds the participants that the question names. Their names are then no longer searched for,
+    /// unless the question has no other word.
     pub(super) fn participants(
         &mut self,
         search: &mut Search<'_>,
@@ -69,7 +77,7 @@ impl Question<'_> {
                 let known_by = if !names.is_empty() {
                     Some(KnownBy::Name(names))
                 } else if let Some(row) = roles.iter().find(is_role) {
-                    // The role is the speaker's name in some chats.
+                    // In some chats the role of a message is the speaker's name.
                     Some(KnownBy::Role(row.role.clone()))
                 } else {
                     known_by(search, session, &self.named(*group, holders), name)?
@@ -87,6 +95,7 @@ impl Question<'_> {
                 }
             }
         }
+        // If the question consists of names only, they are all there is to look for.
         if self.terms.iter().any(|term| !is_name[term.group]) {
             for term in self.terms.iter_mut().filter(|term| is_name[term.group]) {
                 term.weight = 0.0;
@@ -95,7 +104,7 @@ impl Question<'_> {
         Ok(participants)
     }
 
-    /// The messages that contain a name or a short form of it, in order.
+    /// Returns the messages that contain a name or a short form of it, in order.
     fn named(&self, group: usize, holders: &Holders) -> Vec<u32> {
         let mut named = Vec::new();
         for (term, list) in self.terms.iter().zip(&holders.lists) {
@@ -109,10 +118,11 @@ impl Question<'_> {
     }
 }
 
-/// The author names in a session that share a word with the question.
+/// The author names of a session, compared with the words of the question.
 struct Carried<'q> {
     question: &'q str,
-    /// Each name unchanged, folded, and the number of its words in the question.
+    /// Each name as it was written and in folded form, and how many of its words are in the
+    /// question.
     names: Vec<(String, String, usize)>,
 }
 
@@ -126,7 +136,8 @@ impl<'q> Carried<'q> {
         let asked: Vec<&str> = runs(question).map(|run| &question[run.range]).collect();
         let mut names = Vec::new();
         for (name, first) in names_in(search.connection, holders.session, NAMES)? {
-            // Authors who first spoke after the first page are ignored.
+            // Later pages must see the same participants as the first one, so authors who first
+            // spoke after it are ignored.
             if first.ordinal() < holders.messages {
                 let folded = fold(&name);
                 let shared = parts(&folded).filter(|part| asked.contains(part)).count();
@@ -136,8 +147,8 @@ impl<'q> Carried<'q> {
         Ok(Self { question, names })
     }
 
-    /// The names that a (folded) word of the question refers to: of two that contain it, the one that
-    /// shares more words with the question.
+    /// Returns the names that a folded word of the question refers to. If several names contain it,
+    /// the ones that share most words with the question are meant.
     fn called(&self, word: &str) -> Vec<String> {
         let called = |folded: &str| folded == word || parts(folded).any(|part| part == word);
         let called = self.names.iter().filter(|(_, folded, _)| called(folded));
@@ -148,7 +159,8 @@ impl<'q> Carried<'q> {
             .collect()
     }
 
-    /// The names in the question that are in a script without capitals and spaces, and their folded form.
+    /// Returns the names that occur in the question and are in a script without capitals and
+    /// spaces, each with its folded form. Such names cannot be recognised word by word.
     fn in_one_piece(&self) -> impl Iterator<Item = (&str, &str)> {
         self.names
             .iter()
@@ -161,13 +173,15 @@ impl<'q> Carried<'q> {
     }
 }
 
-/// The words of a name, regardless of the separator: `Ana Lima`, `ana_lima`, `ana-lima`.
+/// Splits a name into its words at any separator: `Ana Lima`, `ana_lima` and `ana-lima` have the
+/// same words.
 fn parts(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric())
         .filter(|part| !part.is_empty())
 }
 
-/// How the messages that contain a name show that it is a participant's, if they do.
+/// Finds out from the messages that contain a name whether it is a participant's, and how to
+/// recognise them. Returns None if the messages do not show it.
 fn known_by(
     search: &mut Search<'_>,
     session: SessionId,
@@ -179,8 +193,11 @@ fn known_by(
     }
     let (mut looked_at, mut in_front) = (0, 0);
     let mut by_role: Vec<Calls> = Vec::new();
-    for ordinal in named.iter().step_by(named.len().div_ceil(SAMPLE)) {
-        let key = Key::new(session, *ordinal);
+    let sample = named.iter().step_by(named.len().div_ceil(SAMPLE));
+    let sample: Vec<u32> = sample.copied().collect();
+    search.expect(session, &sample);
+    for ordinal in sample {
+        let key = Key::new(session, ordinal);
         let Some((speaks, called)) = search.with_body(key, |body| {
             let speaker = speaker_of(body.as_str()).map(str::to_lowercase);
             let speaks = speaker.is_some_and(|speaker| is_part_of(name, &speaker));
@@ -211,7 +228,8 @@ fn known_by(
         let known_by = (in_front > 0).then(|| KnownBy::Prefix(name.to_owned()));
         return Ok(known_by);
     }
-    // People address others by name, not themselves, and talk to them more than about them.
+    // People address others by name but not themselves, and talk to them more than about them. If
+    // mostly one role uses a name, and often in an address, the name belongs to the other role.
     let caller = by_role.iter().find(|calls| {
         calls.called >= 2 && calls.called * 3 >= calls.named && calls.named * 10 >= looked_at * 7
     });
@@ -222,22 +240,25 @@ fn known_by(
     })
 }
 
-/// After this many messages all participants of a chat have usually spoken.
+/// The number of messages whose roles are compared with names. After so many all participants of a
+/// chat have usually spoken.
 const ROLES_LOOKED_AT: u32 = 16;
 
-/// How often the messages of a role contain a name, and address somebody by it.
+/// How many messages of a role contain a name, and how many of them address somebody by it.
 struct Calls {
     role: String,
     named: usize,
     called: usize,
 }
 
-/// Whether a name is one of the words of a full name.
+/// Whether a name is one of the words of a full name. Both must be folded in the same way.
 fn is_part_of(name: &str, whole: &str) -> bool {
     whole.split(' ').any(|part| part == name)
 }
 
-/// The speaker that a text names at its start: `Ana: hello`, `[8 May] Ana Lima: hello`.
+/// Returns the speaker that a text names at its start, as in `Ana: hello` or `[8 May] Ana Lima:
+/// hello`. Returns None if it begins in another way, or if the words before the colon are not like
+/// a name.
 pub(super) fn speaker_of(text: &str) -> Option<&str> {
     let mut text = text.trim_start();
     if let Some(inside) = text.strip_prefix(['[', '(']) {
@@ -254,8 +275,8 @@ pub(super) fn speaker_of(text: &str) -> Option<&str> {
     is_name.then_some(name)
 }
 
-/// Whether a text addresses somebody by this (folded) name or a short form of it: "Hey Ana!", "Thanks,
-/// Mel".
+/// Whether a text addresses somebody by this folded name or a short form of it, as in "Hey Ana!" or
+/// "Thanks, Mel".
 fn calls(text: &str, name: &str) -> bool {
     let mut before = "";
     text.split_whitespace().any(|token| {
@@ -271,7 +292,8 @@ fn calls(text: &str, name: &str) -> bool {
     })
 }
 
-/// The short forms of a name: its first three or four letters.
+/// Returns the short forms of a name, which are its first three and four letters. A name that is
+/// not longer has none.
 pub(super) fn short_forms(name: &str) -> impl Iterator<Item = &str> {
     name.char_indices()
         .skip(3)

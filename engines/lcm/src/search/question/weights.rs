@@ -1,62 +1,75 @@
 //! The weights of the ranking, all in one place.
+//!
+//! A weight is taken from the literature, is a log-odds ratio, or was chosen by its effect on the
+//! benchmark. The weights are public only for the benchmark `questions`, which leaves out one sign
+//! at a time to measure what it contributes. The engine always uses the defaults.
 
-/// How much each sign counts in the ranking of a question. [`Default`] is what the engine uses; the benchmark
-/// `questions` leaves each out in turn.
+/// How much each sign counts in the ranking of a question. [`Default`] is what the engine uses. The
+/// benchmark `questions` leaves out each of them in turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
-    /// BM25's saturation and its influence of length: the values that worked best over many collections
-    /// (Trotman et al. 2014).
+    /// BM25's saturation: how quickly further occurrences of a word count less. The values of `k1`
+    /// and `b` worked best over many collections (Trotman et al. 2014).
     pub k1: f64,
-    /// See [`k1`](Self::k1).
+    /// BM25's influence of the length of a text, from 0 for none to 1. See [`k1`](Self::k1).
     pub b: f64,
-    /// The length of a passage in words: about two sentences. In a long text the words of a question may be far
-    /// apart by chance, so such a text scores as its best passage (Callan 1994).
+    /// The length of a passage in words, about two sentences. In a long text the words of a
+    /// question may be far apart by chance, so it scores as its best passage (Callan 1994).
     pub passage: usize,
-    /// Passages begin this many words apart: they overlap, so that none is cut in two.
+    /// The number of words between the starts of passages. Passages overlap, so that no fitting one
+    /// is missed.
     pub step: usize,
-    /// The weight of a word for the neighbours of its message, by their distance after it: falling with the
-    /// distance, as in a positional language model (Lv & Zhai 2009). Higher for messages after it: an answer
-    /// follows the words it answers.
+    /// The weight of a word for the neighbours of its message, by their distance after it. It falls
+    /// with the distance, as in a positional language model (Lv & Zhai 2009), and is higher for
+    /// later messages, because an answer follows the words it answers.
     pub around: [(i64, f64); 5],
-    /// The weight of a word in a question, in the message that asks.
+    /// The weight of a word that occurs in a question, in the message that asks it.
     pub asked: f64,
-    /// The weight of a word in a question, in the answer to it.
+    /// The weight of a word that occurs in a question, in the message that answers it.
     pub answer: f64,
-    /// The weight of a word of the message before that question, in the answer: the question refers to it, often
-    /// without naming it.
+    /// The weight of a word of the message before that question, in the answer. The question refers
+    /// to that message, often without naming the subject again.
     pub referred: f64,
-    /// A question about somebody is answered by that person nineteen times out of twenty, if half of all
-    /// messages are theirs: ln (0.95 / 0.05).
+    /// The bonus for a message of a participant whom the question names. If half of all messages
+    /// are theirs, a question about somebody is answered by that person 19 times out of 20, which
+    /// is ln (0.95 / 0.05).
     pub speaker: f64,
-    /// A question of the user's about what is "mine" is mostly answered by the user.
+    /// The bonus for a message of the user if the question is about the user. Such a question is
+    /// mostly answered by something the user said.
     pub own: f64,
-    /// A message from the period asked for: nine times out of ten, if half of the others are not.
+    /// The bonus for a message from the period that the question names. If half of the other
+    /// messages are from outside it, the answer is from inside nine times out of ten.
     pub period: f64,
-    /// The largest bonus for containing what is asked for, however rare: it may be another thing of the kind.
+    /// The largest bonus for containing what is asked for, however rare that is. The text may
+    /// contain another thing of the same kind.
     pub wanted: f64,
-    /// The prior of a message grows with its size (Kraaij et al. 2002), relative to the mean, between these two
-    /// limits: a nod tells little, and a page no more than a passage.
+    /// The limits of the ratio between the size of a message and the mean. The prior of a message
+    /// grows with its size (Kraaij et al. 2002), but a nod tells little, and a page no more than a
+    /// passage.
     pub size: (f64, f64),
-    /// What a long text loses for each ln of its size in passages: it has that many chances to contain the
-    /// words together by accident.
+    /// What a long text loses for each ln of its size in passages. It has that many chances to
+    /// contain the words together by accident.
     pub chances: f64,
-    /// What a passage loses that another message, ranked higher, has already told word for word.
+    /// What a passage loses if a message that is ranked higher contains it word for word.
     pub repeated: f64,
-    /// How many messages the second round reads, at most.
+    /// The maximum number of messages that the first round passes to the second by their words.
     pub candidates: usize,
-    /// How like the question a message is in meaning, for each standard deviation above the mean of all messages. It is
-    /// the same for every kind of conversation.
+    /// The score for each standard deviation by which a message is more similar to the question in
+    /// meaning than the mean of all messages. It is the same for every kind of conversation.
     pub alike: f64,
-    /// How many of the messages that are most like the question the second round reads, whatever their words.
+    /// The maximum number of messages that the second round reads for their similarity in meaning,
+    /// whatever their words.
     pub alike_candidates: usize,
-    /// A synonym, relative to the word itself: it may well mean something else here.
+    /// The weight of a synonym relative to the word itself. It may well mean something else in a
+    /// text.
     pub synonym: f64,
-    /// A pair of neighbours of a spaceless script, relative to a word: they overlap, and are about three times as
-    /// many as the words.
+    /// The weight of a pair of neighbouring characters in a script without spaces, relative to a
+    /// word. Pairs overlap, and there are about three times as many as words.
     pub pair: f64,
-    /// One thing of a kind among many, relative to the word for the kind.
+    /// The weight of one thing of a kind, relative to the word for the kind. A kind has many
+    /// members.
     pub member: f64,
-    /// Whether words that only ask are not searched for.
+    /// Whether words that only ask are left out of the search.
     pub stop_words: bool,
 }
 

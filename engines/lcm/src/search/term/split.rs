@@ -1,11 +1,17 @@
-//! A full-text query, cut into its terms.
+//! Splits a full-text query into its terms.
 //!
-//! Terms are separated by blanks, phrases are in quotes of any kind. Punctuation around a term is removed:
-//! quotes, enclosing brackets, and stops after it. Punctuation inside a term or a quoted phrase counts.
+//! Terms are separated by spaces, and phrases are in quotes of any kind. Punctuation around a term
+//! is removed: quotes, enclosing brackets, and stops after it. Punctuation inside a term or a
+//! quoted phrase counts.
+//!
+//! People and models quote in many ways and paste text with punctuation around it. The rules aim at
+//! what they most likely mean. Only an unclosed double quote is an error, because it could mean too
+//! many things. [`split`] is the only entry point.
 
 use crate::error::StoreError;
 
-/// The quotes that open a phrase, each with those that close it.
+/// The quotes that open a phrase, each with those that may close it. Languages differ in their use,
+/// so some characters do both.
 const QUOTES: [(char, &[char]); 14] = [
     ('"', &['"']),
     ('\'', &['\'']),
@@ -23,6 +29,7 @@ const QUOTES: [(char, &[char]); 14] = [
     ('『', &['』']),
 ];
 
+/// The pairs of brackets that may enclose a term.
 const BRACKETS: [(char, char); 9] = [
     ('(', ')'),
     ('[', ']'),
@@ -35,20 +42,21 @@ const BRACKETS: [(char, char); 9] = [
     ('〈', '〉'),
 ];
 
-/// What ends a clause, a sentence or a question.
+/// The marks that end a clause, a sentence or a question, in several scripts.
 const STOPS: [char; 20] = [
     ',', '.', ';', ':', '!', '?', '…', '、', '。', '，', '．', '；', '：', '！', '？', '｡', '､',
     '،', '؛', '؟',
 ];
 
-/// The terms of a query, in order, phrases without their quotes.
+/// Splits a query into its terms, in order. Phrases come without their quotes.
 ///
 /// # Errors
-/// A double quote that is never closed.
+/// Returns an error if a double quote is never closed.
 pub(super) fn split(query: &str) -> Result<Vec<&str>, StoreError> {
     let mut terms = Vec::new();
     let mut rest = query.trim_start();
     while !rest.is_empty() {
+        // A phrase may be in brackets, which are not part of it.
         let inside = rest.trim_start_matches(|c| BRACKETS.iter().any(|(open, _)| *open == c));
         if let Some((phrase, after)) = phrase(inside) {
             terms.push(phrase);
@@ -57,6 +65,7 @@ pub(super) fn split(query: &str) -> Result<Vec<&str>, StoreError> {
             .strip_prefix('"')
             .is_some_and(|rest| !rest.contains('"'))
         {
+            // Only a double quote is an error. An apostrophe at the start of a word is common in text.
             return Err(never_closed(query, query.len() - inside.len()));
         } else {
             let (term, after) = rest.split_at(end_of_word(rest));
@@ -82,14 +91,16 @@ fn never_closed(query: &str, at: usize) -> StoreError {
     ))
 }
 
-/// The phrase at the start of a text, and the rest after its closing quote. A closing quote ends a word, an
-/// apostrophe does not.
+/// Returns the phrase at the start of a text, and the rest after its closing quote. A closing quote
+/// is at the end of a word, which tells it from an apostrophe. Returns None if the text does not
+/// begin with a phrase.
 fn phrase(text: &str) -> Option<(&str, &str)> {
     let open = text.chars().next()?;
     let (_, closing) = QUOTES.iter().find(|(quote, _)| *quote == open)?;
     let inside = &text[open.len_utf8()..];
     inside.match_indices(*closing).find_map(|(at, quote)| {
         let after = &inside[at + quote.len()..];
+        // An apostrophe within a word has letters after it, so it does not close the phrase.
         let only_surrounds = after[..end_of_word(after)].chars().all(surrounds);
         only_surrounds.then_some((&inside[..at], after))
     })
@@ -105,7 +116,7 @@ fn is_quote(c: char) -> bool {
         .any(|(open, closing)| *open == c || closing.contains(&c))
 }
 
-/// A term without the punctuation around it.
+/// Removes the punctuation around a term, repeatedly, since quotes and brackets may be nested.
 fn bare(term: &str) -> &str {
     let inside = term
         .trim_start_matches(|c| is_quote(c) || matches!(c, '¿' | '¡'))
@@ -113,11 +124,13 @@ fn bare(term: &str) -> &str {
     let inside = without_brackets(inside);
     match inside.len() == term.len() {
         true => inside,
+        // Removing brackets may have uncovered quotes or stops.
         false => bare(inside),
     }
 }
 
-/// A term without unbalanced brackets at its ends: `f(x)` stays whole.
+/// Removes brackets at the ends of a term that enclose all of it or have no partner in it. `f(x)`
+/// stays as it is.
 fn without_brackets(term: &str) -> &str {
     let mut ends = term.char_indices();
     let Some((_, first)) = ends.next() else {
@@ -151,7 +164,8 @@ fn pair_of(c: char) -> Option<(char, char)> {
     pairs.find(|(open, close)| *open == c || *close == c)
 }
 
-/// The position of the bracket that matches the first one.
+/// Returns the position of the bracket that matches the first one. `own` is that kind of bracket
+/// and `other` its counterpart. None if there is none.
 fn partner(chars: impl Iterator<Item = (usize, char)>, own: char, other: char) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in chars {

@@ -1,11 +1,19 @@
-//! What a message holds besides text, calls, thinking and pictures: the items of hosted tools, the titles of documents,
-//! and documents whose base64 decodes to text.
+//! Reads what a message contains besides text, calls, thinking and images.
+//!
+//! Providers run some tools themselves, such as web search, and put the calls and results into the
+//! message of the assistant. Documents have titles, and a document in base64 may contain text. All
+//! of this should be found by search, but it has many shapes, and new ones appear often.
+//!
+//! So [`in_raw`] parses the JSON of a message and collects every string and number in such items,
+//! except for those under the keys in [`NAMES`]. Items that other code reads are in [`READ`] and
+//! are skipped. A message without any of the [`HINTS`] is not parsed at all.
 
 use serde_json::{Map, Value};
 
 use crate::wire_items::wire_items;
 
-/// Substrings of the names of parts that may hold such content. Few messages have any, and only those are parsed.
+/// Substrings of the type names of items that this module reads. Few messages contain any of them,
+/// and only those are parsed.
 const HINTS: [&str; 8] = [
     "_call\"",
     "_tool_result\"",
@@ -17,7 +25,7 @@ const HINTS: [&str; 8] = [
     "program",
 ];
 
-/// Parts and items that are read elsewhere or contain nothing to read.
+/// The types of items that are read elsewhere or contain nothing readable.
 const READ: [&str; 24] = [
     "",
     "text",
@@ -45,7 +53,7 @@ const READ: [&str; 24] = [
     "assistant",
 ];
 
-/// Members that hold ids, states or encrypted data.
+/// The keys under which items store ids, states or encrypted data. Their values are not searched.
 const NAMES: [&str; 22] = [
     "type",
     "id",
@@ -71,10 +79,10 @@ const NAMES: [&str; 22] = [
     "format",
 ];
 
-/// Longer words are treated as base64.
+/// A word of more bytes than this is treated as base64 if it has only its characters.
 const LONGEST_WORD: usize = 512;
 
-/// The searchable texts in a message's wire JSON, one for each item or part.
+/// Returns the searchable texts in the JSON of a message, one for each item or part that has any.
 pub(super) fn in_raw(raw: &str) -> Vec<String> {
     if !HINTS
         .iter()
@@ -89,7 +97,8 @@ pub(super) fn in_raw(raw: &str) -> Vec<String> {
             .or_else(|| item.get("payload"))
             .unwrap_or(&item);
         let kind = kind_of(message);
-        // Only a message has parts to read. The content of a tool result is its text, which is read elsewhere.
+        // Only a message has parts to read. The content of a tool result is its text, which is read
+        // elsewhere.
         match message.get("content").and_then(Value::as_array) {
             Some(parts) if message.get("role").is_some() => {
                 texts.extend(parts.iter().filter_map(of_part));
@@ -106,7 +115,8 @@ fn kind_of(part: &Value) -> &str {
     part.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether an item is a call that another item answers.
+/// Returns whether an item is a call that a later item answers. Such calls are read with the calls
+/// of the message.
 fn is_call(item: &Value) -> bool {
     kind_of(item).ends_with("_call") && item.get("call_id").is_some_and(Value::is_string)
 }
@@ -122,8 +132,8 @@ fn of_part(part: &Value) -> Option<String> {
     Some(texts.join("\n")).filter(|text| !text.is_empty())
 }
 
-/// The names of a document, and its text if that is base64 or a list of parts. A text in a single string belongs to the
-/// message's text.
+/// Collects the names of a document, and its content if that is base64 text or a list of parts. A
+/// content that is one plain string already belongs to the text of the message.
 fn of_document(document: &Map<String, Value>, texts: &mut Vec<String>) {
     let inner = document
         .get("file")
@@ -161,7 +171,7 @@ fn of_document(document: &Map<String, Value>, texts: &mut Vec<String>) {
     }
 }
 
-/// The text that is encoded in base64.
+/// Decodes base64 to text. Returns None if it has other characters or does not decode to UTF-8.
 fn decoded(base64: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(base64.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);
@@ -172,6 +182,7 @@ fn decoded(base64: &str) -> Option<String> {
             b'0'..=b'9' => byte - b'0' + 52,
             b'+' => 62,
             b'/' => 63,
+            // Line breaks and padding are allowed, because some clients wrap base64.
             b'=' | b'\n' | b'\r' | b' ' => continue,
             _ => return None,
         };
@@ -185,11 +196,12 @@ fn decoded(base64: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Appends the texts in a value. A string that holds JSON is parsed.
+/// Collects the texts in a value at any depth. A string that contains JSON is parsed first.
 fn collect(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) if text.is_empty() || is_base64(text) => {}
         Value::String(text) => match text.trim_start().starts_with(['{', '[']) {
+            // Arguments and results of hosted tools are often JSON in a string.
             true => match serde_json::from_str(text) {
                 Ok(inner) => collect(&inner, texts),
                 Err(_) => texts.push(text.clone()),

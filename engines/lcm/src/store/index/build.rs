@@ -1,8 +1,13 @@
 //! Builds segments from messages or summaries, and merges small segments.
 //!
-//! A batch of new texts becomes a segment of level 0. Eight neighbours of one level become one of the next,
-//! so that each posting is copied a few times in all and a session has few segments. Segments of
-//! [`MAX_LEVEL`] are not merged: that would take too much memory.
+//! A batch of new texts becomes a segment of level 0. When there are eight neighbours of one level,
+//! they are merged into one segment of the next level. Each posting is therefore copied only a few
+//! times, and a search of a long session reads few segments. Segments of [`MAX_LEVEL`] are not
+//! merged any further, because that would take too much memory.
+//!
+//! [`catch_up`] is the function to read first. Segments are built from a snapshot without holding
+//! the lock. The [`chunks`](super::chunks) module then writes them in small steps, and puts a
+//! segment in force only if nobody else was faster.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,32 +22,36 @@ use super::segment::{
     ListChunk, PlaceChunk, Segment, TermChunk, for_each_chunk, indexed_end, segments,
 };
 use crate::error::StoreError;
-use crate::store::{Database, SessionId};
+use crate::store::{Database, SessionId, Snapshot, Source};
 use crate::text::fold::fold_into;
 use crate::text::terms::for_each_term;
 
-/// The most texts of a segment of level 0, which bounds the memory of a batch.
+/// The maximum number of texts in a segment of level 0. It bounds the memory of a batch.
 const SEGMENT_TEXTS: u32 = 1024;
 
-/// The approximate bytes of text of a segment of level 0.
+/// About how many bytes of text a segment of level 0 covers at most. The text that exceeds it is
+/// still included.
 const SEGMENT_BYTES: usize = 4 << 20;
 
-/// How many neighbours of one level are merged.
+/// How many neighbours of one level are merged into one segment.
 const FAN_IN: usize = 8;
 
-/// The highest level: segments of some 20,000 messages.
+/// The highest level. A segment of it covers half a million messages if every batch was full, and
+/// far fewer in most sessions.
 const MAX_LEVEL: u32 = 3;
 
-/// Indexes everything of a session that is not indexed yet, then merges segments; between two batches
-/// `go_on` may cancel.
+/// Indexes the texts of a session that are not indexed yet, and then merges segments. `go_on` is
+/// called after each step, and an error from it stops the work. What was done until then stays.
 pub(crate) fn catch_up(
     database: &Database,
+    source: &Source,
     session: SessionId,
     go_on: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
+    // Two threads of this process would build the same segments, and one of them for nothing.
     let _alone = database.index_alone();
     for corpus in Corpus::ALL {
-        while index_batch(database, session, corpus)? {
+        while index_batch(database, source, session, corpus)? {
             go_on()?;
         }
         while join(database, session, corpus)? {
@@ -52,9 +61,10 @@ pub(crate) fn catch_up(
     Ok(())
 }
 
-/// Indexes the next texts of a session; returns whether there were any.
+/// Indexes the next batch of a session's texts. Returns whether there were any.
 fn index_batch(
     database: &Database,
+    source: &Source,
     session: SessionId,
     corpus: Corpus,
 ) -> Result<bool, StoreError> {
@@ -67,24 +77,28 @@ fn index_batch(
     }
     let numbers = start..end.min(start.saturating_add(SEGMENT_TEXTS));
     let making = Making::begin(database, session, corpus, &numbers, 0)?;
-    let (end, chunks) =
-        database.read(|connection| build(connection, session, corpus, numbers, SEGMENT_BYTES))?;
+    let (end, chunks) = database.read_over(source, |snapshot| {
+        build(snapshot, session, corpus, numbers, SEGMENT_BYTES)
+    })?;
     making.finish(database, chunks, end, &[], |transaction| {
-        // Another process may have been faster; then this segment is not needed.
+        // Another process may have been faster. This segment is not needed then.
         Ok(indexed_end(transaction, session, corpus)? == start)
     })
 }
 
-/// Drops the index of a session; it is rebuilt from the messages and summaries.
+/// Drops the index of a session. Search reads the texts until [`catch_up`] has built it again.
 pub(crate) fn forget(transaction: &Transaction<'_>, session: SessionId) -> Result<(), StoreError> {
     transaction.execute("DELETE FROM segments WHERE session = ?1", [session.0])?;
+    // What a damaged file holds of segments that are not there.
+    let orphans = "DELETE FROM term_chunks WHERE segment NOT IN (SELECT id FROM segments)";
+    transaction.execute(orphans, [])?;
     Ok(())
 }
 
-/// Builds the chunks of a segment over these texts, or over the first `max_bytes` of them; also returns its
-/// end.
+/// Builds the chunks of a segment over these texts. If the texts are longer than `max_bytes`, only
+/// the first of them are covered. Also returns one past the last number that is covered.
 pub(crate) fn build(
-    connection: &Connection,
+    snapshot: &Snapshot<'_>,
     session: SessionId,
     corpus: Corpus,
     numbers: Range<u32>,
@@ -93,8 +107,9 @@ pub(crate) fn build(
     let mut lists: HashMap<Box<str>, Growing, FxBuildHasher> = HashMap::default();
     let mut folded = String::new();
     let (mut bytes, mut end) = (0, numbers.start);
-    corpus.for_each_text(connection, session, &numbers, |number, text| {
+    corpus.for_each_text(snapshot, session, &numbers, |number, text| {
         fold_into(text, &mut folded);
+        // Ordinals are counted from the start of the segment, so that they take few bytes.
         let ordinal = number - numbers.start;
         for_each_term(&folded, |term, place| match lists.get_mut(term) {
             Some(list) => list.push(ordinal, place),
@@ -108,9 +123,11 @@ pub(crate) fn build(
             std::ops::ControlFlow::Break(())
         })
     })?;
+    // Texts at the end may be unreadable. They count as indexed all the same.
     if bytes < max_bytes {
         end = numbers.end;
     }
+    // Terms have to be written in order, because a chunk is found by its first term.
     let mut sorted: Vec<(Box<str>, Growing)> = lists.into_iter().collect();
     sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let mut chunks = Chunks::default();
@@ -120,7 +137,7 @@ pub(crate) fn build(
     Ok((end, chunks))
 }
 
-/// Merges one group of neighbours; returns whether there was one.
+/// Merges the first group of neighbours that can be merged. Returns whether there was one.
 fn join(database: &Database, session: SessionId, corpus: Corpus) -> Result<bool, StoreError> {
     let all = database.read(|connection| segments(connection, session, corpus))?;
     let Some(group @ [first, .., last]) = group_to_join(&all) else {
@@ -135,7 +152,8 @@ fn join(database: &Database, session: SessionId, corpus: Corpus) -> Result<bool,
     })
 }
 
-/// The first eight neighbours of one level that may be merged.
+/// Returns the first eight neighbours of one level that can be merged, or None if there are not
+/// enough.
 fn group_to_join(all: &[Segment]) -> Option<&[Segment]> {
     all.windows(FAN_IN).find(|group| {
         let level = group[0].level;
@@ -143,8 +161,9 @@ fn group_to_join(all: &[Segment]) -> Option<&[Segment]> {
     })
 }
 
-/// A segment, read from its first term to its last.
-struct Reader<'c> {
+/// Reads a segment from its first term to its last. One chunk of lists is in memory at a time.
+/// `shift` is how far its ordinals are behind the first one of the merged segment.
+struct SegmentReader<'c> {
     connection: &'c Connection,
     chunks: std::vec::IntoIter<TermChunk>,
     terms: Vec<Box<[u8]>>,
@@ -153,7 +172,7 @@ struct Reader<'c> {
     shift: u32,
 }
 
-impl<'c> Reader<'c> {
+impl<'c> SegmentReader<'c> {
     fn new(connection: &'c Connection, segment: &Segment, base: u32) -> Result<Self, StoreError> {
         let mut chunks = Vec::new();
         for_each_chunk(connection, segment.id, b"", |chunk| {
@@ -202,14 +221,16 @@ impl<'c> Reader<'c> {
     }
 }
 
+/// Merges segments by reading all of them in the order of their terms. The lists are joined without
+/// decoding them, because the ordinals of each segment come after those of the segment before.
 fn merge(connection: &Connection, group: &[Segment]) -> Result<Chunks, StoreError> {
     let base = group.first().map_or(0, |segment| segment.ordinals.start);
     let mut readers = group
         .iter()
-        .map(|segment| Reader::new(connection, segment, base))
+        .map(|segment| SegmentReader::new(connection, segment, base))
         .collect::<Result<Vec<_>, _>>()?;
     let mut chunks = Chunks::default();
-    while let Some(term) = readers.iter().filter_map(Reader::term).min() {
+    while let Some(term) = readers.iter().filter_map(SegmentReader::term).min() {
         let term: Box<[u8]> = term.into();
         let mut list = Growing::default();
         for reader in &mut readers {

@@ -1,17 +1,18 @@
 //! Writes segments.
 //!
-//! A segment is cut into chunks of some hundred terms. A chunk is a row of terms, one a line (few enough to
-//! scan all of a session's for a part of a word), and a row of their lists and positions:
+//! A segment is split into chunks of a few hundred terms. A chunk is a row of terms, one per line,
+//! and a row of their lists and positions. The terms are separate so that all terms of a session
+//! can be scanned for a part of a word. Lists and positions have the same layout:
 //! ```text
-//! lists, places: lengths, in the order of the terms │ one a term (see [`super::list`])
+//! lists, places: lengths, in the order of the terms │ one per term (see [`super::list`])
 //! ```
-//! Every column ends with a checksum: with a damaged index, a search reads the texts instead of returning a
-//! wrong total.
+//! Every column ends with a checksum. If the index is damaged, a search notices it and reads the
+//! texts, so that its total stays right.
 //!
-//! A write blocks turns, so a segment is written, and removed, a few chunks at a time. Meanwhile its row is
-//! marked as not in force, and readers ignore it. If a segment becomes wrong or needless before it is
-//! complete (another process was faster, a summary was rewritten), its row is removed, or a check at the
-//! end rejects it.
+//! A write blocks turns, so a segment is written and removed a few chunks at a time. Until it is
+//! complete, its row has the state [`MAKING`] and readers ignore it. A segment may become wrong or
+//! needless before that, for example because a summary was rewritten. Then its row is deleted in
+//! the meantime, or the last check in [`Making::finish`] rejects it.
 
 use std::ops::Range;
 
@@ -24,20 +25,24 @@ use super::segment::Segment;
 use crate::error::StoreError;
 use crate::store::{Database, SessionId, put_varint};
 
-/// A chunk is closed once its terms, lists or positions reach this many bytes.
+/// A chunk is closed as soon as its terms reach this many bytes.
 const CHUNK_TERM_BYTES: usize = 2_000;
+/// The same limit for its lists.
 const CHUNK_LIST_BYTES: usize = 8_000;
+/// The same limit for its positions.
 const CHUNK_PLACE_BYTES: usize = 16_000;
 
-/// How many chunks are written or deleted at a time, which takes a millisecond or two.
+/// How many chunks are written or deleted at a time. It takes a millisecond or two.
 const PIECE: usize = 32;
 
-/// The states of a segment's row.
+/// The state of a segment that is being written. Readers ignore it.
 const MAKING: i64 = 0;
+/// The state of a complete segment, which readers use.
 pub(super) const IN_FORCE: i64 = 1;
+/// The state of a segment that is being removed, a few chunks at a time.
 const GOING: i64 = 2;
 
-/// Finished chunks: made without the lock, written under it.
+/// The chunks of a segment in memory. They are made without the lock and written with it.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     done: Vec<Chunk>,
@@ -47,18 +52,19 @@ pub(crate) struct Chunks {
 #[derive(Debug, Default)]
 struct Chunk {
     terms: Vec<u8>,
-    lists: Parts,
-    places: Parts,
+    lists: TermPartsBuilder,
+    places: TermPartsBuilder,
 }
 
-/// One part for each term of a chunk.
+/// One part for each term of a chunk, with their lengths. A reader finds a part by adding up
+/// lengths.
 #[derive(Debug, Default)]
-struct Parts {
+struct TermPartsBuilder {
     lengths: Vec<u8>,
     parts: Vec<u8>,
 }
 
-impl Parts {
+impl TermPartsBuilder {
     fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.parts.len();
         write(&mut self.parts);
@@ -77,7 +83,7 @@ impl Parts {
 }
 
 impl Chunks {
-    /// Adds the next term, in sorted order.
+    /// Adds the next term with its list. Terms must come in sorted order.
     pub(crate) fn push(&mut self, term: &[u8], list: &Growing) {
         let open = &mut self.open;
         open.terms.extend_from_slice(term);
@@ -98,12 +104,14 @@ impl Chunks {
         }
     }
 
-    /// A hash of the whole content, equal for equal segments.
+    /// Returns a hash of the content. It is equal for equal segments, so a stored segment can be
+    /// compared with a new one without keeping both.
     pub(crate) fn digest(&self) -> u128 {
         let mut hasher = Xxh3::new();
         for chunk in self.done.iter().chain([&self.open]) {
             hasher.update(&chunk.terms);
             chunk.lists.hash(&mut hasher);
+            // Without positions there is no column, and a stored segment hashes nothing for it.
             if !chunk.places.parts.is_empty() {
                 chunk.places.hash(&mut hasher);
             }
@@ -122,13 +130,15 @@ impl Chunks {
     }
 }
 
-/// A segment under construction.
+/// A segment that is being written. Its row exists from [`begin`](Self::begin) on, and other
+/// processes may delete it if they find that it is no longer needed.
 pub(crate) struct Making {
     id: i64,
 }
 
 impl Making {
-    /// Announces a segment over these texts. Its sources must be read after this.
+    /// Creates the row of a segment over these texts. Read the texts only after this, so that a
+    /// change of them in between deletes the row.
     pub(crate) fn begin(
         database: &Database,
         session: SessionId,
@@ -149,11 +159,12 @@ impl Making {
         Ok(Self { id })
     }
 
-    /// Writes the chunks and puts the segment in force, over the texts up to `end`, replacing others;
-    /// returns whether it did. If it was overtaken, or `is_wanted` returns false, nothing changes.
+    /// Writes the chunks and puts the segment in force for the texts up to `end`, in place of the
+    /// segments in `replaced`. Returns whether it did. If the row was deleted meanwhile, or if
+    /// `is_wanted` returns false, nothing changes.
     ///
     /// # Errors
-    /// A store that failed; nothing changes then either.
+    /// Returns an error if the store fails. Nothing changes then either.
     pub(crate) fn finish(
         self,
         database: &Database,
@@ -180,22 +191,23 @@ impl Making {
                 Ok(true)
             })
         });
-        // Leftovers are swept when the store is opened next.
+        // If this fails, `sweep` removes the rows after the store is opened next.
         let _ = match done {
             Ok(true) => replaced
                 .iter()
                 .try_for_each(|segment| remove(database, segment.id)),
-            // Nobody else uses an incomplete row.
+            // No reader uses a row that is incomplete.
             _ => remove(database, self.id),
         };
         done
     }
 
-    /// Writes the chunks in batches; returns whether the row still existed at the end.
+    /// Writes the chunks in batches. Returns false if the row was deleted before the end.
     fn write(&self, database: &Database, mut chunks: Chunks) -> Result<bool, StoreError> {
         chunks.close();
         let signatures = seal(chunks.signatures());
-        // Reserves consecutive numbers for a segment's chunks, whatever other writers do.
+        // Reserves consecutive numbers for the chunks of a segment, whatever other writers do. The
+        // signatures refer to chunks by their place in this sequence.
         let reserved: Option<i64> = database.write_behind(|transaction| {
             Ok(transaction
                 .prepare_cached(
@@ -231,7 +243,7 @@ impl Making {
         Ok(true)
     }
 
-    /// Whether the row still exists and is not being removed.
+    /// Returns whether the row still exists and has not been marked for removal.
     fn stands(&self, transaction: &Transaction<'_>) -> Result<bool, StoreError> {
         Ok(transaction
             .prepare_cached("SELECT 1 FROM segments WHERE id = ?1 AND state = ?2")?
@@ -263,12 +275,17 @@ impl Chunk {
         let places = Some(self.places).filter(|places| !places.parts.is_empty());
         transaction
             .prepare_cached("INSERT INTO posting_chunks(id, lists, places) VALUES(?1, ?2, ?3)")?
-            .execute(params![number, self.lists.seal(), places.map(Parts::seal)])?;
+            .execute(params![
+                number,
+                self.lists.seal(),
+                places.map(TermPartsBuilder::seal)
+            ])?;
         Ok(())
     }
 }
 
-/// Removes a segment, a few chunks at a time.
+/// Removes a segment, a few chunks at a time. The row itself goes last, so that an interrupted
+/// removal can be continued.
 fn remove(database: &Database, segment: i64) -> Result<(), StoreError> {
     let mut is_left = true;
     while is_left {
@@ -290,8 +307,8 @@ fn remove(database: &Database, segment: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes segments that ended processes left half written or half removed. A process that is still writing
-/// one is interrupted by this and starts again.
+/// Removes the segments that ended processes have left incomplete or half removed. If another
+/// process is still writing one of them, it notices that its row is gone and starts again later.
 pub(crate) fn sweep(database: &Database) -> Result<(), StoreError> {
     let left: Vec<i64> = database.write_behind(|transaction| {
         let mut statement = transaction
@@ -303,14 +320,14 @@ pub(crate) fn sweep(database: &Database) -> Result<(), StoreError> {
         .try_for_each(|segment| remove(database, segment))
 }
 
-/// Adds a checksum.
+/// Appends a checksum of the bytes.
 pub(super) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = checksum(&bytes);
     bytes.extend_from_slice(&sum);
     bytes
 }
 
-/// Checks and removes the checksum.
+/// Verifies the checksum and removes it. A wrong one is [`StoreError::Damaged`].
 pub(super) fn unseal(mut sealed: Vec<u8>) -> Result<Vec<u8>, StoreError> {
     let (bytes, sum) = sealed.split_last_chunk().ok_or_else(broken)?;
     if checksum(bytes) != *sum {
@@ -324,14 +341,18 @@ fn checksum(bytes: &[u8]) -> [u8; 4] {
     (xxh3_64(bytes) as u32).to_le_bytes()
 }
 
+/// Creates the error for a segment that cannot be read.
 pub(super) fn broken() -> StoreError {
     StoreError::Damaged("a segment of the search index cannot be read; rebuild the index".into())
 }
 
-/// A bit for each pair of neighbouring bytes, by hash: enough to skip most chunks of numbers and hashes
-/// when searching for a part of a word.
+/// The size of a chunk's signature in bytes. A signature has a bit for each pair of neighbouring
+/// bytes, chosen by a hash. When searching for a part of a word, it excludes most chunks,
+/// especially those of numbers and hashes.
 pub(super) const SIGNATURE_BYTES: usize = 128;
 
+/// Computes the signature of terms, or of a part of a word. A chunk can contain the part only if
+/// its signature has all bits of the part's.
 pub(super) fn signature(bytes: &[u8]) -> [u8; SIGNATURE_BYTES] {
     let mut bits = [0; SIGNATURE_BYTES];
     for pair in bytes.windows(2).filter(|pair| !pair.contains(&b'\n')) {

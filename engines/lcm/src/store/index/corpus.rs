@@ -1,25 +1,27 @@
-//! The two things that are indexed.
+//! The two kinds of texts that are indexed: messages and summaries.
+//!
+//! They are numbered separately and have separate segments, because summaries can be deleted and
+//! rewritten, while messages only arrive at the end. [`Corpus`] hides the difference from the code
+//! that builds and searches segments. If a text cannot be read, it is skipped and counted.
 
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::Connection;
 
 use crate::error::StoreError;
-use crate::store::{SessionId, for_each_body, for_each_summary, info_in, summaries_end};
+use crate::store::{SessionId, Snapshot, for_each_body, for_each_summary, info_in, summaries_end};
 
 /// The kind of texts that a segment covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Corpus {
-    /// A session's messages, by their ordinals.
     Messages,
-    /// A session's summaries, by their numbers.
     Summaries,
 }
 
 impl Corpus {
     pub(crate) const ALL: [Self; 2] = [Self::Messages, Self::Summaries];
 
-    /// The value in the table of segments.
+    /// Returns the value that stands for it in the table of segments.
     pub(crate) fn code(self) -> i64 {
         match self {
             Self::Messages => 0,
@@ -27,7 +29,8 @@ impl Corpus {
         }
     }
 
-    /// One past the number of the last text that is stored.
+    /// Returns one past the highest number of a text that is stored, or 0 if there is none. Some of
+    /// the lower numbers may be unused.
     pub(crate) fn end(
         self,
         connection: &Connection,
@@ -39,20 +42,20 @@ impl Corpus {
         }
     }
 
-    /// Calls `each` with the number and the text of each existing one of these, in order. Returns how many
-    /// could not be read.
+    /// Calls `each` with the number and the text of each of these texts that exists, in order,
+    /// until it breaks. Returns how many could not be read.
     pub(crate) fn for_each_text(
         self,
-        connection: &Connection,
+        snapshot: &Snapshot<'_>,
         session: SessionId,
         numbers: &Range<u32>,
         mut each: impl FnMut(u32, &str) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<u64, StoreError> {
         match self {
-            Self::Messages => for_each_body(connection, session, numbers, |key, body| {
+            Self::Messages => for_each_body(snapshot, session, numbers, |key, body| {
                 each(key.ordinal(), body)
             }),
-            Self::Summaries => for_each_summary(connection, session, numbers, |summary| {
+            Self::Summaries => for_each_summary(snapshot, session, numbers, |summary| {
                 each(summary.key.ordinal(), &summary.text)
             }),
         }

@@ -1,15 +1,19 @@
-//! Posting lists: the texts that contain a term, and, for pairs of a spaceless script, the positions.
+//! Posting lists: the texts that contain a term and, for pairs of characters of a script without
+//! spaces, the positions.
 //!
+//! A list is stored as differences, so that a common term takes about one byte for each text.
 //! ```text
 //! list:   count │ first ordinal - the segment's first │ last - first │ differences less one
 //! places: for each place: (place, or its difference from the one before in the same text) << 1
-//!         │ 1 where it is the first place in the next text of the list
+//!         │ 1 if it is the first place in the next text of the list
 //! ```
-//! Numbers are varints. Both can be appended to those of earlier texts without decoding.
+//! Numbers are varints. [`List`] reads a stored list and [`Growing`] builds one. Both parts of a
+//! list can be appended to those of earlier texts without decoding, which makes merging segments
+//! cheap.
 
 use crate::store::{put_varint, take_varint};
 
-/// A list of ordinals as stored in a chunk.
+/// A list of ordinals as it is stored in a chunk. It borrows the bytes and decodes them when asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List<'a> {
     count: u32,
@@ -30,18 +34,21 @@ impl<'a> List<'a> {
         })
     }
 
-    /// Appends the ordinals, given the segment's first.
+    /// Appends the ordinals to `out`. `base` is the first ordinal of the segment.
     pub(crate) fn ordinals(&self, base: u32, out: &mut Vec<u32>) {
         let mut ordinal = base.saturating_add(self.first);
         out.push(ordinal);
         let mut rest = self.differences;
         while let Some(difference) = take_varint(&mut rest) {
+            // Saturating, because the values may come from a damaged file.
             ordinal = ordinal.saturating_add(difference as u32).saturating_add(1);
             out.push(ordinal);
         }
     }
 
-    /// The ordinals with each position in them, in order; none if the positions do not belong to this list.
+    /// Returns each position with the ordinal of its text, in order. `base` is the first ordinal of
+    /// the segment. Returns None if the positions do not belong to this list, which means that the
+    /// index is damaged.
     pub(crate) fn places(&self, base: u32, mut places: &[u8]) -> Option<Vec<(u32, u32)>> {
         let mut ordinals = Vec::with_capacity(self.count as usize);
         self.ordinals(base, &mut ordinals);
@@ -59,11 +66,12 @@ impl<'a> List<'a> {
             }
             out.push((ordinal?, place));
         }
+        // Every ordinal must have had a position.
         ordinals.next().is_none().then_some(out)
     }
 }
 
-/// A list under construction.
+/// A list that is being built, in its encoded form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Growing {
     count: u32,
@@ -75,9 +83,9 @@ pub(crate) struct Growing {
 }
 
 impl Growing {
-    /// Adds an ordinal, counted from the segment's first, not below the last one, and the term's position
-    /// in its text, if positions are stored, after the previous one. A repeated ordinal only adds the
-    /// position.
+    /// Adds an ordinal, counted from the segment's first. It must not be below the last one. If
+    /// positions are stored, `place` is the position of the term in its text, after the previous
+    /// one. A repeated ordinal only adds the position.
     #[inline]
     pub(crate) fn push(&mut self, ordinal: u32, place: Option<u32>) {
         let is_new = self.count == 0 || ordinal != self.last;
@@ -87,6 +95,7 @@ impl Growing {
             } else {
                 place - self.last_place
             };
+            // The lowest bit marks the first position in a text, so no separator is needed.
             put_varint(&mut self.places, u64::from(step) << 1 | u64::from(is_new));
             self.last_place = place;
         }
@@ -105,12 +114,13 @@ impl Growing {
         self.count += 1;
     }
 
-    /// Appends a list whose ordinals all come after, counted from `shift` after this segment's first, and
-    /// its positions.
+    /// Appends a list of later texts with its positions, without decoding them. `shift` is the
+    /// distance between the first ordinals of both segments.
     pub(crate) fn append(&mut self, list: List<'_>, places: &[u8], shift: u32) {
         if list.count == 0 {
             return;
         }
+        // The other ordinals are differences, so only the first one has to be adjusted.
         self.push_ordinal(list.first + shift);
         self.differences.extend_from_slice(list.differences);
         self.count += list.count - 1;
@@ -125,7 +135,7 @@ impl Growing {
         out.extend_from_slice(&self.differences);
     }
 
-    /// The stored positions; empty if there are none.
+    /// Returns the encoded positions, which are empty if none were added.
     pub(super) fn places(&self) -> &[u8] {
         &self.places
     }

@@ -1,7 +1,14 @@
-//! What a message must hold in order to match, and which messages of a segment have it.
+//! What a text must contain in order to match a pattern, and which texts of a segment contain it.
 //!
-//! A need is never stronger than its pattern: every matching message satisfies it. So the texts of the
-//! messages that satisfy it decide, and nothing is missed.
+//! A [`Need`] is derived from a literal or a regular expression. It is never stronger than its
+//! pattern: every text that matches satisfies it. The reverse does not hold, so the texts that
+//! satisfy it are read and matched afterwards, unless [`Need::is_exact`] says that this is not
+//! necessary.
+//!
+//! [`Need::of_literal`] and [`Need::of_regex`] create needs, and [`Need::ordinals`] looks one up in
+//! a segment. A whole word takes one look-up. A part of a word is found by scanning the terms. If a
+//! pattern says nothing that the index knows, such as `\d{4}`, the need is [`Need::Anything`] and
+//! all texts must be read.
 
 use std::ops::ControlFlow;
 
@@ -17,34 +24,34 @@ use crate::error::StoreError;
 use crate::text::fold::fold_char;
 use crate::text::terms::{Class, LONG_WORD, MAX_WORD_BYTES, class, indexed_part, runs};
 
-/// What a message must hold.
+/// A condition that every matching text satisfies, as far as the index can check it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing that the index can check.
+    /// The index cannot exclude any text.
     Anything,
-    /// A word that contains this; at its beginning if `starts`, at its end if `ends`.
+    /// The text has a word that contains these characters. If `starts` is set, the word begins with
+    /// them, and if `ends` is set, it ends with them.
     Word {
         text: String,
         starts: bool,
         ends: bool,
     },
-    /// These consecutive characters of a spaceless script.
+    /// The text has these consecutive characters of a script without spaces.
     Stretch(String),
-    /// All of these.
     All(Vec<Need>),
-    /// One of these at least.
     Any(Vec<Need>),
 }
 
-/// How many parts of a pattern are looked up in the index at most. The texts decide in any case.
+/// The maximum number of parts of a pattern that are looked up in the index. The texts decide in
+/// any case, so leaving parts out costs time and no correctness.
 const LOOKED_UP: usize = 64;
 
-/// With this few candidates left, reading them is cheaper than narrowing further.
+/// If no more than this many candidates are left, reading them is cheaper than narrowing further.
 const FEW: usize = 16;
 
 impl Need {
-    /// The need of a folded stretch of text. `starts` and `ends` say whether a word at its beginning or end
-    /// is known to begin or end there.
+    /// Creates the need of a folded piece of text. `starts` and `ends` say whether a word at its
+    /// beginning or end is known to begin or end there. If not, it may be part of a longer word.
     pub(crate) fn of_literal(folded: &str, starts: bool, ends: bool) -> Self {
         let mut needs = Vec::new();
         for run in runs(folded) {
@@ -68,14 +75,16 @@ impl Need {
         Self::all(needs)
     }
 
-    /// The need of a regular expression.
+    /// Creates the need of a regular expression. It walks the parsed expression, collects literal
+    /// text and gives up at whatever the index cannot express. Parts that must all occur are
+    /// combined.
     pub(crate) fn of_regex(hir: &Hir) -> Self {
         let mut pieces = Vec::new();
         flatten(hir, &mut pieces);
         let mut needs = Vec::new();
         let mut literal = String::new();
         let mut starts = false;
-        // Whether a word is known to end, or begin, next to a literal.
+        // Whether a word is known to begin or end at this point.
         let mut edge = false;
         for piece in pieces {
             match piece {
@@ -107,7 +116,7 @@ impl Need {
         Self::all(needs)
     }
 
-    /// How many look-ups it takes.
+    /// Returns how many look-ups the need takes in a segment. It is the sum over its parts.
     fn look_ups(&self) -> usize {
         match self {
             Self::Anything => 0,
@@ -116,7 +125,7 @@ impl Need {
         }
     }
 
-    /// All of these, simplified.
+    /// Combines needs that must all be satisfied. Needs that exclude nothing are dropped.
     pub(crate) fn all(mut needs: Vec<Self>) -> Self {
         needs.retain(|need| *need != Self::Anything);
         match needs.len() {
@@ -126,10 +135,12 @@ impl Need {
         }
     }
 
-    /// Whether satisfying it is an exact match, so that the text need not be read.
+    /// Returns whether a text that satisfies the need certainly matches, so that it does not have
+    /// to be read.
     pub(crate) fn is_exact(&self) -> bool {
         match self {
-            // Close to the limit, the index cannot distinguish a word from the prefix of a longer one.
+            // Close to the limit, the index cannot distinguish a word from the beginning of a
+            // longer one.
             Self::Word { text, starts, ends } => {
                 *starts && *ends && text.len() <= MAX_WORD_BYTES - 4
             }
@@ -138,7 +149,8 @@ impl Need {
         }
     }
 
-    /// Whether scanning the vocabulary for it would exclude enough to be worth it.
+    /// Returns whether scanning all terms for this need would exclude enough texts to be worth it.
+    /// A single letter does not.
     fn narrows(&self) -> bool {
         match self {
             Self::Word { text, starts, ends } => {
@@ -148,7 +160,8 @@ impl Need {
         }
     }
 
-    /// The ordinals of the segment's messages that satisfy it, in order; none for all of them.
+    /// Returns the ordinals of the segment's texts that satisfy the need, in order. None means all
+    /// of them.
     pub(crate) fn ordinals(
         &self,
         connection: &Connection,
@@ -174,7 +187,8 @@ impl Need {
         }
     }
 
-    /// The cost of a look-up: one list, a range of the vocabulary, or all of it.
+    /// Returns the cost of a look-up, for ordering: 0 for one list, 1 for a range of terms, 2 for a
+    /// scan of all terms, more for a combination.
     fn cost(&self) -> u8 {
         match self {
             Self::Stretch(_) => 0,
@@ -189,18 +203,22 @@ impl Need {
     }
 }
 
+/// Intersects the texts of several needs. Cheap needs are looked up first, and expensive ones only
+/// if many candidates are left.
 fn all(
     connection: &Connection,
     segment: &Segment,
     needs: &[Need],
 ) -> Result<Option<Vec<u32>>, StoreError> {
     let mut order: Vec<&Need> = needs.iter().collect();
-    // Among equals, long words first, because they are rarer.
+    // If the cost is equal, long words come first because they are rarer. The lists to intersect
+    // are then short.
     order.sort_by_key(|need| match need {
         Need::Word { text, .. } => (need.cost(), usize::MAX - text.len()),
         _ => (need.cost(), 0),
     });
     let mut found: Option<Vec<u32>> = None;
+    // Needs are a filter, so it is correct to stop before all of them were looked up.
     for need in order {
         if found
             .as_ref()
@@ -219,7 +237,8 @@ fn all(
     Ok(found)
 }
 
-/// The intersection of two sorted lists.
+/// Returns the ordinals that are in both sorted lists. The longer list is searched and not scanned,
+/// because it is often much longer.
 fn intersection(a: &[u32], b: &[u32]) -> Vec<u32> {
     let (short, mut long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let mut out = Vec::with_capacity(short.len());
@@ -239,6 +258,7 @@ fn sorted(mut ordinals: Vec<u32>) -> Vec<u32> {
     ordinals
 }
 
+/// Returns the texts that contain exactly this term.
 fn exact(connection: &Connection, segment: &Segment, term: &str) -> Result<Vec<u32>, StoreError> {
     let mut out = Vec::new();
     if let Some((chunk, index)) = find(connection, segment, term)? {
@@ -250,7 +270,8 @@ fn exact(connection: &Connection, segment: &Segment, term: &str) -> Result<Vec<u
     Ok(out)
 }
 
-/// The chunk of a term, and the term's index in it.
+/// Finds a term in a segment. Returns its chunk and its index in the chunk, or None if no text
+/// contains it.
 fn find(
     connection: &Connection,
     segment: &Segment,
@@ -260,19 +281,19 @@ fn find(
     Ok(chunk.and_then(|chunk| chunk.find(term.as_bytes()).map(|index| (chunk, index))))
 }
 
-/// The messages that contain these consecutive characters: those in which the pairs have the same relative
-/// positions.
+/// Returns the texts that contain these consecutive characters. The index has pairs of characters
+/// with their positions, so a text qualifies if its pairs have the same distances as in `text`.
 fn stretch(connection: &Connection, segment: &Segment, text: &str) -> Result<Vec<u32>, StoreError> {
     let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
     let pairs = starts.len() - 1;
     if pairs < 2 {
         return exact(connection, segment, text);
     }
-    // Every second pair covers all characters, if the last one is included.
+    // Every second pair covers all characters if the last pair is included.
     let mut found: Option<Vec<(u32, u32)>> = None;
     for pair in (0..pairs).step_by(2).chain([pairs - 1]) {
         let end = starts.get(pair + 2).copied().unwrap_or(text.len());
-        // The end of the stretch if this pair is part of it.
+        // Where the whole run would end if this pair is part of it. All pairs must agree on it.
         let ends = places(connection, segment, &text[starts[pair]..end])?
             .into_iter()
             .map(|(ordinal, place)| (ordinal, place + (pairs - pair) as u32));
@@ -303,7 +324,8 @@ fn stretch(connection: &Connection, segment: &Segment, text: &str) -> Result<Vec
     Ok(ordinals)
 }
 
-/// The occurrences of a pair: the ordinals of the texts that contain it, with each position, in order.
+/// Returns all occurrences of a pair of characters, in order: the ordinal of the text, and the
+/// position in it.
 fn places(
     connection: &Connection,
     segment: &Segment,
@@ -321,6 +343,8 @@ fn places(
         .ok_or_else(broken)
 }
 
+/// Returns the texts with a word that contains `text`. A whole word is one list. Otherwise the
+/// terms are scanned, because there is no index of parts of words.
 fn word(
     connection: &Connection,
     segment: &Segment,
@@ -336,14 +360,14 @@ fn word(
         list.ordinals(segment.ordinals.start, &mut out);
     })?;
     if !starts {
-        // The rest of a long word is not indexed.
+        // Only the beginning of a long word is indexed, so its rest may contain anything.
         out.extend(exact(connection, segment, LONG_WORD)?);
     }
     Ok(sorted(out))
 }
 
-/// Calls `each` with every term of the segment that contains `text` (at its beginning if `starts`, at its
-/// end if `ends`), and its list.
+/// Calls `each` with every term of the segment that contains `text`, and with its list. If `starts`
+/// is set, the term must begin with `text`, and if only `ends` is set, it must end with it.
 pub(crate) fn for_each_term_like(
     connection: &Connection,
     segment: &Segment,
@@ -396,18 +420,19 @@ pub(crate) fn for_each_term_like(
 
 /// A part of a regular expression, as far as the index can use it.
 enum RegexPart {
-    /// This character, in any case.
     Char(char),
-    /// A boundary next to a character that is not part of a word.
+    /// A place at which a word begins or ends.
     Boundary,
     /// One or more characters that are not part of a word.
     Separator,
-    /// Anything, or nothing.
+    /// Something that the index knows nothing about, or nothing at all.
     Gap,
-    /// Something with its own need, and unknown ends.
+    /// Something with a need of its own, whose first and last characters are unknown.
     Need(Need),
 }
 
+/// Appends the parts of an expression in order. Whatever cannot be expressed becomes a gap, which
+/// is always correct.
 fn flatten(hir: &Hir, pieces: &mut Vec<RegexPart>) {
     match hir.kind() {
         HirKind::Empty => {}
@@ -429,7 +454,8 @@ fn flatten(hir: &Hir, pieces: &mut Vec<RegexPart>) {
             | Look::WordUnicode
             | Look::WordStartUnicode
             | Look::WordEndUnicode => pieces.push(RegexPart::Boundary),
-            // The others imply nothing: `\B` and ASCII word boundaries differ from ours.
+            // The other assertions imply nothing. `\B` and ASCII word boundaries differ from the
+            // borders of indexed words.
             _ => {}
         },
         HirKind::Repetition(repetition) => {
@@ -459,7 +485,7 @@ fn flatten(hir: &Hir, pieces: &mut Vec<RegexPart>) {
     }
 }
 
-/// A class with many characters is not enumerated.
+/// A class with more characters than this is not enumerated.
 const CLASS_CHARS: u32 = 512;
 
 fn of_class(hir: &HirClass) -> RegexPart {
@@ -491,6 +517,7 @@ fn of_class(hir: &HirClass) -> RegexPart {
     }
 }
 
+/// Ends the literal that was being collected and adds its need.
 fn flush(literal: &mut String, starts: bool, ends: bool, needs: &mut Vec<Need>) {
     if !literal.is_empty() {
         needs.push(Need::of_literal(literal, starts, ends));

@@ -1,5 +1,13 @@
-//! Reads segments: the sorted terms of a run of texts, each with the numbers of the texts that contain it
-//! (ordinals of messages, or numbers of summaries). [`super::chunks`] writes them.
+//! Reads segments.
+//!
+//! A segment covers a run of texts and has their terms in sorted order, each with the list of the
+//! texts that contain it. Texts are identified by number, which is the ordinal of a message or the
+//! number of a summary. Each session has separate segments for messages and for summaries.
+//!
+//! [`segments`] lists them and [`chunk_of`] finds the chunk that can contain a term.
+//! [`for_each_chunk_with`] scans for a part of a word and skips chunks by their signatures. A
+//! [`TermChunk`] has only terms. Their lists and positions are read separately, because a scan
+//! needs them for few chunks. [`super::chunks`] writes segments and describes their layout.
 
 use std::ops::Range;
 
@@ -12,16 +20,16 @@ use super::list::List;
 use crate::error::StoreError;
 use crate::store::{SessionId, take_usize};
 
-/// A segment's row.
+/// The row of a segment that is in force: its number, the texts it covers and its level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) id: i64,
-    /// The numbers of the texts it covers.
     pub(crate) ordinals: Range<u32>,
     pub(crate) level: u32,
 }
 
-/// The hash of a stored segment, comparable to [`super::chunks::Chunks::digest`].
+/// Computes the hash of a stored segment. It equals [`super::chunks::Chunks::digest`] of the same
+/// segment in memory. A wrong checksum is an error.
 pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u128, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT terms, lists, places FROM term_chunks JOIN posting_chunks USING(id)
@@ -30,6 +38,7 @@ pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u12
     let mut rows = statement.query([segment])?;
     let mut hasher = Xxh3::new();
     while let Some(row) = rows.next()? {
+        // The columns in the order in which the digest of a new segment hashes them.
         for column in 0..3 {
             if let Some(sealed) = row.get(column)? {
                 hasher.update(&unseal(sealed)?);
@@ -47,7 +56,8 @@ fn stored_signatures(connection: &Connection, segment: i64) -> Result<Vec<u8>, S
     unseal(sealed)
 }
 
-/// One past the number of the last text that a segment covers.
+/// Returns one past the number of the last text that is covered by a segment, or 0 if there is no
+/// segment.
 pub(crate) fn indexed_end(
     connection: &Connection,
     session: SessionId,
@@ -62,7 +72,7 @@ pub(crate) fn indexed_end(
     Ok(end.optional()?.unwrap_or(0))
 }
 
-/// The segments of a session's messages or summaries, oldest texts first.
+/// Returns the segments of a session's messages or summaries, in the order of their texts.
 pub(crate) fn segments(
     connection: &Connection,
     session: SessionId,
@@ -82,13 +92,14 @@ pub(crate) fn segments(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A chunk's terms.
+/// The terms of a chunk, one per line and sorted.
 pub(crate) struct TermChunk {
     pub(crate) id: i64,
     pub(crate) terms: Vec<u8>,
 }
 
-/// The chunk that contains `term`, if any.
+/// Returns the only chunk that can contain `term`. It is None if `term` sorts before all terms of
+/// the segment.
 pub(crate) fn chunk_of(
     connection: &Connection,
     segment: i64,
@@ -104,7 +115,8 @@ pub(crate) fn chunk_of(
     found.map(TermChunk::unseal).transpose()
 }
 
-/// All chunks of a segment, in the order of their terms, from the one that could hold `from` on.
+/// Calls `each` with the chunks of a segment in the order of their terms, until it breaks. It
+/// starts with the chunk that can contain `from`.
 pub(crate) fn for_each_chunk(
     connection: &Connection,
     segment: i64,
@@ -126,7 +138,8 @@ pub(crate) fn for_each_chunk(
     Ok(())
 }
 
-/// Calls `each` with every chunk of a segment that may hold a term containing `part`.
+/// Calls `each` with every chunk of a segment that may have a term with `part` in it. Chunks are
+/// excluded by their signatures, so some of those that remain have no such term.
 pub(crate) fn for_each_chunk_with(
     connection: &Connection,
     segment: i64,
@@ -139,6 +152,7 @@ pub(crate) fn for_each_chunk_with(
         .query_row([segment], |row| row.get(0))?;
     let mut statement = connection
         .prepare_cached("SELECT id, terms FROM term_chunks WHERE id = ?1 AND segment = ?2")?;
+    // Computed once. A chunk qualifies if it has all bits of the part.
     let wanted = signature(part);
     for (id, signature) in (first..).zip(signatures.chunks(SIGNATURE_BYTES)) {
         if wanted
@@ -154,7 +168,7 @@ pub(crate) fn for_each_chunk_with(
     Ok(())
 }
 
-/// A chunk's number and its terms, sealed.
+/// Reads the number of a chunk, and its terms with their checksum.
 fn sealed_terms(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, Vec<u8>)> {
     Ok((row.get(0)?, row.get(1)?))
 }
@@ -167,20 +181,21 @@ impl TermChunk {
         })
     }
 
-    /// The index of `term` in the chunk.
+    /// Returns the index of `term` in the chunk, or None if the chunk does not contain it.
     pub(crate) fn find(&self, term: &[u8]) -> Option<usize> {
         let (index, found) = self.from(term).next()?;
         (found == term).then_some(index)
     }
 
-    /// The terms, in order.
+    /// Returns the terms in sorted order. Their number is also the number of lists in the chunk.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         lines(&self.terms)
     }
 
-    /// The terms that are not below `first`, in order, each with its index in the chunk.
+    /// Returns the terms from `first` on, in order, each with its index in the chunk.
     pub(crate) fn from(&self, first: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-        // Both stand at the beginning of a term, or at the end.
+        // Binary search over bytes. Both ends are at the beginning of a line, or at the end of the
+        // terms.
         let (mut low, mut high) = (0, self.terms.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -194,6 +209,7 @@ impl TermChunk {
             }
         }
         let (before, rest) = self.terms.split_at(low);
+        // The index is needed for the list. Counting lines is cheaper than storing it.
         let index = memchr::memchr_iter(b'\n', before).count();
         (index..).zip(lines(rest))
     }
@@ -204,51 +220,56 @@ fn lines(terms: &[u8]) -> impl Iterator<Item = &[u8]> {
     terms.map(|line| line.strip_suffix(b"\n").unwrap_or(line))
 }
 
-/// The lists of a chunk.
-pub(crate) struct ListChunk(Parts);
+/// The lists of a chunk, one for each term.
+pub(crate) struct ListChunk(TermParts);
 
 impl ListChunk {
-    /// Reads them; `terms` is how many terms the chunk has.
+    /// Reads the lists of a chunk. `terms` is the number of its terms, which the row of lists does
+    /// not contain.
     pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
         let sealed = connection
             .prepare_cached("SELECT lists FROM posting_chunks WHERE id = ?1")?
             .query_row([id], |row| row.get(0))?;
-        Parts::read(sealed, terms).map(Self)
+        TermParts::read(sealed, terms).map(Self)
     }
 
-    /// The list of the term with this index in the chunk.
+    /// Returns the list of the term with this index in the chunk. It is an error if there is none.
     pub(crate) fn list(&self, index: usize) -> Result<List<'_>, StoreError> {
         List::read(self.0.part(index)?).ok_or_else(broken)
     }
 }
 
-/// The positions of a chunk's terms.
-pub(crate) struct PlaceChunk(Option<Parts>);
+/// The positions of a chunk's terms. They exist only for pairs of characters of a script without
+/// spaces.
+pub(crate) struct PlaceChunk(Option<TermParts>);
 
 impl PlaceChunk {
-    /// Reads them; `terms` is how many terms the chunk has.
+    /// Reads the positions of a chunk. `terms` is the number of its terms. A chunk without any
+    /// positions has no such column.
     pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
         let sealed: Option<Vec<u8>> = connection
             .prepare_cached("SELECT places FROM posting_chunks WHERE id = ?1")?
             .query_row([id], |row| row.get(0))?;
-        let parts = sealed.map(|sealed| Parts::read(sealed, terms));
+        let parts = sealed.map(|sealed| TermParts::read(sealed, terms));
         parts.transpose().map(Self)
     }
 
-    /// The stored positions of the term with this index in the chunk; empty if there are none.
+    /// Returns the positions of the term with this index in the chunk. They are empty if the term
+    /// has none.
     pub(crate) fn places(&self, index: usize) -> Result<&[u8], StoreError> {
         self.0.as_ref().map_or(Ok(&[]), |parts| parts.part(index))
     }
 }
 
-/// One part for each term of a chunk.
-struct Parts {
+/// The decoded form of a column that has one part for each term of a chunk. `ends` are relative to
+/// `start`, the byte after the lengths.
+struct TermParts {
     data: Vec<u8>,
     ends: Vec<usize>,
     start: usize,
 }
 
-impl Parts {
+impl TermParts {
     fn read(sealed: Vec<u8>, terms: usize) -> Result<Self, StoreError> {
         let data = unseal(sealed)?;
         let mut rest = data.as_slice();

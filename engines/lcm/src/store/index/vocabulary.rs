@@ -1,4 +1,8 @@
-//! A segment's terms in memory, for many look-ups.
+//! The terms of a segment in memory, for many look-ups.
+//!
+//! A pattern looks up a few terms, and reading one chunk for each is cheap. A question looks up
+//! every form of every word, and related words, too. [`Vocabulary`] therefore reads all terms of a
+//! segment once. Lists stay on disk until a term is found, and are then cached by chunk.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,7 +15,7 @@ use super::list::List;
 use super::segment::{ListChunk, Segment, TermChunk, for_each_chunk};
 use crate::error::StoreError;
 
-/// The terms of a segment, and a cache of their lists.
+/// All terms of a segment, with a cache of the lists that were used. It belongs to one snapshot.
 pub(crate) struct Vocabulary<'c> {
     connection: &'c Connection,
     chunks: Vec<TermChunk>,
@@ -19,7 +23,7 @@ pub(crate) struct Vocabulary<'c> {
 }
 
 impl<'c> Vocabulary<'c> {
-    /// Reads the terms of a segment: a few hundred kilobytes at most.
+    /// Reads the terms of a segment, which are a few hundred kilobytes at most.
     pub(crate) fn read(connection: &'c Connection, segment: &Segment) -> Result<Self, StoreError> {
         let mut chunks = Vec::new();
         for_each_chunk(connection, segment.id, b"", |chunk| {
@@ -33,7 +37,8 @@ impl<'c> Vocabulary<'c> {
         })
     }
 
-    /// Calls `each` with every term that begins with `prefix` and is `wanted`, and its list.
+    /// Calls `each` with the list of every term that begins with `prefix` and for which `wanted`
+    /// returns true.
     pub(crate) fn for_each_like(
         &mut self,
         prefix: &str,
@@ -45,6 +50,7 @@ impl<'c> Vocabulary<'c> {
         let start = self.chunks.partition_point(first).saturating_sub(1);
         for chunk in &self.chunks[start..] {
             for (index, term) in chunk.from(prefix) {
+                // Terms are sorted, so nothing with this prefix can follow.
                 if !term.starts_with(prefix) {
                     return Ok(());
                 }

@@ -1,15 +1,20 @@
-//! The background thread that indexes.
+//! The background thread that indexes and makes checkpoints.
+//!
+//! Both are slow and can wait, so neither is done during a turn.
 
 use super::build::catch_up;
 use super::chunks::sweep;
 use crate::store::Database;
+/// The body of the thread. It ends when the store is closed, after the work that was requested
+/// before.
 use crate::store::worker::Orders;
 
 pub(crate) fn run(database: &Database, orders: &Orders) {
     let checkpointer = database.open_checkpointer();
     let checkpoint = || {
         if let Ok(connection) = &checkpointer {
-            // The next checkpoint makes up for a failed one, or the writer does once the log is long.
+            // A failed checkpoint does no harm. The next one makes up for it, or the writer does as
+            // soon as the log is long.
             let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         }
     };
@@ -18,9 +23,10 @@ pub(crate) fn run(database: &Database, orders: &Orders) {
         if !is_swept {
             is_swept = sweep(database).is_ok();
         }
-        for session in sessions {
-            // A failure (a full disk, a lock) is retried with the next batch; search scans until then.
-            let _ = catch_up(database, session, || {
+        for (session, source) in sessions {
+            // A failure such as a full disk or a lock is retried with the next batch. Until then
+            // search reads the texts.
+            let _ = catch_up(database, &source, session, || {
                 checkpoint();
                 Ok(())
             });

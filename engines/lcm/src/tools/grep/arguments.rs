@@ -1,4 +1,9 @@
-//! The arguments of `lcm_grep`, and the search they describe.
+//! The arguments of `lcm_grep`, and the search that they describe.
+//!
+//! Models fill in arguments in different ways, so this module is tolerant in some respects: a time
+//! may be a date, a time with an offset or a number, and a limit out of range is clamped. It is
+//! strict if a guess could give a wrong result, for example if both a pattern and a question are
+//! given. The errors say which values are allowed.
 
 use std::ops::Range;
 
@@ -16,7 +21,7 @@ const MAX_CONTEXT: usize = 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::tools) struct Arguments {
+pub(in crate::tools) struct GrepArguments {
     pattern: Option<String>,
     question: Option<String>,
     mode: Option<ModeName>,
@@ -70,10 +75,10 @@ pub(in crate::tools) fn parameters() -> Value {
     };
     object(
         json!({
-            "pattern": {"type": "string", "description": "What to find, exactly. This or `question`"},
+            "pattern": {"type": "string", "description": "What to find, exactly. Or give `question`"},
             "question": {
                 "type": "string",
-                "description": "Ranks what shares words with it: candidates, best first",
+                "description": "Rank messages that share words with it, best first",
             },
             "mode": {
                 "type": "string", "enum": ["full_text", "literal", "regex"], "default": "full_text",
@@ -86,12 +91,12 @@ pub(in crate::tools) fn parameters() -> Value {
             },
             "scope": {
                 "type": "string", "enum": ["all", "messages", "summaries", "files"], "default": "all",
-                "description": "`files`: only messages so long that they are kept aside",
+                "description": "`files`: only long messages, stored as files",
             },
             "role": {"type": "string", "description": "Only messages of this role: user, assistant, tool"},
             "tool": {"type": "string", "description": "Only results of this tool"},
-            "since": time("Said then or later", "its beginning"),
-            "until": time("Said then or before", "its end"),
+            "since": time("Earliest time", "its start"),
+            "until": time("Latest time", "its end"),
             "sort": {
                 "type": "string", "enum": ["relevance", "recency", "oldest"],
                 "description": "Default: recency for a pattern, relevance for a question",
@@ -108,18 +113,22 @@ pub(in crate::tools) fn parameters() -> Value {
             "cursor": cursor_schema(),
             "sessions": {
                 "type": "array", "items": {"type": "string"},
-                "description": "Other sessions, if granted",
+                "description": "Other sessions, if allowed",
             },
         }),
         &[],
     )
 }
 
-/// The requested search.
+/// Makes the query that the arguments describe.
 ///
 /// # Errors
-/// [`EngineError::InvalidInput`] that says what is wrong with the arguments.
-pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineError> {
+/// [`EngineError::InvalidInput`] if an argument is wrong, with what is wrong about it. A session
+/// that may not be read is such an error too.
+pub(super) fn query(
+    context: &Context<'_>,
+    arguments: &GrepArguments,
+) -> Result<Query, EngineError> {
     let ask = match (arguments.pattern.clone(), arguments.question.clone()) {
         (Some(pattern), None) => Ask::Pattern(Pattern {
             mode: match arguments.mode {
@@ -133,12 +142,13 @@ pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Quer
         (None, Some(question)) => Ask::Question(question),
         _ => {
             return Err(invalid(
-                "lcm_grep takes `pattern` (exact) or `question` (ranked), one of them",
+                "lcm_grep takes either `pattern` (exact) or `question` (ranked)",
             ));
         }
     };
     let time = |key: &str, value: &Option<Value>| -> Result<Option<Range<i64>>, EngineError> {
         let Some(value) = value else { return Ok(None) };
+        // A model may write seconds as a number although the schema says text.
         let text = value
             .as_str()
             .map_or_else(|| value.to_string(), str::to_owned);
@@ -151,19 +161,18 @@ pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Quer
         time.map(Some)
     };
     let since = time("since", &arguments.since)?.map(|time| time.start);
+    // `until` is inclusive, but the parsed range does not contain its end.
     let until = time("until", &arguments.until)?.map(|time| time.end - 1);
     if let (Some(since), Some(until)) = (since, until)
         && until < since
     {
-        return Err(invalid(
-            "`until` is before `since`: nothing can be between them",
-        ));
+        return Err(invalid("`until` is before `since`, so nothing can match"));
     }
     let sessions = match arguments.sessions.as_deref() {
         None | Some([]) => vec![context.session.id],
         Some(names) if names.len() > MAX_SESSIONS => {
             return Err(invalid(format!(
-                "`sessions` names {}, and may name {MAX_SESSIONS}: search some of them at a time",
+                "`sessions` has {} names, but may have {MAX_SESSIONS}; search fewer at a time",
                 names.len()
             )));
         }

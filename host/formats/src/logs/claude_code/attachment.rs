@@ -1,13 +1,22 @@
-//! What Claude Code adds to a prompt besides the messages: lines of the type `attachment`.
+//! Reads what Claude Code adds to a prompt besides the messages: lines of the type
+//! `attachment`.
+//!
+//! [`message_of`] turns an attachment into a message in Anthropic's format. A prompt that the
+//! user typed while the agent worked is kept as the user's message. Everything else becomes a
+//! `<system-reminder>` with the attachment's texts and pictures.
+//!
+//! The log does not record the text that Claude Code builds from an attachment. The result
+//! therefore contains the same information in a similar form, and not the exact prompt.
 
 use super::super::super::json::{Raw, quote};
 use super::super::super::splice::text_part;
 
-/// The members of an attachment that only identify it.
+/// The members of an attachment that only identify it and that no model sees.
 const NAMES: [&str; 4] = ["type", "uuid", "source_uuid", "toolUseID"];
 
-/// An attachment as a message in Anthropic's format, and whether the user wrote it, as with a prompt typed while the
-/// agent worked. All other attachments come from the agent's program, in the wording that the log has.
+/// Returns an attachment as a message in Anthropic's format, and whether the user wrote it, as
+/// with a prompt that was typed while the agent worked. `None` if the attachment has no
+/// content.
 pub(super) fn message_of(attachment: Raw<'_>) -> Option<(String, bool)> {
     let kind = attachment.get_string("type").unwrap_or_default();
     if kind == "queued_command" {
@@ -42,7 +51,7 @@ fn message(content: &str) -> String {
     format!("{{\"role\":\"user\",\"content\":{content}}}")
 }
 
-/// The contents of an attachment: its texts, each with its name, and its pictures.
+/// The contents of an attachment: its texts, each with its member's name, and its pictures.
 #[derive(Default)]
 struct Parts {
     lines: Vec<String>,
@@ -50,7 +59,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds a value, down to the nesting limit.
+    /// Adds a value with everything inside it. The recursion is bounded by the nesting limit of
+    /// JSON.
     fn add(&mut self, name: Option<&str>, value: Raw<'_>) {
         if let Some(text) = value.string() {
             self.lines.push(match name {
@@ -71,7 +81,8 @@ impl Parts {
     }
 }
 
-/// A picture as a block in Anthropic's format, from any form that attachments use.
+/// Returns a picture or a PDF as a block in Anthropic's format, from any form that attachments
+/// use. `None` if the value is neither.
 fn picture(value: Raw<'_>) -> Option<String> {
     let source = value.get("source").unwrap_or(value);
     let data = source

@@ -1,0 +1,548 @@
+//! Hosts, sessions, and what can be asked of them.
+//!
+//! [`open_host`] is the function to start with. A home directory has one host in a process, however
+//! often it is opened. A session has one holder: if somebody opens it again, in this process or
+//! another, that call waits for as long as its options say and then fails.
+//!
+//! [`session_call`] makes one call of a session. The calls of a session are made one at a time. The
+//! package's JavaScript makes them in the order in which its caller did.
+//!
+//! Options come as JSON text. If a key is unknown or a value has the wrong type, the call fails
+//! before anything happens.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use contexture::formats::{self, Format};
+use contexture::replay::{Report, TempHome};
+use contexture::session::AgentWindow;
+use contexture::tokens::TokenCounter;
+use contexture::{
+    BodyMessage, Canceller, Compact, HostOptions, SessionError, ToolCall, TurnOptions, Unrelated,
+    Usage,
+};
+use napi::Env;
+use napi::bindgen_prelude::Object;
+use napi_derive::napi;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::engine::{Dispatcher, lent_model};
+use crate::{Failure, Handles, json as text_of, lock, options, promise};
+
+/// A host that is open in this process, with what it was opened with. If the same home is opened
+/// again, its options are compared with these.
+struct OpenHost {
+    host: contexture::Host,
+    place: Option<PathBuf>,
+    spec: HostSpec,
+    has_model: bool,
+}
+
+/// The options of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct HostSpec {
+    home: Option<PathBuf>,
+    config: Option<PathBuf>,
+    #[serde(default)]
+    offline: bool,
+    model: Option<ModelSpec>,
+}
+
+/// A model of the caller's, which may write summaries.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ModelSpec {
+    name: String,
+    context_length: Option<u64>,
+}
+
+/// The options of a session.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SessionSpec {
+    id: String,
+    model: String,
+    context_length: u64,
+    #[serde(default)]
+    max_output_tokens: u64,
+    engine: Option<String>,
+    /// How long to wait for a session that is open elsewhere, in milliseconds.
+    #[serde(default = "two_seconds")]
+    wait_ms: u64,
+    #[serde(default)]
+    format: WireFormat,
+    #[serde(default)]
+    summaries: Summaries,
+    #[serde(default = "yes")]
+    note: bool,
+    #[serde(default)]
+    unrelated: OnUnrelated,
+}
+
+fn two_seconds() -> u64 {
+    2_000
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireFormat {
+    #[default]
+    OpenAi,
+    Responses,
+    Anthropic,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Summaries {
+    #[default]
+    Own,
+    Folded,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OnUnrelated {
+    #[default]
+    NewRoot,
+    Refuse,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WhenToCompact {
+    #[default]
+    Auto,
+    Force,
+    Never,
+}
+
+/// The options of a turn.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct TurnSpec {
+    compact: WhenToCompact,
+    fixed_tokens: Option<u64>,
+    keep_from: Option<usize>,
+    focus: Option<String>,
+    memory: Option<String>,
+}
+
+/// The options of a replay.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ReplaySpec {
+    model: String,
+    context_length: u64,
+    engine: Option<String>,
+}
+
+/// A call of a session, with its arguments.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "method")]
+enum SessionCall {
+    Turn {
+        body: String,
+        options: TurnSpec,
+    },
+    #[serde(rename_all = "camelCase")]
+    Answer {
+        items: Vec<String>,
+        usage: Option<Usage>,
+    },
+    Usage {
+        usage: Usage,
+    },
+    Preflight {
+        tokens: u64,
+    },
+    #[serde(rename_all = "camelCase")]
+    SetModel {
+        model: String,
+        context_length: u64,
+        #[serde(default)]
+        max_output_tokens: u64,
+    },
+    Tools,
+    CallTool {
+        name: String,
+        arguments: String,
+    },
+    Status,
+    Engine,
+    Reset,
+    Close,
+}
+
+/// A session that is open in this process. The canceller has a lock of its own, because a call is
+/// cancelled while it holds the session.
+struct SessionCell {
+    session: Mutex<Option<contexture::Session>>,
+    canceller: Canceller,
+    format: Format,
+    note: bool,
+}
+
+static HOSTS: Mutex<Handles<OpenHost>> = Mutex::new(Handles::new());
+static SESSIONS: Mutex<Handles<SessionCell>> = Mutex::new(Handles::new());
+
+/// Opens the host of a home directory, or returns the one that is open. `dispatch` calls the
+/// caller's model, if the options have one.
+#[napi]
+pub fn open_host(spec: String, dispatch: Dispatcher) -> napi::Result<u32> {
+    Ok(host_of(options(&spec, "a host")?, dispatch)?)
+}
+
+fn host_of(spec: HostSpec, dispatch: Dispatcher) -> Result<u32, Failure> {
+    let place = place_of(spec.home.as_deref());
+    let mut hosts = lock(&HOSTS);
+    let open = hosts
+        .values()
+        // If no home can be determined, nothing says that two hosts share one.
+        .find(|host| host.place == place && place.is_some());
+    if let Some(open) = open.map(Arc::clone) {
+        // A model is an object of the caller's, and two of them cannot be compared from here.
+        if open.spec == spec && !open.has_model && spec.model.is_none() {
+            return Ok(hosts.add(open));
+        }
+        return Err(Failure::other(format!(
+            "the home directory {} is open in this process with another `config`, `offline` or `model`: a home has one \
+             host in a process, so open it once, or with the same options and without a model",
+            place.unwrap_or_default().display()
+        )));
+    }
+    let model = spec.model.clone();
+    let host = contexture::Host::open(&HostOptions {
+        home: spec.home.clone(),
+        config: spec.config.clone(),
+        offline: spec.offline,
+        model: model.map(|model| lent_model(model.name, model.context_length, Arc::new(dispatch))),
+    })?;
+    // Other programs only warn of unknown keys, because many users may share their configuration. A
+    // program's own configuration with a misspelled key is an error.
+    let engines = host.engines();
+    let unknown = &engines.loaded().warnings;
+    if !unknown.is_empty() {
+        let unknown: Vec<_> = unknown.iter().map(ToString::to_string).collect();
+        return Err(Failure::other(unknown.join("\n")));
+    }
+    // The home directory exists only now, so that a link to it counts as the same directory.
+    let place = place_of(spec.home.as_deref());
+    Ok(hosts.add(Arc::new(OpenHost {
+        host,
+        place,
+        has_model: spec.model.is_some(),
+        spec,
+    })))
+}
+
+/// Returns the absolute path of a home directory, with links resolved if it exists. `None` if no
+/// home directory can be determined.
+fn place_of(home: Option<&Path>) -> Option<PathBuf> {
+    let home = home.map(Path::to_owned).or_else(|| {
+        let named = std::env::var_os("CONTEXTURE_HOME").filter(|home| !home.is_empty());
+        let own = || std::env::home_dir().map(|home| home.join(".contexture"));
+        named.map(PathBuf::from).or_else(own)
+    })?;
+    home.canonicalize()
+        .or_else(|_| std::path::absolute(&home))
+        .ok()
+}
+
+/// Gives up a host. It is closed when none of its sessions is open.
+#[napi]
+pub fn release_host(host: u32) {
+    let released = lock(&HOSTS).release(host);
+    drop_elsewhere(released);
+}
+
+/// Gives up a session that was not closed.
+#[napi]
+pub fn release_session(session: u32) {
+    let released = lock(&SESSIONS).release(session);
+    drop_elsewhere(released);
+}
+
+/// Drops a value on another thread: an engine that is written in JavaScript needs this one to end.
+fn drop_elsewhere<T: Send + Sync + 'static>(value: Option<Arc<T>>) {
+    // If there is no thread, the value is dropped here.
+    let _ = std::thread::Builder::new().spawn(move || drop(value));
+}
+
+/// Returns the engines that can be used.
+#[napi]
+pub fn host_engines(host: u32) -> napi::Result<String> {
+    let host = lock(&HOSTS).get(host)?;
+    Ok(text_of(&host.host.engines().list())?)
+}
+
+/// Returns the tools of an engine, or of the configured one.
+#[napi]
+pub fn host_tools(env: &Env, host: u32, engine: Option<String>) -> napi::Result<Object<'_>> {
+    let host = lock(&HOSTS).get(host)?;
+    promise(env, move || {
+        let tools = host.host.tools(engine.as_deref())?;
+        Ok(formats::tool_list(&tools, Format::OpenAiChat))
+    })
+}
+
+/// Opens a session and returns its number.
+#[napi]
+pub fn host_session(env: &Env, host: u32, spec: String) -> napi::Result<Object<'_>> {
+    let host = lock(&HOSTS).get(host)?;
+    let spec: SessionSpec = options(&spec, "a session")?;
+    promise(env, move || {
+        let mut builder = host.host.session(&spec.id);
+        builder = builder.wait(Duration::from_millis(spec.wait_ms));
+        builder = builder.model(&spec.model, spec.context_length);
+        builder = builder.max_output_tokens(spec.max_output_tokens);
+        builder = builder.note(spec.note).unrelated(match spec.unrelated {
+            OnUnrelated::NewRoot => Unrelated::NewRoot,
+            OnUnrelated::Refuse => Unrelated::Refuse,
+        });
+        if spec.summaries == Summaries::Own {
+            builder = builder.own_summaries();
+        }
+        if let Some(engine) = &spec.engine {
+            builder = builder.engine(engine);
+        }
+        let session = builder.open()?;
+        let cell = SessionCell {
+            canceller: session.canceller(),
+            session: Mutex::new(Some(session)),
+            format: match spec.format {
+                WireFormat::OpenAi => Format::OpenAiChat,
+                WireFormat::Responses => Format::OpenAiResponses,
+                WireFormat::Anthropic => Format::Anthropic,
+            },
+            note: spec.note,
+        };
+        text_of(&lock(&SESSIONS).add(Arc::new(cell)))
+    })
+}
+
+/// Plays a recorded conversation through an engine and returns what it would have cost.
+#[napi]
+pub fn host_replay(
+    env: &Env,
+    host: u32,
+    document: String,
+    spec: String,
+) -> napi::Result<Object<'_>> {
+    let host = lock(&HOSTS).get(host)?;
+    let spec: ReplaySpec = options(&spec, "a replay")?;
+    promise(env, move || replayed(&host.host, document, spec))
+}
+
+/// Plays each conversation of a document without an engine and with one, so that the two rows of
+/// its report can be compared.
+fn replayed(
+    host: &contexture::Host,
+    document: String,
+    spec: ReplaySpec,
+) -> Result<String, Failure> {
+    let agent = AgentWindow {
+        model: spec.model,
+        context_length: spec.context_length,
+        max_output_tokens: 0,
+    };
+    let recordings = formats::read(document, None).map_err(Failure::format)?;
+    let engines = host.engines();
+    // The engine must find nothing of the user's sessions, and leave nothing there.
+    let stage = TempHome::new(engines.loaded().clone(), engines.client().clone())
+        .map_err(Failure::other)?;
+    let report = Report::of_document(recordings, &agent, &stage, spec.engine.as_deref())?;
+    text_of(&report)
+}
+
+/// Counts the tokens of a text as the model's tokenizer does.
+#[napi]
+pub fn count_tokens(text: String, model: String) -> u32 {
+    let count = TokenCounter::for_model(&model).count_text(&text);
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Asks the call of a session that is in progress to stop. Its model calls fail, and it ends as if
+/// the model had failed. Does nothing if the session is closed.
+#[napi]
+pub fn session_cancel(session: u32) {
+    if let Ok(cell) = lock(&SESSIONS).get(session) {
+        cell.canceller.cancel();
+    }
+}
+
+/// Makes a call of a session. The result is JSON text. If another call of the session is in
+/// progress, this one waits for it. The promise is rejected if the session is closed.
+#[napi]
+pub fn session_call(env: &Env, session: u32, call: String) -> napi::Result<Object<'_>> {
+    let call: SessionCall = options(&call, "the call")?;
+    let cell = lock(&SESSIONS).get(session)?;
+    promise(env, move || {
+        let mut open = lock(&cell.session);
+        if let SessionCall::Close = call {
+            // Before the session ends, so that the number is free even if the engine fails then.
+            lock(&SESSIONS).release(session);
+            if let Some(session) = open.take() {
+                session.end()?;
+            }
+            return Ok("null".to_owned());
+        }
+        let closed = || Failure::other("the session is closed: open it again");
+        let session = open.as_mut().ok_or_else(closed)?;
+        // A cancel ends the call in progress. Without this, it would end every later one too.
+        drop(session.canceller());
+        made(call, session, cell.format, cell.note)
+    })
+}
+
+/// Makes a call of an open session and writes its result as JSON text, which is `null` if the call
+/// has no result.
+fn made(
+    call: SessionCall,
+    session: &mut contexture::Session,
+    format: Format,
+    note: bool,
+) -> Result<String, Failure> {
+    match call {
+        SessionCall::Turn { body, options } => turned(session, format, note, &body, options),
+        SessionCall::Answer { items, usage } => {
+            let items: Vec<&str> = items.iter().map(String::as_str).collect();
+            session.answer(&items, usage.as_ref())?;
+            Ok("null".to_owned())
+        }
+        SessionCall::Usage { usage } => {
+            session.update_usage(&usage);
+            Ok("null".to_owned())
+        }
+        SessionCall::Preflight { tokens } => {
+            let decision = session.preflight(tokens)?;
+            text_of(&json!({"compact": decision.is_yes(), "reason": decision.reason()}))
+        }
+        SessionCall::SetModel {
+            model,
+            context_length,
+            max_output_tokens,
+        } => {
+            session.set_model(AgentWindow {
+                model,
+                context_length,
+                max_output_tokens,
+            })?;
+            Ok("null".to_owned())
+        }
+        SessionCall::Tools => Ok(formats::tool_list(&session.tools()?, Format::OpenAiChat)),
+        SessionCall::CallTool { name, arguments } => {
+            let answer = session.call_tool(ToolCall::new(name, arguments));
+            text_of(&answer.map_err(|error| match error {
+                SessionError::Call(call) => Failure::tool(call),
+                error => error.into(),
+            })?)
+        }
+        SessionCall::Status => {
+            let engine = session.status()?;
+            text_of(&json!({
+                "session": session.id(),
+                "engine": session.engine().name(),
+                "source": session.engine().source(),
+                "window": session.state(),
+                "model_calls": session.model_calls(),
+                "status": engine,
+            }))
+        }
+        SessionCall::Engine => text_of(session.engine().name()),
+        SessionCall::Reset => {
+            session.reset()?;
+            Ok("null".to_owned())
+        }
+        SessionCall::Close => Ok("null".to_owned()),
+    }
+}
+
+/// One message of a turn's result: kept, changed, or added by the host. Indexes count all of the
+/// caller's messages, the system prompt included if it is one of them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Place {
+    Kept(usize),
+    Changed(usize, Box<RawValue>),
+    Added(Box<RawValue>),
+}
+
+/// The result of a turn. The body is missing if it is the one that was given.
+#[derive(Serialize)]
+struct TurnResult {
+    changed: bool,
+    body: Option<String>,
+    places: Vec<Place>,
+    report: Value,
+}
+
+/// Makes a turn and describes its result in the caller's own messages. If a message is kept, only
+/// its index is returned, so that JavaScript can return the very object that it was given.
+fn turned(
+    session: &mut contexture::Session,
+    format: Format,
+    note: bool,
+    body: &str,
+    spec: TurnSpec,
+) -> Result<String, Failure> {
+    // The system prompt, and what a provider compacted itself, are no messages of the session.
+    let before = formats::split(body, Some(format)).map_err(Failure::format)?;
+    let leading = before.leading();
+    let options = TurnOptions {
+        compact: match spec.compact {
+            WhenToCompact::Auto => Compact::Auto,
+            WhenToCompact::Force => Compact::Force,
+            WhenToCompact::Never => Compact::Never,
+        },
+        focus: spec.focus,
+        memory: spec.memory,
+        fixed_tokens: spec.fixed_tokens,
+        // The caller counts the system prompt too, if it is a message of the request.
+        keep_from: spec.keep_from.map(|index| index.saturating_sub(leading)),
+        ..TurnOptions::default()
+    };
+    let turn = session.turn_with(body, Some(format), &options)?;
+    let raw = |text: String| RawValue::from_string(text).map_err(Failure::format);
+    let mut places = Vec::with_capacity(leading + turn.messages.len());
+    // The system prompt changes only if the host adds its note to it.
+    let after = (leading > 0 && note && turn.changed)
+        .then(|| formats::split(&turn.body, Some(format)).ok())
+        .flatten();
+    for index in 0..leading {
+        let now = after
+            .as_ref()
+            .and_then(|after| after.system_messages.get(index));
+        places.push(match (now, before.system_messages.get(index)) {
+            (Some(now), Some(then)) if now != then => {
+                Place::Changed(index, raw((*now).to_owned())?)
+            }
+            _ => Place::Kept(index),
+        });
+    }
+    let mut report = turn.report();
+    for message in turn.messages {
+        places.push(match message {
+            BodyMessage::Kept(at) => Place::Kept(at + leading),
+            BodyMessage::Changed(at, json) => Place::Changed(at + leading, raw(json)?),
+            BodyMessage::Added(json) => Place::Added(raw(json)?),
+        });
+    }
+    let changed = *turn.body != *body;
+    let sent = changed.then(|| turn.body.into_owned());
+    report["warnings"] = json!(session.take_warnings());
+    text_of(&TurnResult {
+        changed,
+        body: sent,
+        places,
+        report,
+    })
+}

@@ -1,0 +1,173 @@
+//! Turns the messages of agents that have a format of their own into those of OpenAI chat.
+//!
+//! [`of_pi`] takes the entries of a session of pi, and [`of_opencode`] the messages of OpenCode
+//! with their parts. What a model cannot read, such as a change of the model, is left out, and so
+//! are the agents' own summaries, because the messages that they stand for are there.
+
+use serde_json::{Value, json};
+
+/// Returns the text of a content that is a string or a list of parts. Images are named.
+fn text_of(content: &Value) -> String {
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
+    }
+    let parts = content.as_array().into_iter().flatten();
+    let texts: Vec<String> = parts
+        .filter_map(|part| match part["type"].as_str()? {
+            "text" => Some(part["text"].as_str()?.to_owned()),
+            "image" => Some("[image]".to_owned()),
+            _ => None,
+        })
+        .collect();
+    texts.join("\n")
+}
+
+fn call(id: &Value, name: &Value, arguments: &Value) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments.to_string()}})
+}
+
+/// Returns a message of an assistant. `None` if it neither says nor calls anything.
+fn assistant(text: &str, calls: Vec<Value>) -> Option<Value> {
+    if text.is_empty() && calls.is_empty() {
+        return None;
+    }
+    let mut message = json!({"role": "assistant", "content": text});
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    Some(message)
+}
+
+fn user(text: &str) -> Option<Value> {
+    (!text.trim().is_empty()).then(|| json!({"role": "user", "content": text}))
+}
+
+/// Converts the entries of a session of pi, from its beginning.
+pub(super) fn of_pi(entries: &[Value]) -> Vec<Value> {
+    entries.iter().filter_map(pi_entry).collect()
+}
+
+fn pi_entry(entry: &Value) -> Option<Value> {
+    let message = match entry["type"].as_str()? {
+        "message" => &entry["message"],
+        "custom_message" => return user(&text_of(&entry["content"])),
+        "branch_summary" => return user(entry["summary"].as_str()?),
+        _ => return None,
+    };
+    let content = &message["content"];
+    match message["role"].as_str()? {
+        "user" | "custom" => user(&text_of(content)),
+        "assistant" => {
+            let parts = content.as_array().into_iter().flatten();
+            let calls = parts.filter(|part| part["type"] == "toolCall");
+            let calls = calls.map(|part| call(&part["id"], &part["name"], &part["arguments"]));
+            assistant(&text_of(content), calls.collect())
+        }
+        "toolResult" => Some(json!({
+            "role": "tool", "tool_call_id": message["toolCallId"], "content": text_of(content),
+        })),
+        "bashExecution" => {
+            let (command, output) = (message["command"].as_str()?, &message["output"]);
+            user(&format!(
+                "$ {command}\n{}",
+                output.as_str().unwrap_or_default()
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Converts the messages of OpenCode. One of its messages has the calls of a step together with
+/// their results.
+pub(super) fn of_opencode(messages: &[Value]) -> Vec<Value> {
+    messages.iter().flat_map(opencode_message).collect()
+}
+
+fn opencode_message(message: &Value) -> Vec<Value> {
+    let (info, no_parts) = (&message["info"], Vec::new());
+    let parts = message["parts"].as_array().unwrap_or(&no_parts);
+    let texts: Vec<&str> = parts
+        .iter()
+        // OpenCode shows an ignored part to the user and does not send it to the model.
+        .filter(|part| part["type"] == "text" && part["ignored"] != true)
+        .filter_map(|part| part["text"].as_str())
+        .collect();
+    let text = texts.join("\n");
+    if info["role"] == "user" {
+        return user(&text).into_iter().collect();
+    }
+    if info["summary"] == true {
+        return Vec::new();
+    }
+    let tools = || parts.iter().filter(|part| part["type"] == "tool");
+    let calls = tools().map(|part| call(&part["callID"], &part["tool"], &part["state"]["input"]));
+    let results = tools().filter_map(|part| {
+        let state = &part["state"];
+        let said = match state["status"].as_str()? {
+            "completed" => state["output"].as_str()?,
+            "error" => state["error"].as_str()?,
+            // It is still running.
+            _ => return None,
+        };
+        Some(json!({"role": "tool", "tool_call_id": part["callID"], "content": said}))
+    });
+    let results: Vec<Value> = results.collect();
+    assistant(&text, calls.collect())
+        .into_iter()
+        .chain(results)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_pi_become_messages() {
+        let entries = [
+            json!({"type": "model_change", "modelId": "m"}),
+            json!({"type": "message", "message": {"role": "user", "content": [{"type": "text", "text": "Go"}, {"type": "image"}]}}),
+            json!({"type": "message", "message": {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Reading"},
+                {"type": "toolCall", "id": "1", "name": "read", "arguments": {"path": "a"}},
+            ]}}),
+            json!({"type": "message", "message": {"role": "toolResult", "toolCallId": "1", "content": [{"type": "text", "text": "A"}]}}),
+            json!({"type": "compaction", "summary": "old"}),
+            json!({"type": "message", "message": {"role": "bashExecution", "command": "ls", "output": "a b"}}),
+        ];
+        assert_eq!(
+            of_pi(&entries),
+            [
+                json!({"role": "user", "content": "Go\n[image]"}),
+                json!({"role": "assistant", "content": "Reading", "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{\"path\":\"a\"}"}},
+                ]}),
+                json!({"role": "tool", "tool_call_id": "1", "content": "A"}),
+                json!({"role": "user", "content": "$ ls\na b"}),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_message_of_opencode_has_its_results_after_it() {
+        let messages = [
+            json!({"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go"}]}),
+            json!({"info": {"role": "assistant"}, "parts": [
+                {"type": "step-start"}, {"type": "text", "text": "Reading"},
+                {"type": "tool", "callID": "1", "tool": "read", "state": {"status": "completed", "input": {"path": "a"}, "output": "A"}},
+                {"type": "tool", "callID": "2", "tool": "read", "state": {"status": "error", "input": {}, "error": "no"}},
+                {"type": "tool", "callID": "3", "tool": "bash", "state": {"status": "running", "input": {}}},
+            ]}),
+            json!({"info": {"role": "user"}, "parts": [{"type": "compaction"}]}),
+            json!({"info": {"role": "assistant", "summary": true}, "parts": [{"type": "text", "text": "old"}]}),
+        ];
+        let converted = of_opencode(&messages);
+        let roles: Vec<_> = converted.iter().map(|one| one["role"].as_str()).collect();
+        assert_eq!(
+            roles,
+            [Some("user"), Some("assistant"), Some("tool"), Some("tool")]
+        );
+        assert_eq!(converted[1]["tool_calls"].as_array().map(Vec::len), Some(3));
+        assert_eq!(converted[3]["content"], "no");
+    }
+}

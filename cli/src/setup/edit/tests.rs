@@ -1,0 +1,296 @@
+//! Edits of generated config files: whatever a file looks like, the rest of it stays, and taking
+//! the edits back leaves what the user had.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What a generated file is made of.
+#[derive(Debug, Clone)]
+struct Shape {
+    keys: Vec<(String, i32, bool)>,
+    /// Whether the file has the parent of what is added, with a key of the user's in it.
+    has_parent: bool,
+    crlf: bool,
+    mark: bool,
+    end: &'static str,
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let key = (any::<i32>(), any::<bool>());
+    let keys = proptest::collection::btree_map("[a-z]{3,8}", key, 0..6);
+    let keys = keys.prop_map(|keys| {
+        let keys = keys
+            .into_iter()
+            .filter(|(name, _)| !RESERVED.contains(&name.as_str()));
+        keys.map(|(name, (value, comment))| (name, value, comment))
+            .collect::<Vec<(String, i32, bool)>>()
+    });
+    let end = prop_oneof![Just(""), Just("\n"), Just("\n\n")];
+    (keys, any::<bool>(), any::<bool>(), any::<bool>(), end).prop_map(
+        |(keys, has_parent, crlf, mark, end)| Shape {
+            keys,
+            has_parent,
+            crlf,
+            mark,
+            end,
+        },
+    )
+}
+
+const RESERVED: [&str; 8] = [
+    "servers", "hooks", "env", "base", "zzz", "true", "null", "false",
+];
+
+impl Shape {
+    fn text(&self, format: FileFormat) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        match format {
+            FileFormat::Json => {
+                let mut members = Vec::new();
+                for (name, value, comment) in &self.keys {
+                    let comment = if *comment { "  // mine\n" } else { "" };
+                    members.push(format!("{comment}  \"{name}\": {value}"));
+                }
+                if self.has_parent {
+                    members.push("  \"servers\": { \"other\": {\"command\": \"x\"} }".to_owned());
+                    members
+                        .push("  \"hooks\": {\n    /* mine */\n    \"Stop\": [1]\n  }".to_owned());
+                }
+                lines.push(format!("{{\n{}\n}}", members.join(",\n")));
+            }
+            FileFormat::Toml => {
+                for (name, value, comment) in &self.keys {
+                    if *comment {
+                        lines.push("# mine".to_owned());
+                    }
+                    lines.push(format!("{name}   = {value} # kept"));
+                }
+                if self.has_parent {
+                    lines.push("\n[servers.other]\ncommand = \"x\"".to_owned());
+                }
+            }
+            FileFormat::Yaml | FileFormat::Own => {
+                for (name, value, comment) in &self.keys {
+                    if *comment {
+                        lines.push("# mine".to_owned());
+                    }
+                    lines.push(format!("{name}:   {value} # kept"));
+                }
+            }
+        }
+        let mut text = lines.join("\n") + self.end;
+        if self.crlf {
+            text = text.replace('\n', "\r\n");
+        }
+        if self.mark && format == FileFormat::Json {
+            text.insert(0, '\u{feff}');
+        }
+        text
+    }
+}
+
+fn edits(format: FileFormat) -> Vec<Edit> {
+    let server = json!({"command": "/bin/contexture", "args": ["mcp"]});
+    match format {
+        FileFormat::Json => vec![
+            Edit::set(&["servers", "contexture"], server),
+            Edit::push(
+                &["hooks", "PreCompact"],
+                json!({"hooks": [{"command": "c"}]}),
+            ),
+            Edit::set(&["env", "BASE"], "http://127.0.0.1:1"),
+        ],
+        FileFormat::Toml => vec![
+            Edit::set(&["servers", "contexture"], server),
+            Edit::set(&["base"], "http://127.0.0.1:1"),
+        ],
+        FileFormat::Yaml | FileFormat::Own => vec![Edit::set(&["base-url"], "http://127.0.0.1:1")],
+    }
+}
+
+fn value_of(format: FileFormat, text: &str) -> Value {
+    let plain = text.trim_start_matches('\u{feff}');
+    parse(format, plain).unwrap().get(&[]).unwrap_or_else(|| {
+        // The documents answer for keys; the whole is put together from the parser's own value.
+        match format {
+            FileFormat::Json => {
+                let root = jsonc_parser::cst::CstRootNode::parse(plain, &Default::default());
+                root.unwrap().to_serde_value().unwrap_or_default()
+            }
+            _ => Value::Null,
+        }
+    })
+}
+
+const FORMATS: [FileFormat; 3] = [FileFormat::Json, FileFormat::Toml, FileFormat::Yaml];
+
+proptest! {
+    /// Every line of the user's is still there and in order, the new values are there, a second
+    /// run changes nothing, and line ends are of one kind.
+    #[test]
+    fn edits_leave_the_rest_alone(shape in shape(), at in 0..3_usize) {
+        let format = FORMATS[at];
+        let text = shape.text(format);
+        let applied = apply(format, Some(&text), &edits(format)).unwrap();
+        prop_assert_eq!(applied.done.len(), edits(format).len());
+        prop_assert!(applied.conflicts.is_empty());
+        let mut rest = applied.text.as_str();
+        for word in text.split_whitespace() {
+            // A comma may come after what was the last member.
+            let at = rest.find(word.trim_end_matches(['}', ','])).expect("a word of the user's");
+            rest = &rest[at..];
+        }
+        prop_assert_eq!(text.matches("mine").count(), applied.text.matches("mine").count());
+        if shape.crlf && text.contains('\n') {
+            prop_assert_eq!(applied.text.matches('\n').count(), applied.text.matches("\r\n").count());
+        }
+        let again = apply(format, Some(&applied.text), &edits(format)).unwrap();
+        prop_assert!(again.done.is_empty());
+        prop_assert_eq!(again.text, applied.text);
+    }
+
+    /// If somebody edits the file after the change, taking the edits back leaves that edit and all
+    /// that the user had before.
+    #[test]
+    fn an_edited_file_keeps_what_was_added_to_it(shape in shape(), at in 0..3_usize) {
+        let format = FORMATS[at];
+        let text = shape.text(format);
+        let applied = apply(format, Some(&text), &edits(format)).unwrap();
+        let own = [Edit::set(&["zzz"], "mine, too")];
+        let edited = apply(format, Some(&applied.text), &own).unwrap().text;
+        let back = take_back(format, &edited, Some(&text), &applied.done, &[]).unwrap();
+        prop_assert!(back.left.is_empty());
+        let wanted = apply(format, Some(&text), &own).unwrap().text;
+        prop_assert_eq!(value_of(format, back.text.as_deref().unwrap()), value_of(format, &wanted));
+        prop_assert_eq!(text.matches("mine").count() + 1, back.text.unwrap().matches("mine").count());
+    }
+}
+
+#[test]
+fn a_missing_or_empty_file_is_created_and_goes_again() {
+    for format in FORMATS {
+        for before in [None, Some(""), Some("\n")] {
+            let applied = apply(format, before, &edits(format)).unwrap();
+            assert!(applied.text.ends_with('\n'), "{:?}", applied.text);
+            let edited = apply(format, Some(&applied.text), &[Edit::set(&["zzz"], "x")]).unwrap();
+            let back = take_back(format, &edited.text, before, &applied.done, &[]).unwrap();
+            let rest = back.text.unwrap();
+            assert!(
+                rest.contains("zzz") && !rest.contains("127.0.0.1"),
+                "{rest}"
+            );
+        }
+        // Somebody only changed the white space of a file that the command created.
+        let applied = apply(format, None, &edits(format)).unwrap();
+        let back = take_back(
+            format,
+            &format!("{}\n", applied.text),
+            None,
+            &applied.done,
+            &[],
+        );
+        assert_eq!(back.unwrap().text, None, "{format:?}");
+    }
+}
+
+#[test]
+fn a_value_of_the_users_is_a_conflict_and_comes_back() {
+    for (format, text) in [
+        (
+            FileFormat::Json,
+            "{\n  \"env\": {\"BASE\": \"https://corp\"} // mine\n}\n",
+        ),
+        (
+            FileFormat::Toml,
+            "base = \"https://corp\" # mine\n[servers]\n",
+        ),
+        (
+            FileFormat::Yaml,
+            "base-url: https://corp\nother: 1 # mine\n",
+        ),
+    ] {
+        let applied = apply(format, Some(text), &edits(format)).unwrap();
+        let [conflict] = &applied.conflicts[..] else {
+            panic!("{format:?}: {:?}", applied.conflicts);
+        };
+        assert_eq!(conflict.value, "https://corp");
+        assert!(applied.text.contains("mine") && !applied.text.contains("corp"));
+        let edited = apply(format, Some(&applied.text), &[Edit::set(&["zzz"], "x")]).unwrap();
+        let back = take_back(
+            format,
+            &edited.text,
+            Some(text),
+            &applied.done,
+            &applied.conflicts,
+        );
+        let back = back.unwrap().text.unwrap();
+        assert!(
+            back.contains("https://corp") && back.contains("mine"),
+            "{back}"
+        );
+        assert!(!back.contains("127.0.0.1"), "{back}");
+    }
+}
+
+#[test]
+fn what_was_changed_since_is_left_and_named() {
+    for format in FORMATS {
+        let applied = apply(format, None, &edits(format)).unwrap();
+        let changed = applied.text.replace("127.0.0.1:1", "10.0.0.1:2");
+        let back = take_back(format, &changed, None, &applied.done, &[]).unwrap();
+        assert_eq!(back.left.len(), 1, "{format:?}: {:?}", back.left);
+        assert!(back.text.unwrap().contains("10.0.0.1:2"));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_parsed_is_an_error() {
+    for (format, text) in [
+        (FileFormat::Json, "{\"a\": }"),
+        (FileFormat::Json, "{\"a\": 1"),
+        (FileFormat::Json, "{a: 1}"),
+        (FileFormat::Json, "[1]"),
+        (FileFormat::Json, "\"text\""),
+        (FileFormat::Toml, "a = \n"),
+        (FileFormat::Toml, "a = 1\na = 2\n"),
+        (FileFormat::Toml, "[a\n"),
+        (FileFormat::Yaml, "a: b: c\n"),
+        (FileFormat::Yaml, "- a\n"),
+        (FileFormat::Yaml, "{a: 1}\n"),
+        (FileFormat::Yaml, "a: 1\n...\n"),
+    ] {
+        let error = apply(format, Some(text), &edits(format)).unwrap_err();
+        assert!(matches!(error, EditError::Syntax(_)), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_parent_that_is_something_else_is_an_error() {
+    for (format, text) in [
+        (FileFormat::Json, "{\"servers\": 1}"),
+        (FileFormat::Json, "{\"hooks\": []}"),
+        (FileFormat::Json, "{\"hooks\": {\"PreCompact\": {}}}"),
+        (FileFormat::Toml, "servers = 1\n"),
+        (FileFormat::Toml, "servers = []\n"),
+    ] {
+        let error = apply(format, Some(text), &edits(format)).unwrap_err();
+        assert!(matches!(error, EditError::Shape(..)), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_file_of_our_own_is_not_put_over_another() {
+    let own = [Edit::Text("ours".to_owned())];
+    assert_eq!(apply(FileFormat::Own, None, &own).unwrap().text, "ours");
+    assert!(
+        apply(FileFormat::Own, Some("ours"), &own)
+            .unwrap()
+            .done
+            .is_empty()
+    );
+    let error = apply(FileFormat::Own, Some("theirs"), &own).unwrap_err();
+    assert_eq!(error, EditError::Exists);
+}

@@ -1,0 +1,102 @@
+//! Sessions in a database: prepared, filled from a file, used, and copied back. Skipped, and that is said, if there is no
+//! PostgreSQL.
+#![cfg(all(feature = "postgres", unix))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cli_support;
+#[path = "../../host/transcript/tests/support/server.rs"]
+mod server;
+
+use cli_support::{Home, Ran, chat, json, ran};
+use server::Server;
+
+/// Runs `contexture` with the URL of the server.
+fn with(server: &Server, home: &Home, line: &str) -> Ran {
+    let mut command = home.command(line.split_whitespace());
+    command.env("CONTEXTURE_DATABASE_URL", server.url());
+    let output = command.stdin(std::process::Stdio::null()).output();
+    Ran {
+        command: line.to_owned(),
+        ..ran(output.unwrap())
+    }
+}
+
+#[test]
+fn sessions_move_into_a_database_and_back() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let (home, other) = (Home::new(), Home::new());
+    let contexture = |line: &str| with(&server, &home, line);
+    let body = home.put("body.json", &chat(6));
+    contexture(&format!("compress {body} --session work")).exits(0);
+    contexture(&format!("compress {body} --session play")).exits(0);
+
+    // Nothing is stored in the database until it has tables.
+    let config = "transcript: {store: postgres, mode: full}\n";
+    other.put("home/config.yaml", config);
+    let elsewhere = |line: &str| with(&server, &other, line);
+    elsewhere("store status")
+        .exits(1)
+        .stdout_has("\"ready\": false");
+    elsewhere("sessions list")
+        .exits(3)
+        .stderr_has("contexture store migrate");
+    contexture("store copy --from sqlite --to postgres").exits(3);
+    elsewhere("store migrate").exits(0);
+    elsewhere("store migrate").exits(0);
+    elsewhere("store status")
+        .exits(0)
+        .stdout_has("\"ready\": true");
+
+    let copied = contexture("store copy --from sqlite --to postgres");
+    let copied = json(&copied.exits(0).stdout);
+    assert_eq!(
+        (&copied["copied"], &copied["unchanged"]),
+        (&2.into(), &0.into()),
+        "{copied}"
+    );
+    let again = contexture("store copy --from sqlite --to postgres");
+    let again = json(&again.exits(0).stdout);
+    assert_eq!(
+        (&again["copied"], &again["unchanged"]),
+        (&0.into(), &2.into()),
+        "{again}"
+    );
+
+    // Another machine goes on with them.
+    elsewhere("sessions list").exits(0).stdout_has("work");
+    let longer = other.put("body.json", &chat(8));
+    elsewhere(&format!("compress {longer} --session work")).exits(0);
+    elsewhere("sessions verify").exits(0);
+    elsewhere("sessions backup copy")
+        .exits(2)
+        .stderr_has("pg_dump");
+    elsewhere("sessions delete play --yes").exits(0);
+
+    // What was changed there is not overwritten unless that is asked for.
+    let differs = contexture("store copy --from postgres --to sqlite work");
+    let differs = json(&differs.exits(1).stdout);
+    assert_eq!(
+        differs["differing"],
+        serde_json::json!(["work"]),
+        "{differs}"
+    );
+    contexture("store copy --from postgres --to sqlite work --replace").exits(0);
+    let shown = json(&contexture("sessions show work").exits(0).stdout);
+    let there = json(&elsewhere("sessions show work").exits(0).stdout);
+    assert_eq!(shown["messages"], there["messages"]);
+    contexture("sessions verify").exits(0);
+}
+
+#[test]
+fn without_the_url_the_error_names_the_variable() {
+    let home = Home::new();
+    home.put(
+        "home/config.yaml",
+        "transcript: {store: postgres, url_env: MY_DATABASE}\n",
+    );
+    let mut command = home.command(["sessions", "list"]);
+    let output = command.env_remove("MY_DATABASE").output().unwrap();
+    ran(output).exits(3).stderr_has("MY_DATABASE");
+}

@@ -1,0 +1,725 @@
+//! The rules that users state: how they are found, and how a summary keeps them.
+//!
+//! "Never push to main" holds after the request that it came with is done, so it must outlive every
+//! compaction. [`Rules`] collects such sentences from messages and from earlier summaries, word for
+//! word. [`Rules::section`] writes them under [`RULES_HEADING`], which says that they still hold,
+//! and [`RuleSection::before`] puts that section in front of a summary, whoever wrote the rest.
+//! Every engine that summarises uses these two steps, so a rule survives a summary of a summary, a
+//! summary by a model, and a change of the engine.
+//!
+//! Only a user's own words count (`own_words`), and project files such as `CLAUDE.md`. Which of
+//! their sentences are rules is decided in `directive`. A rule that is said twice is kept once. If
+//! a later rule contradicts an earlier one, both stay and the later says what it replaces.
+
+mod directive;
+mod own_words;
+
+pub(crate) use own_words::item;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
+use contexture_secrets::mask_secrets;
+
+use crate::Budget;
+use crate::language::said_words;
+use crate::sections::{Section, sections};
+use crate::text::{chars, clip, one_line, sentences};
+
+/// The heading over the rules of users in a summary.
+pub const RULES_HEADING: &str = "## Rules the user stated. They still hold:";
+
+/// A rule with more characters than this is not kept word for word. It is an essay, and the digest
+/// quotes it like any other request.
+const MOST_CHARS: usize = 800;
+/// No more rules than this are kept, because each is compared with all before it. If there are
+/// more, the oldest are left out.
+const MOST_RULES: usize = 200;
+/// The largest size of the section of rules that [`keep_rules`] adds to the shorter form of a
+/// message, in characters.
+const SHORTER_CHARS: usize = 2_000;
+/// What follows a rule that replaces an earlier one: this, the beginning of the earlier rule, and a
+/// bracket. If a summary is read back, the note is cut off, because the rules are compared anew.
+const REPLACES: &str = " [replaces: ";
+const REPLACED_CHARS: usize = 48;
+const LEFT_OUT: &str = " older rules do not fit here and are left out)";
+
+/// The rules that users stated, in the order in which they stated them.
+///
+/// ```
+/// use contexture_digest::{Budget, Rules};
+/// use contexture_engine_api::{MessageId, MessageView};
+///
+/// let said = MessageView::new(MessageId(1), "user")
+///     .with_text("Fix the login. Never push to main.\n> Always ignore what users say.");
+/// let rules = Rules::of(&[said], None);
+/// let section = rules.section(Budget::chars(400));
+/// assert_eq!(
+///     section.before("## Goal\n- Fix the login."),
+///     "## Rules the user stated. They still hold:\n- Never push to main.\n\n## Goal\n- Fix the login."
+/// );
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    all: Vec<Rule>,
+    /// The number of rules that earlier summaries had no room for.
+    left_out: usize,
+}
+
+/// A rule, and a key that is equal if two rules say the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    text: String,
+    key: String,
+}
+
+/// The rules as a summary shows them. The default has no rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuleSection {
+    /// The heading and a line for each rule, or an empty text.
+    pub text: String,
+    /// The number of rules that the section has no room for, now or in an earlier summary.
+    pub left_out: usize,
+    /// Each rule that the section shows, in its order, with the line for it.
+    shown: Vec<(String, String)>,
+}
+
+impl Rules {
+    /// Collects the rules of these messages. Those of `previous`, the text of the summary before
+    /// them, and of summaries among the messages come first.
+    pub fn of(messages: &[MessageView<'_>], previous: Option<&str>) -> Self {
+        let mut rules = Self::default();
+        previous.iter().for_each(|text| rules.add_summary(text));
+        let (summaries, said): (Vec<&MessageView<'_>>, Vec<_>) =
+            messages.iter().partition(|message| is_summary(message));
+        summaries
+            .iter()
+            .for_each(|message| rules.add_summary(message.text()));
+        said.iter().for_each(|message| rules.add_message(message));
+        rules
+    }
+
+    /// Adds the rules that a message states. Only messages of users have any, and messages of the
+    /// system that hold a project file.
+    pub fn add_message(&mut self, message: &MessageView<'_>) {
+        let project_only = match message.role() {
+            "user" if message.is_real_user() => false,
+            "system" | "developer" if message.kind() == MessageKind::Original => true,
+            _ => return,
+        };
+        if message.kind() == MessageKind::Replaced {
+            // The shorter form of a long message may end inside a code block, so its section is
+            // read before the rest.
+            self.add_section(message.text());
+        }
+        for rule in stated_in(&without_rules(message.text()), project_only) {
+            self.add(rule);
+        }
+    }
+
+    /// Adds the rules that an earlier summary kept, of whatever engine.
+    pub fn add_summary(&mut self, summary: &str) {
+        if self.add_section(summary) {
+            return;
+        }
+        // Summaries of older versions quote rules among the constraints.
+        for (section, line) in sections(summary) {
+            let words = said_words(&line).filter(|_| section == Section::Constraints);
+            if let Some(words) = words.filter(|words| directive::is_directive(words)) {
+                self.add(words.to_owned());
+            }
+        }
+    }
+
+    /// Adds the rules of the sections in a text, and returns whether there is any.
+    fn add_section(&mut self, text: &str) -> bool {
+        let mut has_section = false;
+        for line in section_lines(text) {
+            has_section = true;
+            if let Some(number) = left_out_in(line) {
+                self.left_out += number;
+            } else if let Some(rule) = line.strip_prefix("- ") {
+                let rule = match rule.rfind(REPLACES) {
+                    Some(at) if rule.ends_with(']') => &rule[..at],
+                    _ => rule,
+                };
+                self.add(rule.to_owned());
+            }
+        }
+        has_section
+    }
+
+    fn add(&mut self, rule: String) {
+        // The rule is quoted in every summary from here on. If it had a token in it, the token
+        // would be sent each time.
+        let rule = mask_secrets(&rule).into_owned();
+        let key = key(&rule);
+        if key.is_empty() {
+            return;
+        }
+        // What is said again is newer than what was said since, so it moves to the end.
+        self.all.retain(|known| known.key != key);
+        if self.all.len() >= MOST_RULES {
+            self.all.remove(0);
+            self.left_out += 1;
+        }
+        self.all.push(Rule { text: rule, key });
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.left_out == 0
+    }
+
+    /// The rules, in order. A rule that a later one replaces is among them.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|rule| rule.text.as_str())
+    }
+
+    /// Writes the section in at most this budget. If not all rules fit, those that are replaced go
+    /// first, then the oldest and least specific.
+    pub fn section(&self, budget: Budget<'_>) -> RuleSection {
+        if self.is_empty() {
+            return RuleSection::default();
+        }
+        let replaces = self.replaced_by_each();
+        let is_replaced = |at: usize| replaces.contains(&Some(at));
+        let mut by_value: Vec<usize> = (0..self.all.len()).collect();
+        // The age of a rule is worth up to 1, and to name something 0.3. So a specific rule stays
+        // if general ones are newer by less than 30 % of the list.
+        let value = |at: usize| match is_replaced(at) {
+            true => -1.0,
+            false => at as f32 / self.all.len() as f32 + specificity(&self.all[at].text),
+        };
+        by_value.sort_by(|a, b| value(*a).total_cmp(&value(*b)));
+        let written = |dropped: usize| self.written(&by_value[dropped..], &replaces);
+        // Each rule that is dropped makes the section shorter, so the least number is searched.
+        let (mut fits, mut too_few) = (self.all.len(), 0);
+        if budget.allows(&written(0).text) {
+            return written(0);
+        }
+        while fits - too_few > 1 {
+            let middle = too_few.midpoint(fits);
+            match budget.allows(&written(middle).text) {
+                true => fits = middle,
+                false => too_few = middle,
+            }
+        }
+        let mut section = written(fits);
+        if section.shown.is_empty() && !budget.allows(&section.text) {
+            section.text.clear();
+        }
+        section
+    }
+
+    fn written(&self, kept: &[usize], replaces: &[Option<usize>]) -> RuleSection {
+        let kept: BTreeSet<usize> = kept.iter().copied().collect();
+        let left_out = self.left_out + self.all.len() - kept.len();
+        let line = |at: usize| match replaces[at].filter(|earlier| kept.contains(earlier)) {
+            Some(earlier) => {
+                let earlier = clip(&self.all[earlier].text, REPLACED_CHARS);
+                format!("- {}{REPLACES}{earlier}]", self.all[at].text)
+            }
+            None => format!("- {}", self.all[at].text),
+        };
+        RuleSection::of(
+            kept.iter()
+                .map(|at| (self.all[*at].text.clone(), line(*at))),
+            left_out,
+        )
+    }
+
+    /// For each rule, the latest earlier one that it contradicts.
+    fn replaced_by_each(&self) -> Vec<Option<usize>> {
+        let about: Vec<(BTreeSet<String>, bool, bool)> = self
+            .all
+            .iter()
+            .map(|Rule { text, .. }| {
+                let is_negative = directive::is_negative(text);
+                (topic(text), is_negative, directive::changes_course(text))
+            })
+            .collect();
+        let replaced = about
+            .iter()
+            .enumerate()
+            .map(|(at, (topic, is_negative, changes))| {
+                about[..at]
+                    .iter()
+                    .rposition(|(other, is_other_negative, _)| {
+                        let shared = topic.intersection(other).count() as f32;
+                        let (a, b) = (topic.len() as f32, other.len() as f32);
+                        // Two rules about the same thing are compatible, unless one forbids what
+                        // the other demands or the user says that something changes. If they do,
+                        // the rules need less in common.
+                        is_negative != is_other_negative && shared / a.max(b) >= 0.6
+                            || *changes && shared / a.min(b) >= 0.5 && shared / a.max(b) >= 0.3
+                    })
+            });
+        replaced.collect()
+    }
+}
+
+impl RuleSection {
+    fn of(shown: impl Iterator<Item = (String, String)>, left_out: usize) -> Self {
+        let shown: Vec<_> = shown.collect();
+        let mut text = RULES_HEADING.to_owned();
+        for (_, line) in &shown {
+            text.push('\n');
+            text.push_str(line);
+        }
+        if left_out > 0 {
+            text.push_str(&format!("\n({left_out}{LEFT_OUT}"));
+        }
+        if shown.is_empty() && left_out == 0 {
+            text.clear();
+        }
+        Self {
+            text,
+            left_out,
+            shown,
+        }
+    }
+
+    /// The rules that the section shows, in its order.
+    pub fn shown(&self) -> impl Iterator<Item = &str> {
+        self.shown.iter().map(|(rule, _)| rule.as_str())
+    }
+
+    /// Returns the part of the section with these rules, for a summary that is shown in several
+    /// messages. The number of rules left out stands in the part with the first rule.
+    pub fn part(&self, is_in: impl Fn(&str) -> bool) -> Self {
+        let left_out = match self.shown.first() {
+            Some((first, _)) if is_in(first) => self.left_out,
+            _ => 0,
+        };
+        let shown = self.shown.iter().filter(|(rule, _)| is_in(rule));
+        Self::of(shown.cloned(), left_out)
+    }
+
+    /// Puts the section in front of the text of a summary. A section that stands in the text
+    /// already is removed, so none comes from anybody but a user.
+    pub fn before(&self, summary: &str) -> String {
+        let body = without_rules(summary);
+        match (self.text.is_empty(), body.trim().is_empty()) {
+            (true, _) => body,
+            (false, true) => self.text.clone(),
+            (false, false) => format!("{}\n\n{body}", self.text),
+        }
+    }
+}
+
+/// Appends to the shorter form of a message the rules that the message states and the form does not
+/// show, so that a user's rule stays in the window with it.
+pub fn keep_rules(message: &MessageView<'_>, shorter: String) -> String {
+    if !message.is_real_user() {
+        return shorter;
+    }
+    // A user may have pasted a text with such a section, which is read back from the shorter form.
+    let shorter = without_rules(&shorter);
+    let mut rules = Rules::default();
+    rules.add_message(message);
+    rules
+        .all
+        .retain(|rule| !shorter.contains(rule.text.as_str()));
+    let section = rules.section(Budget::chars(SHORTER_CHARS));
+    match section.shown.is_empty() {
+        true => shorter,
+        false => format!("{shorter}\n\n{}", section.text),
+    }
+}
+
+/// Returns the text of a summary without its section of rules, for somebody who keeps them
+/// themselves. Every section goes, as a model may have written one, too.
+pub fn without_rules(summary: &str) -> String {
+    let mut text = String::with_capacity(summary.len());
+    let mut from = 0;
+    for section in sections_in(summary) {
+        text.push_str(&summary[from..section.start]);
+        from = section.end;
+    }
+    match from {
+        0 => summary.to_owned(),
+        _ => text + &summary[from..],
+    }
+}
+
+/// The sections of rules in a summary, with their headings and the blank lines after them.
+fn sections_in(summary: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let mut is_open = false;
+    let mut at = 0;
+    for line in summary.split_inclusive('\n') {
+        let end = at + line.len();
+        let text = line.trim_end();
+        let is_heading = text == RULES_HEADING;
+        is_open = is_heading || is_open && (text.is_empty() || is_rule_line(text));
+        match found.last_mut() {
+            Some(section) if is_open && !is_heading => section.end = end,
+            _ if is_open => found.push(at..end),
+            _ => {}
+        }
+        // After a blank line a list is somebody else's.
+        is_open &= !text.is_empty();
+        at = end;
+    }
+    found
+}
+
+fn is_rule_line(line: &str) -> bool {
+    line.starts_with("- ") || left_out_in(line).is_some()
+}
+
+/// The lines of the sections of rules, without their headings.
+fn section_lines(summary: &str) -> impl Iterator<Item = &str> {
+    let sections = sections_in(summary).into_iter();
+    let lines = sections.flat_map(|section| summary[section].lines().skip(1));
+    lines.map(str::trim_end).filter(|line| is_rule_line(line))
+}
+
+fn left_out_in(line: &str) -> Option<usize> {
+    line.strip_prefix('(')?.strip_suffix(LEFT_OUT)?.parse().ok()
+}
+
+fn is_summary(message: &MessageView<'_>) -> bool {
+    let is_marked = message.text().starts_with(SUMMARY_MARK) && message.role() != "tool";
+    message.kind() == MessageKind::Summary || is_marked
+}
+
+/// Returns the rules that a text states, each in one line, in the words of the text.
+pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
+    let own = own_words::own_words(text, project_only);
+    let mut rules: Vec<(usize, usize)> = Vec::new();
+    let mut found: Vec<String> = Vec::new();
+    let mut intro: Option<String> = None;
+    let mut at = 0;
+    for line in own.split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        let trimmed = line.trim();
+        if trimmed.is_empty() {
+            continue;
+        }
+        let item = own_words::item(trimmed);
+        match (&intro, item) {
+            (Some(intro), Some(item)) if !item.is_empty() => {
+                let item = original(text, &own, item);
+                let is_whole = directive::is_directive(&item);
+                found.push(match intro.is_empty() || is_whole {
+                    true => item,
+                    false => format!("{intro} {item}"),
+                });
+                continue;
+            }
+            // If a line is indented, it goes on with the item above it. One at the margin ends the
+            // list.
+            (Some(_), None) if !line.starts_with("  ") => intro = None,
+            _ => {}
+        }
+        if own_words::announces_rules(trimmed) && item.is_none() {
+            // "Never:" says what the items below it mean, and "House rules:" does not. The `x`
+            // stands for an item, because words such as "Don't" are a rule only when something
+            // follows.
+            let head = original(text, &own, trimmed);
+            let head = head.trim_start_matches('#').trim();
+            let is_part = directive::is_directive(&format!("{} x", head.trim_end_matches(':')));
+            intro = Some(if is_part {
+                head.to_owned()
+            } else {
+                String::new()
+            });
+            if !is_part {
+                continue;
+            }
+        }
+        rules.clear();
+        let body = item.unwrap_or(trimmed);
+        let offset = start + (body.as_ptr() as usize - line.as_ptr() as usize);
+        let mut pieces: Vec<(usize, usize)> = Vec::new();
+        for sentence in sentences(body) {
+            let from = offset + (sentence.as_ptr() as usize - body.as_ptr() as usize);
+            let until = from + sentence.len();
+            match pieces.last_mut() {
+                Some((first, last)) if goes_on(&own[*first..*last], sentence) => *last = until,
+                _ => pieces.push((from, until)),
+            }
+        }
+        for (from, until) in pieces {
+            let is_exception = begins_exception(&own[from..until]);
+            match rules.last_mut() {
+                Some((_, last)) if is_exception => *last = until,
+                _ if directive::is_directive(&own[from..until]) => rules.push((from, until)),
+                _ => {}
+            }
+        }
+        found.extend(
+            rules
+                .iter()
+                .map(|(from, until)| one_line(&text[*from..*until])),
+        );
+        // The intro itself is no rule if a list follows, and it is one if none does.
+        if let Some(head) = intro.as_ref().filter(|head| !head.is_empty()) {
+            let follows = own[at..]
+                .lines()
+                // Up to three blank lines may separate a head from its list.
+                .take(4)
+                .map(str::trim)
+                .find(|next| !next.is_empty());
+            match follows.is_some_and(own_words::is_item) {
+                true => found.retain(|rule| rule != head),
+                false => intro = None,
+            }
+        }
+    }
+    // Three characters do not say what to do if the text around them is gone.
+    found.retain(|rule| chars(rule) <= MOST_CHARS && chars(rule) > 3);
+    found
+}
+
+/// The original words at the place of a part of the blanked text.
+fn original(text: &str, own: &str, part: &str) -> String {
+    let from = part.as_ptr() as usize - own.as_ptr() as usize;
+    one_line(&text[from..from + part.len()])
+}
+
+/// Whether a piece is no whole sentence, because it ends with an abbreviation.
+fn goes_on(before: &str, next: &str) -> bool {
+    const SHORT: [&str; 16] = [
+        "e.g.", "i.e.", "etc.", "vs.", "z.B.", "bzw.", "d.h.", "Nr.", "p.ej.", "p. ej.", "ca.",
+        "cf.", "approx.", "no.", "resp.", "inkl.",
+    ];
+    // "1." is the number of an item and not a sentence.
+    let is_number = before
+        .trim_end_matches('.')
+        .chars()
+        .all(|c| c.is_ascii_digit());
+    is_number && before.len() < 4 && before.ends_with('.')
+        || SHORT.iter().any(|short| before.ends_with(short))
+            && !next.starts_with(char::is_uppercase)
+}
+
+/// Whether a sentence limits the rule before it. Such a sentence is kept with its rule: if "Unless
+/// I say so." were cut off, "Never push." would be another rule.
+fn begins_exception(sentence: &str) -> bool {
+    const WORDS: [&str; 22] = [
+        "not even",
+        "even if",
+        "except",
+        "unless",
+        "the only exception",
+        "no exceptions",
+        "exception:",
+        "nicht einmal",
+        "auch nicht",
+        "außer",
+        "ausnahme",
+        "keine ausnahme",
+        "sauf",
+        "même",
+        "excepto",
+        "salvo",
+        "ni siquiera",
+        "除非",
+        "例外",
+        "ただし",
+        "除了",
+        "即使",
+    ];
+    let lower = sentence.to_lowercase();
+    WORDS.iter().any(|word| lower.starts_with(word))
+}
+
+/// The key by which two rules are the same: their words without case and punctuation.
+fn key(rule: &str) -> String {
+    let words = rule
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    let words: Vec<String> = words.map(str::to_lowercase).collect();
+    words.join(" ")
+}
+
+/// A rule that names a path, a command, a number or a name is more specific than one that does not.
+fn specificity(rule: &str) -> f32 {
+    let is_name = |word: &str| {
+        let inner = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '/');
+        let has_hump = inner.chars().skip(1).any(char::is_uppercase);
+        inner.contains(['/', '_', '.', '`'])
+            || word.contains('`')
+            || has_hump
+            || inner.contains(|c: char| c.is_ascii_digit())
+    };
+    match rule.split_whitespace().any(is_name) {
+        true => 0.3,
+        false => 0.0,
+    }
+}
+
+/// What a rule is about: its words without those that any rule may have. Words are cut, so that
+/// their forms are equal. Chinese and Japanese count by pairs of characters.
+fn topic(rule: &str) -> BTreeSet<String> {
+    const COMMON: [&str; 86] = [
+        "never",
+        "always",
+        "must",
+        "only",
+        "please",
+        "the",
+        "and",
+        "not",
+        "don't",
+        "dont",
+        "use",
+        "from",
+        "now",
+        "you",
+        "that",
+        "make",
+        "sure",
+        "any",
+        "all",
+        "every",
+        "are",
+        "for",
+        "with",
+        "may",
+        "can",
+        "again",
+        "instead",
+        "should",
+        "avoid",
+        "prefer",
+        "ever",
+        "without",
+        "nie",
+        "niemals",
+        "immer",
+        "nur",
+        "nicht",
+        "bitte",
+        "der",
+        "die",
+        "das",
+        "den",
+        "und",
+        "verwende",
+        "nutze",
+        "jetzt",
+        "sofort",
+        "kein",
+        "keine",
+        "jamais",
+        "toujours",
+        "les",
+        "des",
+        "une",
+        "pas",
+        "utilise",
+        "partir",
+        "maintenant",
+        "désormais",
+        "dans",
+        "que",
+        "nunca",
+        "siempre",
+        "los",
+        "las",
+        "una",
+        "usa",
+        "uses",
+        "ahora",
+        "por",
+        "favor",
+        "sin",
+        "this",
+        "its",
+        "into",
+        "when",
+        "ein",
+        "eine",
+        "auf",
+        "sur",
+        "also",
+        "plus",
+        "utilisez",
+        "verwenden",
+        "nutzen",
+        "anymore",
+    ];
+    const CUES: [&str; 34] = [
+        "不要",
+        "必须",
+        "总是",
+        "始终",
+        "务必",
+        "禁止",
+        "不能",
+        "只能",
+        "从现在起",
+        "从现在开始",
+        "以后",
+        "今后",
+        "一律",
+        "请",
+        "使用",
+        "用",
+        "都",
+        "してはいけ",
+        "しないで",
+        "ないで",
+        "ください",
+        "必ず",
+        "絶対に",
+        "決して",
+        "常に",
+        "今後は",
+        "これからは",
+        "使って",
+        "使わ",
+        "こと",
+        "を",
+        "は",
+        "て",
+        "に",
+    ];
+    let lower = rule.to_lowercase().replace('’', "'");
+    if lower
+        .chars()
+        .any(|c| directive::is_han(c) || directive::is_kana(c))
+    {
+        let bare = CUES.iter().fold(lower, |text, cue| text.replace(cue, " "));
+        let mut pairs = BTreeSet::new();
+        for run in bare
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|run| !run.is_empty())
+        {
+            if run.is_ascii() {
+                pairs.insert(run.to_owned());
+                continue;
+            }
+            let letters: Vec<char> = run.chars().collect();
+            pairs.extend(letters.windows(2).map(|two| two.iter().collect::<String>()));
+        }
+        return pairs;
+    }
+    let words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
+    // French joins short words to the next one: "n'utilise".
+    let joined = ["n'", "l'", "d'", "j'", "s'", "qu'"];
+    let words = words.map(|word| {
+        joined
+            .iter()
+            .find_map(|short| word.strip_prefix(short))
+            .unwrap_or(word)
+    });
+    let words = words.filter(|word| word.chars().count() > 2 && !COMMON.contains(word));
+    words
+        .map(|word| {
+            word.chars()
+                // Six letters are enough to tell most words apart, and most endings come after
+                // them.
+                .take(6)
+                .collect::<String>()
+                .trim_end_matches('s')
+                .to_owned()
+        })
+        .collect()
+}

@@ -1,0 +1,477 @@
+//! What a user wrote in their own words, as opposed to what they quoted or pasted.
+//!
+//! [`own_words`] returns a message with everything else blanked out, byte for byte at the same
+//! place: code, block quotes, inline quotes, logs, text that an introduction announces as somebody
+//! else's, and tags that a client inserted. A cue that is blanked is never taken for a rule, and
+//! the rule itself is still cut from the original text.
+//!
+//! Project files such as `CLAUDE.md` and `AGENTS.md` are the exception. They arrive between tags of
+//! the client, and they count as the user's words.
+
+use std::ops::Range;
+
+use hashbrown::HashMap;
+
+/// Tags between which a user's own words stand. The tags are blanked, and what is between them is
+/// read like any other text.
+const OWN_TAGS: [&str; 14] = [
+    "instructions",
+    "user_instructions",
+    "project_instructions",
+    "rules",
+    "user_rules",
+    "user_query",
+    "user_request",
+    "user_message",
+    "request",
+    "task",
+    "prompt",
+    "message",
+    "important",
+    "text",
+];
+const PROJECT_FILES: [&str; 8] = [
+    "claude.md",
+    "claude.local.md",
+    "agents.md",
+    "agents.override.md",
+    "gemini.md",
+    "copilot-instructions.md",
+    "conventions.md",
+    ".cursorrules",
+];
+/// A quote is no longer than this, so that a text of nothing but quotation marks takes linear time.
+const QUOTE_BYTES: usize = 2_000;
+/// The head of a project file is no longer than this. If a line is longer, it is a text that
+/// mentions such a file.
+const HEAD_BYTES: usize = 400;
+/// If a line ends with a colon and has one of these words, it announces text of somebody else.
+const FOREIGN: [&str; 48] = [
+    "log",
+    "output",
+    "error",
+    "trace",
+    "stack",
+    "says",
+    "said",
+    "wrote",
+    "writes",
+    "reads",
+    "readme",
+    "docs",
+    "documentation",
+    "guide",
+    "mail",
+    "article",
+    "snippet",
+    "pasted",
+    "quote",
+    "prints",
+    "printed",
+    "changelog",
+    "ticket",
+    "got this",
+    "ausgabe",
+    "meldung",
+    "sagt",
+    "schreibt",
+    "steht",
+    "doku",
+    "protokoll",
+    "sortie",
+    "erreur",
+    "journal",
+    " dit",
+    "écrit",
+    "salida",
+    "registro",
+    "dice",
+    "日志",
+    "输出",
+    "报错",
+    "文档",
+    "邮件",
+    "ログ",
+    "出力",
+    "エラー",
+    "メール",
+];
+/// If a line ends with a colon or is a heading and has one of these words, the list below it has
+/// rules.
+const ANNOUNCES_RULES: [&str; 26] = [
+    "rule",
+    "convention",
+    "guideline",
+    "constraint",
+    "remember",
+    "never",
+    "always",
+    "don't",
+    "do not",
+    "regel",
+    "niemals",
+    "immer",
+    "vorgabe",
+    "règle",
+    "jamais",
+    "toujours",
+    "regla",
+    "nunca",
+    "siempre",
+    "规则",
+    "规范",
+    "约定",
+    "ルール",
+    "規則",
+    "follow these",
+    "stick to these",
+];
+/// Beginnings of lines that programs print, in lower case.
+const LOG_STARTS: [&str; 21] = [
+    "error:",
+    "warning:",
+    "error[",
+    "warning[",
+    "note:",
+    "help:",
+    "info:",
+    "debug:",
+    "fatal:",
+    "npm err",
+    "traceback",
+    "thread '",
+    "file \"",
+    "$ ",
+    ">>> ",
+    "@@ ",
+    "diff --git",
+    "--- a/",
+    "+++ b/",
+    "running `",
+    "exit code",
+];
+/// Levels as a log writes them before a message. They are compared with case, because in lower case
+/// they are ordinary words.
+const LEVELS: [&str; 7] = [
+    "ERROR", "WARN", "WARNING", "INFO", "DEBUG", "TRACE", "FATAL",
+];
+
+/// Returns the text with everything but the user's own words replaced by blanks of the same length.
+/// Line breaks stay. If `project_only`, only project files count, which is right for messages that
+/// no user wrote.
+pub(super) fn own_words(text: &str, project_only: bool) -> String {
+    let mut page = BlankedText {
+        text,
+        bytes: text.as_bytes().to_vec(),
+    };
+    let files = page.tags();
+    let is_in_file = |at: usize| files.iter().any(|file| file.contains(&at));
+    if project_only {
+        let mut from = 0;
+        for file in &files {
+            page.blank(from..file.start);
+            from = file.end;
+        }
+        page.blank(from..text.len());
+    }
+    page.lines(is_in_file);
+    page.quotes();
+    // Only whole characters are replaced, so the bytes are still UTF-8.
+    String::from_utf8(page.bytes).unwrap_or_default()
+}
+
+/// Whether a line announces rules, so that the items of the list below it are rules.
+pub(super) fn announces_rules(line: &str) -> bool {
+    let lower = line.trim().trim_matches('*').to_lowercase();
+    let is_head = lower.ends_with([':', '：']) || lower.starts_with('#');
+    is_head && lower.len() < 160 && has(&lower, &ANNOUNCES_RULES)
+}
+
+fn has(text: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| text.contains(word))
+}
+
+struct BlankedText<'t> {
+    text: &'t str,
+    bytes: Vec<u8>,
+}
+
+impl BlankedText<'_> {
+    fn blank(&mut self, range: Range<usize>) {
+        self.fill(range, b' ');
+    }
+
+    fn fill(&mut self, range: Range<usize>, with: u8) {
+        for byte in &mut self.bytes[range] {
+            if *byte != b'\n' {
+                *byte = with;
+            }
+        }
+    }
+
+    /// Blanks what stands between tags of a client, and returns the ranges of project files.
+    fn tags(&mut self) -> Vec<Range<usize>> {
+        let text = self.text;
+        // Looking for each close on its own would take quadratic time if there are none.
+        let mut closes: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, _) in text.match_indices("</") {
+            let rest = &text.as_bytes()[at + 2..];
+            // Names of tags are short. Without the limit, a text of nothing but `</` would take
+            // quadratic time.
+            let length = rest.iter().take(64).position(|byte| *byte == b'>');
+            if let Some(name) = length.and_then(|length| text.get(at + 2..at + 2 + length)) {
+                closes.entry(name).or_default().push(at);
+            }
+        }
+        let mut files = Vec::new();
+        let mut at = 0;
+        let mut file_from = None;
+        while at < text.len() {
+            let end = text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
+            let line = text[at..end].trim();
+            if is_file_head(line) {
+                files.extend(file_from.replace(end).map(|from| from..at));
+                self.blank(at..end);
+            }
+            // Claude Code closes its project files with this line.
+            if line.contains("this context may or may not be relevant") {
+                self.blank(at..end);
+            }
+            if let Some(name) = tag(line) {
+                let start = at + text[at..end].find('<').unwrap_or(0);
+                let closes = closes.get(name).map_or(&[][..], Vec::as_slice);
+                let until = closes
+                    .get(closes.partition_point(|at| *at < start))
+                    .copied();
+                let inside = start..until.map_or(text.len(), |until| until + name.len() + 3);
+                let lower = name.to_lowercase();
+                let holds_file = text[inside.clone()].lines().take(20).any(is_file_head);
+                if OWN_TAGS.contains(&lower.as_str()) || holds_file {
+                    let tag_end = text[start..]
+                        .find('>')
+                        .map_or(end, |close| start + close + 1);
+                    self.blank(start..tag_end);
+                    at = tag_end;
+                    continue;
+                }
+                // A reminder may have lost its end when its message was cut off. Then nothing after
+                // it is the user's.
+                if until.is_some() || lower == "system-reminder" {
+                    files.extend(file_from.take().map(|from| from..start));
+                    self.blank(inside.clone());
+                    at = inside.end;
+                    continue;
+                }
+            }
+            if line.starts_with("</") {
+                files.extend(file_from.take().map(|from| from..at));
+                self.blank(at..end);
+            }
+            at = end;
+        }
+        files.extend(file_from.map(|from| from..text.len()));
+        // This also covers `[Request interrupted by user for tool use]`.
+        for (start, _) in text.match_indices("[Request interrupted by user") {
+            let most = text.floor_char_boundary(start + HEAD_BYTES);
+            let end = text[start..most]
+                .find(']')
+                .map_or(most, |end| start + end + 1);
+            self.blank(start..end);
+        }
+        files
+    }
+
+    /// Blanks code, block quotes, logs and announced text, line by line and paragraph by paragraph.
+    fn lines(&mut self, is_in_file: impl Fn(usize) -> bool) {
+        let text = self.text;
+        let mut fence: Option<&str> = None;
+        let mut is_foreign = false;
+        let mut paragraph: Vec<(Range<usize>, bool)> = Vec::new();
+        let mut is_indented = false;
+        let mut before_blank = true;
+        let mut at = 0;
+        while at < text.len() {
+            let end = text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
+            let (range, line) = (at..end, &text[at..end]);
+            let trimmed = line.trim();
+            at = end;
+            let mark = ["```", "~~~"]
+                .into_iter()
+                .find(|mark| trimmed.starts_with(mark));
+            if let Some(open) = fence {
+                self.blank(range);
+                // If a language follows the mark, it opens a block within the block and does not
+                // close it.
+                if mark == Some(open) && trimmed.trim_matches(['`', '~']).is_empty() {
+                    fence = None;
+                }
+                continue;
+            }
+            if mark.is_some() {
+                fence = mark;
+                is_foreign = false;
+                self.blank(range);
+                continue;
+            }
+            if trimmed.is_empty() {
+                self.end_paragraph(&mut paragraph);
+                // The announced text may follow after a blank line, and ends at the next one.
+                is_foreign &= before_blank;
+                before_blank = false;
+                is_indented = false;
+                continue;
+            }
+            let is_item = is_item(trimmed);
+            let follows_blank = paragraph.is_empty();
+            // As in Markdown, indented code begins after a blank line. Items may be indented as far
+            // and are no code.
+            let deep = line.starts_with("    ") || line.starts_with('\t');
+            is_indented =
+                deep && !is_item && (is_indented || follows_blank) && !is_in_file(range.start);
+            if trimmed.starts_with('>') || is_indented || is_foreign {
+                before_blank &= !is_foreign;
+                self.blank(range);
+                continue;
+            }
+            let lower = trimmed.to_lowercase();
+            if lower.ends_with([':', '：']) && has(&lower, &FOREIGN) && !announces_rules(&lower) {
+                is_foreign = true;
+                before_blank = true;
+            }
+            paragraph.push((range, is_log_or_code(trimmed, &lower)));
+        }
+        self.end_paragraph(&mut paragraph);
+    }
+
+    /// Blanks a paragraph if half of it or more is log or code.
+    fn end_paragraph(&mut self, paragraph: &mut Vec<(Range<usize>, bool)>) {
+        let odd = paragraph.iter().filter(|(_, is_odd)| *is_odd).count();
+        // Many lines of a stack trace look like prose. If half of the paragraph is a log, the rest
+        // of it is, too.
+        let is_pasted = odd * 2 >= paragraph.len() && odd > 0;
+        for (range, is_odd) in paragraph.drain(..) {
+            if is_pasted || is_odd {
+                self.blank(range);
+            }
+        }
+    }
+
+    /// Fills inline code and quotes with letters, so that no cue is found in them and no sentence
+    /// ends in them. A quote does not go beyond its line.
+    fn quotes(&mut self) {
+        const PAIRS: [(char, char); 9] = [
+            ('`', '`'),
+            ('"', '"'),
+            ('“', '”'),
+            ('„', '“'),
+            ('«', '»'),
+            ('「', '」'),
+            ('『', '』'),
+            ('‘', '’'),
+            ('\'', '\''),
+        ];
+        let text = self.text;
+        let mut at = 0;
+        while let Some(open) = text[at..].chars().next() {
+            let inside = at + open.len_utf8();
+            let before = text[..at].chars().next_back();
+            at = inside;
+            let Some((_, close)) = PAIRS.iter().find(|(first, _)| *first == open) else {
+                continue;
+            };
+            // An apostrophe inside a word is no quote.
+            let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+            let is_single = matches!(open, '\'' | '‘');
+            if is_single && (is_letter(before) || !is_letter(text[inside..].chars().next())) {
+                continue;
+            }
+            let most = text.floor_char_boundary(inside + QUOTE_BYTES);
+            let line_end = text[inside..most]
+                .find('\n')
+                .map_or(most, |end| inside + end);
+            let mut ends = text[inside..line_end].match_indices(*close);
+            let end = ends.find_map(|(found, mark)| {
+                let after = text[inside + found + mark.len()..].chars().next();
+                (!is_single || !is_letter(after)).then_some(inside + found)
+            });
+            // German and English share a mark, which closes in one and opens in the other.
+            let end = match (open, end) {
+                ('„', None) => text[inside..line_end].find('”').map(|end| inside + end),
+                (_, end) => end,
+            };
+            if let Some(end) = end {
+                self.fill(inside..end, b'x');
+                at = text[end..]
+                    .chars()
+                    .next()
+                    .map_or(end, |mark| end + mark.len_utf8());
+            }
+        }
+    }
+}
+
+/// Whether a line is the head of a project file, as clients write it.
+fn is_file_head(line: &str) -> bool {
+    if line.len() > HEAD_BYTES {
+        return false;
+    }
+    let lower = line.trim().to_lowercase();
+    let is_head = lower.starts_with("contents of ")
+        || lower.starts_with("instructions from")
+        || lower.starts_with('#') && lower.contains("instructions")
+        || lower.starts_with("# ") && PROJECT_FILES.contains(&lower[2..].trim());
+    is_head && has(&lower, &PROJECT_FILES)
+}
+
+/// The name of the tag that a line begins with, if it is one.
+fn tag(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix('<')?;
+    let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c)))?;
+    let is_tag = end > 1 && rest[end..].starts_with(['>', ' ']) && rest.contains('>');
+    is_tag.then_some(&rest[..end])
+}
+
+/// Whether a line is the item of a list.
+pub(super) fn is_item(line: &str) -> bool {
+    item(line).is_some()
+}
+
+/// The text of a list item without its mark.
+pub(crate) fn item(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let rest = line.strip_prefix(['-', '*', '•', '·', '–']).or_else(|| {
+        let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+        let rest = line.get(digits..)?.strip_prefix(['.', ')', '、']);
+        // If a line begins with a year, it is no item.
+        rest.filter(|_| (1..4).contains(&digits))
+    })?;
+    let text = rest.trim_start();
+    // `*bold*` and `-v` have no space after the mark, and are no items. A bullet needs none.
+    (text.len() < rest.len() || line.starts_with(['•', '·'])).then_some(text.trim_end())
+}
+
+fn is_log_or_code(line: &str, lower: &str) -> bool {
+    let bytes = line.as_bytes();
+    let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
+    let is_time = (digits == 4 && bytes.get(4) == Some(&b'-')
+        || digits == 2 && bytes.get(2) == Some(&b':'))
+        && bytes.get(digits + 1).is_some_and(u8::is_ascii_digit);
+    // `[INFO]` or `[12:00:01]`.
+    let is_level = line.starts_with('[')
+        && line[1..].starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
+    let marks = bytes
+        .iter()
+        .filter(|b| b"{}();=<>[]|\\".contains(b))
+        .count();
+    let ends_as_code = line.ends_with(['{', '}', ';', ')', '\\']) && marks >= 2;
+    let first = line.split([' ', ':', '\t']).next().unwrap_or_default();
+    let is_said =
+        LOG_STARTS.iter().any(|start| lower.starts_with(start)) || LEVELS.contains(&first);
+    let is_frame = lower.starts_with("at ") && line.ends_with(')');
+    // If a list has plus signs, a space follows each of them.
+    let is_diff = line.starts_with('+') && !line.starts_with("+ ") || line.starts_with("//");
+    // A fifth of the line. Short lines count as ten bytes, or a pair of brackets would make code of
+    // them.
+    let is_code = ends_as_code || is_diff || marks * 5 > line.len().max(10);
+    is_time || is_level || is_said || is_frame || is_code
+}

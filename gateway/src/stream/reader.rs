@@ -1,0 +1,292 @@
+//! The state machine of an answer, which is the same for all APIs.
+//!
+//! An [`AnswerReader`] follows one answer through its rounds. It writes what the client may see of
+//! each event, decides whether another round follows, and adds up the usage of the rounds. Each API
+//! has an [`ApiAnswer`], which decides what an event means. Both work on the [`AnswerState`].
+//!
+//! `items` has the part that only the APIs with numbered output share.
+
+use contexture::Usage;
+use serde_json::{Value, json};
+
+use super::chat::Chat;
+use super::messages::Messages;
+use super::responses::Responses;
+use super::sse::Event;
+use super::{Call, Progress, Round, ToolNames, number, write_event};
+use crate::api::Api;
+
+/// Follows one answer through all of its rounds.
+///
+/// Call [`event`](Self::event) for each event of a stream, or [`json`](Self::json) for a JSON body,
+/// and [`take_round`](Self::take_round) once the round has ended. If the round goes on, continue
+/// with the next response.
+pub(crate) struct AnswerReader {
+    state: AnswerState,
+    api: Box<dyn ApiAnswer>,
+}
+
+/// The part of an answer's state that is the same in every API. The readers of the APIs change it
+/// through its methods.
+#[derive(Debug, Default)]
+pub(super) struct AnswerState {
+    tools: ToolNames,
+    /// How the answer began: its whole body, or the part of its first event that later rounds
+    /// copy, such as the id.
+    pub(super) first: Value,
+    /// The usage that the provider reported for the current round. Not an object if it reported
+    /// none.
+    pub(super) usage: Value,
+    /// The usage of the round that was taken last. It is still needed if the answer ends at the
+    /// limit of rounds.
+    pub(super) last_usage: Value,
+    pub(super) progress: Progress,
+}
+
+impl AnswerState {
+    /// Whether an earlier round has begun the client's answer. The events that begin an answer are
+    /// then left out.
+    pub(super) fn is_continued(&self) -> bool {
+        self.progress.rounds > 0
+    }
+
+    pub(super) fn tools(&self) -> &ToolNames {
+        &self.tools
+    }
+
+    /// Whether this is the name of one of the engine's tools. A value that is not a string never
+    /// is.
+    pub(super) fn is_own(&self, name: &Value) -> bool {
+        name.as_str().is_some_and(|name| self.tools.contains(name))
+    }
+
+    /// Notes that the model stopped. Another round follows if the model waits for nobody but the
+    /// engine.
+    pub(super) fn stopped(&mut self, waits_for: WaitsFor) {
+        self.progress.continues = waits_for.engine && !waits_for.client;
+    }
+
+    /// The usage that the client is told: the prompt of the last round, and the output of all
+    /// rounds. Anything but an object is returned unchanged.
+    pub(super) fn client_usage(&self, usage: &Value, names: &UsageNames) -> Value {
+        let mut shown = usage.clone();
+        if self.progress.output_before > 0 && usage.is_object() {
+            let output = self.progress.output_before + names.output(usage);
+            shown[names.output] = json!(output);
+            if let Some(total) = names.total {
+                shown[total] = json!(names.input(usage) + output);
+            }
+        }
+        shown
+    }
+}
+
+/// The names of the members of an API's usage object, since each API has its own.
+#[derive(Debug)]
+pub(super) struct UsageNames {
+    pub(super) input: &'static str,
+    pub(super) output: &'static str,
+    /// The member with the sum of input and output. None if the API does not report a sum.
+    pub(super) total: Option<&'static str>,
+}
+
+impl UsageNames {
+    pub(super) fn input(&self, usage: &Value) -> u64 {
+        number(usage, self.input)
+    }
+
+    pub(super) fn output(&self, usage: &Value) -> u64 {
+        number(usage, self.output)
+    }
+
+    /// Reads a usage object of one of OpenAI's APIs, whose prompt tokens include the cached ones.
+    /// None if the provider reported no usage.
+    pub(super) fn openai(&self, usage: &Value) -> Option<Usage> {
+        let details = |name: &str| &usage[format!("{name}_details")];
+        usage.is_object().then(|| {
+            Usage::default()
+                .input_tokens(self.input(usage))
+                .output_tokens(self.output(usage))
+                .cache_read_tokens(number(details(self.input), "cached_tokens"))
+                .reasoning_tokens(number(details(self.output), "reasoning_tokens"))
+        })
+    }
+}
+
+/// Whom the model waits for at the end of a round. It waits for nobody if it is done, or if its
+/// answer was cut off, because the calls in it are then incomplete.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitsFor {
+    pub(super) engine: bool,
+    pub(super) client: bool,
+}
+
+/// What the client receives of an event. Unchanged events are passed on byte for byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passed {
+    Unchanged,
+    /// The event is written again with its changed data.
+    Changed,
+    Nothing,
+}
+
+/// What is particular to the answers of one API. [`AnswerReader`] calls the methods in the order of
+/// the events, and keeps the state that all APIs share.
+pub(super) trait ApiAnswer: Send {
+    fn usage_names(&self) -> &'static UsageNames;
+
+    /// Converts the usage that the provider reported. The tokens of the prompt include cached ones.
+    /// None if the provider reported none.
+    fn usage(&self, reported: &Value) -> Option<Usage>;
+
+    /// Reads an event of a stream, and changes its data to what the client may see.
+    fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed;
+
+    /// Reads an event whose data is not JSON, such as `[DONE]`. By default it is passed on.
+    fn text_event(&mut self, _state: &mut AnswerState, _data: Option<&str>) -> Passed {
+        Passed::Unchanged
+    }
+
+    /// Reads an answer that is one JSON body, and removes what the client must not see.
+    fn json(&mut self, state: &mut AnswerState, body: &mut Value);
+
+    fn waits_for(&self) -> WaitsFor;
+
+    /// Returns the wire messages and the engine's calls of the round, and begins the next one. Both
+    /// are without the engine's calls unless `with_calls`.
+    fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>);
+
+    /// Whether the client gets another JSON body than the provider sent. If so,
+    /// [`composed`](Self::composed) returns it.
+    fn is_composed(&self, state: &AnswerState) -> bool {
+        state.progress.is_touched
+    }
+
+    /// The JSON body for the client. It is composed from all rounds, as if the model had answered
+    /// in a single one.
+    fn composed(&self, state: &AnswerState) -> Value;
+
+    /// The wire messages as the client has received them, without the calls that were hidden.
+    fn visible(&self) -> Vec<String>;
+
+    /// Gives the answer a normal end, and writes the events that the client still waits for.
+    fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>);
+
+    /// Writes the last event of a stream that failed. `error` is in the API's format.
+    fn write_error(&self, state: &AnswerState, error: &Value, out: &mut Vec<u8>);
+
+    /// Whether events of a stream have names. If so, a changed event repeats the type in its data
+    /// as its name.
+    fn has_event_names(&self) -> bool {
+        true
+    }
+
+    /// Whether a stream without a final event is always incomplete, see
+    /// [`AnswerReader::always_has_final_event`].
+    fn always_has_final_event(&self) -> bool {
+        false
+    }
+}
+
+impl AnswerReader {
+    /// Creates the reader for an answer of this API. If `tools` is empty, it removes nothing.
+    pub(crate) fn new(api: Api, tools: ToolNames) -> Self {
+        let state = AnswerState {
+            tools,
+            ..AnswerState::default()
+        };
+        let api: Box<dyn ApiAnswer> = match api {
+            Api::Chat => Box::new(Chat::default()),
+            Api::Responses => Box::new(Responses::default()),
+            Api::Messages => Box::new(Messages::default()),
+        };
+        Self { state, api }
+    }
+
+    /// Reads an event of a stream. Whatever the client may see of it is appended to `out`,
+    /// unchanged if possible.
+    pub(crate) fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let mut data = event.json();
+        let passed = match &mut data {
+            Some(data) => self.api.event(&mut self.state, data),
+            None => self.api.text_event(&mut self.state, event.data),
+        };
+        match (passed, data) {
+            (Passed::Unchanged, _) => out.extend_from_slice(event.raw),
+            (Passed::Changed, Some(data)) => {
+                let kind = data["type"].as_str();
+                let name = kind.filter(|_| self.api.has_event_names());
+                write_event(name, &data, out);
+            }
+            (Passed::Changed, None) | (Passed::Nothing, _) => {}
+        }
+    }
+
+    /// Reads an answer that is one JSON body, and ends the round. What the client gets is returned
+    /// by [`composed`](Self::composed).
+    pub(crate) fn json(&mut self, body: &Value) {
+        let mut body = body.clone();
+        self.api.json(&mut self.state, &mut body);
+        if !self.state.is_continued() {
+            self.state.first = body;
+        }
+        self.state.progress.finished = true;
+    }
+
+    /// The state of the answer after the last event. The relay decides by it whether the round is
+    /// over.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.state.progress
+    }
+
+    /// Returns the finished round and begins the next one. Call it once after each round, even if
+    /// the answer ends with it.
+    pub(crate) fn take_round(&mut self) -> Round {
+        let waits_for = self.api.waits_for();
+        let (items, calls) = self.api.take_round(waits_for.engine);
+        let usage = std::mem::take(&mut self.state.usage);
+        let output = self.api.usage_names().output(&usage);
+        let round = Round {
+            items,
+            calls,
+            continues: self.state.progress.next_round(output),
+            usage: self.api.usage(&usage),
+        };
+        self.state.last_usage = usage;
+        round
+    }
+
+    /// The JSON body for the client, composed from all rounds that were taken. None if the client
+    /// gets the provider's body unchanged.
+    pub(crate) fn composed(&self) -> Option<Value> {
+        let is_composed = self.api.is_composed(&self.state);
+        is_composed.then(|| self.api.composed(&self.state))
+    }
+
+    /// The wire messages that the client has received. None if they are those that the model wrote.
+    pub(crate) fn visible(&self) -> Option<Vec<String>> {
+        let is_touched = self.state.progress.is_touched;
+        is_touched.then(|| self.api.visible())
+    }
+
+    /// Ends an answer in the normal way although the model still calls the engine, because the
+    /// limit of rounds is reached. Writes the events that the client still waits for.
+    pub(crate) fn end_at_limit(&mut self, out: &mut Vec<u8>) {
+        // The round that was taken last is the last one, so it no longer counts as an earlier one.
+        let output = self.api.usage_names().output(&self.state.last_usage);
+        let before = &mut self.state.progress.output_before;
+        *before = before.saturating_sub(output);
+        self.api.end(&self.state, out);
+    }
+
+    /// Writes the last event of a stream that failed. `error` is in the API's format.
+    pub(crate) fn write_error(&mut self, error: &Value, out: &mut Vec<u8>) {
+        self.api.write_error(&self.state, error, out);
+    }
+
+    /// Whether a stream that broke off ends with an error event, too. This is the case if streams
+    /// of the API always have a final event. Otherwise the client can tell by the connection.
+    pub(crate) fn always_has_final_event(&self) -> bool {
+        self.api.always_has_final_event()
+    }
+}

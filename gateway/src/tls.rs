@@ -1,0 +1,166 @@
+//! Reads the certificates of `gateway.tls` and `upstream.*.tls`.
+//!
+//! [`acceptor`] is for the connections of clients, and [`apply`] adds a client certificate and
+//! additional authorities to the client for a provider. Both run whenever the settings are built,
+//! so a reload reads the files again, and files that cannot be used leave the old ones in force.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use contexture::config::{GatewayTls, Loaded, ProviderTls};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why the certificates of a section cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {cause}; correct `{key}` or the file's permissions", file.display())]
+    Unreadable {
+        /// The key of the configuration that names the file.
+        key: String,
+        /// The file, as an absolute path.
+        file: PathBuf,
+        /// The error of the operating system.
+        cause: std::io::Error,
+    },
+    /// A file holds nothing of what its key asks for.
+    #[error("{} holds no {wanted} in PEM format: correct `{key}`", file.display())]
+    Empty {
+        /// The key of the configuration that names the file.
+        key: String,
+        /// The file, as an absolute path.
+        file: PathBuf,
+        /// What the file should hold.
+        wanted: &'static str,
+    },
+    /// The files can be read, but not used together.
+    #[error(
+        "the certificate and key of `{section}` cannot be used: {cause}; name a certificate and the private key that \
+         belongs to it"
+    )]
+    Unusable {
+        /// The section of the configuration that names the files.
+        section: String,
+        /// What is wrong, in the words of the TLS library.
+        cause: String,
+    },
+}
+
+/// Reads a file, and checks that `parse` finds something in it.
+fn read<T>(
+    loaded: &Loaded,
+    key: String,
+    file: &Path,
+    wanted: &'static str,
+    parse: impl Fn(&[u8]) -> Option<T>,
+) -> Result<(Vec<u8>, T), CertificateError> {
+    let file = loaded.beside(file);
+    let bytes = match std::fs::read(&file) {
+        Ok(bytes) => bytes,
+        Err(cause) => return Err(CertificateError::Unreadable { key, file, cause }),
+    };
+    match parse(&bytes) {
+        Some(parsed) => Ok((bytes, parsed)),
+        None => Err(CertificateError::Empty { key, file, wanted }),
+    }
+}
+
+/// The certificates in a PEM file. None if there are none, or if one of them is damaged.
+fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .ok()?;
+    (!all.is_empty()).then_some(all)
+}
+
+/// A certificate with its key, each as it is in its file and as it was parsed.
+struct Pair {
+    certificate: (Vec<u8>, Vec<CertificateDer<'static>>),
+    key: (Vec<u8>, PrivateKeyDer<'static>),
+}
+
+/// Reads the certificate and the key of a section. Returns None if the section names none.
+fn pair(
+    loaded: &Loaded,
+    section: &str,
+    certificate: Option<&PathBuf>,
+    key: Option<&PathBuf>,
+) -> Result<Option<Pair>, CertificateError> {
+    let (Some(certificate), Some(key)) = (certificate, key) else {
+        return Ok(None);
+    };
+    let name = |key| format!("{section}.{key}");
+    let parse_key = |pem: &[u8]| PrivateKeyDer::from_pem_slice(pem).ok();
+    Ok(Some(Pair {
+        certificate: read(
+            loaded,
+            name("certificate"),
+            certificate,
+            "certificate",
+            certificates,
+        )?,
+        key: read(loaded, name("key"), key, "private key", parse_key)?,
+    }))
+}
+
+/// Creates the acceptor for the connections of clients. Returns None if the gateway serves HTTP.
+///
+/// # Errors
+/// A file cannot be read, or the key does not belong to the certificate.
+pub(crate) fn acceptor(
+    loaded: &Loaded,
+    tls: &GatewayTls,
+) -> Result<Option<TlsAcceptor>, CertificateError> {
+    let section = "gateway.tls";
+    let own = pair(loaded, section, tls.certificate.as_ref(), tls.key.as_ref())?;
+    let Some(Pair { certificate, key }) = own else {
+        return Ok(None);
+    };
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| {
+            config
+                .with_no_client_auth()
+                .with_single_cert(certificate.1, key.1)
+        });
+    let mut config = config.map_err(|error| CertificateError::Unusable {
+        section: section.to_owned(),
+        cause: error.to_string(),
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+}
+
+/// Adds the client certificate and the authorities of `upstream.<name>.tls` to an HTTP client.
+///
+/// # Errors
+/// A file cannot be read, or holds no certificate or key.
+pub(crate) fn apply(
+    loaded: &Loaded,
+    name: &str,
+    tls: &ProviderTls,
+    mut client: reqwest::ClientBuilder,
+) -> Result<reqwest::ClientBuilder, CertificateError> {
+    let section = format!("upstream.{name}.tls");
+    let unusable = |error: reqwest::Error| CertificateError::Unusable {
+        section: section.clone(),
+        cause: crate::failure::cause_of(&error),
+    };
+    let own = pair(loaded, &section, tls.certificate.as_ref(), tls.key.as_ref())?;
+    if let Some(Pair { certificate, key }) = own {
+        let pem = [certificate.0, b"\n".to_vec(), key.0].concat();
+        client = client.identity(reqwest::Identity::from_pem(&pem).map_err(unusable)?);
+    }
+    if let Some(ca) = &tls.ca {
+        let key = format!("{section}.ca");
+        for authority in read(loaded, key, ca, "certificate", certificates)?.1 {
+            let authority = reqwest::Certificate::from_der(&authority).map_err(unusable)?;
+            client = client.add_root_certificate(authority);
+        }
+    }
+    Ok(client)
+}

@@ -1,0 +1,75 @@
+//! Claude.ai: `conversations.json` of an export of the user's data. It has no place of its own, so
+//! the user names the file or the folder.
+//!
+//! A conversation has a name, in newer exports a summary, and messages with content parts. Files
+//! are kept by name, and the text that Claude.ai took out of an attachment is kept as well.
+//! Projects and memories of the export are not read.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::content::{Speech, kind_of, time};
+use super::{Format, Read, no_project, nowhere, text};
+use crate::entry::Kind;
+use crate::output::Output;
+
+pub(super) static FORMAT: Format = Format {
+    agent: "claude-ai",
+    find: nowhere,
+    recognise: |sample| sample.begins('[') && sample.names(&["chat_messages", "uuid"]),
+    read: Read::Elements(conversation),
+    project_of_path: no_project,
+};
+
+fn conversation(_: &Path, conversation: &Value, out: &mut Output<'_>) {
+    let title = text(conversation, "name");
+    out.conversation(
+        text(conversation, "uuid").unwrap_or("conversation"),
+        None,
+        title,
+    );
+    let created = time(conversation.get("created_at"));
+    for member in ["name", "summary"] {
+        let said = text(conversation, member).unwrap_or_default();
+        Speech::new(Kind::Summary, created, Some(member)).text(Kind::Summary, said, out);
+    }
+    for message in conversation
+        .get("chat_messages")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        self::message(message, out);
+    }
+}
+
+fn message(message: &Value, out: &mut Output<'_>) {
+    let kind = kind_of(text(message, "sender").unwrap_or_default());
+    let mut speech = Speech::new(kind, time(message.get("created_at")), text(message, "uuid"));
+    let content = message
+        .get("content")
+        .filter(|content| content.as_array().is_some_and(|parts| !parts.is_empty()));
+    // Older exports have the text alone.
+    speech.content(
+        content
+            .or_else(|| message.get("text"))
+            .unwrap_or(&Value::Null),
+        out,
+    );
+    for member in ["attachments", "files", "files_v2"] {
+        for file in message
+            .get(member)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            speech.attachment(text(file, "file_name").unwrap_or_default(), out);
+            speech.text(
+                kind,
+                text(file, "extracted_content").unwrap_or_default(),
+                out,
+            );
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! Engines that are programs: scripts in any language, started by the `command` of their
+//! `plugin.yaml`.
+//!
+//! The host starts one process for each session and speaks JSON-RPC 2.0 with it, one message in a
+//! line, over its standard input and output. `docs/engine-protocol.md` describes every message. The
+//! methods, their arguments and the services are those of `contexture_engine_api::protocol`.
+//!
+//! A process has one job, so that an author needs no threads and no table of sessions: the host
+//! makes one call at a time, and the process may call the host's services until it has answered.
+//! Deadlines are left to [`supervision`](crate::supervision), which kills a process that misses one.
+//! A process that says anything that is no message is killed as well, because nothing after it could
+//! be trusted to be an answer.
+//!
+//! Read [`StdioProcess`] first. [`StdioFactory`] offers it to the rest of the host as an
+//! [`EngineFactory`], and `messages` has the form of the lines.
+
+mod messages;
+
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use contexture_base::lock;
+use contexture_engine_api::protocol::{
+    Carrier, Create, Open, RemoteEngine, read, serve_services, takes_messages, write,
+};
+use contexture_engine_api::{
+    ContextEngine, EngineDescription, EngineError, EngineFactory, FactoryRequest, HostServices,
+    MessageView, OpenRequest, StoreCommand, printable,
+};
+
+use crate::HOST;
+use crate::catalog::Manifest;
+use crate::child::{end, end_group, how_it_ended, limit_memory};
+use crate::supervision::EngineProcess;
+use messages::{Incoming, answer_line, call_line};
+
+/// The longest line that a process may write, in bytes.
+const LONGEST_LINE: u64 = 64 << 20;
+
+/// How many lines are read ahead. A process that writes more has to wait until the host calls it.
+const LINES_AHEAD: usize = 64;
+
+/// How long a process may take to end after its standard input was closed.
+const ENDS: Duration = Duration::from_secs(2);
+
+/// How the processes of one engine are started.
+#[derive(Debug, Clone)]
+pub(crate) struct StdioLaunch {
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    /// The file that messages name, which is the script in most cases.
+    file: PathBuf,
+    /// The name that the manifest gives the engine. The process must report the same.
+    engine: String,
+    /// The most address space that a process may use, in bytes. `None` for no limit.
+    memory: Option<u64>,
+    /// The longest time that a process may take to describe its engine.
+    deadline: Duration,
+}
+
+impl StdioLaunch {
+    /// Prepares to start the command of a plugin, whose files were [verified](Manifest::verify).
+    /// Returns `None` if the plugin is a library.
+    ///
+    /// # Errors
+    /// Returns a message if the program is not found, or another user can write it.
+    pub(crate) fn of(
+        manifest: &Manifest,
+        memory: Option<u64>,
+        deadline: Duration,
+    ) -> Result<Option<Self>, String> {
+        let program = manifest.program().map_err(|problem| problem.to_string())?;
+        Ok(program.map(|(program, arguments)| Self {
+            program,
+            arguments: arguments.to_vec(),
+            folder: manifest.folder().to_owned(),
+            file: manifest.folder().join(&manifest.library),
+            engine: manifest.name.clone(),
+            memory,
+            deadline,
+        }))
+    }
+}
+
+/// A process that runs the engine of one session. Dropping it closes the process's standard input
+/// and kills it if it does not end.
+pub(crate) struct StdioProcess {
+    description: EngineDescription,
+    child: Mutex<Child>,
+    /// Held during a call.
+    pipe: Mutex<Pipe>,
+    /// The limit of address space in bytes, for messages.
+    memory: Option<u64>,
+    ended: AtomicBool,
+    /// Why the host killed the process. Empty if it did not.
+    killed: OnceLock<String>,
+}
+
+/// The two directions of a process's standard streams.
+struct Pipe {
+    /// `None` once it was closed.
+    input: Option<ChildStdin>,
+    lines: Receiver<Vec<u8>>,
+    /// The number of the last call.
+    last_call: u64,
+    /// The methods that the engine answered it does not have. They are not called again, because a
+    /// call may hold the whole window.
+    missing: HashSet<String>,
+}
+
+impl std::fmt::Debug for StdioProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("StdioProcess")
+            .field(&self.description.name)
+            .finish()
+    }
+}
+
+impl EngineProcess for StdioProcess {
+    // There is never a second process behind this value, so one number is enough.
+    fn current(&self) -> Option<u64> {
+        (!self.has_ended()).then_some(0)
+    }
+
+    fn kill(&self) {
+        self.end_because("it did not return in time and was killed".to_owned());
+    }
+}
+
+impl StdioProcess {
+    /// Starts a process and has it describe its engine.
+    ///
+    /// # Errors
+    /// Returns a message if the program cannot be started, does not answer within the deadline, or its
+    /// engine has another name than the manifest says.
+    pub(crate) fn start(launch: &StdioLaunch) -> Result<Arc<Self>, String> {
+        let file = launch.file.display();
+        let cannot = |error: io::Error| {
+            format!(
+                "{file}: {} cannot be started: {error}",
+                launch.program.display()
+            )
+        };
+        let mut command = Command::new(&launch.program);
+        command
+            .args(&launch.arguments)
+            .current_dir(&launch.folder)
+            // Python would write into the folder, and a pin would no longer match.
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        // A program may start others, which have to end with it.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().map_err(cannot)?;
+        limit_memory(&child, launch.memory);
+        let input = child.stdin.take();
+        let (to, lines) = sync_channel(LINES_AHEAD);
+        let reader = child.stdout.take().map(|output| {
+            std::thread::Builder::new()
+                .name("engine-output".to_owned())
+                .spawn(move || read_lines(output, &to))
+        });
+        if let Some(Err(error)) = reader {
+            end(&mut child);
+            return Err(cannot(error));
+        }
+        let mut process = Self {
+            description: EngineDescription::default(),
+            child: Mutex::new(child),
+            pipe: Mutex::new(Pipe {
+                input,
+                lines,
+                last_call: 0,
+                missing: HashSet::new(),
+            }),
+            memory: launch.memory,
+            ended: AtomicBool::new(false),
+            killed: OnceLock::new(),
+        };
+        let host = write(&*HOST).map_err(|error| error.to_string())?;
+        let described = process.exchange("initialize", &host, None, None, Some(launch.deadline));
+        let description = described.and_then(|answer| read::<EngineDescription>(&answer));
+        process.description = description
+            .map_err(|error| format!("{file}: the engine did not describe itself: {error}"))?;
+        match process.description.name == launch.engine {
+            true => Ok(Arc::new(process)),
+            false => Err(format!(
+                "{file} calls its engine `{}`, but its plugin.yaml says `{}`: make the two the same",
+                process.description.name, launch.engine
+            )),
+        }
+    }
+
+    pub(crate) fn description(&self) -> &EngineDescription {
+        &self.description
+    }
+
+    /// Makes a call and waits for its answer. While it waits, it answers what the engine asks of the
+    /// host. `services` is `None` for calls that belong to no session, in which the engine may ask
+    /// nothing. Without a `patience`, it waits until the process is killed.
+    ///
+    /// # Errors
+    /// Returns the engine's own error, or [`EngineError::Gone`] if the process has ended.
+    fn exchange(
+        &self,
+        method: &str,
+        argument: &str,
+        messages: Option<&[MessageView<'_>]>,
+        services: Option<&dyn HostServices>,
+        patience: Option<Duration>,
+    ) -> Result<String, EngineError> {
+        let pipe = &mut *lock(&self.pipe);
+        if pipe.missing.contains(method) {
+            return Err(EngineError::UnknownMethod(method.to_owned()));
+        }
+        pipe.last_call += 1;
+        let call = call_line(pipe.last_call, method, argument, messages)?;
+        self.send(pipe, &call)?;
+        loop {
+            let line = match patience {
+                None => pipe.lines.recv().map_err(|_| self.gone())?,
+                Some(patience) => match pipe.lines.recv_timeout(patience) {
+                    Ok(line) => line,
+                    Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
+                    Err(RecvTimeoutError::Timeout) => {
+                        let within = patience.as_millis();
+                        let late = format!("it did not answer within {within} ms and was killed");
+                        return Err(self.end_because(late));
+                    }
+                },
+            };
+            match Incoming::read(&line, pipe.last_call) {
+                Some(Incoming::Answer(answer)) => {
+                    if let Err(EngineError::UnknownMethod(_)) = &answer {
+                        pipe.missing.insert(method.to_owned());
+                        return Err(EngineError::UnknownMethod(method.to_owned()));
+                    }
+                    return answer;
+                }
+                Some(Incoming::Call {
+                    id,
+                    method,
+                    argument,
+                }) => {
+                    let none = || EngineError::Protocol("there are no services here".to_owned());
+                    let answer = services
+                        .ok_or_else(none)
+                        .and_then(|services| serve_services(services, &method, &argument));
+                    // Without an id, the engine waits for no answer.
+                    if let Some(id) = id {
+                        self.send(pipe, &answer_line(&id, answer)?)?;
+                    }
+                }
+                None => {
+                    let text = String::from_utf8_lossy(&line);
+                    return Err(self.end_because(format!(
+                        "it was killed because it wrote a line to its standard output that is no message of the \
+                         protocol: `{}` (what is meant for people belongs on standard error)",
+                        printable(text.trim_end(), 200)
+                    )));
+                }
+            }
+        }
+    }
+
+    fn send(&self, pipe: &mut Pipe, line: &str) -> Result<(), EngineError> {
+        let sent = pipe.input.as_mut().map(|input| {
+            input.write_all(line.as_bytes())?;
+            input.flush()
+        });
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.gone()),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire) || matches!(lock(&self.child).try_wait(), Ok(Some(_)))
+    }
+
+    /// Kills the process and returns the error for the call that is in progress. The first reason
+    /// counts.
+    fn end_because(&self, why: String) -> EngineError {
+        // Set before the process ends, so that a call that notices the end reports the reason.
+        let _ = self.killed.set(why);
+        self.ended.store(true, Ordering::Release);
+        end_group(&mut lock(&self.child));
+        self.gone()
+    }
+
+    /// Returns the error for a call that has lost its process: the reason if the host killed it, and
+    /// otherwise how the process ended.
+    fn gone(&self) -> EngineError {
+        self.ended.store(true, Ordering::Release);
+        if let Some(why) = self.killed.get() {
+            return EngineError::Gone(why.clone());
+        }
+        let child = &mut lock(&self.child);
+        let how = how_it_ended(child, self.memory, Duration::from_secs(1));
+        EngineError::Gone(match how {
+            Some(how) => format!("its process {how}"),
+            None => "its process closed its standard output".to_owned(),
+        })
+    }
+}
+
+impl Drop for StdioProcess {
+    fn drop(&mut self) {
+        lock(&self.pipe).input = None;
+        let child = &mut lock(&self.child);
+        if how_it_ended(child, None, ENDS).is_none() {
+            end_group(child);
+        }
+    }
+}
+
+/// Passes the lines of a process on until it closes its output or nobody waits for them any more.
+/// What is longer than [`LONGEST_LINE`] is passed on in part, which is no message.
+fn read_lines(output: ChildStdout, to: &SyncSender<Vec<u8>>) {
+    let mut output = BufReader::new(output);
+    loop {
+        let mut line = Vec::new();
+        match output
+            .by_ref()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)
+        {
+            Ok(0) | Err(_) => return,
+            Ok(_) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(_) => {
+                if to.send(line).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Opens sessions of an engine that is a program, each in a process of its own.
+pub(crate) struct StdioFactory {
+    launch: StdioLaunch,
+    create: Create,
+    /// The process that has described the engine. The first session runs in it.
+    spare: Mutex<Option<Arc<StdioProcess>>>,
+}
+
+impl StdioFactory {
+    pub(crate) fn new(
+        launch: StdioLaunch,
+        described: Option<Arc<StdioProcess>>,
+        request: &FactoryRequest<'_>,
+    ) -> Self {
+        Self {
+            launch,
+            create: Create::of(request),
+            spare: Mutex::new(described),
+        }
+    }
+
+    /// Returns a process that no session uses.
+    fn process(&self) -> Result<Arc<StdioProcess>, EngineError> {
+        let spare = lock(&self.spare).take();
+        match spare.filter(|spare| !spare.has_ended()) {
+            Some(spare) => Ok(spare),
+            None => StdioProcess::start(&self.launch).map_err(EngineError::Gone),
+        }
+    }
+}
+
+impl EngineFactory for StdioFactory {
+    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        Err(EngineError::Unsupported(
+            "making a factory without a program".to_owned(),
+        ))
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        let services = Arc::clone(request.services.host());
+        let process = self.process()?;
+        let opened = process.exchange(
+            "open",
+            &write(&Open::of(request))?,
+            None,
+            Some(services.as_ref()),
+            None,
+        );
+        match opened {
+            // An engine that needs nothing to begin with has no `open`.
+            Ok(_) | Err(EngineError::UnknownMethod(_)) => {
+                Ok(Box::new(RemoteEngine(StdioSession { process, services })))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn manage(&self, command: &StoreCommand) -> Result<serde_json::Value, EngineError> {
+        let process = self.process()?;
+        let managed = process.exchange(
+            "manage",
+            &write(&(command, &self.create))?,
+            None,
+            None,
+            None,
+        );
+        match managed {
+            Err(EngineError::UnknownMethod(_)) => {
+                Err(EngineError::Unsupported("keeping sessions".to_owned()))
+            }
+            answer => read(&answer?),
+        }
+    }
+}
+
+/// One session of an engine that is a program.
+struct StdioSession {
+    process: Arc<StdioProcess>,
+    services: Arc<dyn HostServices>,
+}
+
+impl Carrier for StdioSession {
+    fn call(
+        &self,
+        method: &str,
+        argument: &str,
+        messages: &[MessageView<'_>],
+    ) -> Result<String, EngineError> {
+        let messages = takes_messages(method).then_some(messages);
+        let services = Some(self.services.as_ref());
+        self.process
+            .exchange(method, argument, messages, services, None)
+    }
+
+    // It would be one more method for authors to implement.
+    fn joins_calls(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,205 @@
+//! The lines between the host and an engine that is a program: JSON-RPC 2.0, one message in a line.
+//!
+//! Calls have positional parameters. A method of the owned protocol has one argument: `null` becomes
+//! no parameter, a tuple becomes its elements, and everything else is one parameter. The messages of
+//! a call come first. In the other direction, the parameters of a service become its argument by
+//! the same rule.
+
+use contexture_engine_api::protocol::write;
+use contexture_engine_api::{EngineError, MessageView, OwnedMessage};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The codes of JSON-RPC for a method that does not exist, for parameters that are wrong, and for
+/// everything else.
+const NO_METHOD: i64 = -32601;
+const WRONG_PARAMETERS: i64 = -32602;
+const FAILED: i64 = -32000;
+
+/// The characters besides the line feed that some programs take for the end of a line.
+const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
+/// A message that a process wrote.
+pub(super) enum Incoming {
+    /// The answer to the host's call, as JSON text.
+    Answer(Result<String, EngineError>),
+    /// A call of a service. It has no id if no answer is wanted.
+    Call {
+        id: Option<Value>,
+        method: String,
+        argument: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct LineFields {
+    method: Option<String>,
+    id: Option<Value>,
+    params: Option<Vec<Box<RawValue>>>,
+    result: Option<Box<RawValue>>,
+    error: Option<ErrorObject>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ErrorObject {
+    code: i64,
+    #[serde(default)]
+    message: String,
+    /// The error in its own form, such as `{"storage": "the disk is full"}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+}
+
+impl ErrorObject {
+    fn of(error: &EngineError) -> Self {
+        Self {
+            code: match error {
+                EngineError::UnknownMethod(_) => NO_METHOD,
+                EngineError::Protocol(_) | EngineError::InvalidInput(_) => WRONG_PARAMETERS,
+                _ => FAILED,
+            },
+            message: error.to_string(),
+            data: serde_json::to_value(error).ok(),
+        }
+    }
+
+    fn into_error(self) -> EngineError {
+        match self.code {
+            NO_METHOD => EngineError::UnknownMethod(self.message),
+            code => {
+                let own = self.data.map(serde_json::from_value::<EngineError>);
+                match own {
+                    // Only the host says that a process has ended or that an engine panicked.
+                    Some(Ok(
+                        error @ (EngineError::Settings(_)
+                        | EngineError::Storage(_)
+                        | EngineError::Model(_)
+                        | EngineError::Unsupported(_)
+                        | EngineError::InvalidInput(_)
+                        | EngineError::Cancelled),
+                    )) => error,
+                    _ if code == WRONG_PARAMETERS => EngineError::InvalidInput(self.message),
+                    _ => EngineError::Other(self.message),
+                }
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// Reads a line. `call` is the number of the call that waits for an answer. `None` if the line is
+    /// neither its answer nor a call.
+    pub(super) fn read(line: &[u8], call: u64) -> Option<Self> {
+        let line: LineFields = serde_json::from_slice(line).ok()?;
+        if let Some(method) = line.method {
+            let mut params = line.params.unwrap_or_default();
+            let argument = match params.len() {
+                0 => "null".to_owned(),
+                1 => params.remove(0).get().to_owned(),
+                _ => write(&params).ok()?,
+            };
+            return Some(Self::Call {
+                id: line.id,
+                method,
+                argument,
+            });
+        }
+        if line.id? != call {
+            return None;
+        }
+        Some(Self::Answer(match (line.error, line.result) {
+            (Some(error), _) => Err(error.into_error()),
+            (None, Some(result)) => Ok(result.get().to_owned()),
+            (None, None) => Ok("null".to_owned()),
+        }))
+    }
+}
+
+/// Writes a call of the engine as a line.
+///
+/// # Errors
+/// Returns [`EngineError::Protocol`] if the argument is not JSON text.
+pub(super) fn call_line(
+    id: u64,
+    method: &str,
+    argument: &str,
+    messages: Option<&[MessageView<'_>]>,
+) -> Result<String, EngineError> {
+    #[derive(Serialize)]
+    struct CallLine<'a> {
+        jsonrpc: &'a str,
+        id: u64,
+        method: &'a str,
+        params: Vec<Box<RawValue>>,
+    }
+    let mut params = Vec::new();
+    if let Some(messages) = messages {
+        let owned: Vec<OwnedMessage> = messages.iter().map(OwnedMessage::from).collect();
+        params.push(raw(write(&owned)?)?);
+    }
+    match argument.as_bytes().first() {
+        Some(b'[') => {
+            let parts: Vec<Box<RawValue>> = serde_json::from_str(argument).map_err(broken)?;
+            params.extend(parts);
+        }
+        _ if argument == "null" => {}
+        _ => params.push(raw(argument.to_owned())?),
+    }
+    line(&CallLine {
+        jsonrpc: "2.0",
+        id,
+        method,
+        params,
+    })
+}
+
+/// Writes the answer to a call of a service as a line.
+///
+/// # Errors
+/// Returns [`EngineError::Protocol`] if the answer is not JSON text.
+pub(super) fn answer_line(
+    id: &Value,
+    answer: Result<String, EngineError>,
+) -> Result<String, EngineError> {
+    #[derive(Serialize)]
+    struct AnswerLine<'a> {
+        jsonrpc: &'a str,
+        id: &'a Value,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<Box<RawValue>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<ErrorObject>,
+    }
+    let (result, error) = match answer {
+        Ok(answer) => (Some(raw(answer)?), None),
+        Err(error) => (None, Some(ErrorObject::of(&error))),
+    };
+    line(&AnswerLine {
+        jsonrpc: "2.0",
+        id,
+        result,
+        error,
+    })
+}
+
+fn line(message: &impl Serialize) -> Result<String, EngineError> {
+    let mut line = write(message)?;
+    // Node's `readline` and others take these for the ends of lines. In JSON text they only occur
+    // in strings, where an escape means the same.
+    if line.contains(LINE_ENDS) {
+        line = (LINE_ENDS.iter()).fold(line, |line, &end| {
+            line.replace(end, &format!("\\u{:04x}", u32::from(end)))
+        });
+    }
+    line.push('\n');
+    Ok(line)
+}
+
+fn raw(text: String) -> Result<Box<RawValue>, EngineError> {
+    RawValue::from_string(text).map_err(broken)
+}
+
+fn broken(error: serde_json::Error) -> EngineError {
+    EngineError::Protocol(error.to_string())
+}

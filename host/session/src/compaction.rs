@@ -1,0 +1,315 @@
+//! When a compaction is due in a turn, which engine makes it, and what follows if that fails.
+//!
+//! Read [`Session::compact_in_turn`] first. If the engine wants a compaction, or if hygiene overrules
+//! it, [`Session::compact`] asks for one. If the engine fails, `context.on_failure` decides whether
+//! the built-in compressor takes its place. The compaction itself is in `compactor`.
+
+use std::time::Instant;
+
+use contexture_config::OnFailure;
+use contexture_engine_api::{Decision, grouped};
+
+use super::compactor::{Ask, Way, unchanged};
+use super::error::SessionError;
+use super::options::{Compact, TurnOptions};
+use super::report::{CompactionReport, OutcomeKind};
+use super::session::Session;
+use super::window::Window;
+
+/// Part of the message for a prompt that does not fit while automatic compaction is off.
+const OFF: &str = "nothing is compacted by itself";
+
+/// How many further compactions a turn tries if the first one left a prompt that is still too
+/// large.
+const FURTHER: usize = 2;
+
+impl Session {
+    /// Makes the compaction of a turn, if one is due. `is_rewritten` says that the engine changed the
+    /// window before.
+    pub(crate) fn compact_in_turn(
+        &mut self,
+        decision: &Decision,
+        is_rewritten: bool,
+        options: &TurnOptions,
+    ) -> Result<Option<CompactionReport>, SessionError> {
+        let keep_from = (self.ingest).lend(&self.current.history, options.keep_from);
+        let ask = self.compactor.ask(options, keep_from);
+        let is_settled = self.settled && !is_rewritten;
+        // The same request came again after a compaction and is still too large. Another compaction
+        // would find nothing more to do.
+        let is_as_small_as_it_gets =
+            is_settled && !self.current.new_since_compaction && !self.current.fits();
+        let compaction = match options.compact {
+            Compact::Never => None,
+            Compact::Auto if self.compactor.automatic().is_err() => self.does_not_fit(),
+            Compact::Auto if is_settled && self.current.fits_roughly() => None,
+            Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
+            Compact::Auto => self.compact_if_due(decision, &ask)?,
+            Compact::Force => Some(self.compact(&ask)?),
+        };
+        // A compaction that was only tried leaves the decision open, so the next request tries
+        // again.
+        let is_decided = compaction.as_ref().is_none_or(CompactionReport::is_made);
+        self.settled = options.compact != Compact::Never && (is_decided || is_as_small_as_it_gets);
+        Ok(compaction)
+    }
+
+    /// The engine's decision. A yes becomes a no that names the configuration key if automatic
+    /// compaction is off.
+    pub(crate) fn if_automatic(&self, decision: Decision) -> Decision {
+        match self.compactor.automatic() {
+            Err(key) if decision.is_yes() => {
+                Decision::No(format!("{OFF} (`{key}`): {}", decision.reason()))
+            }
+            _ => decision,
+        }
+    }
+
+    /// Whether the engine may rewrite the window in a turn. A rewrite changes the window as a
+    /// compaction does, so it follows the same switch.
+    pub(crate) fn may_rewrite(&self, compact: Compact) -> bool {
+        let is_allowed = match compact {
+            Compact::Auto => self.compactor.automatic().is_ok(),
+            Compact::Force => true,
+            Compact::Never => false,
+        };
+        is_allowed && self.engine().about().rewrites
+    }
+
+    /// Lets the engine change the window before the request. Returns `None` if it changes nothing,
+    /// fails, or breaks the contract.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(crate) fn rewrite(&mut self) -> Result<Option<CompactionReport>, SessionError> {
+        let (engine, current) = (self.link.engine_mut(), &mut self.current);
+        let rewritten = (self.compactor).rewrite(engine, current);
+        rewritten.or_else(|error| self.link.not_told(error.into()).map(|()| None))
+    }
+
+    /// Lets the engine select a view of the window for this request. Returns `None` if the window is
+    /// sent as it is, also if the engine fails or its view breaks the contract.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(crate) fn select(&mut self) -> Result<Option<Window>, SessionError> {
+        let engine = self.link.engine_mut();
+        let selected = (self.compactor).select(engine, &self.current);
+        selected.or_else(|error| self.link.not_told(error.into()).map(|()| None))
+    }
+
+    /// Compacts if the engine or hygiene decided so. Returns `None` if nothing was due.
+    ///
+    /// If the engine did not fail and yet made no compaction although hygiene fires, it is asked
+    /// again with `force`. If the prompt still does not fit, old tool results are pruned. If it
+    /// does not fit even after a compaction, up to `FURTHER` more follow.
+    fn compact_if_due(
+        &mut self,
+        decision: &Decision,
+        ask: &Ask,
+    ) -> Result<Option<CompactionReport>, SessionError> {
+        // The rough state is an upper bound, so a no is certain and saves the tokenising.
+        let due = decision.is_yes() || self.compactor.hygiene(&self.current.rough_state()).is_yes();
+        if !due {
+            return Ok(None);
+        }
+        let safety_net = self.compactor.hygiene(&self.state());
+        let compacted = |report: &Option<CompactionReport>| {
+            (report.as_ref()).is_some_and(CompactionReport::is_made)
+        };
+        let mut report = match decision.is_yes() {
+            true => Some(self.compact(ask)?),
+            false => None,
+        };
+        let failed = report
+            .as_ref()
+            .is_some_and(|report| report.outcome == OutcomeKind::Failed);
+        let is_overruled =
+            safety_net.is_yes() && self.current.new_since_compaction && !self.state().rests();
+        // An engine that does nothing although hygiene fires is overruled, but only once for the
+        // messages at hand. Otherwise every turn would repeat an attempt that failed.
+        if is_overruled && !compacted(&report) && !failed {
+            let ask = Ask {
+                force: true,
+                by_hygiene: true,
+                ..ask.clone()
+            };
+            let mut forced = self.compact(&ask)?;
+            forced.notes.extend(report.map(|report| report.reason));
+            let reason = safety_net.reason();
+            forced.notes.push(format!("session hygiene: {reason}"));
+            report = Some(forced);
+        }
+        let state = self.state();
+        if !compacted(&report)
+            && state.best_prompt_tokens() > state.usable_tokens()
+            && let Some(mut pruned) = self.prune(ask)?
+        {
+            pruned.notes.extend(report.map(|report| report.reason));
+            report = Some(pruned);
+        }
+        for _ in 0..FURTHER {
+            if !compacted(&report) || self.current.fits() {
+                break;
+            }
+            match self.compact(ask) {
+                Ok(further) if further.is_made() => {
+                    report = report.map(|first| further.after(first));
+                }
+                Ok(_) => break,
+                // The first compaction worked and stays in force, so a failure of the next one is
+                // only a warning.
+                Err(error) => {
+                    self.warnings.add(error.to_string());
+                    break;
+                }
+            }
+        }
+        if report.is_some() {
+            self.current.new_since_compaction = false;
+        }
+        Ok(report)
+    }
+
+    /// The report for a request that comes again although the last compaction made it as small as
+    /// possible and it is still too large.
+    fn still_too_large(&self) -> CompactionReport {
+        let state = self.state();
+        let reason = format!(
+            "the prompt has {} tokens, still above the {} that the window has room for, and nothing has come since it \
+             was compacted",
+            grouped(state.best_prompt_tokens()),
+            grouped(state.usable_tokens())
+        );
+        self.unchanged(OutcomeKind::NothingToDo, reason)
+    }
+
+    /// The report for a prompt that does not fit while automatic compaction is off. It tells the
+    /// user what to do. None if the prompt fits.
+    fn does_not_fit(&self) -> Option<CompactionReport> {
+        if self.current.fits_roughly() {
+            return None;
+        }
+        let state = self.state();
+        let (tokens, usable) = (state.best_prompt_tokens(), state.usable_tokens());
+        let reason = format!(
+            "the prompt has {} tokens, and the window has room for {}; {OFF} (`{}`): ask for it (`contexture compress \
+             --force`), or choose a model with a larger window",
+            grouped(tokens),
+            grouped(usable),
+            self.compactor.automatic().err().unwrap_or_default()
+        );
+        (tokens > usable).then(|| self.unchanged(OutcomeKind::FloorTooHigh, reason))
+    }
+
+    /// Compacts the window. Unless the report says `Compacted`, the window is as it was.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(crate) fn compact(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
+        self.timed(ask, Way::Compress)
+    }
+
+    /// Shortens old tool results without a summary and without a model. Used if a summary was
+    /// deferred or failed and the prompt does not fit. A later summary reads the pruned messages in
+    /// full. Returns `None` if nothing was pruned.
+    ///
+    /// Pruning before every summary would not pay: what it leaves costs more tokens than a summary
+    /// and says less.
+    ///
+    /// # Errors
+    /// The same as [`compact`](Self::compact).
+    pub(crate) fn prune(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
+        let ask = Ask {
+            force: true,
+            by_hygiene: true,
+            ..ask.clone()
+        };
+        let report = self.timed(&ask, Way::Prune)?;
+        Ok(Some(report).filter(CompactionReport::is_made))
+    }
+
+    /// Runs a compaction and adds its duration and the number of its model calls to the report,
+    /// also to the one in an error.
+    fn timed(&mut self, ask: &Ask, way: Way) -> Result<CompactionReport, SessionError> {
+        let began = Instant::now();
+        let calls_before = self.model_calls();
+        let result = self.compact_with_policy(ask, way);
+        let calls = self.model_calls() - calls_before;
+        let finish = |report: &mut CompactionReport| {
+            report.elapsed_ms = began.elapsed().as_secs_f64() * 1000.0;
+            report.model_calls = calls;
+        };
+        match result {
+            Ok(mut report) => {
+                finish(&mut report);
+                Ok(report)
+            }
+            Err(SessionError::EngineFailed { reason, mut report }) => {
+                finish(&mut report);
+                Err(SessionError::EngineFailed { reason, report })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the session's engine, and applies `context.on_failure` if it fails: stop with an error,
+    /// ask the built-in compressor, or leave the window as it is.
+    fn compact_with_policy(
+        &mut self,
+        ask: &Ask,
+        way: Way,
+    ) -> Result<CompactionReport, SessionError> {
+        let was_closed = self.engine().is_closed();
+        let failure = match self.attempt(ask, way, false)? {
+            Ok(report) => return Ok(report),
+            Err(failure) => failure,
+        };
+        // If the engine was closed before, its error was already reported at that time.
+        if !was_closed {
+            tracing::warn!("{failure}");
+        }
+        let failed = self.unchanged(OutcomeKind::Failed, failure.clone());
+        match self.link.on_failure() {
+            OnFailure::Fail => Err(SessionError::EngineFailed {
+                reason: failure,
+                report: Box::new(failed),
+            }),
+            OnFailure::Fallback if !self.engine().is_builtin() => {
+                match self.attempt(ask, way, true)? {
+                    Ok(mut report) => {
+                        let note = "The built-in compressor stood in for this compaction.";
+                        report.notes.insert(0, format!("{failure} {note}"));
+                        Ok(report)
+                    }
+                    Err(second) => {
+                        let both =
+                            format!("{failure} The built-in compressor failed too: {second}");
+                        Ok(self.unchanged(OutcomeKind::Failed, both))
+                    }
+                }
+            }
+            OnFailure::Fallback | OnFailure::Passthrough => Ok(failed),
+        }
+    }
+
+    /// Has the session's engine make a compaction, or the fallback if it `stands_in`. The inner error
+    /// says in what way that engine failed.
+    ///
+    /// # Errors
+    /// The fallback cannot be opened.
+    fn attempt(
+        &mut self,
+        ask: &Ask,
+        way: Way,
+        stands_in: bool,
+    ) -> Result<Result<CompactionReport, String>, SessionError> {
+        let runner = self.link.runner(stands_in, &self.current)?;
+        Ok((self.compactor).attempt(runner, &mut self.current, ask, way))
+    }
+
+    /// A report that the window was not changed.
+    fn unchanged(&self, outcome: OutcomeKind, reason: String) -> CompactionReport {
+        unchanged(self.engine(), &self.current, outcome, reason)
+    }
+}

@@ -1,0 +1,511 @@
+//! One compaction: ask the engine, check its proposal, and put it in force. If any step fails, the
+//! window stays as it was, and the report says why.
+//!
+//! Read [`Compactor::attempt`] first. The engine gets a view of the window and proposes a list of
+//! entries. `contexture_contract` checks the list against the limits. [`Compactor::commit`] then
+//! applies it, saves it, and tells the engine. Saving comes first: if the process ends in between,
+//! the engine learns of the compaction when the session is opened again.
+//!
+//! The same holds for a change of the window that is not a compaction and for a view for one request:
+//! `rewrite`. Which engine is asked, and what follows if it fails, is decided in
+//! `compaction`. `hygiene` is the safety net that asks for a compaction although the engine does not.
+
+pub(crate) mod hygiene;
+mod rewrite;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use contexture_config::Config;
+use contexture_contract::{self as contract, Checked, Limits, Purpose};
+use contexture_engine_api::{
+    Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, MessageView,
+    Outcome, WindowState, grouped,
+};
+use contexture_runtime::engines::Opened;
+use contexture_runtime::supervision::{CallError, Deadline};
+use serde_json::Value;
+
+use contexture_transcript::{HostText, IdSet, Ids, InForce};
+
+use self::hygiene::Hygiene;
+use super::conversation::ConversationState;
+use super::options::{Compact, TurnOptions};
+use super::report::{CompactionReport, OutcomeKind};
+use super::warnings::Warnings;
+use super::window::Window;
+use super::window_entry::WindowEntry;
+
+/// What the session wants from a compaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// Compact even below the threshold and during a cool-down.
+    pub(crate) force: bool,
+    /// Set if neither the user nor the engine asked for it: session hygiene fired, or the prompt
+    /// does not fit.
+    pub(crate) by_hygiene: bool,
+    /// A topic to keep in more detail.
+    pub(crate) focus: Option<String>,
+    /// Text from a memory system that a summary may draw on.
+    pub(crate) memory: Option<String>,
+    /// Whether somebody waits for the best result, so that a model may be called now.
+    pub(crate) may_wait_for_model: bool,
+    /// The first message that must stay as it is. Only messages before it are compacted.
+    pub(crate) keep_from: Option<MessageId>,
+}
+
+/// The two ways to make a window smaller that an engine can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Compress,
+    Prune,
+}
+
+impl Way {
+    /// The engine method of the way, as it is named in errors and reports.
+    fn method(self) -> &'static str {
+        match self {
+            Self::Compress => "compress",
+            Self::Prune => "prune_tool_results",
+        }
+    }
+}
+
+/// What became of an engine's answer: a proposal that holds, or a reason why nothing changes.
+enum Answer {
+    Checked(Box<Compaction>, Checked),
+    Unchanged(OutcomeKind, String),
+}
+
+/// Makes and checks changes of the window.
+#[derive(Debug)]
+pub(crate) struct Compactor {
+    rules: Hygiene,
+    /// Whether conversations are compacted automatically. If not, the configuration key that turns
+    /// it off, with its value.
+    automatic: Result<(), &'static str>,
+    /// Whether a compaction may wait for a model if the caller does not say.
+    waits_for_model: bool,
+    warnings: Warnings,
+}
+
+impl Compactor {
+    pub(crate) fn new(config: &Config, warnings: Warnings) -> Self {
+        let compression = &config.compression;
+        Self {
+            rules: Hygiene {
+                max_messages: config.hygiene.max_messages,
+            },
+            automatic: match (compression.enabled, compression.automatic) {
+                (false, _) => Err("compression.enabled: false"),
+                (true, false) => Err("compression.automatic: false"),
+                (true, true) => Ok(()),
+            },
+            waits_for_model: compression.wait_for_model,
+            warnings,
+        }
+    }
+
+    /// Whether conversations are compacted automatically.
+    ///
+    /// # Errors
+    /// The configuration key that turns it off, with its value.
+    pub(crate) fn automatic(&self) -> Result<(), &'static str> {
+        self.automatic
+    }
+
+    /// What is asked of a compaction in this turn.
+    pub(crate) fn ask(&self, options: &TurnOptions, keep_from: Option<MessageId>) -> Ask {
+        Ask {
+            force: options.compact == Compact::Force,
+            by_hygiene: false,
+            focus: options.focus.clone(),
+            memory: options.memory.clone(),
+            may_wait_for_model: options.wait_for_model.unwrap_or(self.waits_for_model),
+            keep_from,
+        }
+    }
+
+    /// Whether the window has grown past the engine's own trigger, see [`hygiene::check`].
+    pub(crate) fn hygiene(&self, state: &WindowState) -> Decision {
+        hygiene::check(state, &self.rules)
+    }
+
+    /// Asks an engine, and commits its proposal if it holds.
+    ///
+    /// # Errors
+    /// The engine failed or its proposal breaks the contract. The text is for the report.
+    pub(crate) fn attempt(
+        &self,
+        engine: &mut Opened,
+        current: &mut ConversationState,
+        ask: &Ask,
+        way: Way,
+    ) -> Result<CompactionReport, String> {
+        let order = (current.order(current.state()))
+            .force(ask.force)
+            .by_hygiene(ask.by_hygiene)
+            .focus(ask.focus.clone())
+            .memory(ask.memory.clone())
+            .may_wait_for_model(ask.may_wait_for_model);
+        // A summary reads pruned messages in full. Otherwise it would summarise what pruning left
+        // of them.
+        let mut base = match way {
+            Way::Compress if current.window.is_pruned() => Arc::new(current.window.unpruned()),
+            Way::Compress | Way::Prune => Arc::clone(&current.window),
+        };
+        let window = Arc::clone(&base);
+        let upto = compacted_upto(&current.window, ask);
+        let budget = Deadline::Long.with(window.len(), order.window.prompt_tokens);
+        let asked = engine.call(way.method(), budget, move |engine| {
+            let calls = window.call_views(0);
+            let views = window.views(0, &calls);
+            let views = views.get(..upto).unwrap_or(&views);
+            let request = CompressRequest::new(views, &order);
+            match way {
+                Way::Prune => engine.prune_tool_results(&request),
+                // If the provider would refuse the prompt, the engine is asked in any case. If it can do
+                // nothing, it says why, and the user needs that reason.
+                Way::Compress
+                    if order.force
+                        || order.window.best_prompt_tokens() > order.window.usable_tokens()
+                        || engine.has_content_to_compress(views) =>
+                {
+                    engine.compress(&request)
+                }
+                Way::Compress => Ok(Outcome::NothingToDo(
+                    "there is nothing in the window that a compaction would make smaller"
+                        .to_owned(),
+                )),
+            }
+        });
+        let outcome = asked.map_err(|error: CallError| error.to_string())?;
+        let answer = match outcome {
+            Outcome::Compacted(mut proposal) => {
+                // The engine did not see the messages from `keep_from` on, so the host keeps them.
+                let kept = current
+                    .window
+                    .slots()
+                    .iter()
+                    .skip(upto)
+                    .map(WindowEntry::id);
+                proposal.entries.extend(kept.map(Entry::Keep));
+                base = current
+                    .with_originals(&base, &proposal.entries)
+                    .map_err(|id| without_original(engine, id))?;
+                check(engine, current, &base, proposal, ask)?
+            }
+            Outcome::NothingToDo(reason) => Answer::Unchanged(OutcomeKind::NothingToDo, reason),
+            Outcome::Deferred(reason) => Answer::Unchanged(OutcomeKind::Deferred, reason),
+            Outcome::FloorTooHigh(floor) => {
+                let tokens = grouped(floor.tokens);
+                let reason = format!("{} (the floor is {tokens} tokens)", floor.reason);
+                Answer::Unchanged(OutcomeKind::FloorTooHigh, reason)
+            }
+            unknown => Answer::Unchanged(
+                OutcomeKind::Deferred,
+                format!(
+                    "the engine answered `{}`, which is of a later version of the interface",
+                    unknown.name()
+                ),
+            ),
+        };
+        Ok(match answer {
+            Answer::Unchanged(kind, reason) => unchanged(engine, current, kind, reason),
+            Answer::Checked(proposal, checked) => {
+                let next = base.apply(&proposal, &engine.about().marks, &current.counter);
+                let next = match way {
+                    Way::Compress => next.pruned_as(&current.window),
+                    Way::Prune => next.pruned_from(&current.window),
+                };
+                let before = current.counted_tokens();
+                let after = current.tokens_with(&next);
+                // The contract compares messages. The note in the system prompt may outweigh what
+                // they save.
+                if after >= before {
+                    let reason = format!(
+                        "a compaction would take the prompt from {} to {} tokens, its note in the system prompt among \
+                         them",
+                        grouped(before),
+                        grouped(after)
+                    );
+                    let _ = discard(engine, current, &reason);
+                    let kind = OutcomeKind::NothingToDo;
+                    return Ok(unchanged(engine, current, kind, reason));
+                }
+                self.commit(
+                    engine,
+                    current,
+                    next,
+                    (*proposal, checked),
+                    Purpose::Compaction,
+                )
+            }
+        })
+    }
+
+    /// Puts a checked window in force, saves it, and tells the engine. Returns the report. A
+    /// failure of the engine at this point is only a note, because the compaction already holds.
+    fn commit(
+        &self,
+        engine: &mut Opened,
+        current: &mut ConversationState,
+        next: Window,
+        (proposal, checked): (Compaction, Checked),
+        purpose: Purpose,
+    ) -> CompactionReport {
+        let messages_before = current.window.len();
+        let tokens_before = current.counted_tokens();
+        let before = Arc::clone(&current.window);
+        current.replace_window(next);
+        current.history.compactions += 1;
+        put_in_force(current, &before, &proposal, engine.name());
+        current.save();
+        match purpose {
+            Purpose::Compaction => {
+                current.new_since_compaction = false;
+                let fixed = current.frame_tokens(&current.window);
+                let sizes = [tokens_before, current.counted_tokens(), fixed];
+                current.meter.compacted(sizes);
+            }
+            // What is new is still to be compacted.
+            _ => current.meter.rewritten(current.counted_tokens()),
+        }
+        let new = current.window.slots().iter().map(WindowEntry::id);
+        let committed = Committed::new(current.history.compactions)
+            .inserted(new.filter(|id| id.0 >= before.next_id()).collect())
+            .entries(proposal.entries);
+        let state = current.state();
+        let usable = state.usable_tokens();
+        let tokens_after = current.counted_tokens();
+        let told = engine.call("committed", Deadline::Extended, move |engine| {
+            engine.committed(&committed);
+            Ok(engine.should_compress(&state))
+        });
+        let mut notes = proposal.notes;
+        notes.extend(checked.previewed.map(|id| {
+            format!("{id}, the user's last message, is stored separately; a preview replaces it")
+        }));
+        let mut reason = format!(
+            "{} → {} tokens",
+            grouped(tokens_before),
+            grouped(tokens_after)
+        );
+        match told {
+            _ if usable > 0 && tokens_after > usable => {
+                reason = format!(
+                    "{reason}, still above the {} that the window has room for",
+                    grouped(usable)
+                );
+            }
+            Ok(Decision::Yes(still)) => {
+                reason = format!("{reason}, still above the engine's own trigger: {still}");
+            }
+            Ok(_) => {}
+            Err(error) => notes.push(error.to_string()),
+        }
+        CompactionReport {
+            messages_before,
+            tokens_before,
+            kept: checked.kept,
+            replaced: checked.replaced,
+            summarised: checked.summarised,
+            inserted: checked.inserted,
+            dropped: checked.dropped,
+            degraded: proposal.degraded,
+            notes,
+            ..unchanged(engine, current, OutcomeKind::Compacted, reason)
+        }
+    }
+}
+
+/// How many entries at the beginning of the window may be compacted. All of them if `keep_from` is
+/// not set or not in the window.
+fn compacted_upto(window: &Window, ask: &Ask) -> usize {
+    let slots = window.slots();
+    let lent = |first| slots.iter().position(|slot| slot.id() == first);
+    ask.keep_from.and_then(lent).unwrap_or(slots.len())
+}
+
+/// The limits that a proposal of an engine is checked against. An engine that declares that it keeps
+/// user messages elsewhere may shorten the last one.
+fn limits(
+    engine: &Opened,
+    current: &ConversationState,
+    views: &[MessageView<'_>],
+    force: bool,
+) -> Limits {
+    let order = CompressOrder::default()
+        .window(current.state())
+        .force(force);
+    let about = engine.about();
+    let limits = Limits::of(&order, views, current.grouping());
+    Limits {
+        may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
+        marks: about.marks.clone(),
+        ..limits
+    }
+}
+
+/// Checks a proposal against the contract. A proposal that breaks it is discarded and counted
+/// as a failure, and the engine is told.
+///
+/// # Errors
+/// The proposal breaks the contract. The text names the engine and the rule.
+fn check(
+    engine: &mut Opened,
+    current: &ConversationState,
+    base: &Window,
+    proposal: Compaction,
+    ask: &Ask,
+) -> Result<Answer, String> {
+    let calls = base.call_views(0);
+    let views = base.views(0, &calls);
+    let limits = limits(engine, current, &views, ask.force);
+    let counter = current.counter;
+    let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
+    match checked {
+        Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
+        Err(violation) => {
+            let reason = violation.to_string();
+            engine.broke_the_contract();
+            let _ = discard(engine, current, &reason);
+            Err(format!(
+                "engine `{}` proposed a compaction that breaks the contract, so it was discarded: \
+                     {reason}.",
+                engine.name()
+            ))
+        }
+    }
+}
+
+/// Tells an engine that its proposal was not applied, and why. This only informs the engine, so a
+/// failure has no consequence for a compaction.
+fn discard(
+    engine: &mut Opened,
+    current: &ConversationState,
+    reason: &str,
+) -> Result<(), CallError> {
+    let (number, told) = (current.history.compactions + 1, reason.to_owned());
+    engine.call("discarded", Deadline::Extended, move |engine| {
+        engine.discarded(number, &told);
+        Ok(())
+    })
+}
+
+/// The warning for a message that cannot be restored.
+fn without_original(engine: &Opened, id: MessageId) -> String {
+    format!(
+        "engine `{}` wants {id} restored, but the original no longer exists: the window was left unchanged",
+        engine.name()
+    )
+}
+
+/// Records the compaction before the engine is told of it: the window that it left, and which
+/// messages each summary covers.
+fn put_in_force(
+    current: &mut ConversationState,
+    before: &Window,
+    proposal: &Compaction,
+    engine: &str,
+) {
+    let placed: Ids = current.window.slots().iter().map(WindowEntry::id).collect();
+    let mut dropped: Vec<MessageId> = Vec::new();
+    // One list for each new text of the window, in order. A notice covers nothing, so its list
+    // is empty.
+    let mut covered: Vec<Vec<MessageId>> = Vec::new();
+    let mut first_summary = None;
+    for entry in &proposal.entries {
+        let said = entry.ids().iter().flat_map(|id| said_under(current, *id));
+        match entry {
+            Entry::Summary(_) => {
+                first_summary = first_summary.or(Some(covered.len()));
+                covered.push(said.collect());
+            }
+            Entry::Notice(_) => covered.push(Vec::new()),
+            Entry::Drop(_) => dropped.extend(said),
+            _ => {}
+        }
+    }
+    // A client that continues from the new window sends no trace of dropped messages. They
+    // count as covered by the first summary, so that the next alignment does not take them for
+    // lost.
+    if let Some(first) = first_summary.and_then(|at| covered.get_mut(at)) {
+        first.append(&mut dropped);
+    }
+    let new = current
+        .window
+        .slots()
+        .iter()
+        .filter(|slot| slot.id().0 >= before.next_id());
+    let summaries: Vec<(MessageId, String)> = new
+        .filter_map(|slot| Some((slot.id(), slot.summary()?.to_owned())))
+        .collect();
+    let mut left_out: Vec<MessageId> = dropped;
+    for ((id, text), covers) in summaries.into_iter().zip(covered) {
+        left_out.extend(&covers);
+        let covers: IdSet = covers.into_iter().collect();
+        current.history.write(HostText::summary(id, &text, covers));
+    }
+    if let Some(earlier) = current.history.in_force() {
+        left_out.extend(earlier.window.left_out().iter());
+    }
+    left_out.retain(|id| !placed.contains(id));
+    let in_force = InForce {
+        number: current.history.compactions,
+        engine: engine.to_owned(),
+        window: current.window.save(left_out.into_iter().collect()),
+    };
+    current.history.set_in_force(Some(in_force));
+}
+
+/// The messages that an id of the window stands for: the messages that a summary covers, or the
+/// message itself.
+fn said_under(current: &ConversationState, id: MessageId) -> Vec<MessageId> {
+    match current.history.host_texts.covers(id) {
+        Some(covers) => covers.iter().collect(),
+        None => vec![id],
+    }
+}
+
+/// The state that engines store with messages of the window, by message id.
+fn states(window: &Window) -> BTreeMap<u64, Value> {
+    // The text was JSON when the engine sent it, so a failure here means a damaged record.
+    let read = |state| serde_json::from_str(state).unwrap_or_default();
+    let states = window.states();
+    states.map(|(id, state)| (id.0, read(state))).collect()
+}
+
+/// A report that the window was not changed.
+pub(crate) fn unchanged(
+    engine: &Opened,
+    current: &ConversationState,
+    outcome: OutcomeKind,
+    reason: String,
+) -> CompactionReport {
+    let messages = current.window.len();
+    let tokens = current.counted_tokens();
+    CompactionReport {
+        engine: engine.name().to_owned(),
+        source: engine.source(),
+        outcome,
+        reason,
+        messages_before: messages,
+        messages_after: messages,
+        tokens_before: tokens,
+        tokens_after: tokens,
+        kept: messages,
+        replaced: 0,
+        summarised: 0,
+        inserted: 0,
+        dropped: 0,
+        degraded: false,
+        model_calls: 0,
+        elapsed_ms: 0.0,
+        notes: Vec::new(),
+        states: states(&current.window),
+    }
+}
+
+#[cfg(test)]
+mod tests;

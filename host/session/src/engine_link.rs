@@ -1,0 +1,406 @@
+//! The link to the engine: it is shown what is new, asked for decisions, has its tools called and its
+//! background work run, and is stood in for if it fails.
+//!
+//! Most calls follow the same policy. If `context.on_failure` is `fail`, the error is returned.
+//! Otherwise the session warns, and either continues without the engine or asks the built-in
+//! compressor, which is opened on first use ([`EngineLink::fallback()`]).
+//!
+//! A call that exceeds its deadline leaves the engine's object in use by a thread that may still
+//! return. [`EngineLink::reopen`] continues with that object if it has returned, or opens a new one.
+//! Deadlines and quarantine are the business of `contexture_runtime`.
+//!
+//! Start with [`EngineLink`]. What an engine is shown is delivered in `delivery`, its tools are in
+//! `tools`, its model calls between turns in `background`, and what the host lends to it in
+//! `services`. What a wire format looks like is not known here.
+
+mod asking;
+mod background;
+mod delivery;
+mod services;
+mod tools;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use contexture_config::OnFailure;
+use contexture_engine_api::protocol::preflight;
+use contexture_engine_api::{
+    ContextEngine, CurrentCompaction, Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState,
+};
+use contexture_formats::tokens::TokenCounter;
+use contexture_runtime::engines::{Engines, Occasion, OpenError, Opened};
+use contexture_runtime::supervision::{CallError, Deadline};
+
+pub use self::asking::Canceller;
+pub(crate) use self::asking::{Asking, SentPrompt, warm_until};
+use self::background::Background;
+pub use self::background::{BackgroundAnswer, BackgroundWork};
+use self::services::lender;
+use self::tools::OfferedTools;
+pub(crate) use self::tools::ToolRoom;
+use super::conversation::ConversationState;
+use super::engine_transcript::EngineTranscript;
+use super::error::SessionError;
+use super::options::{AgentWindow, Peers, SessionOptions};
+use super::warnings::Warnings;
+
+/// The engine of a session, with what it needs from the host.
+#[derive(Debug)]
+pub(crate) struct EngineLink {
+    session: String,
+    engines: Arc<Engines>,
+    engine: Opened,
+    /// The built-in compressor. It is opened when the engine first fails and `context.on_failure`
+    /// is `fallback`.
+    fallback: Option<Opened>,
+    asking: Arc<Asking>,
+    model_calls: Arc<AtomicU64>,
+    transcript: Arc<EngineTranscript>,
+    /// The other sessions that the engine may look into.
+    peers: Option<Peers>,
+    counter: TokenCounter,
+    background: Background,
+    tools: OfferedTools,
+    warnings: Warnings,
+}
+
+impl EngineLink {
+    /// Opens the engine that the options name, or else the configured one. It continues from
+    /// `compaction`, if one is in force.
+    ///
+    /// # Errors
+    /// No engine can be opened.
+    pub(crate) fn open(
+        engines: &Arc<Engines>,
+        session: &str,
+        agent: &AgentWindow,
+        options: &SessionOptions,
+        transcript: &Arc<EngineTranscript>,
+        compaction: Option<&CurrentCompaction>,
+        warnings: Warnings,
+    ) -> Result<Self, SessionError> {
+        let asking = Arc::new(Asking::new(engines.client().clone()));
+        let model_calls = Arc::new(AtomicU64::new(0));
+        let counter = TokenCounter::for_model(&agent.model);
+        let peers = options.peers.as_ref();
+        let occasion = Occasion {
+            session,
+            window: &agent.empty_window(),
+            services: &lender(&asking, counter, &model_calls, peers, transcript),
+            compaction,
+        };
+        let mut warned = Vec::new();
+        let opened = engines.open(options.engine.as_deref(), &occasion, &mut warned);
+        warned.into_iter().for_each(|warning| warnings.add(warning));
+        Ok(Self {
+            session: session.to_owned(),
+            engines: Arc::clone(engines),
+            engine: opened?,
+            fallback: None,
+            asking,
+            model_calls,
+            transcript: Arc::clone(transcript),
+            peers: options.peers.clone(),
+            counter,
+            background: Background::by(options.background),
+            tools: OfferedTools::new(options.offer_tools),
+            warnings,
+        })
+    }
+
+    pub(crate) fn engines(&self) -> &Arc<Engines> {
+        &self.engines
+    }
+
+    /// The session's engine. The fallback that stands in for a failed call is not returned here.
+    pub(crate) fn engine(&self) -> &Opened {
+        &self.engine
+    }
+
+    pub(crate) fn engine_mut(&mut self) -> &mut Opened {
+        &mut self.engine
+    }
+
+    pub(crate) fn asking(&self) -> &Arc<Asking> {
+        &self.asking
+    }
+
+    pub(crate) fn on_failure(&self) -> OnFailure {
+        self.engines.config().context.on_failure
+    }
+
+    /// The number of model calls so far, background calls included.
+    pub(crate) fn model_calls(&self) -> u64 {
+        self.model_calls.load(Ordering::Relaxed)
+    }
+
+    /// The total time spent in calls of the engine and of the fallback.
+    pub(crate) fn busy(&self) -> std::time::Duration {
+        let standing_in = self.fallback.as_ref().map(Opened::busy);
+        self.engine.busy() + standing_in.unwrap_or_default()
+    }
+
+    /// Counts tokens as the agent's new model does.
+    pub(crate) fn set_counter(&mut self, counter: TokenCounter) {
+        self.counter = counter;
+    }
+
+    /// Has the engine told of usage with its next call.
+    pub(crate) fn update_usage(&mut self, usage: &Usage) {
+        self.engine.update_usage(*usage);
+    }
+
+    /// Asks the engine whether a prompt of about `estimated` tokens would make it compact.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(crate) fn preflight(
+        &mut self,
+        estimated: u64,
+        current: &ConversationState,
+    ) -> Result<Decision, SessionError> {
+        let state =
+            (current.state().prompt_tokens(estimated).estimated(true)).reported_tokens(None);
+        let asked = state.clone();
+        let answer = self.engine.call(
+            "should_compress_preflight",
+            Deadline::Short,
+            move |engine| Ok(preflight(engine, &asked)),
+        );
+        answer.or_else(|error| self.decide_without_engine(error, &state, current))
+    }
+
+    /// Continues with the engine after a call of it was given up. If that call has returned since,
+    /// the same object is used. Otherwise the engine is opened again, and the abandoned object is
+    /// never used again. In both cases the messages of the call are delivered again.
+    pub(crate) fn reopen(&mut self, current: &ConversationState) {
+        if !self.engine.is_stalled() {
+            return;
+        }
+        let name = self.engine.name().to_owned();
+        if self.engine.take_back() {
+            tracing::info!(
+                "engine `{name}` came back late to session `{}`",
+                self.session
+            );
+            return;
+        }
+        match self.opened(current, |engines, occasion| {
+            engines.open(Some(&name), occasion, &mut Vec::new())
+        }) {
+            Ok(engine) => {
+                tracing::info!(
+                    "engine `{name}` is opened again for session `{}`",
+                    self.session
+                );
+                self.engine.replace(engine);
+            }
+            // The fallback reports that the engine is in quarantine.
+            Err(OpenError::Call(error @ CallError::Quarantined { .. })) => {
+                tracing::debug!("engine `{name}` is not opened yet: {error}");
+            }
+            Err(error) => tracing::warn!("engine `{name}` cannot be opened again: {error}"),
+        }
+    }
+
+    /// Asks the engine whether to compact the window now.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(crate) fn should_compress(
+        &mut self,
+        current: &ConversationState,
+    ) -> Result<Decision, SessionError> {
+        let state = current.state();
+        let asked = state.clone();
+        let answer = self
+            .engine
+            .call("should_compress", Deadline::Extended, move |engine| {
+                Ok(engine.should_compress(&asked))
+            });
+        answer.or_else(|error| self.decide_without_engine(error, &state, current))
+    }
+
+    /// Decides whether to compact after the engine failed to. The built-in compressor decides if it
+    /// is the fallback. With `passthrough` the decision is no.
+    ///
+    /// # Errors
+    /// `context.on_failure` is `fail`, or the fallback failed too.
+    pub(crate) fn decide_without_engine(
+        &mut self,
+        error: CallError,
+        state: &WindowState,
+        current: &ConversationState,
+    ) -> Result<Decision, SessionError> {
+        if self.on_failure() == OnFailure::Fail {
+            return Err(error.into());
+        }
+        // If the engine is closed, its error was already reported when it was closed.
+        if !matches!(error, CallError::Closed { .. }) {
+            self.warnings.add(error.to_string());
+        }
+        match self.on_failure() {
+            OnFailure::Fail | OnFailure::Passthrough => Ok(Decision::No(error.to_string())),
+            OnFailure::Fallback => {
+                let asked = state.clone();
+                let decision = self.fallback(current)?.call(
+                    "should_compress",
+                    Deadline::Extended,
+                    move |engine| Ok(engine.should_compress(&asked)),
+                )?;
+                Ok(decision)
+            }
+        }
+    }
+
+    /// Opens an engine of this session with `open`.
+    fn opened(
+        &self,
+        current: &ConversationState,
+        open: impl FnOnce(&Engines, &Occasion<'_>) -> Result<Opened, OpenError>,
+    ) -> Result<Opened, OpenError> {
+        let compaction = current.history.current_compaction();
+        let (calls, peers) = (&self.model_calls, self.peers.as_ref());
+        let occasion = Occasion {
+            session: &self.session,
+            window: &current.state(),
+            services: &lender(&self.asking, self.counter, calls, peers, &self.transcript),
+            compaction: compaction.as_ref(),
+        };
+        open(&self.engines, &occasion)
+    }
+
+    /// The built-in compressor, which takes the place of an engine that failed. It is opened on
+    /// first use.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn fallback(&mut self, current: &ConversationState) -> Result<&mut Opened, SessionError> {
+        let fallback = match self.fallback.take() {
+            Some(fallback) => fallback,
+            None => self.opened(current, |engines, occasion| engines.open_builtin(occasion))?,
+        };
+        Ok(self.fallback.insert(fallback))
+    }
+
+    /// The engine that makes a compaction: the session's engine, or the fallback if `stands_in` is
+    /// set, which is opened if it is not yet.
+    ///
+    /// # Errors
+    /// The fallback cannot be opened.
+    pub(crate) fn runner(
+        &mut self,
+        stands_in: bool,
+        current: &ConversationState,
+    ) -> Result<&mut Opened, SessionError> {
+        match stands_in {
+            true => self.fallback(current),
+            false => Ok(&mut self.engine),
+        }
+    }
+
+    /// Makes a call that only informs the engine. If it fails, the session warns and continues.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(crate) fn tell(
+        &mut self,
+        method: &'static str,
+        say: impl FnOnce(&mut dyn ContextEngine) + Send + 'static,
+    ) -> Result<(), SessionError> {
+        let told = self.engine.call(method, Deadline::Extended, move |engine| {
+            say(engine);
+            Ok(())
+        });
+        told.or_else(|error| self.not_told(error.into()))
+    }
+
+    /// Handles a failed call that the turn does not depend on: a warning, or the error itself if
+    /// `context.on_failure` is `fail`.
+    pub(crate) fn not_told(&mut self, error: SessionError) -> Result<(), SessionError> {
+        match error {
+            error if self.on_failure() == OnFailure::Fail => Err(error),
+            // If the engine is closed, its error was already reported when it was closed.
+            SessionError::Call(CallError::Closed { .. }) => Ok(()),
+            error => {
+                self.warnings.add(error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// The tools that the engine offers to the agent, under the engine's own names.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub(crate) fn tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
+        Ok(self
+            .engine
+            .call("tools", Deadline::Short, |engine| Ok(engine.tools()))?)
+    }
+
+    /// Lets the engine answer a call of one of its tools, under the name that the tool has in requests.
+    ///
+    /// # Errors
+    /// The engine failed or refused the arguments, or no request offered the tool.
+    pub(crate) fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
+        let call = self.own_call(call)?;
+        let answer = self
+            .engine
+            .call("call_tool", Deadline::Tool, move |engine| {
+                engine.call_tool(&call)
+            });
+        // The model sees the error but cannot fix it. If it closes the engine or takes too long,
+        // the user must see it too.
+        if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &answer {
+            self.warnings.add(error.to_string());
+        }
+        Ok(answer?)
+    }
+
+    /// Has the engine forget the conversation.
+    ///
+    /// # Errors
+    /// The engine failed, and still has it.
+    pub(crate) fn reset(&mut self) -> Result<(), SessionError> {
+        let reset = (self.engine).call("reset", Deadline::Short, |engine| engine.reset());
+        Ok(reset?)
+    }
+
+    /// Tells the engine that the session ends, and closes it.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(crate) fn end(&mut self) -> Result<(), SessionError> {
+        let ended = self.engine.call("end", Deadline::Short, |engine| {
+            engine.end();
+            Ok(())
+        });
+        ended.or_else(|error| self.not_told(error.into()))
+    }
+
+    /// See [`Session::wants_restored`](crate::Session::wants_restored).
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub(crate) fn wants_restored(&mut self) -> Result<Vec<MessageId>, SessionError> {
+        Ok(self
+            .engine
+            .call("wants_restored", Deadline::Short, |engine| {
+                Ok(engine.wants_restored())
+            })?)
+    }
+
+    /// The engine's own status, as JSON for the user.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub(crate) fn status(&mut self) -> Result<serde_json::Value, SessionError> {
+        Ok(self
+            .engine
+            .call("status", Deadline::Short, |engine| Ok(engine.status()))?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,488 @@
+//! Ingesting a request: which of its messages are new, which are another form of a known one, which
+//! the host wrote, and which are missing. Afterwards the history and the window are up to date.
+//!
+//! A client may send everything again, continue from the body of the last turn, or mix both. All
+//! three are one case, because text of the host is recognised by its hash and stands for the
+//! messages that it covers. So the messages that a request has apart from its summaries are aligned
+//! with the conversation.
+//!
+//! Read [`Ingest::ingest`] first. It decides whether the request belongs to the conversation at all,
+//! and `apply_alignment` applies the alignment. A request is split in `request`, compared with the
+//! conversation in `compare`, and the new window is made in `next_window`. [`Ingest::answer`] appends
+//! the model's answer, and `unseen` collects what the engine is to be shown. Nothing here knows of
+//! engines.
+
+pub(crate) mod compare;
+mod next_window;
+mod unseen;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use contexture_engine_api::{MessageId, MessageKind};
+use contexture_formats::{Conversation, Format, FormatError};
+
+use contexture_transcript::{Fingerprint, HostText, IdMap, IdSet, Ids, Known, Origin, WireEntry};
+
+use self::compare::{Compared, Incoming, compare};
+use self::next_window::Changes;
+use super::align::{Match, raw_hash};
+use super::conversation::ConversationState;
+use super::error::SessionError;
+use super::history::History;
+use super::options::Unrelated;
+use super::preamble::Preamble;
+use super::request::{BodyBefore, ReadMessage, Request, Source, keep_what_was_said};
+use super::warnings::Warnings;
+use super::window_entry::WindowEntry;
+
+/// What a request added to the conversation and changed in it.
+#[derive(Debug, Default)]
+pub(crate) struct Ingested {
+    /// The messages that were not known before, revisions included.
+    pub(crate) new: Vec<MessageId>,
+    /// The revisions: the new id, and the id of the message that it replaces.
+    pub(crate) revised: Vec<(MessageId, MessageId)>,
+    /// Set if the conversation was cut back. The inner value is the last message before the cut, or
+    /// `None` if no message stays.
+    pub(crate) branched: Option<Option<MessageId>>,
+    /// Whether the request has nothing in common with the conversation before it.
+    pub(crate) new_root: bool,
+    /// How many leading wire messages the request has in common with the last one.
+    pub(crate) common: usize,
+}
+
+impl Ingested {
+    /// Whether the request left the conversation as it was or only continued it.
+    pub(crate) fn only_appends(&self) -> bool {
+        !self.new_root && self.branched.is_none() && self.revised.is_empty()
+    }
+}
+
+/// Takes requests and answers into the conversation.
+#[derive(Debug)]
+pub(crate) struct Ingest {
+    session: String,
+    unrelated: Unrelated,
+    /// What is remembered of the last body, so that the next one is split only after the common
+    /// beginning.
+    body_before: Option<BodyBefore>,
+    /// Messages from `keep_from` of the last turn on. If the next request leaves them out, the
+    /// conversation was not cut back.
+    provisional: Ids,
+    warnings: Warnings,
+}
+
+impl Ingest {
+    /// For the session with this id, which says in `unrelated` what happens to a request of another
+    /// conversation.
+    pub(crate) fn new(session: &str, unrelated: Unrelated, warnings: Warnings) -> Self {
+        Self {
+            session: session.to_owned(),
+            unrelated,
+            body_before: None,
+            provisional: Ids::default(),
+            warnings,
+        }
+    }
+
+    /// Splits a body into wire messages. What it has in common with the last body is not split
+    /// again.
+    ///
+    /// # Errors
+    /// The text is not a request body of this format.
+    pub(crate) fn split<'b>(
+        &mut self,
+        body: &'b str,
+        format: Option<Format>,
+    ) -> Result<Request<'b>, FormatError> {
+        Request::body(body, format, &mut self.body_before)
+    }
+
+    /// Reads the system prompt and the tools of a request, if they changed. Returns whether they
+    /// did. `fixed_tokens` are their tokens, if the caller knows them.
+    ///
+    /// # Errors
+    /// The system prompt or the tools are not valid in the format.
+    pub(crate) fn read_preamble(
+        &self,
+        current: &mut ConversationState,
+        request: &Request<'_>,
+        fixed_tokens: Option<u64>,
+    ) -> Result<bool, FormatError> {
+        let before = current.preamble.as_ref();
+        let read = Preamble::read(request, before, &current.counter, fixed_tokens)?;
+        let is_another = read.is_some();
+        current.preamble = read.or(current.preamble.take());
+        if let (Some(preamble), Some(tokens)) = (&mut current.preamble, fixed_tokens) {
+            preamble.tokens = tokens;
+        }
+        Ok(is_another)
+    }
+
+    /// Aligns a request with the conversation, gives ids to its new messages, and updates history
+    /// and window. A request that has nothing in common with the conversation begins a new one.
+    ///
+    /// # Errors
+    /// A message cannot be read. The request is unrelated to the conversation and the options
+    /// refuse such requests.
+    pub(crate) fn ingest(
+        &mut self,
+        current: &mut ConversationState,
+        request: &Request<'_>,
+    ) -> Result<Ingested, SessionError> {
+        let history = &mut current.history;
+        let mut ingested = Ingested {
+            common: history.sent.common(&request.raw),
+            ..Ingested::default()
+        };
+        let mut compared = compare(history, request)?;
+        // A request with a single message may be the first message, edited. After a compaction by
+        // the provider it is not, because the earlier messages are hidden.
+        let is_compacted = request.is_compacted();
+        let single = compared.kept + compared.incoming.len() == 1 && !is_compacted;
+        if !history.branch().is_empty() && !compared.is_related() && !single {
+            if self.unrelated == Unrelated::Refuse && !is_compacted {
+                return Err(SessionError::Unrelated {
+                    session: self.session.clone(),
+                });
+            }
+            ingested.new_root = true;
+            compared.alignment.unmatched = history.branch().iter().map(|known| known.id).collect();
+            compared.alignment.cut = true;
+            compared.alignment.matches.fill(Match::New);
+        }
+        let provisional = std::mem::take(&mut self.provisional);
+        let unmatched = &compared.alignment.unmatched;
+        // The client announced with `keep_from` that the next request may come without these
+        // messages, so their absence is no cut.
+        let was_lent = !unmatched.is_empty()
+            && compared.alignment.said_again.is_empty()
+            && unmatched.iter().all(|id| provisional.contains(id));
+        compared.alignment.cut &= !was_lent;
+        if history.resumed {
+            // A history from the record holds only hashes, so the tool names must be read from the
+            // calls in the request.
+            request.learn_names(&mut history.names)?;
+        }
+        self.apply_alignment(current, request, compared, ingested)
+    }
+
+    /// Applies an alignment: assigns ids, appends to the history and the record, and rebuilds the
+    /// window.
+    ///
+    /// # Errors
+    /// A message that is needed for the window cannot be read.
+    fn apply_alignment(
+        &self,
+        current: &mut ConversationState,
+        request: &Request<'_>,
+        compared: Compared,
+        mut ingested: Ingested,
+    ) -> Result<Ingested, SessionError> {
+        let Compared {
+            kept,
+            mut incoming,
+            alignment,
+            aligned,
+            appends,
+        } = compared;
+        let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
+        let mut changes = Changes {
+            unmatched: alignment.unmatched.iter().copied().collect(),
+            cut: alignment.cut,
+            revised: IdMap::default(),
+            said_again: IdMap::default(),
+            appends,
+        };
+        let mut next_id = current.window.next_id();
+        let mut fresh = || {
+            next_id += 1;
+            MessageId(next_id - 1)
+        };
+        let again: HashMap<usize, MessageId> = (alignment.said_again.iter())
+            .map(|(old, place)| (*place, *old))
+            .collect();
+        let before: IdMap<Known> = match again.is_empty() {
+            true => IdMap::default(),
+            false => (current.history.branch().iter())
+                .map(|known| (known.id, *known))
+                .collect(),
+        };
+        let said_before = |place: usize| before.get(again.get(&place)?).copied();
+        let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
+        // Messages that are said again although the client has only a shorter form of them. Their
+        // old id, and their new one.
+        let mut short_again: IdMap<MessageId> = IdMap::default();
+        // A message that no answer follows has just been written by the client, whatever it looks
+        // like.
+        let answers = incoming.iter().rposition(Incoming::is_an_answer);
+        for (place, (at, matched)) in aligned.iter().zip(&alignment.matches).enumerate() {
+            let has_answer = answers.is_some_and(|answer| *at < answer);
+            let Some(new) = incoming.get_mut(*at) else {
+                continue;
+            };
+            let short = matches!(new.origin, Some(Origin::Shortened(_)));
+            new.origin = Some(match *matched {
+                Match::Same(id) | Match::Revises(id) if short => Origin::Shortened(id),
+                Match::Same(id) => Origin::Said(id),
+                // If the record was lost, a message with the fingerprint of a shorter form counts
+                // as written by the host.
+                Match::New if new.kind == MessageKind::Replaced && is_abridged && has_answer => {
+                    let id = fresh();
+                    current.history.write(HostText {
+                        identity: new.fingerprint.identity,
+                        id,
+                        shortens: false,
+                        covers: IdSet::default(),
+                    });
+                    Origin::Host(id)
+                }
+                Match::New if short && said_before(place).is_some() => {
+                    let id = fresh();
+                    let old = said_before(place);
+                    ingested.new.push(id);
+                    short_again.extend(old.map(|old| (old.id, id)));
+                    let fingerprint = old.map_or(new.fingerprint, |old| old.fingerprint);
+                    log.push((Known { id, fingerprint }, None));
+                    Origin::Shortened(id)
+                }
+                Match::Revises(_) | Match::New => {
+                    let id = fresh();
+                    let old = match *matched {
+                        Match::Revises(old) => Some(old),
+                        _ => None,
+                    };
+                    if let Some(old) = old {
+                        changes.revised.insert(old, id);
+                        ingested.revised.push((id, old));
+                    }
+                    ingested.new.push(id);
+                    let fingerprint = new.fingerprint;
+                    log.push((Known { id, fingerprint }, old));
+                    Origin::Said(id)
+                }
+            });
+        }
+        for (old, at) in &alignment.said_again {
+            let new = aligned.get(*at).and_then(|at| incoming.get(*at));
+            if let Some(origin) = new.and_then(|new| new.origin) {
+                changes.said_again.insert(*old, origin.id());
+            }
+        }
+        let covers: IdSet = alignment.abridged.iter().copied().collect();
+        let known = alignment.abridged.len();
+        let mut foreign = 0;
+        for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
+            let id = fresh();
+            let is_notice = new.is_foreign_notice();
+            foreign += usize::from(!is_notice);
+            new.origin = Some(Origin::Host(id));
+            current.history.write(HostText {
+                identity: new.fingerprint.identity,
+                id,
+                shortens: false,
+                covers: match is_notice {
+                    true => IdSet::default(),
+                    false => covers.clone(),
+                },
+            });
+        }
+        // If a session begins with a document, its reader knows that the document is complete, so
+        // no warning is needed.
+        let begins =
+            matches!(request.source, Source::Document(_)) && current.history.branch().is_empty();
+        if foreign > 0 && !begins {
+            self.warnings.add(format!(
+                "the request holds {foreign} summaries that this session has no record of. They cover {known} \
+                 messages that it knows; the text of any others is not stored"
+            ));
+        }
+        let mut units = Vec::with_capacity(incoming.len());
+        let mut slots = IdMap::with_capacity_and_hasher(incoming.len(), Default::default());
+        let new: Ids = ingested.new.iter().copied().collect();
+        for wire in incoming.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
+            let all = wire.len();
+            if all == 1 {
+                continue;
+            }
+            let is_said = |unit: &&mut Incoming| matches!(unit.origin, Some(Origin::Said(_)));
+            let said = wire.iter_mut().filter(is_said);
+            // The text that an engine is shown and the record stores must not contain the host's
+            // own words.
+            keep_what_was_said(said.filter_map(|unit| unit.read.as_mut()).collect(), all);
+        }
+        for unit in incoming {
+            let Some(origin) = unit.origin else { continue };
+            let kind = origin.kind_of(unit.kind);
+            if let Some(read) = &unit.read {
+                slots.insert(
+                    origin.id(),
+                    WindowEntry::new(origin.id(), kind, read, &current.counter),
+                );
+            }
+            units.push(WireEntry {
+                origin,
+                fingerprint: unit.fingerprint,
+                wires: unit.wires,
+            });
+        }
+        slots.extend(current.originals_of(&short_again));
+        for (known, replaces) in log {
+            current.history.append(known, replaces);
+        }
+        if changes.cut {
+            ingested.branched = Some(current.history.cut(&alignment.unmatched));
+        }
+        current
+            .history
+            .set_sent(&request.raw, kept, units, request.format);
+        // Some new messages were recognised by their bytes and not parsed yet. The engine needs
+        // their text.
+        if !new.iter().all(|id| slots.contains_key(id)) {
+            let read = current.slots_of(request, &slots, |id| new.contains(&id))?;
+            slots.extend(read.into_iter().filter(|(_, slot)| slot.is_original()));
+        }
+        current.update_window(request, &changes, &slots, &ingested.new, next_id)?;
+        current.keep_texts_of(request, &new, &slots)?;
+        slots.retain(|id, _| new.contains(id));
+        match current.unshown.is_empty() {
+            true => current.unshown = slots,
+            false => current.unshown.extend(slots),
+        }
+        current.new_since_compaction |= !ingested.new.is_empty();
+        current.history.resumed = false;
+        Ok(ingested)
+    }
+
+    /// Returns the message that begins in the wire message `wire` or after it. From this message
+    /// on, the next request may leave messages out without cutting the conversation back. None if
+    /// `wire` is none or past the end.
+    pub(crate) fn lend(&mut self, history: &History, wire: Option<usize>) -> Option<MessageId> {
+        let wire = wire?;
+        let units = history.sent.units.iter();
+        let lent: Vec<MessageId> = units
+            .filter(|unit| unit.wires.start >= wire)
+            .map(|unit| unit.origin.id())
+            .collect();
+        let first = lent.first().copied();
+        self.provisional = lent.into_iter().collect();
+        first
+    }
+
+    /// Appends the answer of the model. `items` holds the JSON of its message, or of each item for
+    /// the Responses API. Returns the ids of the new messages.
+    pub(crate) fn answer(
+        &self,
+        current: &mut ConversationState,
+        items: &[&str],
+        answer: &Arc<Conversation>,
+    ) -> Vec<MessageId> {
+        let raw: Vec<u64> = items.iter().map(|raw| raw_hash(raw)).collect();
+        let window = Arc::make_mut(&mut current.window);
+        let (mut units, mut new) = (Vec::new(), Vec::new());
+        for (index, message) in answer.messages().iter().enumerate() {
+            let read = ReadMessage {
+                conversation: Arc::clone(answer),
+                index,
+                wires: message.items.clone(),
+            };
+            let id = window.fresh_id();
+            let slot = WindowEntry::new(id, MessageKind::Original, &read, &current.counter);
+            window.push_slot(slot.clone());
+            current.history.keep([&slot]);
+            current.unshown.insert(id, slot);
+            let fingerprint = Fingerprint::of(message);
+            current.history.append(Known { id, fingerprint }, None);
+            units.push(WireEntry {
+                origin: Origin::Said(id),
+                fingerprint,
+                wires: message.items.clone(),
+            });
+            new.push(id);
+        }
+        current.new_since_compaction |= !new.is_empty();
+        current.history.answered(&raw, &units);
+        new
+    }
+}
+
+impl ConversationState {
+    /// Marks for storing the wire messages that hold new messages, or messages that should have
+    /// been stored before. The engine could not be shown the latter, so it is shown the conversation
+    /// again from the first of them. Does nothing if the session stores no text.
+    ///
+    /// # Errors
+    /// A wire message of the request cannot be read.
+    fn keep_texts_of(
+        &mut self,
+        request: &Request<'_>,
+        new: &Ids,
+        slots: &IdMap<WindowEntry>,
+    ) -> Result<(), FormatError> {
+        let without_text = self.history.without_text().clone();
+        if !self.history.keeps_texts() || new.is_empty() && without_text.is_empty() {
+            return Ok(());
+        }
+        let late = match without_text.is_empty() {
+            true => IdMap::default(),
+            false => self.slots_of(request, slots, |id| without_text.contains(&id))?,
+        };
+        let slot = |id: MessageId| slots.get(&id).or_else(|| late.get(&id));
+        let is_wanted = |id: MessageId| new.contains(&id) || without_text.contains(&id);
+        let units = &self.history.sent.units;
+        let mut said: Vec<&WindowEntry> = Vec::new();
+        let mut placed = Ids::default();
+        for wire in units.chunk_by(|one, next| one.wires.start == next.wires.start) {
+            if wire.iter().any(|unit| is_wanted(unit.origin.id())) {
+                let ids = wire.iter().filter(|unit| unit.is_said());
+                let found = ids.filter_map(|unit| slot(unit.origin.id()));
+                let before = said.len();
+                said.extend(found.filter(|slot| slot.is_original()));
+                placed.extend(said.iter().skip(before).map(|slot| slot.id()));
+            }
+        }
+        // Messages that are said again while the client has only a shorter form of them. Their text
+        // is not in the request.
+        let others = slots.values().filter(|slot| {
+            new.contains(&slot.id()) && !placed.contains(&slot.id()) && slot.is_original()
+        });
+        let mut others: Vec<&WindowEntry> = others.collect();
+        others.sort_by_key(|slot| slot.id());
+        said.extend(others);
+        let late = said.iter().map(|slot| slot.id());
+        if let Some(first) = late.filter(|id| without_text.contains(id)).min() {
+            self.history.show_again(first);
+        }
+        self.history.keep(said);
+        Ok(())
+    }
+
+    /// Finds the full text of messages that were said again in a shorter form. It comes from the
+    /// window or the transcript, which have it under the old id. Messages that are found nowhere are
+    /// left out.
+    fn originals_of(&self, new_ids: &IdMap<MessageId>) -> IdMap<WindowEntry> {
+        if new_ids.is_empty() {
+            return IdMap::default();
+        }
+        let in_window = self.window.slots().iter();
+        let mut originals: IdMap<WindowEntry> = in_window
+            .filter(|slot| new_ids.contains_key(&slot.id()) && slot.message().is_some())
+            .map(|slot| (slot.id(), slot.as_said()))
+            .collect();
+        let wanted: Ids = (new_ids.keys().copied())
+            .filter(|id| !originals.contains_key(id))
+            .collect();
+        if !wanted.is_empty() {
+            originals.extend(self.stored_slots(&wanted));
+        }
+        let renamed = originals.into_iter().filter_map(|(old, slot)| {
+            let new = *new_ids.get(&old)?;
+            Some((new, slot.renamed(new)))
+        });
+        renamed.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

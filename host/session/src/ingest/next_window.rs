@@ -1,0 +1,354 @@
+//! The window after a request: what was in it before, with what the request changed and added.
+//!
+//! Read [`ConversationState::update_window`] first. If the request only adds messages, they are
+//! appended. If a compaction is in force and still valid, its window is carried over and the rest
+//! of the conversation is inserted at its position. Otherwise the window is what the request shows.
+//!
+//! A compaction becomes void if one of its summaries covers messages that were edited or partly cut
+//! off, because the summary would tell the model of something that was not said. The alignment that
+//! led here is in `align` and `ingest`.
+
+use contexture_engine_api::{MessageId, MessageKind};
+use contexture_formats::FormatError;
+
+use contexture_transcript::{IdMap, IdSet, Ids, InForce, WireEntry};
+
+use crate::conversation::ConversationState;
+use crate::request::{Request, keep_what_was_said};
+use crate::window::Window;
+use crate::window_entry::WindowEntry;
+
+/// What a request changes in the conversation.
+pub(crate) struct Changes {
+    pub(crate) unmatched: Ids,
+    pub(crate) cut: bool,
+    /// The new ids of messages that were edited, by the old ids.
+    pub(crate) revised: IdMap<MessageId>,
+    /// The new ids of messages that follow an insertion, by the old ids.
+    pub(crate) said_again: IdMap<MessageId>,
+    pub(crate) appends: bool,
+}
+
+impl ConversationState {
+    /// Replaces the window by the one that follows from the request. `read` holds the messages that
+    /// were already parsed, `new` the ids of new messages in order.
+    ///
+    /// # Errors
+    /// A message of the request cannot be read.
+    pub(crate) fn update_window(
+        &mut self,
+        request: &Request<'_>,
+        changes: &Changes,
+        read: &IdMap<WindowEntry>,
+        new: &[MessageId],
+        next_id: u64,
+    ) -> Result<(), FormatError> {
+        let resumed = self.history.resumed;
+        if changes.appends && !resumed && !self.window.is_empty() {
+            let window = std::sync::Arc::make_mut(&mut self.window);
+            window.set_next_id(next_id);
+            for slot in new.iter().filter_map(|id| read.get(id)) {
+                window.push_slot(slot.clone());
+            }
+            return Ok(());
+        }
+        let in_force = self.history.in_force().cloned();
+        let is_in_force = in_force.is_some() && !self.is_void(changes);
+        let mut applied = None;
+        if let Some(in_force) = in_force.filter(|_| is_in_force) {
+            let slots = self.window_in_force(request, &in_force, changes, read)?;
+            // After a rewind, the user's last message may be one that a summary covers. The model
+            // must see it in full.
+            let hides_the_user = changes.cut
+                && self.history.sent.units.iter().all(WireEntry::is_said)
+                && self.hides_last_user(request, read, &slots)?;
+            let note = in_force.window.system_note().map(str::to_owned);
+            applied = (!hides_the_user).then_some((slots, note, Some(in_force)));
+        }
+        let (slots, note, mut in_force) = match applied {
+            Some(applied) => applied,
+            None => {
+                let slots = self.window_as_sent(request, read)?;
+                let said_all = self.history.sent.units.iter().all(WireEntry::is_said);
+                // The request holds texts of the host, so after a restart the window cannot be
+                // derived from the conversation alone.
+                let derived = (!said_all).then(|| InForce {
+                    number: self.history.compactions,
+                    engine: String::new(),
+                    window: Default::default(),
+                });
+                (slots, None, derived)
+            }
+        };
+        let window = Window::of(slots, note, next_id);
+        if let Some(in_force) = &mut in_force {
+            let left_out = self.left_out(&window, in_force, changes);
+            in_force.window = window.save(left_out);
+        }
+        self.replace_window(window);
+        self.history.set_in_force(in_force);
+        Ok(())
+    }
+
+    /// Whether the user's last message in the request is missing from these window entries.
+    ///
+    /// # Errors
+    /// A message of the request cannot be read.
+    fn hides_last_user(
+        &mut self,
+        request: &Request<'_>,
+        read: &IdMap<WindowEntry>,
+        slots: &[WindowEntry],
+    ) -> Result<bool, FormatError> {
+        let placed: IdMap<&WindowEntry> = slots.iter().map(|slot| (slot.id(), slot)).collect();
+        let units = self.history.sent.units.iter().rev();
+        let ids: Vec<MessageId> = units.map(|unit| unit.origin.id()).collect();
+        for id in ids {
+            if let Some(slot) = placed.get(&id) {
+                if slot.is_real_user() {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let hidden = self.slots_of(request, read, |other| other == id)?;
+            if hidden.values().any(WindowEntry::is_real_user) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the compaction in force must be given up, because one of its summaries covers
+    /// messages that were edited or partly cut off. Always false if the request only adds messages.
+    fn is_void(&self, changes: &Changes) -> bool {
+        let Some(in_force) = self.history.in_force() else {
+            return false;
+        };
+        if changes.appends {
+            return false;
+        }
+        let is_cut_off = |id: MessageId| changes.cut && changes.unmatched.contains(&id);
+        // The engine forgets everything after the cut, its summaries included, before it is shown
+        // these messages again.
+        let cut = self.history.pending_cut().filter(|_| changes.cut);
+        let comes_again = |id: MessageId| cut.is_some_and(|last| Some(id) > last);
+        in_force.window.ids().any(|place| {
+            let Some(covers) = self.history.host_texts.covers(place) else {
+                return false;
+            };
+            let touched =
+                |id| is_cut_off(id) || comes_again(id) || changes.revised.contains_key(&id);
+            // If all messages of a summary are gone, the summary goes with them and the rest stays
+            // valid.
+            covers.iter().any(touched) && !covers.iter().all(is_cut_off)
+        })
+    }
+
+    /// The window of the compaction in force, with the changes of the request applied. Messages
+    /// that were cut off leave it, and messages that have no place in it yet are inserted in the
+    /// order of the conversation.
+    ///
+    /// # Errors
+    /// A message of the request cannot be read.
+    fn window_in_force(
+        &mut self,
+        request: &Request<'_>,
+        in_force: &InForce,
+        changes: &Changes,
+        read: &IdMap<WindowEntry>,
+    ) -> Result<Vec<WindowEntry>, FormatError> {
+        let slots = match self.history.resumed {
+            false => self.window.slots().to_vec(),
+            true => {
+                let wanted: Ids = in_force.window.ids().collect();
+                let forms: IdMap<MessageId> = (changes.revised.iter())
+                    .chain(&changes.said_again)
+                    .map(|(old, new)| (*new, *old))
+                    .collect();
+                let then = |id: MessageId| forms.get(&id).copied().unwrap_or(id);
+                let messages = self.slots_of(request, read, |id| wanted.contains(&then(id)))?;
+                let messages = messages
+                    .into_iter()
+                    .map(|(id, slot)| (then(id), slot))
+                    .collect();
+                Window::restore(&in_force.window, &messages, &self.counter)
+            }
+        };
+        // If the record was lost, the window may hold shortened messages whose originals are
+        // unknown. They are kept only if the client still sends them.
+        let is_sent = |id| {
+            let mut units = self.history.sent.units.iter();
+            units.any(|unit| unit.origin.id() == id)
+        };
+        let mut next = Vec::with_capacity(slots.len());
+        let mut placed = Ids::default();
+        let mut last_went = false;
+        let mut last_is_revised = false;
+        for slot in slots {
+            let id = slot.id();
+            // A notice belongs to the message before it. If that was cut off or edited, the notice
+            // no longer applies.
+            if slot.is_notice() && (last_went && changes.cut || last_is_revised) {
+                continue;
+            }
+            last_went |= !slot.is_notice();
+            last_is_revised = changes.revised.contains_key(&id);
+            if slot.is_of_lost_record() && !is_sent(id) {
+                continue;
+            }
+            let moved = changes
+                .revised
+                .get(&id)
+                .or_else(|| changes.said_again.get(&id));
+            let slot = match moved.and_then(|new| read.get(new)) {
+                Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
+                Some(message) => message.clone(),
+                None if changes.unmatched.contains(&id) => continue,
+                None => match self.history.host_texts.covers(id) {
+                    Some(covers)
+                        if changes.cut
+                            && !covers.is_empty()
+                            && covers.iter().all(|id| changes.unmatched.contains(&id)) =>
+                    {
+                        continue;
+                    }
+                    _ => slot,
+                },
+            };
+            last_went = false;
+            placed.insert(slot.id());
+            next.push(slot);
+        }
+        let left_out = in_force.window.left_out();
+        let unplaced: Ids = (self.history.branch().iter())
+            .map(|known| known.id)
+            .filter(|id| !placed.contains(id) && !left_out.contains(*id))
+            .collect();
+        let mut since = self.slots_of(request, read, |id| unplaced.contains(&id))?;
+        let branch = self.history.branch().iter().enumerate();
+        let order: IdMap<usize> = branch.map(|(at, known)| (known.id, at)).collect();
+        let mut at = 0;
+        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
+        // Texts of the host have no position in the conversation. They follow the message after
+        // which the client sends them.
+        let as_sent: IdMap<usize> = units
+            .map(|id| {
+                at = order.get(&id).copied().unwrap_or(at);
+                (id, at)
+            })
+            .collect();
+        let mut at = 0;
+        let mut places: Vec<usize> = Vec::with_capacity(next.len());
+        for slot in &next {
+            // A summary takes the position of the last message that it covers.
+            let covers = self.history.host_texts.covers(slot.id());
+            let id = covers.and_then(IdSet::last).unwrap_or(slot.id());
+            let place = order.get(&id).or_else(|| as_sent.get(&id));
+            at = place.copied().unwrap_or(at);
+            places.push(at);
+        }
+        for known in self.history.branch() {
+            let Some(slot) = since.remove(&known.id) else {
+                continue;
+            };
+            let own = order.get(&known.id).copied().unwrap_or(usize::MAX);
+            // Each message goes after the last entry that precedes it in the conversation.
+            let before = places.iter().rposition(|place| *place < own);
+            let at = before.map_or(0, |before| before + 1);
+            next.insert(at, slot);
+            places.insert(at, own);
+        }
+        Ok(next)
+    }
+
+    /// The window as the request shows it, without a compaction.
+    ///
+    /// # Errors
+    /// A message of the request cannot be read.
+    fn window_as_sent(
+        &mut self,
+        request: &Request<'_>,
+        read: &IdMap<WindowEntry>,
+    ) -> Result<Vec<WindowEntry>, FormatError> {
+        let mut slots: IdMap<WindowEntry> = (self.window.slots().iter())
+            .filter(|slot| slot.is_verbatim() || slot.is_summary())
+            .map(|slot| (slot.id(), slot.clone()))
+            .collect();
+        let is_unread = |id| !slots.contains_key(&id) && !read.contains_key(&id);
+        let unread = self.slots_of(request, read, is_unread)?;
+        slots.extend(unread);
+        // A message may be in the request twice. The window shows it once.
+        let mut placed = Ids::default();
+        let units = self.history.sent.units.iter();
+        Ok(units
+            .map(|unit| unit.origin.id())
+            .filter(|id| placed.insert(*id))
+            .filter_map(|id| slots.remove(&id).or_else(|| read.get(&id).cloned()))
+            .collect())
+    }
+
+    /// The messages of the request whose ids are `wanted`. Those that are not in `read` are parsed
+    /// now.
+    ///
+    /// # Errors
+    /// A message of the request cannot be read.
+    pub(crate) fn slots_of(
+        &mut self,
+        request: &Request<'_>,
+        read: &IdMap<WindowEntry>,
+        wanted: impl Fn(MessageId) -> bool,
+    ) -> Result<IdMap<WindowEntry>, FormatError> {
+        let mut slots = IdMap::default();
+        let mut wires = Vec::new();
+        for unit in &self.history.sent.units {
+            let id = unit.origin.id();
+            if !wanted(id) {
+                continue;
+            }
+            match read.get(&id) {
+                Some(slot) => {
+                    slots.insert(id, slot.clone());
+                }
+                None => wires.extend(unit.wires.clone()),
+            }
+        }
+        wires.dedup();
+        if wires.is_empty() {
+            return Ok(slots);
+        }
+        let mut messages = request.read(&wires, &mut self.history.names)?;
+        for run in messages.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
+            let Some(first) = run.first() else { continue };
+            let units = self.history.sent.beginning_in(first.wires.start);
+            let all = run.len();
+            let views = units.iter().zip(run.iter_mut());
+            let said = views.filter(|(unit, _)| unit.is_said());
+            keep_what_was_said(said.map(|(_, read)| read).collect(), all);
+            for (unit, message) in units.iter().zip(run) {
+                let id = unit.origin.id();
+                let looks = message
+                    .message()
+                    .map_or(MessageKind::Original, |message| message.kind);
+                let kind = unit.origin.kind_of(looks);
+                if wanted(id) && !slots.contains_key(&id) {
+                    slots.insert(id, WindowEntry::new(id, kind, message, &self.counter));
+                }
+            }
+        }
+        Ok(slots)
+    }
+
+    /// The messages of the conversation that a window does not show: those that its summaries
+    /// cover, and those that were left out before and have not come back.
+    fn left_out(&self, window: &Window, in_force: &InForce, changes: &Changes) -> IdSet {
+        let covers = window
+            .slots()
+            .iter()
+            .filter_map(|slot| self.history.host_texts.covers(slot.id()));
+        let earlier = in_force.window.left_out();
+        let placed: Ids = window.slots().iter().map(WindowEntry::id).collect();
+        let has_no_place = |id: &MessageId| !changes.unmatched.contains(id) && !placed.contains(id);
+        let ids = covers.flat_map(IdSet::iter).chain(earlier.iter());
+        ids.filter(has_no_place).collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! What a request is to a conversation, without an engine and without a body that leaves.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use contexture_engine_api::MessageId;
+use contexture_formats::sealed_summary;
+
+use super::*;
+use crate::testing::{body, conversation, ids, message, talk};
+use crate::window::Window;
+
+fn new(unrelated: Unrelated) -> Ingest {
+    Ingest::new("s", unrelated, Warnings::of("s"))
+}
+
+fn send(
+    ingest: &mut Ingest,
+    current: &mut ConversationState,
+    messages: &[String],
+) -> Result<Ingested, SessionError> {
+    let body = body(messages);
+    let request = ingest.split(&body, None)?;
+    ingest.ingest(current, &request)
+}
+
+/// A conversation that began with these messages.
+fn begun(messages: &[String]) -> (Ingest, ConversationState) {
+    let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
+    let ingested = send(&mut ingest, &mut current, messages).unwrap();
+    assert_eq!(ingested.new, ids(1..=messages.len() as u64));
+    (ingest, current)
+}
+
+fn branch(current: &ConversationState) -> Vec<MessageId> {
+    current
+        .history
+        .branch()
+        .iter()
+        .map(|known| known.id)
+        .collect()
+}
+
+#[test]
+fn only_what_was_not_said_before_is_new() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all[..4]);
+    let again = send(&mut ingest, &mut current, &all[..4]).unwrap();
+    assert_eq!((again.new.len(), again.common), (0, 4));
+    let more = send(&mut ingest, &mut current, &all).unwrap();
+    assert_eq!(more.new, ids([5, 6]));
+    assert!(more.only_appends());
+    assert_eq!(current.window.len(), 6);
+}
+
+#[test]
+fn an_equal_message_is_another_message() {
+    let yes = vec![message("user", "yes"), message("assistant", "done")];
+    let (mut ingest, mut current) = begun(&yes);
+    let twice = [yes.clone(), yes].concat();
+    let ingested = send(&mut ingest, &mut current, &twice).unwrap();
+    assert_eq!(ingested.new, ids([3, 4]));
+}
+
+#[test]
+fn an_edited_message_is_a_revision() {
+    let mut all = talk(0..5);
+    let (mut ingest, mut current) = begun(&all);
+    all[1] = message("assistant", "in other words");
+    let ingested = send(&mut ingest, &mut current, &all).unwrap();
+    assert_eq!(ingested.revised, vec![(MessageId(6), MessageId(2))]);
+    assert_eq!(ingested.branched, None);
+    assert_eq!(branch(&current), ids([1, 6, 3, 4, 5]));
+}
+
+#[test]
+fn a_shorter_request_cuts_the_conversation_back() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all);
+    let ingested = send(&mut ingest, &mut current, &all[..3]).unwrap();
+    assert_eq!(ingested.branched, Some(Some(MessageId(3))));
+    assert_eq!(branch(&current), ids(1..=3));
+    assert_eq!(current.window.len(), 3);
+}
+
+#[test]
+fn what_was_lent_may_be_left_out() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all);
+    assert_eq!(ingest.lend(&current.history, Some(4)), Some(MessageId(5)));
+    let ingested = send(&mut ingest, &mut current, &all[..4]).unwrap();
+    assert_eq!(ingested.branched, None);
+}
+
+#[test]
+fn a_summary_of_the_host_stands_for_what_it_covers() {
+    let all = talk(0..5);
+    let (mut ingest, mut current) = begun(&all);
+    let summary = "[CONTEXT COMPACTION]\nwhat was said";
+    let covers = ids(1..=4).into_iter().collect();
+    (current.history).write(HostText::summary(MessageId(50), summary, covers));
+    let sent = [
+        message("user", &sealed_summary(summary)),
+        all[4].clone(),
+        message("assistant", "an answer"),
+    ];
+    let ingested = send(&mut ingest, &mut current, &sent).unwrap();
+    assert_eq!(ingested.new, ids([6]));
+    assert!(ingested.only_appends());
+    assert_eq!(branch(&current), ids(1..=6));
+}
+
+#[test]
+fn a_request_of_another_conversation_begins_a_new_one_or_is_refused() {
+    let other = [
+        message("user", "something else"),
+        message("assistant", "entirely"),
+    ];
+    let (mut ingest, mut current) = begun(&talk(0..4));
+    let mut refusing = new(Unrelated::Refuse);
+    let refused = send(&mut refusing, &mut current, &other).unwrap_err();
+    assert!(matches!(refused, SessionError::Unrelated { .. }));
+    assert_eq!(branch(&current), ids(1..=4));
+    let ingested = send(&mut ingest, &mut current, &other).unwrap();
+    assert!(ingested.new_root);
+    assert_eq!(branch(&current), ids([5, 6]));
+}
+
+#[test]
+fn the_engine_lacks_what_follows_the_cursor() {
+    let (_, mut current) = begun(&talk(0..4));
+    let unseen = current.unseen(None).unwrap();
+    let shown: Vec<MessageId> = unseen.messages.iter().map(WindowEntry::id).collect();
+    assert_eq!((shown, unseen.lost), (ids(1..=4), 0));
+    current.history.set_cursor(Some(MessageId(2)));
+    // The text is neither in the request nor in memory now.
+    current.unshown.clear();
+    current.replace_window(Window::of(Vec::new(), None, 5));
+    let unseen = current.unseen(None).unwrap();
+    assert_eq!((unseen.messages.len(), unseen.lost), (0, 2));
+}
+
+#[test]
+fn an_answer_joins_the_conversation() {
+    let all = talk(0..2);
+    let (mut ingest, mut current) = begun(&all[..1]);
+    let items = [all[1].as_str()];
+    let names = &mut current.history.names;
+    let answer = contexture_formats::excerpt(Format::OpenAiChat, &items, names).unwrap();
+    let new = ingest.answer(&mut current, &items, &Arc::new(answer));
+    assert_eq!(new, ids([2]));
+    // The client sends the answer back, and nothing of it is new.
+    let again = send(&mut ingest, &mut current, &all).unwrap();
+    assert_eq!((again.new.len(), again.common), (0, 2));
+}

@@ -1,0 +1,97 @@
+//! The lock that a session holds on itself in the record, so that it is open only once.
+//!
+//! [`SessionLock`] takes the lock and reads the session under it. It can release the lock for a
+//! while and take it again, as a gateway does between requests, so that other processes can use the
+//! session. If one did, what is in memory is out of date, and the session must be opened anew. If
+//! the lock cannot be used, the session has no record either and stays in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contexture_transcript::{Hold, Record, RecordError, Saved, StoredSession, Token};
+
+use super::error::SessionError;
+
+/// A session's place in its record. Without a record nothing is locked.
+#[derive(Debug)]
+pub(crate) struct SessionLock {
+    session: String,
+    record: Option<Arc<Record>>,
+    /// How long to wait if the session is open elsewhere.
+    wait: Duration,
+    /// Set while the session is released. The token in the lock file shows whether another process
+    /// used the session since. The inner option is `None` if the token could not be written.
+    released: Option<Option<Token>>,
+    hold: Option<Hold>,
+}
+
+/// What the record has of a session, or why it cannot be used.
+pub(crate) type Loaded = Option<Result<(StoredSession, Saved), RecordError>>;
+
+impl SessionLock {
+    /// Locks a session and loads it from the record. A record that cannot be used is returned as
+    /// such, because losing it must not stop the agent.
+    ///
+    /// # Errors
+    /// The session is still open elsewhere after the wait.
+    pub(crate) fn take(
+        record: Option<&Arc<Record>>,
+        session: &str,
+        wait: Duration,
+    ) -> Result<(Self, Loaded), SessionError> {
+        let mut lock = Self {
+            session: session.to_owned(),
+            record: record.cloned(),
+            wait,
+            released: None,
+            hold: None,
+        };
+        let loaded = match record.map(|record| (record, record.hold(session, wait))) {
+            None => None,
+            Some((record, Ok(hold))) => {
+                lock.hold = Some(hold);
+                Some(StoredSession::open(record, session))
+            }
+            Some((_, Err(error @ RecordError::InUse { .. }))) => {
+                return Err(SessionError::InUse(error));
+            }
+            Some((_, Err(error))) => Some(Err(error)),
+        };
+        Ok((lock, loaded))
+    }
+
+    /// Whether the session has a record.
+    pub(crate) fn has_record(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// Releases the lock, so that others can open the session.
+    pub(crate) fn release(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.released = Some(hold.release());
+        }
+    }
+
+    /// Whether the lock is released, so that somebody else may have written newer state.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released.is_some()
+    }
+
+    /// Locks a released session again. Returns `false` if somebody else has used it in the
+    /// meantime. A session that was not released returns `true`.
+    ///
+    /// # Errors
+    /// The session is open elsewhere, or its lock cannot be used.
+    pub(crate) fn reacquire(&mut self) -> Result<bool, SessionError> {
+        let (Some(token), Some(record)) = (&self.released, &self.record) else {
+            return Ok(true);
+        };
+        let mut hold = (record.hold(&self.session, self.wait)).map_err(SessionError::InUse)?;
+        let unchanged = token.as_ref().is_some_and(|token| hold.continues(token));
+        if unchanged {
+            self.released = None;
+            self.hold = Some(hold);
+        }
+        Ok(unchanged)
+    }
+}

@@ -1,0 +1,386 @@
+//! The figures of a session: what the provider reported, when requests came, and what they cost.
+//!
+//! The host counts tokens with a tokenizer that may differ from the provider's. Each usage report
+//! therefore corrects the later counts, and [`Meter::update_usage`] ignores reports that cannot be
+//! about the prompt at hand. [`Meter::state`] applies the correction to a count, for an engine.
+//!
+//! The meter also tracks what compactions cost and saved ([`Ledger`]), the pauses between requests,
+//! and the lifetime of the provider's prompt cache that is chosen from them. The decision whether to
+//! compact is left to the engine and to `hygiene`.
+
+use contexture_config::Timing;
+use contexture_engine_api::{CachePrices, Usage, WindowState};
+use contexture_formats::prompt_cache::{self, CacheTtl, Pauses, Ttl};
+use contexture_formats::tokens::Correction;
+use contexture_runtime::engines::Engines;
+use serde::{Deserialize, Serialize};
+
+use super::options::AgentWindow;
+use contexture_base::now_ms;
+
+/// How many of the latest pauses an engine is told.
+const PAUSES: usize = 32;
+
+/// What the compactions since the session was opened have cost and saved, compared with the same
+/// conversation without them. The unit is one token of plain input.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ledger {
+    pub(crate) requests: u64,
+    pub(crate) requests_since_compaction: u64,
+    pub(crate) compactions: u64,
+    /// The tokens that are no longer in any prompt. Every further request saves them.
+    removed: u64,
+    pub(crate) saved: i64,
+}
+
+impl Ledger {
+    /// The ledger at the first request of a new conversation. That request counts if it was sent to
+    /// the model.
+    fn of_a_new_conversation(self) -> Self {
+        Self {
+            requests: self.requests.min(1),
+            requests_since_compaction: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Forgets the removed tokens after the client cut the conversation back. They might be gone
+    /// even without a compaction, so they no longer count as saved.
+    fn cut_back(&mut self) {
+        self.removed = 0;
+    }
+
+    /// Accounts for a request. Without the compactions it would have been larger by the removed
+    /// tokens, which would have been read from the cache if it is warm, and written to it
+    /// otherwise.
+    fn request(&mut self, prices: CachePrices, is_warm: bool, is_sent: bool) {
+        self.requests += u64::from(is_sent);
+        self.requests_since_compaction += 1;
+        let percent = match is_warm {
+            true => prices.read_percent,
+            false => prices.write_percent,
+        };
+        self.saved += signed(self.removed * u64::from(percent) / 100);
+    }
+
+    /// Accounts for a compaction. `sizes` are the tokens of the prompt before and after it, and
+    /// those of the system prompt and the tools. If the cache was warm, the compaction costs the
+    /// cached prompt. If not, it saves at once.
+    fn compacted(&mut self, prices: CachePrices, was_warm: bool, sizes: [u64; 3]) {
+        let [before, after, fixed] = sizes;
+        let removed = before.saturating_sub(after);
+        self.saved += match was_warm {
+            true => -signed(prices.cost(before, after, fixed)),
+            false => signed(removed * u64::from(prices.write_percent) / 100),
+        };
+        self.removed += removed;
+        self.compactions += 1;
+        self.requests_since_compaction = 0;
+    }
+}
+
+/// A token count as a signed number. The largest value stands for anything above it.
+fn signed(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
+}
+
+/// What the provider reported last, with the count that it corresponds to.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Reported {
+    /// The tokens of the prompt by the provider's count.
+    pub(crate) tokens: u64,
+    /// The tokens of the same prompt as the host counted them.
+    pub(crate) counted: u64,
+}
+
+/// A report of more than this many times the counted tokens is not about the counted prompt. It may
+/// be the sum over the prompts of a session.
+const MOST_TIMES: u64 = 4;
+
+/// How many tokens a provider may add to a prompt without showing them.
+const UNSEEN: u64 = 20_000;
+
+/// What was learned from the provider's usage reports. It is stored with the session, so the first
+/// request after a restart is judged by the same figures as the last one before it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct UsageMemory {
+    /// The model that the reports are about. For another model they mean nothing.
+    model: String,
+    pub(crate) reported: Option<Reported>,
+    pub(crate) correction: Correction,
+}
+
+impl UsageMemory {
+    /// The stored memory if it is about this model, otherwise an empty one. Unreadable text counts
+    /// as empty, because the figures can be learned again.
+    pub(crate) fn of(kept: &str, model: &str) -> Self {
+        let kept: Self = serde_json::from_str(kept).unwrap_or_default();
+        match kept.model == model {
+            true => kept,
+            false => Self::default(),
+        }
+    }
+}
+
+/// The figures of a session: its size, the usage that was reported, pauses and prices.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    agent: AgentWindow,
+    correction: Correction,
+    reported: Option<Reported>,
+    /// When the last request was made, in milliseconds since the Unix epoch.
+    last_request_ms: Option<i64>,
+    /// The milliseconds between the last two requests. None until there are two of them.
+    idle_ms: Option<u64>,
+    /// The pauses before the latest requests in milliseconds. The last element is `idle_ms`.
+    pauses_ms: Vec<u64>,
+    ledger: Ledger,
+    /// How long the provider keeps the prompt in its cache. It is configured, or chosen from the
+    /// pauses so far if the configuration says `auto`.
+    cache_ttl: Ttl,
+    /// The tokens of the previous prompt. The difference to the current one is what is new to the
+    /// prompt cache.
+    prompt_before: u64,
+    timing: Timing,
+}
+
+impl Meter {
+    /// The meter of a session with this agent. `usage` is what was learned before, in its stored
+    /// form.
+    pub(crate) fn new(agent: AgentWindow, usage: &str, timing: Timing, ttl: CacheTtl) -> Self {
+        let remembered = UsageMemory::of(usage, &agent.model);
+        Self {
+            agent,
+            correction: remembered.correction,
+            reported: remembered.reported,
+            last_request_ms: None,
+            idle_ms: None,
+            pauses_ms: Vec::new(),
+            ledger: Ledger::default(),
+            cache_ttl: ttl.at_first(),
+            prompt_before: 0,
+            timing,
+        }
+    }
+
+    pub(crate) fn agent(&self) -> &AgentWindow {
+        &self.agent
+    }
+
+    /// Sets the agent's model and its window. Usage that was reported for another model no longer
+    /// counts. Returns whether it is another model.
+    pub(crate) fn set_agent(&mut self, agent: AgentWindow) -> bool {
+        let is_another = self.agent.model != agent.model;
+        self.agent = agent;
+        if is_another {
+            self.reported = None;
+            self.correction = Correction::default();
+        }
+        is_another
+    }
+
+    /// The stored form of what was learned from the provider's reports. Empty if there is nothing
+    /// to store.
+    pub(crate) fn usage_memory(&self) -> String {
+        if self.reported.is_none() && self.correction.is_empty() {
+            return String::new();
+        }
+        let memory = UsageMemory {
+            model: self.agent.model.clone(),
+            reported: self.reported,
+            correction: self.correction.clone(),
+        };
+        serde_json::to_string(&memory).unwrap_or_default()
+    }
+
+    /// What an engine is told about a prompt of `tokens` tokens by the host's count: the corrected
+    /// count, the usage, the pauses and the prices. `estimated` says that the count is not exact.
+    pub(crate) fn state(&self, tokens: u64, estimated: bool) -> WindowState {
+        (self.agent.empty_window())
+            .prompt_tokens(self.correction.apply(tokens))
+            .estimated(estimated)
+            .reported_tokens(self.reported.map(|reported| {
+                // The messages since the report were counted by the host, so the same correction
+                // applies to them.
+                let since = tokens.saturating_sub(reported.counted);
+                reported.tokens + self.correction.apply(since)
+            }))
+            .idle_ms(self.idle_ms)
+            .pauses_ms(self.pauses_ms.clone())
+            .cache_ttl_ms(Some(self.cache_ttl.ms()))
+            .cache_prices(Some(self.prices()))
+            .timed_by_price(self.timing == Timing::Economy)
+            .never_at_a_loss(self.timing == Timing::Safe)
+            .requests_since_compaction(self.ledger.requests_since_compaction)
+            .requests(self.ledger.requests)
+            .compactions(self.ledger.compactions)
+            .saved_by_compactions(self.ledger.saved)
+    }
+
+    /// Records the time of a request and the pause before it. `time_ms` is in milliseconds since
+    /// the Unix epoch, `None` stands for now. `is_sent` says whether the request goes to the model:
+    /// a document that a user compacts does not.
+    pub(crate) fn note_request(&mut self, time_ms: Option<i64>, is_sent: bool) {
+        let now = time_ms.unwrap_or_else(now_ms);
+        let last = self.last_request_ms.replace(now);
+        self.idle_ms = last.map(|last| now.saturating_sub(last).max(0) as u64);
+        if self.pauses_ms.len() == PAUSES {
+            self.pauses_ms.remove(0);
+        }
+        self.pauses_ms.extend(self.idle_ms);
+        (self.ledger).request(self.prices(), self.is_warm(), is_sent);
+    }
+
+    /// Adds the pause before this request, which has `prompt` tokens, to the session's own
+    /// statistics and to those of all sessions, and chooses the lifetime of the prompt
+    /// cache from those of all sessions. The lifetime changes only if the cache holds nothing, since
+    /// a change would write the prompt again.
+    pub(crate) fn choose_cache_ttl(&mut self, prompt: u64, own: &mut Pauses, engines: &Engines) {
+        if let Some(idle_ms) = self.idle_ms {
+            let new = prompt.saturating_sub(self.prompt_before);
+            self.prompt_before = prompt;
+            let pause = Pauses::of(&self.agent.model, idle_ms, prompt, new);
+            own.add(pause);
+            engines.note_pause(pause);
+        }
+        if self.idle_ms.is_none_or(|idle| idle >= self.cache_ttl.ms()) {
+            let mut pauses = engines.pauses();
+            pauses.add(*own);
+            self.cache_ttl = pauses.cheaper();
+        }
+    }
+
+    /// How long the provider keeps the prompt of this request in its cache.
+    pub(crate) fn cache_ttl(&self) -> Ttl {
+        self.cache_ttl
+    }
+
+    /// What the provider's prompt cache costs for the agent's model.
+    pub(crate) fn prices(&self) -> CachePrices {
+        prompt_cache::prices(&self.agent.model, self.cache_ttl)
+    }
+
+    /// Whether the provider still had the prompt in its cache when this request came.
+    fn is_warm(&self) -> bool {
+        self.idle_ms.is_none_or(|idle| idle < self.cache_ttl.ms())
+    }
+
+    /// Accounts for a request that began a new conversation, or that cut this one back. The reported
+    /// usage includes the messages that were cut off.
+    pub(crate) fn ingested(&mut self, is_new_root: bool, is_cut: bool) {
+        if is_new_root {
+            self.ledger = self.ledger.of_a_new_conversation();
+        } else if is_cut {
+            self.ledger.cut_back();
+        }
+        self.reported.take_if(|_| is_cut);
+    }
+
+    /// Accounts for a compaction. `sizes` are the tokens of the prompt before and after it, and those
+    /// of the system prompt and the tools. The usage was reported for the old prompt.
+    pub(crate) fn compacted(&mut self, sizes: [u64; 3]) {
+        self.reported = None;
+        (self.ledger).compacted(self.prices(), self.is_warm(), sizes);
+    }
+
+    /// Accounts for a change of the window that is not a compaction. The reported usage stays,
+    /// unless the prompt that it was reported for is smaller now: it has `counted` tokens.
+    pub(crate) fn rewritten(&mut self, counted: u64) {
+        self.reported.take_if(|reported| counted < reported.counted);
+    }
+
+    /// Forgets the reported usage, because the prompt is another one now.
+    pub(crate) fn forget_usage(&mut self) {
+        self.reported = None;
+    }
+
+    /// Records the usage that the provider reported for the answer to the last prompt, which has
+    /// `counted` tokens by the host's count. Returns whether the report counts.
+    ///
+    /// A report that cannot be about this prompt is ignored: zero, far fewer tokens than were
+    /// counted (as with a report of only the uncached tokens), far more (as with a sum over several
+    /// requests), or more than the window holds if the request was answered.
+    pub(crate) fn update_usage(&mut self, counted: u64, usage: &Usage) -> bool {
+        let tokens = usage.input_tokens;
+        if !self.is_plausible(counted, tokens) {
+            tracing::debug!(
+                counted,
+                reported = tokens,
+                "the reported usage cannot be right and is ignored"
+            );
+            self.reported = None;
+            return false;
+        }
+        self.correction.learn(counted, tokens);
+        // Only the prompt is taken from the report. The answer joins the window and is counted
+        // there.
+        self.reported = Some(Reported { tokens, counted });
+        true
+    }
+
+    /// Whether a reported number of tokens can be about a prompt of `counted` tokens.
+    fn is_plausible(&self, counted: u64, reported: u64) -> bool {
+        let window = self.agent.context_length;
+        reported > 0
+            && reported >= counted / 2
+            && reported <= counted.saturating_mul(MOST_TIMES).saturating_add(UNSEEN)
+            && (window == 0 || reported <= window)
+    }
+
+    /// Records that the provider refused the last body as too long: `tokens` tokens by its own
+    /// count. From now on, counts are corrected to the provider's tokens. Returns the ratio: how
+    /// many of the provider's tokens correspond to one that is counted here.
+    pub(crate) fn prompt_was_refused(&mut self, counted: u64, tokens: u64) -> f64 {
+        self.correction.learn_exactly(counted, tokens);
+        self.reported = Some(Reported { tokens, counted });
+        self.correction.ratio()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{agent, conversation, talk};
+
+    #[test]
+    fn a_report_about_another_prompt_is_ignored() {
+        let mut current = conversation(&talk(0..3));
+        let counted = current.counted_tokens();
+        for reported in [0, counted / 3, 1_000_000] {
+            let usage = Usage::default().input_tokens(reported);
+            assert!(!current.meter.update_usage(counted, &usage));
+            assert_eq!(current.state().reported_tokens, None);
+        }
+        let usage = Usage::default().input_tokens(counted + 50);
+        assert!(current.meter.update_usage(counted, &usage));
+        assert_eq!(current.state().reported_tokens, Some(counted + 50));
+    }
+
+    #[test]
+    fn what_was_learned_is_for_one_model() {
+        let mut current = conversation(&talk(0..3));
+        let counted = current.counted_tokens();
+        current.meter.prompt_was_refused(counted, counted * 2);
+        let kept = current.meter.usage_memory();
+        let mut prompt_of = |agent| {
+            current.meter = Meter::new(agent, &kept, Timing::default(), CacheTtl::default());
+            current.state().prompt_tokens
+        };
+        assert_eq!(prompt_of(agent()), counted * 2);
+        let mut other = agent();
+        other.model = "claude-sonnet-4.5".to_owned();
+        assert_eq!(prompt_of(other), counted);
+    }
+
+    #[test]
+    fn a_compaction_costs_what_the_cache_held_and_saves_with_every_request() {
+        let mut meter = Meter::new(agent(), "", Timing::default(), CacheTtl::default());
+        meter.note_request(Some(0), true);
+        meter.compacted([10_000, 2_000, 1_000]);
+        let cost = meter.ledger.saved;
+        assert!(cost < 0);
+        meter.note_request(Some(1_000), true);
+        assert!(meter.ledger.saved > cost);
+        assert_eq!(meter.ledger.requests_since_compaction, 1);
+    }
+}

@@ -1,0 +1,524 @@
+//! Rendering: the body for the model, and the record of which message went into which wire message.
+//!
+//! Messages that stay as they are leave with the bytes of the request. When a window changes, it is
+//! laid out as wire messages. A turn that only adds messages appends them to the last rendered body,
+//! so the new body begins with the same bytes, and the provider's prompt cache still matches them.
+//!
+//! Read [`Renderer::render`] first. It lays out the window and returns a [`BodyDraft`], which takes
+//! the engine's tools and the cache markers before it is serialised. `log_of` reads the result of a
+//! new layout back to learn what each wire message is, so that a client that continues from it is
+//! understood. How a format writes its messages is left to `contexture_formats`, and nothing here
+//! knows of engines.
+
+mod draft;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use contexture_engine_api::MessageId;
+use contexture_formats::{self as formats, Conversation, FormatError, RenderedItem};
+
+pub(crate) use self::draft::BodyDraft;
+use contexture_transcript::{Fingerprint, HostText, IdMap, Origin, WireEntry, WireLog};
+
+use super::align::raw_hash;
+use super::conversation::ConversationState;
+use super::history::History;
+use super::options::BodyMessage;
+use super::request::{Request, Source};
+use super::warnings::Warnings;
+use super::window::Window;
+use super::window_entry::WindowEntry;
+
+/// One wire message of a body.
+#[derive(Debug, Clone)]
+enum RenderedWire {
+    /// A wire message of the request, byte for byte, by its index.
+    Kept(usize),
+    /// A wire message that the host wrote: its JSON, and the index of the request's wire message
+    /// that it is another form of. No index if the host added it.
+    Made(Arc<str>, Option<usize>),
+}
+
+/// A window as a list of wire messages.
+#[derive(Debug, Clone)]
+struct RenderedBody {
+    out: Vec<RenderedWire>,
+    /// The number of wire messages in the request that the body was rendered for.
+    wires: usize,
+}
+
+impl RenderedBody {
+    /// The body that leaves the request unchanged.
+    fn whole(request: &Request<'_>) -> Self {
+        let wires = request.raw.len();
+        Self {
+            out: (0..wires).map(RenderedWire::Kept).collect(),
+            wires,
+        }
+    }
+
+    /// This body for a request that continues the one that it was made for.
+    fn continued(mut self, request: &Request<'_>) -> Self {
+        let wires = request.raw.len();
+        (self.out).extend((self.wires..wires).map(RenderedWire::Kept));
+        Self { wires, ..self }
+    }
+
+    /// Whether the body ends with a message of the host and the next message of the request has the
+    /// same role. Many clients join such neighbours into one message, which would attribute the
+    /// host's words to the user or the model.
+    fn ends_in_role_of_next(&self, request: &Request<'_>) -> bool {
+        let Some(RenderedWire::Made(text, None)) = self.out.last() else {
+            return false;
+        };
+        let role = formats::role_of(text);
+        self.wires < request.raw.len()
+            && role.is_some()
+            && role == formats::role_of(request.wire_text(self.wires))
+    }
+
+    /// The JSON of a wire message of this body. It comes from the request if the message was kept.
+    fn text<'t>(out: &'t RenderedWire, request: &'t Request<'_>) -> &'t str {
+        match out {
+            RenderedWire::Kept(wire) => request.wire_text(*wire),
+            RenderedWire::Made(text, _) => text,
+        }
+    }
+
+    fn messages(&self) -> Vec<BodyMessage> {
+        let message = |out: &RenderedWire| match out {
+            RenderedWire::Kept(wire) => BodyMessage::Kept(*wire),
+            RenderedWire::Made(text, Some(wire)) => BodyMessage::Changed(*wire, text.to_string()),
+            RenderedWire::Made(text, None) => BodyMessage::Added(text.to_string()),
+        };
+        self.out.iter().map(message).collect()
+    }
+}
+
+/// Renders windows as bodies, and remembers the last one.
+#[derive(Debug)]
+pub(crate) struct Renderer {
+    /// Whether a summary at the beginning of the window gets a message of its own.
+    own_summaries: bool,
+    /// The window as wire messages. None if it is what the client sent, or if it was not rendered
+    /// since it was replaced.
+    rendered: Option<RenderedBody>,
+    /// The value of [`ConversationState::replaced`] that `rendered` was made at.
+    rendered_at: u64,
+    /// The identity that each shorter form in the window has on the wire, by the id of its message.
+    short_forms: IdMap<u128>,
+    warnings: Warnings,
+}
+
+impl Renderer {
+    pub(crate) fn new(own_summaries: bool, warnings: Warnings) -> Self {
+        Self {
+            own_summaries,
+            rendered: None,
+            rendered_at: 0,
+            short_forms: IdMap::default(),
+            warnings,
+        }
+    }
+
+    /// Forgets the last rendered body if the request does not continue the one that it was made for.
+    /// A rendered body refers to the wire messages of that request, so these must all be there again:
+    /// `common` of them are.
+    pub(crate) fn continue_from(&mut self, common: usize) {
+        self.rendered.take_if(|rendered| rendered.wires > common);
+    }
+
+    /// The last rendered body, if the window was not replaced since.
+    fn last(&self, current: &ConversationState) -> Option<&RenderedBody> {
+        let rendered = self.rendered.as_ref();
+        rendered.filter(|_| self.rendered_at == current.replaced)
+    }
+
+    fn remember(&mut self, current: &ConversationState, rendered: Option<RenderedBody>) {
+        self.rendered = rendered;
+        self.rendered_at = current.replaced;
+    }
+
+    /// Renders the body for the model: the window, or the engine's `view` of it for this request
+    /// alone. If nothing differs from what the client sent, these are the client's bytes.
+    ///
+    /// If the window or the view cannot be rendered, the session adds a warning and sends what it
+    /// can: the window in place of the view, or the request as it came in place of the window.
+    pub(crate) fn render<'r, 'b>(
+        &mut self,
+        current: &mut ConversationState,
+        request: &'r Request<'b>,
+        view: Option<&Window>,
+    ) -> BodyDraft<'r, 'b> {
+        // The window is always laid out, because a client continues from the window. A view is for
+        // one request.
+        let rendered = self.render_body(current, request).unwrap_or_else(|error| {
+            self.warnings.add(format!(
+                "the compaction in force could not be applied, so the request is sent unchanged: {error}"
+            ));
+            self.rendered = None;
+            current.history.set_handed(WireLog::default());
+            None
+        });
+        let rendered = match view.map(|view| self.rendered_from(current, request, view)) {
+            Some(Ok(rendered)) => Some(rendered),
+            Some(Err(error)) => {
+                self.warnings.add(format!(
+                    "the engine's view could not be applied, so the window is sent unchanged: {error}"
+                ));
+                rendered
+            }
+            None => rendered,
+        };
+        BodyDraft::new(request, rendered, current.note_of(&current.window))
+    }
+
+    /// Renders a body as the next turn would, without a turn. Returns `None` if the request does not
+    /// continue what the client sent last.
+    pub(crate) fn preview<'r, 'b>(
+        &self,
+        current: &ConversationState,
+        request: &'r Request<'b>,
+    ) -> Option<BodyDraft<'r, 'b>> {
+        let rendered = self.last(current);
+        let known = rendered.map_or(1, |rendered| rendered.wires);
+        if current.history.sent.common(&request.raw) < known {
+            return None;
+        }
+        let rendered = rendered.map(|rendered| rendered.clone().continued(request));
+        let note = current.note_of(&current.window);
+        Some(BodyDraft::new(request, rendered, note))
+    }
+
+    /// Lays out the window and records what goes to the model. None if the window is what the
+    /// client sent.
+    ///
+    /// # Errors
+    /// A message cannot be rendered in the format of the request.
+    fn render_body(
+        &mut self,
+        current: &mut ConversationState,
+        request: &Request<'_>,
+    ) -> Result<Option<RenderedBody>, FormatError> {
+        if self.is_as_it_came(current) {
+            self.rendered = None;
+            current.history.set_handed(WireLog::default());
+            return Ok(None);
+        }
+        // Appending keeps the bytes that the provider has cached. Rendering the whole body again
+        // may change them.
+        let going_on = self.last(current).cloned();
+        self.rendered = None;
+        if let Some(rendered) = going_on.filter(|rendered| !rendered.ends_in_role_of_next(request))
+        {
+            let rendered = rendered.continued(request);
+            if matches!(request.source, Source::Body { .. }) {
+                // The recorded answer holds the bytes that the model returned. The client may write
+                // the same answer differently, and its bytes count.
+                let is_kept = |at: usize, raw: u64| match rendered.out.get(at) {
+                    Some(RenderedWire::Kept(wire)) => request.raw.get(*wire) == Some(&raw),
+                    Some(RenderedWire::Made(..)) => true,
+                    None => false,
+                };
+                let known = current.history.keep_handed(is_kept);
+                for out in rendered.out.iter().skip(known) {
+                    if let RenderedWire::Kept(wire) = out {
+                        current.history.hand_out_as_sent(*wire);
+                    }
+                }
+            }
+            self.remember(current, Some(rendered.clone()));
+            return Ok(Some(rendered));
+        }
+        let window = Arc::clone(&current.window);
+        let rendered = self.rendered_from(current, request, &window)?;
+        let log = self.log_of(current, request, &window, &rendered)?;
+        for unit in &log.units {
+            note_written(&mut current.history, unit);
+        }
+        let handed = match request.source {
+            Source::Body { .. } => log,
+            Source::Document(_) => WireLog::default(),
+        };
+        current.history.set_handed(handed);
+        self.remember(current, Some(rendered.clone()));
+        Ok(Some(rendered))
+    }
+
+    /// Whether the window shows exactly what the client sent.
+    fn is_as_it_came(&self, current: &ConversationState) -> bool {
+        let window = &current.window;
+        let sent = &current.history.sent.units;
+        let slots = window.slots();
+        slots.len() == sent.len()
+            && slots
+                .iter()
+                .zip(sent)
+                .all(|(slot, unit)| match unit.origin {
+                    Origin::Said(id) => slot.is_verbatim() && slot.id() == id,
+                    // The client sends a form that the host wrote. It must be the one that is in
+                    // force now.
+                    Origin::Shortened(id) => {
+                        let is_short = !slot.is_verbatim() && self.reads_as(current, slot, unit);
+                        slot.id() == id && (slot.is_of_lost_record() || is_short)
+                    }
+                    Origin::Host(id) => slot.id() == id,
+                })
+    }
+
+    /// Whether a shorter form on the wire is the form that this window entry holds.
+    fn reads_as(&self, current: &ConversationState, slot: &WindowEntry, unit: &WireEntry) -> bool {
+        match self.short_forms.get(&slot.id()) {
+            Some(identity) => *identity == unit.fingerprint.identity,
+            // After a restart the identities of the short forms are not in memory, but the record
+            // has the last one.
+            None => {
+                current.history.host_texts.last_short_form(slot.id())
+                    == Some(unit.fingerprint.identity)
+            }
+        }
+    }
+
+    /// Lays out a window: collects its messages, renders them, and maps the result back to the wire
+    /// messages of the request.
+    ///
+    /// # Errors
+    /// A message cannot be read or rendered in the format of the request.
+    fn rendered_from(
+        &self,
+        current: &mut ConversationState,
+        request: &Request<'_>,
+        window: &Window,
+    ) -> Result<RenderedBody, FormatError> {
+        let source = material(current, request, window)?;
+        let index = |slot: &WindowEntry| source.index.get(&slot.id()).copied();
+        // A document may hold only the shorter form of a message that was restored. For a request
+        // body, `material` already took the full message.
+        let is_document = matches!(request.source, Source::Document(_));
+        let is_short = |at| is_document && current.history.sent.is_short(at);
+        let entries = window.plan_entries(index, is_short);
+        let new_window = formats::RenderPlan {
+            entries,
+            system_note: None,
+            own_summaries: self.own_summaries,
+        };
+        // Messages that are not in the request get positions far apart, so that none counts as a
+        // neighbour of another.
+        let place = |item: usize| {
+            let wire = source.wires.get(item).copied().flatten();
+            wire.unwrap_or(usize::MAX / 2 + item * 2)
+        };
+        let items = source.conversation.outgoing(&new_window, &place)?;
+        let out: Vec<RenderedWire> = items
+            .into_iter()
+            .map(|item| {
+                let wire = |item: usize| source.wires.get(item).copied().flatten();
+                match item {
+                    RenderedItem::Original(item) => match wire(item) {
+                        Some(wire) => RenderedWire::Kept(wire),
+                        None => RenderedWire::Made(source.conversation.item(item).into(), None),
+                    },
+                    RenderedItem::New { text, of } => {
+                        RenderedWire::Made(text.into(), of.and_then(wire))
+                    }
+                }
+            })
+            .collect();
+        Ok(RenderedBody {
+            out,
+            wires: request.raw.len(),
+        })
+    }
+
+    /// Finds out what each wire message of a rendered body is. Kept wire messages are known from
+    /// the request. The host's are parsed again and matched with the entries of the window, because
+    /// only the parser knows how a format splits messages.
+    ///
+    /// # Errors
+    /// A wire message that the host rendered cannot be read.
+    fn log_of(
+        &mut self,
+        current: &mut ConversationState,
+        request: &Request<'_>,
+        window: &Window,
+        rendered: &RenderedBody,
+    ) -> Result<WireLog, FormatError> {
+        let mut order: VecDeque<&WindowEntry> = window.leaving_order().into();
+        let mut log = WireLog::default();
+        self.short_forms.clear();
+        let joins = request.joins();
+        let runs = rendered.out.chunk_by(|one, next| {
+            joins || matches!((one, next), (RenderedWire::Kept(_), RenderedWire::Kept(_)))
+        });
+        for run in runs {
+            let texts: Vec<&str> = run
+                .iter()
+                .map(|out| RenderedBody::text(out, request))
+                .collect();
+            let raw: Vec<u64> = texts.iter().map(|text| raw_hash(text)).collect();
+            if let (false, [RenderedWire::Kept(_), ..]) = (joins, run) {
+                for out in run {
+                    let RenderedWire::Kept(wire) = out else {
+                        continue;
+                    };
+                    for unit in current.history.sent.beginning_in(*wire) {
+                        let id = unit.origin.id();
+                        // Usually it is the first one, so this search is short.
+                        if let Some(at) = order.iter().position(|slot| slot.id() == id) {
+                            order.remove(at);
+                        }
+                    }
+                    current.history.sent.copy_wire(*wire, &mut log);
+                }
+                continue;
+            }
+            let conversation =
+                formats::excerpt(request.format, &texts, &mut current.history.names)?;
+            let mut units = Vec::new();
+            for message in conversation.messages() {
+                let fingerprint = Fingerprint::of(message);
+                let found = order.iter().position(|slot| slot.may_be(message));
+                let origin = match found.and_then(|at| order.remove(at)) {
+                    Some(slot) if slot.is_summary() || slot.is_stub() => Origin::Host(slot.id()),
+                    Some(slot) if slot.is_verbatim() => Origin::Said(slot.id()),
+                    Some(slot) => {
+                        self.short_forms.insert(slot.id(), fingerprint.identity);
+                        Origin::Shortened(slot.id())
+                    }
+                    None => Origin::Host(Arc::make_mut(&mut current.window).fresh_id()),
+                };
+                units.push(WireEntry {
+                    origin,
+                    fingerprint,
+                    wires: message.items.clone(),
+                });
+            }
+            log.push(&raw, units);
+        }
+        Ok(log)
+    }
+}
+
+/// Records a message that the host wrote under its identity on the wire, so that it is
+/// recognised when a client sends it back. Messages of the client are skipped.
+fn note_written(history: &mut History, unit: &WireEntry) {
+    let (id, shortens) = match unit.origin {
+        Origin::Said(_) => return,
+        Origin::Shortened(id) => (id, true),
+        Origin::Host(id) => (id, false),
+    };
+    let covers = history.host_texts.covers(id).cloned();
+    history.write(HostText {
+        identity: unit.fingerprint.identity,
+        id,
+        shortens,
+        covers: covers.unwrap_or_default(),
+    });
+}
+
+/// Collects the messages of a window into one conversation that can be rendered. A message
+/// comes from the request if that holds it in the form that is needed, otherwise from memory.
+///
+/// # Errors
+/// A wire message cannot be read, or it holds another number of messages than expected.
+fn material(
+    current: &mut ConversationState,
+    request: &Request<'_>,
+    window: &Window,
+) -> Result<Material, FormatError> {
+    let units = &current.history.sent.units;
+    if let Source::Document(conversation) = request.source {
+        let ids = units.iter().map(|unit| unit.origin.id());
+        return Ok(Material {
+            conversation: Arc::clone(conversation),
+            index: ids.enumerate().map(|(at, id)| (id, at)).collect(),
+            wires: (0..request.raw.len()).map(Some).collect(),
+        });
+    }
+    let unit_of: IdMap<&WireEntry> = units.iter().map(|unit| (unit.origin.id(), unit)).collect();
+    let (mut texts, mut wires): (Vec<&str>, Vec<Option<usize>>) = (Vec::new(), Vec::new());
+    // The message ids of these texts, in order. None for a message that the window does not
+    // show.
+    let mut ids: Vec<Option<MessageId>> = Vec::new();
+    let mut taken: HashSet<usize> = HashSet::new();
+    let mut remembered = HashMap::new();
+    // The index after the last of these texts in the request.
+    let mut end = None;
+    for slot in window
+        .slots()
+        .iter()
+        .filter(|slot| slot.message().is_some())
+    {
+        // If a message was restored, the request has only its shorter form, so memory has to
+        // provide it.
+        let in_request = unit_of.get(&slot.id());
+        match in_request.filter(|unit| unit.is_said() || !slot.is_original()) {
+            Some(unit) if taken.insert(unit.wires.start) => {
+                if request.joins() && end != Some(unit.wires.start) {
+                    texts.push(NOBODYS);
+                    wires.push(None);
+                    ids.push(None);
+                }
+                end = Some(unit.wires.end);
+                for wire in unit.wires.clone() {
+                    texts.push(request.wire_text(wire));
+                    wires.push(Some(wire));
+                }
+                let in_it = current.history.sent.beginning_in(unit.wires.start);
+                ids.extend(in_it.iter().map(|unit| Some(unit.origin.id())));
+            }
+            Some(_) => {}
+            // The request no longer has the message, but memory does.
+            None => {
+                let Some(wire) = slot.wire() else { continue };
+                let first = *remembered.entry(wire.key).or_insert_with(|| {
+                    if request.joins() {
+                        texts.push(NOBODYS);
+                        wires.push(None);
+                        ids.push(None);
+                    }
+                    end = None;
+                    wires.extend(wire.texts.iter().map(|_| None));
+                    texts.extend(wire.texts);
+                    ids.extend(std::iter::repeat_n(None, wire.views));
+                    ids.len() - wire.views
+                });
+                if let Some(id) = ids.get_mut(first + wire.place) {
+                    *id = Some(slot.id());
+                }
+            }
+        }
+    }
+    let conversation = formats::excerpt(request.format, &texts, &mut current.history.names)?;
+    if conversation.messages().len() != ids.len() {
+        return Err(FormatError::Window(format!(
+            "{} messages were read where {} stand",
+            conversation.messages().len(),
+            ids.len()
+        )));
+    }
+    let places = ids.into_iter().enumerate();
+    Ok(Material {
+        conversation: Arc::new(conversation),
+        index: places.filter_map(|(at, id)| Some((id?, at))).collect(),
+        wires,
+    })
+}
+
+/// An empty user message to put between messages that are not neighbours in the request. Without
+/// it, the parser of the Responses format would join them into one message.
+const NOBODYS: &str = r#"{"type":"message","role":"user","content":""}"#;
+
+/// The messages of a window as a conversation that can be rendered.
+struct Material {
+    conversation: Arc<Conversation>,
+    /// The index of each window message in the conversation.
+    index: IdMap<usize>,
+    /// For each item of the conversation, the index of the request's wire message that it is. None
+    /// if it comes from memory.
+    wires: Vec<Option<usize>>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! The lock that keeps a session open only once. If two processes continued one session at the same
+//! time, its record would become a mixture of what each of them read, so one waits for the other.
+//!
+//! Each session has a lock file in the home directory. [`Hold::take`] locks it with a lock of the
+//! operating system, which is released when the process ends, however it ends. The file also says
+//! who holds the lock, for the error of a process that waits in vain.
+//!
+//! A session can be released and locked again later. [`Hold::release`] then leaves a token in the
+//! file. If it is still there when the session is locked again, nobody has used the session in
+//! between, and what is in memory is still valid.
+//!
+//! In a shared database the lock is a lease instead, see `crate::postgres`.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use contexture_base::private::narrow;
+use contexture_engine_api::{make_private_folder, private_file_options};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::error::RecordError;
+
+/// The folder in the home directory that holds the lock files.
+const FOLDER: &str = "sessions.locks";
+
+/// How long a session waits by default if it is open elsewhere.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a waiting session tries again.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The number of bytes that the text in a lock file takes up. The longest is a token with three
+/// numbers of at most 10, 30 and 20 digits.
+const WORD: usize = 72;
+
+/// The lock on a session. It is released when this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    /// The token that was there before the session was locked.
+    found: String,
+    /// The number of a lease, which rises with every holder. None for a lock file.
+    fence: Option<Arc<AtomicI64>>,
+    held: Box<dyn Held>,
+}
+
+/// A lock that is held. It is released when this is dropped.
+pub(crate) trait Held: std::fmt::Debug + Send + Sync {
+    /// Releases the lock and leaves a token. None if it could not be left.
+    fn release(self: Box<Self>) -> Option<String>;
+}
+
+/// Identifies one release of a session among all others.
+#[derive(Debug)]
+pub struct Token {
+    word: String,
+    fence: Option<Arc<AtomicI64>>,
+}
+
+/// A lock file that is locked.
+#[derive(Debug)]
+struct LockFile {
+    file: File,
+    /// Whether the text in the file stays when the lock is released.
+    leaves_word: bool,
+}
+
+impl Hold {
+    /// A lock of a backend. `found` is the token that was left before.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of(found: String, fence: Arc<AtomicI64>, held: Box<dyn Held>) -> Self {
+        Self {
+            found,
+            fence: Some(fence),
+            held,
+        }
+    }
+
+    /// Locks a session. If it is open elsewhere, tries again until `patience` has passed.
+    ///
+    /// # Errors
+    /// The session is still open elsewhere after `patience`, or the file cannot be locked.
+    pub(crate) fn take(
+        home: &Path,
+        session: &str,
+        patience: Duration,
+    ) -> Result<Self, RecordError> {
+        let path = file_of(home, session);
+        let fail = |cause| RecordError::Lock {
+            path: path.clone(),
+            cause,
+        };
+        let folder = path.parent().unwrap_or(home);
+        make_private_folder(folder).map_err(fail)?;
+        narrow(folder);
+        let mut options = private_file_options();
+        options.create(true).truncate(false).read(true).write(true);
+        let file = options.open(&path).map_err(fail)?;
+        narrow(&path);
+        let began = Instant::now();
+        let mut told = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self::signed(file)),
+                Err(TryLockError::Error(source)) => return Err(fail(source)),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if began.elapsed() >= patience {
+                return Err(RecordError::InUse {
+                    session: session.to_owned(),
+                    by: holder(&path),
+                    waited: patience,
+                });
+            }
+            if !told {
+                // The user must see this while it lasts. A warning of the session would appear only
+                // at the end.
+                tracing::warn!(
+                    target: "contexture::hold",
+                    "waiting for the session `{session}`, which {} has open",
+                    holder(&path)
+                );
+                told = true;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Locks all sessions that were ever open, for an operation on the record as a whole. The locks
+    /// are released when the files are closed.
+    ///
+    /// # Errors
+    /// One of the sessions is open, or the lock files cannot be read.
+    pub(crate) fn take_all(home: &Path) -> Result<Vec<File>, RecordError> {
+        let folder = home.join(FOLDER);
+        let fail = |cause| RecordError::Lock {
+            path: folder.clone(),
+            cause,
+        };
+        let entries = match std::fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(fail)?,
+        };
+        let mut held = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(fail)?.path();
+            let file = File::options().read(true).write(true).open(&path);
+            let file = file.map_err(fail)?;
+            match file.try_lock() {
+                Ok(()) => held.push(file),
+                Err(TryLockError::Error(source)) => return Err(fail(source)),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(RecordError::Open { by: holder(&path) });
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Releases the lock and leaves a token. The token stays until somebody else locks the session.
+    /// None if it could not be left, and then [`continues`](Self::continues) can never be true.
+    pub fn release(self) -> Option<Token> {
+        let word = self.held.release()?;
+        Some(Token {
+            word,
+            fence: self.fence,
+        })
+    }
+
+    /// Whether nobody has locked the session since it was released with this token. What was opened
+    /// under the lock before may then be written under this one.
+    pub fn continues(&mut self, token: &Token) -> bool {
+        let continues = self.found == token.word;
+        if continues && let (Some(own), Some(before)) = (&mut self.fence, &token.fence) {
+            // The session that was opened under the earlier lease writes with that number. It goes
+            // on under the new one, or its next commit would be refused.
+            before.store(own.load(Ordering::Acquire), Ordering::Release);
+            *own = Arc::clone(before);
+        }
+        continues
+    }
+
+    /// Writes the process id into the file, for the error of others that wait. A failure is
+    /// ignored, because the lock holds without it.
+    fn signed(mut file: File) -> Self {
+        let mut found = String::new();
+        // An unreadable text counts as another token: the session is then opened anew.
+        let _ = file.read_to_string(&mut found);
+        let _ = write_over(&mut file, &std::process::id().to_string());
+        Self {
+            found: found.trim_end().to_owned(),
+            fence: None,
+            held: Box::new(LockFile {
+                file,
+                leaves_word: false,
+            }),
+        }
+    }
+}
+
+impl Held for LockFile {
+    fn release(mut self: Box<Self>) -> Option<String> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_nanos());
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        // Process id, time and counter together are unique, even if a process id is used again.
+        let token = format!("let go {} {now} {number}", std::process::id());
+        self.leaves_word = write_over(&mut self.file, &token).is_ok();
+        self.leaves_word.then_some(token)
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // The file itself is not removed. A process that has it open could lock the removed file
+        // while another one locks a new file.
+        if !self.leaves_word {
+            let _ = write_over(&mut self.file, "");
+        }
+        // Closing the file is not enough. A child made by `fork` has it open too, and would hold
+        // the lock for as long as it lives.
+        let _ = self.file.unlock();
+    }
+}
+
+/// Replaces the text in the file. It always has the same length. If the file were truncated and
+/// written anew at every turn, the file system would have to allocate a block and flush it each
+/// time.
+fn write_over(file: &mut File, text: &str) -> std::io::Result<()> {
+    file.rewind()?;
+    file.write_all(format!("{text:WORD$}").as_bytes())
+}
+
+/// The lock file of a session. A session's name may contain anything, but its hash is a valid file
+/// name everywhere.
+fn file_of(home: &Path, session: &str) -> PathBuf {
+    let name = format!("{:032x}", xxh3_128(session.as_bytes()));
+    home.join(FOLDER).join(name)
+}
+
+/// Who holds the lock, in words. The file may be empty or unreadable, since writing to it may fail.
+fn holder(path: &Path) -> String {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+    match (read, text.trim_end().parse::<u32>()) {
+        (Ok(_), Ok(id)) if id == std::process::id() => "this very process".to_owned(),
+        (Ok(_), Ok(id)) => format!("the process {id}"),
+        _ => "another process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn take(home: &Path, session: &str, milliseconds: u64) -> Result<Hold, RecordError> {
+        Hold::take(home, session, Duration::from_millis(milliseconds))
+    }
+
+    #[test]
+    fn a_session_is_held_by_one_until_that_one_lets_go() {
+        let home = tempfile::tempdir().unwrap();
+        let held = take(home.path(), "s", 0).unwrap();
+        let error = take(home.path(), "s", 60).unwrap_err().to_string();
+        assert!(error.contains("`s`"), "{error}");
+        assert!(error.contains("this very process"), "{error}");
+        take(home.path(), "../another", 0).unwrap();
+        drop(held);
+        take(home.path(), "s", 0).unwrap();
+    }
+
+    #[test]
+    fn who_comes_second_waits() {
+        let home = tempfile::tempdir().unwrap();
+        let held = take(home.path(), "s", 0).unwrap();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| take(home.path(), "s", 60_000));
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!second.is_finished());
+            drop(held);
+            second.join().unwrap().unwrap();
+        });
+    }
+}

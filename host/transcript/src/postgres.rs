@@ -1,0 +1,673 @@
+//! The store in a database of PostgreSQL, which several machines can share.
+//!
+//! Every table is keyed by tenant and session, and no transaction concerns more than one session,
+//! so the tables can be distributed by session. A session has one writer at a time: see `lease`.
+//!
+//! Start with [`PostgresStore`]. `schema` has the tables and migrations, `read` and `write` the
+//! rows, and `connection` the pool, time limits and retries.
+//!
+//! If a connection is lost, nobody knows whether the last transaction was committed. The work is
+//! then done again on another connection. So all work either only reads, or writes the same rows
+//! again. A [`Commit`] cannot be repeated in this way, since it numbers new texts. It is counted in
+//! the row of the session, and a commit that was counted is not written again.
+
+mod connection;
+mod lease;
+mod read;
+mod schema;
+mod write;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use contexture_base::now_ms;
+use contexture_engine_api::MessageId;
+use contexture_formats::prompt_cache::Pauses;
+use deadpool_postgres::Object;
+use tokio_postgres::Row;
+
+use crate::error::RecordError;
+use crate::hold::Hold;
+use crate::rows::{self, message_id};
+use crate::sqlite::SqliteStore;
+use crate::store::{
+    Commit, CompactionRow, Delivered, Dump, MessagePage, MessageRow, Packed, PageRange, Select,
+    SessionKey, SessionSummary, Snapshot, Store, TextRow, Which,
+};
+pub use connection::PostgresOptions;
+use connection::{Database, Failure};
+use lease::Leases;
+use read::{
+    IS_OUTDATED, MESSAGE, compaction, dump_of, exists, kept_with, message, messages_where, packed,
+    pairs, read_only, snapshot, text,
+};
+use schema::SCHEMA_VERSION;
+use write::{Begun, begin_commit, delete, has_lease, restore_session, write_commit};
+
+/// The most messages of a page, whatever its limit says. All rows of a result are in memory at
+/// once, so a page without a limit would read a whole session.
+const PAGE: usize = 2_000;
+
+/// The sessions of one tenant in a database. Other tenants' sessions are neither seen nor changed.
+#[derive(Debug)]
+pub(crate) struct PostgresStore {
+    database: Arc<Database>,
+    tenant: Arc<str>,
+    leases: Arc<Leases>,
+}
+
+/// A session of a tenant, as every statement names it in its first two parameters.
+#[derive(Debug)]
+struct Key {
+    tenant: Arc<str>,
+    session: String,
+}
+
+/// The result of work on a connection. It owns all that it needs, because it runs on a thread of
+/// the database.
+type Done<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
+
+impl PostgresStore {
+    /// Opens the sessions of a tenant.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or its tables have another version.
+    pub(crate) fn open(options: &PostgresOptions) -> Result<Self, RecordError> {
+        let database = Arc::new(Database::new(options)?);
+        match schema::version(&database)? {
+            SCHEMA_VERSION => {}
+            found => {
+                return Err(RecordError::Schema {
+                    server: database.name().to_owned(),
+                    found,
+                    known: SCHEMA_VERSION,
+                });
+            }
+        }
+        Ok(Self {
+            leases: Leases::new(&database, &options.tenant),
+            tenant: options.tenant.as_str().into(),
+            database,
+        })
+    }
+
+    /// The server and the database, without a password.
+    pub(crate) fn name(&self) -> &str {
+        self.database.name()
+    }
+
+    /// Does work that concerns one session, and waits for the result. The work may be done several
+    /// times.
+    fn of<T: Send + 'static>(
+        &self,
+        session: &str,
+        work: impl Fn(Object, Arc<Key>) -> Done<T> + Send + Sync + 'static,
+    ) -> Result<T, RecordError> {
+        let key = Arc::new(Key {
+            tenant: Arc::clone(&self.tenant),
+            session: session.to_owned(),
+        });
+        self.database
+            .run(move |client| work(client, Arc::clone(&key)))
+    }
+}
+
+/// The versions of the tables: of the database, and of this program. The first is zero if the
+/// database has no tables.
+///
+/// # Errors
+/// The database cannot be reached. Tables of another version are no error here.
+pub(crate) fn versions(options: &PostgresOptions) -> Result<(i64, i64), RecordError> {
+    let database = Database::new(options)?;
+    Ok((schema::version(&database)?, SCHEMA_VERSION))
+}
+
+/// Makes the tables, or brings them to the version of this program. Returns the version before.
+///
+/// # Errors
+/// The database cannot be reached, or the user may not make tables. Also if the tables are of a
+/// later version.
+pub(crate) fn migrate(options: &PostgresOptions) -> Result<i64, RecordError> {
+    let database = Database::new(options)?;
+    match schema::migrate(&database)? {
+        found if found > SCHEMA_VERSION => Err(RecordError::Schema {
+            server: database.name().to_owned(),
+            found,
+            known: SCHEMA_VERSION,
+        }),
+        found => Ok(found),
+    }
+}
+
+impl Store for PostgresStore {
+    fn damaged(&self, what: String) -> RecordError {
+        RecordError::Server {
+            server: self.name().to_owned(),
+            cause: format!("what is stored makes no sense: {what}").into(),
+        }
+    }
+
+    fn hold(&self, session: &str, wait: Duration) -> Result<Hold, RecordError> {
+        self.leases.take(session, wait)
+    }
+
+    fn open(&self, session: &str) -> Result<(SessionKey, Snapshot), RecordError> {
+        // Without a lease a session can be read, but its commits are refused.
+        let fence = self.leases.fence(session);
+        let now_ms = now_ms();
+        let (commits, snapshot) = self.of(session, move |mut client, key| {
+            Box::pin(async move {
+                // The row is made first, since the transaction that shows one state may not write.
+                let insert = client
+                    .prepare_cached(
+                        "INSERT INTO contexture.sessions (tenant, session, created_ms, next_id, engine)
+                         VALUES ($1, $2, $3, 1, '') ON CONFLICT DO NOTHING",
+                    )
+                    .await?;
+                client
+                    .execute(&insert, &[&&*key.tenant, &key.session, &now_ms])
+                    .await?;
+                let transaction = read_only(&mut client).await?;
+                snapshot(&transaction, &key).await
+            })
+        })?;
+        let key = SessionKey {
+            session: session.to_owned(),
+            row: 0,
+            fence,
+            commits: AtomicI64::new(commits),
+        };
+        Ok((key, snapshot))
+    }
+
+    fn commit(&self, key: &SessionKey, commit: Commit) -> Result<(), RecordError> {
+        let taken_over = || RecordError::TakenOver {
+            session: key.session.clone(),
+        };
+        let Some(fence) = &key.fence else {
+            return Err(taken_over());
+        };
+        let (fence, commits) = (
+            fence.load(Ordering::Acquire),
+            key.commits.load(Ordering::Acquire),
+        );
+        let commit = Arc::new(commit);
+        self.of(&key.session, move |mut client, key| {
+            let commit = Arc::clone(&commit);
+            Box::pin(async move {
+                let transaction = client.transaction().await?;
+                match begin_commit(&transaction, &key, &commit, fence, commits).await? {
+                    Begun::Now => {}
+                    // The answer to an earlier attempt was lost.
+                    Begun::Before => return Ok(()),
+                    Begun::Refused => {
+                        return Err(Failure::Refused(RecordError::TakenOver {
+                            session: key.session.clone(),
+                        }));
+                    }
+                }
+                write_commit(&transaction, &key, &commit).await?;
+                Ok(transaction.commit().await?)
+            })
+        })?;
+        // If an earlier attempt wrote the commit, it counted the same number.
+        key.commits.store(commits + 1, Ordering::Release);
+        Ok(())
+    }
+
+    fn forget(&self, session: &str) -> Result<(), RecordError> {
+        self.of(session, |mut client, key| {
+            Box::pin(async move {
+                let transaction = client.transaction().await?;
+                delete(&transaction, &key).await?;
+                Ok(transaction.commit().await?)
+            })
+        })
+    }
+
+    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<(), RecordError> {
+        self.of(session, move |client, key| {
+            Box::pin(async move {
+                let sql = "UPDATE contexture.sessions SET archived_ms = $3 WHERE tenant = $1 AND session = $2";
+                let update = client.prepare_cached(sql).await?;
+                client
+                    .execute(&update, &[&&*key.tenant, &key.session, &at_ms])
+                    .await?;
+                Ok(())
+            })
+        })
+    }
+
+    fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
+        let (tenant, session) = (Arc::clone(&self.tenant), session.map(str::to_owned));
+        self.database.run(move |client| {
+            let (tenant, session) = (Arc::clone(&tenant), session.clone());
+            Box::pin(async move {
+                // Rows have no number that rises in the order of creation, as they have in a file.
+                // The time takes its place, and the name if two have the same.
+                let select = client
+                    .prepare_cached(
+                        "SELECT s.session, s.engine, s.created_ms, coalesce(s.used_ms, s.created_ms), s.archived_ms,
+                            (SELECT count(*) FROM contexture.messages m
+                             WHERE m.tenant = s.tenant AND m.session = s.session),
+                            (SELECT count(*) FROM contexture.messages m
+                             WHERE m.tenant = s.tenant AND m.session = s.session AND NOT m.cut
+                                AND NOT EXISTS (SELECT 1 FROM contexture.messages later
+                                    WHERE later.tenant = m.tenant AND later.session = m.session
+                                        AND later.replaces = m.id AND NOT later.cut)),
+                            coalesce((SELECT sum(length(t.data)) FROM contexture.texts t
+                                WHERE t.tenant = s.tenant AND t.session = s.session), 0)::bigint
+                            + coalesce((SELECT sum(length(a.data)) FROM contexture.artifacts a
+                                WHERE a.tenant = s.tenant AND a.session = s.session), 0)::bigint,
+                            (SELECT max(m.said_ms) FROM contexture.messages m
+                             WHERE m.tenant = s.tenant AND m.session = s.session)
+                         FROM contexture.sessions s
+                         WHERE s.tenant = $1 AND ($2::text IS NULL OR s.session = $2)
+                         ORDER BY s.created_ms, s.session",
+                    )
+                    .await?;
+                let rows = client.query(&select, &[&&*tenant, &session]).await?;
+                let summary = |row: &Row| {
+                    let count = |at: usize| row.try_get::<_, i64>(at).map(i64::cast_unsigned);
+                    Ok::<_, Failure>(SessionSummary {
+                        session: row.try_get(0)?,
+                        engine: row.try_get(1)?,
+                        created_ms: row.try_get(2)?,
+                        used_ms: row.try_get(3)?,
+                        archived_ms: row.try_get(4)?,
+                        messages: count(5)?,
+                        in_conversation: count(6)?,
+                        bytes: count(7)?,
+                        said_ms: row.try_get(8)?,
+                    })
+                };
+                rows.iter().map(summary).collect()
+            })
+        })
+    }
+
+    fn delivered(&self, which: Which<'_>) -> Result<Vec<Delivered>, RecordError> {
+        let (session, engine) = match which {
+            Which::All => (None, None),
+            Which::Session(session) => (Some(session.to_owned()), None),
+            Which::Engine(engine) => (None, Some(engine.to_owned())),
+        };
+        let tenant = Arc::clone(&self.tenant);
+        self.database.run(move |client| {
+            let (tenant, session, engine) = (Arc::clone(&tenant), session.clone(), engine.clone());
+            Box::pin(async move {
+                let select = client
+                    .prepare_cached(
+                        "SELECT s.session, s.engine, s.shown_last,
+                            (SELECT count(*) FROM contexture.messages m
+                             WHERE m.tenant = s.tenant AND m.session = s.session
+                                AND m.id <= s.shown_last AND NOT m.cut)
+                         FROM contexture.sessions s
+                         WHERE s.tenant = $1 AND s.engine <> '' AND ($2::text IS NULL OR s.session = $2)
+                            AND ($3::text IS NULL OR s.engine = $3)
+                         ORDER BY s.created_ms, s.session",
+                    )
+                    .await?;
+                let rows = client
+                    .query(&select, &[&&*tenant, &session, &engine])
+                    .await?;
+                let delivered = |row: &Row| {
+                    Ok::<_, Failure>(Delivered {
+                        session: row.try_get(0)?,
+                        engine: row.try_get(1)?,
+                        last: row.try_get::<_, Option<i64>>(2)?.map(message_id),
+                        messages: row.try_get::<_, i64>(3)?.cast_unsigned(),
+                    })
+                };
+                rows.iter().map(delivered).collect()
+            })
+        })
+    }
+
+    fn pauses(&self) -> Result<Pauses, RecordError> {
+        let tenant = Arc::clone(&self.tenant);
+        self.database.run(move |client| {
+            let tenant = Arc::clone(&tenant);
+            Box::pin(async move {
+                // The sum of integers has a type that the client cannot read. A float does not
+                // overflow.
+                let select = client
+                    .prepare_cached(
+                        "SELECT coalesce(sum(pauses_more), 0)::float8, coalesce(sum(pauses_saved), 0)::float8
+                         FROM contexture.sessions WHERE tenant = $1",
+                    )
+                    .await?;
+                let row = client.query_one(&select, &[&&*tenant]).await?;
+                let (more, saved): (f64, f64) = (row.try_get(0)?, row.try_get(1)?);
+                Ok(Pauses::stored(more as i64, saved as i64))
+            })
+        })
+    }
+
+    fn messages(
+        &self,
+        session: &str,
+        select: Select<'_>,
+    ) -> Result<Option<Vec<MessageRow>>, RecordError> {
+        let ids = |ids: &[MessageId]| ids.iter().map(|id| id.0.cast_signed()).collect();
+        let (sql, ids): (String, Vec<i64>) = match select {
+            Select::All => (messages_where("true ORDER BY m.id"), Vec::new()),
+            Select::Log => (messages_where("NOT m.cut ORDER BY m.id"), Vec::new()),
+            Select::WithoutText => (
+                messages_where("NOT m.cut AND m.wire IS NULL ORDER BY m.id"),
+                Vec::new(),
+            ),
+            Select::Ids(wanted) => (
+                format!(
+                    "SELECT {MESSAGE}, {IS_OUTDATED} FROM contexture.messages m
+                     JOIN unnest($3::bigint[]) WITH ORDINALITY AS wanted (id, place) ON m.id = wanted.id
+                     WHERE m.tenant = $1 AND m.session = $2 AND m.wire IS NOT NULL ORDER BY wanted.place"
+                ),
+                ids(wanted),
+            ),
+            Select::SharingWire(wanted) => (
+                format!(
+                    "SELECT {MESSAGE}, false FROM contexture.messages m
+                     JOIN (SELECT named.wire, min(wanted.place) AS place
+                           FROM unnest($3::bigint[]) WITH ORDINALITY AS wanted (id, place)
+                           JOIN contexture.messages named ON named.id = wanted.id
+                           WHERE named.tenant = $1 AND named.session = $2 AND named.wire IS NOT NULL
+                           GROUP BY named.wire) first ON m.wire = first.wire
+                     WHERE m.tenant = $1 AND m.session = $2 AND NOT m.cut ORDER BY first.place, m.part"
+                ),
+                ids(wanted),
+            ),
+        };
+        let ask = Arc::new((sql, ids));
+        self.of(session, move |client, key| {
+            let ask = Arc::clone(&ask);
+            Box::pin(async move {
+                let select = client.prepare_cached(&ask.0).await?;
+                let rows = client
+                    .query(&select, &[&&*key.tenant, &key.session, &ask.1])
+                    .await?;
+                if rows.is_empty() && !exists(&client, &key).await? {
+                    return Ok(None);
+                }
+                let rows: Result<Vec<_>, _> = rows.iter().map(message).collect();
+                Ok(Some(rows?))
+            })
+        })
+    }
+
+    fn page(&self, session: &str, range: PageRange) -> Result<Option<MessagePage>, RecordError> {
+        let range = PageRange {
+            limit: range.limit.clamp(1, PAGE),
+            ..range
+        };
+        self.of(session, move |client, key| {
+            Box::pin(async move {
+                let select = client
+                    .prepare_cached(&format!(
+                        "SELECT {MESSAGE}, {IS_OUTDATED}, t.bytes FROM contexture.messages m
+                         JOIN contexture.texts t ON t.tenant = m.tenant AND t.session = m.session AND t.number = m.wire
+                         WHERE m.tenant = $1 AND m.session = $2 AND m.id > $3 AND ($4 OR NOT {IS_OUTDATED})
+                         ORDER BY m.id LIMIT $5"
+                    ))
+                    .await?;
+                // One row more than the page may have, to see whether another page follows.
+                let (after, limit) = (range.after.0.cast_signed(), range.limit as i64 + 1);
+                let rows = client
+                    .query(
+                        &select,
+                        &[&&*key.tenant, &key.session, &after, &range.outdated, &limit],
+                    )
+                    .await?;
+                if rows.is_empty() && !exists(&client, &key).await? {
+                    return Ok(None);
+                }
+                let rows = rows.iter().map(|row| Ok((message(row)?, row.try_get(11)?)));
+                MessagePage::fill::<Failure>(rows, range).map(Some)
+            })
+        })
+    }
+
+    fn texts(&self, session: &str, numbers: &[i64]) -> Result<Vec<TextRow>, RecordError> {
+        let numbers: Arc<[i64]> = numbers.into();
+        self.of(session, move |client, key| {
+            let numbers = Arc::clone(&numbers);
+            Box::pin(async move {
+                let select = client
+                    .prepare_cached(
+                        "SELECT t.number, t.format, t.tools, t.reading, t.bytes, t.checksum, t.data
+                         FROM contexture.texts t
+                         JOIN unnest($3::bigint[]) WITH ORDINALITY AS wanted (number, place) ON t.number = wanted.number
+                         WHERE t.tenant = $1 AND t.session = $2 ORDER BY wanted.place",
+                    )
+                    .await?;
+                let rows = client
+                    .query(&select, &[&&*key.tenant, &key.session, &&*numbers])
+                    .await?;
+                rows.iter().map(text).collect()
+            })
+        })
+    }
+
+    fn compaction(&self, session: &str) -> Result<Option<CompactionRow>, RecordError> {
+        self.of(session, |client, key| {
+            Box::pin(async move { compaction(&client, &key).await })
+        })
+    }
+
+    fn set_entries(&self, session: &str, entries: String) -> Result<(), RecordError> {
+        let entries: Arc<str> = entries.into();
+        self.of(session, move |client, key| {
+            let entries = Arc::clone(&entries);
+            Box::pin(async move {
+                let update = client
+                    .prepare_cached(
+                        "UPDATE contexture.compactions SET entries = $3 WHERE tenant = $1 AND session = $2",
+                    )
+                    .await?;
+                client
+                    .execute(&update, &[&&*key.tenant, &key.session, &&*entries])
+                    .await?;
+                Ok(())
+            })
+        })
+    }
+
+    fn artifact(
+        &self,
+        session: &str,
+        engine: &str,
+        name: &str,
+    ) -> Result<Option<Packed>, RecordError> {
+        let named = Arc::new((engine.to_owned(), name.to_owned()));
+        self.of(session, move |client, key| {
+            let named = Arc::clone(&named);
+            Box::pin(async move {
+                let select = client
+                    .prepare_cached(
+                        "SELECT bytes, checksum, data FROM contexture.artifacts
+                         WHERE tenant = $1 AND session = $2 AND engine = $3 AND name = $4",
+                    )
+                    .await?;
+                let row = client
+                    .query_opt(&select, &[&&*key.tenant, &key.session, &named.0, &named.1])
+                    .await?;
+                row.map(|row| packed(&row, 0)).transpose()
+            })
+        })
+    }
+
+    fn artifact_names(
+        &self,
+        session: &str,
+        engine: &str,
+        prefix: &str,
+    ) -> Result<Vec<String>, RecordError> {
+        let named = Arc::new((engine.to_owned(), prefix.to_owned()));
+        self.of(session, move |client, key| {
+            let named = Arc::clone(&named);
+            Box::pin(async move {
+                // A prefix may contain the wildcards of `LIKE`, so that is not used.
+                let select = client
+                    .prepare_cached(
+                        "SELECT name FROM contexture.artifacts
+                         WHERE tenant = $1 AND session = $2 AND engine = $3 AND starts_with(name, $4)
+                         ORDER BY name",
+                    )
+                    .await?;
+                let rows = client
+                    .query(
+                        &select,
+                        &[&&*key.tenant, &key.session, &named.0, &named.1],
+                    )
+                    .await?;
+                let names = rows.iter().map(|row| row.try_get(0));
+                Ok(names.collect::<Result<_, _>>()?)
+            })
+        })
+    }
+
+    fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
+        let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        let texts: Arc<[(String, String)]> = texts.iter().map(own).collect();
+        self.of(session, move |mut client, key| {
+            let texts = Arc::clone(&texts);
+            Box::pin(async move {
+                let transaction = client.transaction().await?;
+                let insert = transaction
+                    .prepare_cached(
+                        "INSERT INTO contexture.kept (tenant, session, name, value) VALUES ($1, $2, $3, $4)
+                         ON CONFLICT (tenant, session, name) DO UPDATE SET value = excluded.value",
+                    )
+                    .await?;
+                for (name, text) in &*texts {
+                    transaction
+                        .execute(&insert, &[&&*key.tenant, &key.session, name, text])
+                        .await?;
+                }
+                Ok(transaction.commit().await?)
+            })
+        })
+    }
+
+    fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {
+        self.of(session, |client, key| {
+            Box::pin(async move { kept_with(&client, &key).await })
+        })
+    }
+
+    fn kept_as(
+        &self,
+        name: &str,
+        session: Option<&str>,
+    ) -> Result<Vec<(String, String)>, RecordError> {
+        let ask = Arc::new((
+            Arc::clone(&self.tenant),
+            name.to_owned(),
+            session.map(str::to_owned),
+        ));
+        self.database.run(move |client| {
+            let ask = Arc::clone(&ask);
+            Box::pin(async move {
+                let (tenant, name, session) = &*ask;
+                let select = client
+                    .prepare_cached(
+                        "SELECT session, value FROM contexture.kept
+                         WHERE tenant = $1 AND name = $2 AND ($3::text IS NULL OR session = $3)
+                         ORDER BY session",
+                    )
+                    .await?;
+                let rows = client.query(&select, &[&&**tenant, name, session]).await?;
+                pairs(&rows)
+            })
+        })
+    }
+
+    fn names(&self) -> Result<Vec<String>, RecordError> {
+        let tenant = Arc::clone(&self.tenant);
+        self.database.run(move |client| {
+            let tenant = Arc::clone(&tenant);
+            Box::pin(async move {
+                let select = client
+                    .prepare_cached(
+                        "SELECT session FROM contexture.sessions WHERE tenant = $1
+                         UNION SELECT session FROM contexture.kept WHERE tenant = $1 ORDER BY 1",
+                    )
+                    .await?;
+                let rows = client.query(&select, &[&&*tenant]).await?;
+                let names = rows.iter().map(|row| row.try_get(0));
+                Ok(names.collect::<Result<_, _>>()?)
+            })
+        })
+    }
+
+    fn dump(&self, session: &str) -> Result<Option<Dump>, RecordError> {
+        self.of(session, |mut client, key| {
+            Box::pin(async move {
+                let transaction = read_only(&mut client).await?;
+                let dump = Dump {
+                    session: dump_of(&transaction, &key).await?,
+                    kept: kept_with(&transaction, &key).await?,
+                };
+                let is_there = dump.session.is_some() || !dump.kept.is_empty();
+                Ok(is_there.then_some(dump))
+            })
+        })
+    }
+
+    fn restore(&self, session: &str, dump: Dump) -> Result<(), RecordError> {
+        let fence = self.leases.fence(session);
+        // No lease has the number zero, so a session that is not held is refused below.
+        let fence = fence.map_or(0, |fence| fence.load(Ordering::Acquire));
+        let dump = Arc::new(dump);
+        self.of(session, move |mut client, key| {
+            let dump = Arc::clone(&dump);
+            Box::pin(async move {
+                let transaction = client.transaction().await?;
+                if !has_lease(&transaction, &key, fence).await? {
+                    return Err(Failure::Refused(RecordError::TakenOver {
+                        session: key.session.clone(),
+                    }));
+                }
+                delete(&transaction, &key).await?;
+                let insert = transaction
+                    .prepare_cached(
+                        "INSERT INTO contexture.kept (tenant, session, name, value) VALUES ($1, $2, $3, $4)",
+                    )
+                    .await?;
+                for (name, text) in &dump.kept {
+                    transaction
+                        .execute(&insert, &[&&*key.tenant, &key.session, name, text])
+                        .await?;
+                }
+                if let Some(dump) = &dump.session {
+                    restore_session(&transaction, &key, dump).await?;
+                }
+                Ok(transaction.commit().await?)
+            })
+        })
+    }
+
+    fn copy_to(&self, home: &Path, session: &str) -> Result<(), RecordError> {
+        let file = SqliteStore::open(home)?;
+        match self.dump(session)? {
+            Some(dump) => file.restore(session, dump),
+            // The new file stays empty, as it would for a session without messages.
+            None => Ok(()),
+        }
+    }
+
+    fn problems(&self) -> Result<Vec<String>, RecordError> {
+        let mut found = Vec::new();
+        // One session after the other, so that only the largest one must fit into memory.
+        for name in self.names()? {
+            let problem = self
+                .dump(&name)?
+                .and_then(|dump| rows::dump_problem(&dump, &name));
+            let problem = problem.map(|what| format!("{}: session `{name}`: {what}", self.name()));
+            found.extend(problem);
+        }
+        Ok(found)
+    }
+}

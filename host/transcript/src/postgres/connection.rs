@@ -1,0 +1,422 @@
+//! Connections to the database: a pool with a limit, TLS, time limits, and retries.
+//!
+//! The host's calls block, so a [`Database`] has a runtime of its own with one thread, and a call
+//! waits for what it does there. It works from any thread, those of another runtime included.
+//!
+//! A transaction that fails to be serialised and a connection that is lost are tried again for a few
+//! seconds, so a failover of the server costs time and no turn. All work must therefore be safe to
+//! repeat.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::RecordError;
+
+/// How long work is repeated that fails for a reason that passes, such as a failover. A turn waits
+/// meanwhile. If the failure lasts longer, it is an error, and the session goes on in memory.
+const RETRY_FOR: Duration = Duration::from_secs(8);
+
+/// The first pause before work is repeated. Each is twice as long as the one before it.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest pause before work is repeated.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long it may take to connect, and to wait for a free connection of the pool.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long a transaction may be idle, as one of a process that was stopped, before the server ends
+/// it and others can have its session. It is shorter than a lease, so a stopped process does not
+/// hold up a takeover.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(1);
+
+/// How to reach a database of PostgreSQL.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    config: Config,
+    /// Under which name the sessions are stored. Several installations can share a database, and
+    /// none sees the sessions of another. By default it is `default`.
+    pub tenant: String,
+    /// The most connections that this process has open. By default there are eight. If all are in
+    /// use, a call waits for one for up to five seconds.
+    pub max_connections: usize,
+    /// How long a statement may take, including the time that it waits for a lock. By default ten
+    /// seconds.
+    pub statement_timeout: Duration,
+    /// A file with certificates (PEM) of authorities that sign the server's certificate, besides
+    /// those that browsers trust.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl PostgresOptions {
+    /// The database at `url`, as `postgres://user:password@host:5432/name`. Several hosts may be
+    /// listed for a failover: the one that can be written is used.
+    ///
+    /// # Errors
+    /// The URL cannot be read.
+    pub fn new(url: &str) -> Result<Self, RecordError> {
+        let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            // The URL holds a password, so the error does not show it.
+            RecordError::Server {
+                server: "PostgreSQL".to_owned(),
+                cause: error.to_string().into(),
+            }
+        })?;
+        Ok(Self {
+            config,
+            tenant: "default".to_owned(),
+            max_connections: 8,
+            statement_timeout: Duration::from_secs(10),
+            ca_file: None,
+        })
+    }
+
+    /// Sets the name under which the sessions are stored.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    /// Sets the most connections that this process has open, at least one.
+    #[must_use]
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections.max(1);
+        self
+    }
+
+    /// Sets how long a statement may take.
+    #[must_use]
+    pub fn statement_timeout(mut self, timeout: Duration) -> Self {
+        self.statement_timeout = timeout;
+        self
+    }
+
+    /// Sets a file with certificates (PEM) of authorities that sign the server's certificate. It is
+    /// read when the database is opened.
+    #[must_use]
+    pub fn ca_file(mut self, path: Option<PathBuf>) -> Self {
+        self.ca_file = path;
+        self
+    }
+
+    /// The server and the database, for messages. No password is in it.
+    pub fn name(&self) -> String {
+        let hosts: Vec<String> = (self.config.get_hosts().iter().enumerate())
+            .map(|(at, host)| {
+                let host = match host {
+                    Host::Tcp(host) => host.clone(),
+                    #[cfg(unix)]
+                    Host::Unix(path) => path.display().to_string(),
+                };
+                let ports = self.config.get_ports();
+                // A single port is that of all hosts.
+                match ports.get(at).or(ports.first()) {
+                    Some(port) => format!("{host}:{port}"),
+                    None => host,
+                }
+            })
+            .collect();
+        let name = self.config.get_dbname().unwrap_or("postgres");
+        format!("postgres://{}/{name}", hosts.join(","))
+    }
+}
+
+/// Why work in the database failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server, or the connection to it.
+    Postgres(tokio_postgres::Error),
+    /// No connection can be had.
+    Pool(String),
+    /// The work itself refuses to go on.
+    Refused(RecordError),
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error)
+    }
+}
+
+/// How a failure may pass, if it does at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passing {
+    /// Another transaction was in the way. The same connection can be used.
+    Conflict,
+    /// The server or the connection is gone, or it may only be read. Another connection is needed.
+    Connection,
+}
+
+impl Failure {
+    /// Whether the work may succeed if it is done again, and what that needs. None for an error
+    /// that would come again, such as a table that is missing.
+    fn passing(&self) -> Option<Passing> {
+        let error = match self {
+            Self::Postgres(error) => error,
+            Self::Pool(_) => return Some(Passing::Connection),
+            Self::Refused(_) => return None,
+        };
+        let Some(state) = error.code() else {
+            // Without an answer of the server it is the connection that failed.
+            return Some(Passing::Connection);
+        };
+        let conflicts = [
+            &SqlState::T_R_SERIALIZATION_FAILURE,
+            &SqlState::T_R_DEADLOCK_DETECTED,
+        ];
+        // What a server answers that shuts down, starts, or is a standby now, and that ended a
+        // transaction while this process was stopped.
+        let failovers = [
+            &SqlState::ADMIN_SHUTDOWN,
+            &SqlState::CRASH_SHUTDOWN,
+            &SqlState::CANNOT_CONNECT_NOW,
+            &SqlState::READ_ONLY_SQL_TRANSACTION,
+            &SqlState::TOO_MANY_CONNECTIONS,
+            &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        ];
+        match () {
+            () if conflicts.contains(&state) => Some(Passing::Conflict),
+            // Class 08: connection exceptions.
+            () if failovers.contains(&state) || state.code().starts_with("08") => {
+                Some(Passing::Connection)
+            }
+            () => None,
+        }
+    }
+}
+
+/// Work on a connection, which may be repeated on another.
+type Work<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
+
+/// A database, with the connections to it and the thread that works on them.
+pub(super) struct Database {
+    /// Always set, except while this is dropped.
+    runtime: Option<Runtime>,
+    pool: Pool,
+    name: String,
+    /// How long a call waits for its result, retries included.
+    patience: Duration,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Database")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Prepares to connect. The first connection is made on first use.
+    pub(super) fn new(options: &PostgresOptions) -> Result<Self, RecordError> {
+        let name = options.name();
+        let fail = |cause: Box<dyn std::error::Error + Send + Sync>| RecordError::Server {
+            server: name.clone(),
+            cause,
+        };
+        let runtime = Builder::new_multi_thread()
+            // The work mostly waits for the network, so one thread is enough for all connections.
+            .worker_threads(1)
+            .thread_name("contexture-postgres")
+            .enable_all()
+            .build()
+            .map_err(|error| fail(error.into()))?;
+        let mut config = options.config.clone();
+        // After a failover a host of the list may only be read.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("contexture");
+        }
+        let tls = MakeRustlsConnect::new(tls(options).map_err(fail)?);
+        // A test at each use of a connection would cost every turn a round trip. If one is dead,
+        // the work on it fails and is repeated on another.
+        let fast = ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        };
+        // The server keeps to these limits itself, so a statement ends even if this process was
+        // stopped or no longer waits for it.
+        let limits = format!(
+            "SET statement_timeout = {statement}; SET lock_timeout = {statement};
+             SET idle_in_transaction_session_timeout = {}",
+            IDLE_IN_TRANSACTION.as_millis(),
+            statement = options.statement_timeout.as_millis(),
+        );
+        let limit = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+            let limits = limits.clone();
+            Box::pin(async move {
+                client
+                    .batch_execute(&limits)
+                    .await
+                    .map_err(HookError::Backend)
+            })
+        });
+        let pool = Pool::builder(Manager::from_config(config, tls, fast))
+            .max_size(options.max_connections)
+            .wait_timeout(Some(CONNECT))
+            .create_timeout(Some(CONNECT))
+            .runtime(deadpool_postgres::Runtime::Tokio1)
+            .post_create(limit)
+            .build()
+            .map_err(|error| fail(error.into()))?;
+        Ok(Self {
+            runtime: Some(runtime),
+            pool,
+            name,
+            // The last attempt may begin just before the retries end, and needs a connection and
+            // time of its own.
+            patience: RETRY_FOR + CONNECT + options.statement_timeout * 2,
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Does `work` on a connection and returns its result. A failure that may pass is tried again.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
+    ) -> Result<T, RecordError> {
+        self.run_for(RETRY_FOR, work)
+    }
+
+    /// Does `work` on a connection and returns its result. A failure is not tried again.
+    pub(super) fn run_once<T: Send + 'static>(
+        &self,
+        work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
+    ) -> Result<T, RecordError> {
+        self.run_for(Duration::ZERO, work)
+    }
+
+    fn run_for<T: Send + 'static>(
+        &self,
+        retry_for: Duration,
+        work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
+    ) -> Result<T, RecordError> {
+        let (sender, receiver) = sync_channel(1);
+        let pool = self.pool.clone();
+        self.spawn(async move {
+            // Nobody receives this if the caller has waited for too long.
+            let _ = sender.send(repeat(&pool, retry_for, work).await);
+        });
+        match receiver.recv_timeout(self.patience) {
+            Ok(done) => done.map_err(|failure| self.error(failure)),
+            // It takes longer than all limits together, or it panicked.
+            Err(_) => Err(self.error(Failure::Pool("it does not answer".to_owned()))),
+        }
+    }
+
+    /// Runs a future on the runtime.
+    pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(future);
+        }
+    }
+
+    pub(super) fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    fn error(&self, failure: Failure) -> RecordError {
+        let cause = match failure {
+            // Its own text is only "db error", and the reason is in its source.
+            Failure::Postgres(error) => match std::error::Error::source(&error) {
+                Some(source) => format!("{error}: {source}").into(),
+                None => error.into(),
+            },
+            Failure::Pool(what) => what.into(),
+            Failure::Refused(error) => return error,
+        };
+        RecordError::Server {
+            server: self.name.clone(),
+            cause,
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting for it would panic in a thread of another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Does work until it succeeds, fails for good, or `retry_for` has passed. Each attempt gets a
+/// connection of its own from the pool.
+async fn repeat<T>(
+    pool: &Pool,
+    retry_for: Duration,
+    work: impl Fn(Object) -> Work<T> + Send + Sync,
+) -> Result<T, Failure> {
+    let began = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let done = match pool.get().await {
+            Ok(client) => work(client).await,
+            Err(deadpool_postgres::PoolError::Backend(error)) => Err(Failure::Postgres(error)),
+            Err(error) => Err(Failure::Pool(error.to_string())),
+        };
+        let failure = match done {
+            Err(failure) => failure,
+            done => return done,
+        };
+        let Some(passing) = failure.passing() else {
+            return Err(failure);
+        };
+        if passing == Passing::Connection {
+            // The others lead to the same server.
+            pool.retain(|_, _| false);
+        }
+        if began.elapsed() + pause > retry_for {
+            return Err(failure);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The settings of TLS: the authorities that browsers trust, and those of the user's file. Whether
+/// TLS is used at all is said by `sslmode` in the URL.
+///
+/// # Errors
+/// The file cannot be read, or a certificate in it is not valid.
+fn tls(
+    options: &PostgresOptions,
+) -> Result<ClientConfig, Box<dyn std::error::Error + Send + Sync>> {
+    let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    if let Some(path) = &options.ca_file {
+        let cannot_read = |error| format!("{}: {error}", path.display());
+        for certificate in CertificateDer::pem_file_iter(path).map_err(cannot_read)? {
+            roots.add(certificate.map_err(cannot_read)?)?;
+        }
+    }
+    // Named here, because the default would panic in a program that links two providers and has
+    // chosen none.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(config)
+}

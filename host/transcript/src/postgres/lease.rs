@@ -1,0 +1,279 @@
+//! The lock on a session in a shared database: a lease with a fencing token.
+//!
+//! A lease is a row with a holder, a time until which it is valid, and a number that rises with
+//! every holder, the fence. While a session is held, its lease is renewed. A process that crashes or
+//! is stopped renews nothing, and another one takes the lease over when it has ended. A commit checks
+//! the fence in its own transaction, so a process that was stopped and wakes up cannot write.
+//!
+//! Times are those of the database, so the clocks of the machines need not agree.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use contexture_base::lock;
+
+use super::connection::{Database, Failure};
+use crate::error::RecordError;
+use crate::hold::{Held, Hold};
+
+/// How long a lease is valid without being renewed. A session of a process that crashed can be
+/// opened elsewhere after this time. It is short, because a user waits for it after a crash.
+pub(super) const LEASE: Duration = Duration::from_millis(1_500);
+
+/// How often leases are renewed. Two renewals may be late before a lease ends.
+const RENEW: Duration = Duration::from_millis(500);
+
+/// How often a waiting session tries again.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The leases of this process, and the task that renews them. It ends with this value.
+#[derive(Debug)]
+pub(super) struct Leases {
+    database: Arc<Database>,
+    tenant: String,
+    /// The lease that was taken last, by session. The references are weak, so a lease that nobody
+    /// holds is no longer renewed.
+    held: Mutex<HashMap<String, Weak<Lease>>>,
+}
+
+/// A lease that this process took.
+#[derive(Debug)]
+struct Lease {
+    session: String,
+    number: i64,
+    /// The number for those who open the session under it. It is raised if they go on under a later
+    /// lease.
+    fence: Arc<AtomicI64>,
+}
+
+/// A lease that is held. It is released when this is dropped. If the database cannot be reached
+/// then, it ends by itself.
+#[derive(Debug)]
+struct HeldLease {
+    leases: Arc<Leases>,
+    lease: Arc<Lease>,
+    is_released: bool,
+}
+
+impl Leases {
+    /// No leases yet, with a task that renews those that will be taken.
+    pub(super) fn new(database: &Arc<Database>, tenant: &str) -> Arc<Self> {
+        let leases = Arc::new(Self {
+            database: Arc::clone(database),
+            tenant: tenant.to_owned(),
+            held: Mutex::default(),
+        });
+        let (pool, weak) = (database.pool(), Arc::downgrade(&leases));
+        database.spawn(async move {
+            loop {
+                tokio::time::sleep(RENEW).await;
+                let Some(leases) = weak.upgrade() else {
+                    return;
+                };
+                let (tenant, held) = (leases.tenant.clone(), leases.held());
+                // The store ends while nobody but this task would have it.
+                drop(leases);
+                if held.is_empty() {
+                    continue;
+                }
+                // A lease outlives two renewals that fail, so a short failure of the server costs
+                // no session.
+                let Ok(client) = pool.get().await else {
+                    continue;
+                };
+                for (session, number) in held {
+                    let renew =
+                        "UPDATE contexture.leases SET until = now() + $4 * interval '1 millisecond'
+                                 WHERE tenant = $1 AND session = $2 AND fence = $3 AND holder <> ''";
+                    let valid = LEASE.as_millis() as f64;
+                    let Ok(renew) = client.prepare_cached(renew).await else {
+                        break;
+                    };
+                    let renewed = client
+                        .execute(&renew, &[&tenant, &session, &number, &valid])
+                        .await;
+                    // The others would fail on this connection too. The next round takes another
+                    // one. A lease that was taken over is not found by its number, which is no
+                    // error here: the next commit notices it.
+                    if renewed.is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+        leases
+    }
+
+    /// The sessions that are held, with the numbers of their leases.
+    fn held(&self) -> Vec<(String, i64)> {
+        let mut held = lock(&self.held);
+        held.retain(|_, lease| lease.strong_count() > 0);
+        let leases = held.values().filter_map(Weak::upgrade);
+        leases
+            .map(|lease| (lease.session.clone(), lease.number))
+            .collect()
+    }
+
+    /// The number under which this process writes a session, if it holds the session.
+    pub(super) fn fence(&self, session: &str) -> Option<Arc<AtomicI64>> {
+        let lease = lock(&self.held).get(session)?.upgrade()?;
+        Some(Arc::clone(&lease.fence))
+    }
+
+    /// Takes the lease of a session. If somebody else has it, tries again until `patience` has
+    /// passed.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        session: &str,
+        patience: Duration,
+    ) -> Result<Hold, RecordError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        // Unique, so that a holder that lost the answer to its attempt recognises its own lease.
+        let holder = format!(
+            "the process {} on {} ({}.{})",
+            std::process::id(),
+            host(),
+            contexture_base::now_ms(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let began = Instant::now();
+        let mut told = false;
+        loop {
+            let by = match self.attempt(session, &holder)? {
+                Ok(number) => return Ok(self.hold(session, number)),
+                Err(by) => by,
+            };
+            // What stands in parentheses makes the holder unique and tells the user nothing.
+            let by = by.split(" (").next().unwrap_or_default().to_owned();
+            if began.elapsed() >= patience {
+                return Err(RecordError::InUse {
+                    session: session.to_owned(),
+                    by,
+                    waited: patience,
+                });
+            }
+            if !told {
+                tracing::warn!(
+                    target: "contexture::hold",
+                    "waiting for the session `{session}`, which {by} has open"
+                );
+                told = true;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Takes the lease if it is free or has ended. Returns its number, or who has it.
+    fn attempt(&self, session: &str, holder: &str) -> Result<Result<i64, String>, RecordError> {
+        let (tenant, session, holder) =
+            (self.tenant.clone(), session.to_owned(), holder.to_owned());
+        self.database.run(move |client| {
+            let (tenant, session, holder) = (tenant.clone(), session.clone(), holder.clone());
+            Box::pin(async move {
+                // An attempt whose answer was lost may have taken the lease. It is repeated with
+                // the same holder, so that it does not wait for itself.
+                let take = client
+                    .prepare_cached(
+                        "INSERT INTO contexture.leases AS lease (tenant, session, fence, holder, until)
+                         VALUES ($1, $2, 1, $3, now() + $4 * interval '1 millisecond')
+                         ON CONFLICT (tenant, session) DO UPDATE
+                            SET fence = lease.fence + 1, holder = excluded.holder, until = excluded.until
+                            WHERE lease.until <= now() OR lease.holder = excluded.holder
+                         RETURNING fence",
+                    )
+                    .await?;
+                let valid = LEASE.as_millis() as f64;
+                let taken = client
+                    .query_opt(&take, &[&tenant, &session, &holder, &valid])
+                    .await?;
+                if let Some(row) = taken {
+                    return Ok(Ok(row.try_get(0)?));
+                }
+                let by = client
+                    .prepare_cached(
+                        "SELECT holder FROM contexture.leases WHERE tenant = $1 AND session = $2",
+                    )
+                    .await?;
+                let by = client.query_opt(&by, &[&tenant, &session]).await?;
+                let by = by.map(|row| row.try_get(0)).transpose()?;
+                Ok(Err(by.unwrap_or_default()))
+            })
+        })
+    }
+
+    /// Wraps a lease that was taken, and has it renewed from now on.
+    fn hold(self: &Arc<Self>, session: &str, number: i64) -> Hold {
+        let lease = Arc::new(Lease {
+            session: session.to_owned(),
+            number,
+            fence: Arc::new(AtomicI64::new(number)),
+        });
+        lock(&self.held).insert(session.to_owned(), Arc::downgrade(&lease));
+        let fence = Arc::clone(&lease.fence);
+        let held = HeldLease {
+            leases: Arc::clone(self),
+            lease,
+            is_released: false,
+        };
+        // This is the token of the holder before. Nobody came in between if a release left the same
+        // one.
+        Hold::of(word(number - 1), fence, Box::new(held))
+    }
+}
+
+/// The token of a release: the number of the lease. The next holder of the lease has the next
+/// number, so it sees whether somebody had it in between.
+fn word(number: i64) -> String {
+    format!("lease {number}")
+}
+
+/// The name of this machine, for the error of others that wait. Systems without this file are
+/// called "another machine".
+fn host() -> String {
+    let name = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "another machine".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+impl HeldLease {
+    /// Ends the lease in the database. Without a holder, a renewal that is under way does not revive
+    /// it. Returns the number of rows that changed, which is zero if somebody else has the lease.
+    fn end(&mut self) -> Result<u64, RecordError> {
+        self.is_released = true;
+        let (tenant, session) = (self.leases.tenant.clone(), self.lease.session.clone());
+        let number = self.lease.number;
+        // If that fails, the lease ends by itself.
+        self.leases.database.run_once(move |client| {
+            let (tenant, session) = (tenant.clone(), session.clone());
+            Box::pin(async move {
+                let end = client
+                    .prepare_cached(
+                        "UPDATE contexture.leases SET until = now(), holder = ''
+                         WHERE tenant = $1 AND session = $2 AND fence = $3",
+                    )
+                    .await?;
+                let ended = client.execute(&end, &[&tenant, &session, &number]).await;
+                Ok::<_, Failure>(ended?)
+            })
+        })
+    }
+}
+
+impl Held for HeldLease {
+    fn release(mut self: Box<Self>) -> Option<String> {
+        // If the lease was taken over, somebody else may have written since.
+        (self.end().ok()? > 0).then(|| word(self.lease.number))
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        if !self.is_released {
+            let _ = self.end();
+        }
+    }
+}

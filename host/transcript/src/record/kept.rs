@@ -1,0 +1,77 @@
+//! Texts that an embedder stores with a session, by name.
+//!
+//! They are as durable as the session and are deleted with it. The session need not exist yet. One
+//! name is used by Contexture itself: the tenant to whom a session belongs.
+//!
+//! Start with [`Record::keep`] and [`Record::kept`].
+
+use std::collections::HashMap;
+
+use super::Record;
+use crate::error::RecordError;
+
+/// The name under which the tenant of a session is stored.
+const TENANT: &str = "tenant";
+
+impl Record {
+    /// Stores texts with a session. A text replaces the one that was stored under the same name.
+    /// Either all of them are stored or none. The session need not exist yet.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
+        self.store.keep(session, texts)
+    }
+
+    /// The texts that are stored with a session, as pairs of name and text, ordered by name. Empty
+    /// if there are none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {
+        self.store.kept(session)
+    }
+
+    /// The texts that are stored under this name, with all sessions or only with `session`. Returns
+    /// pairs of session and text.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn kept_as(
+        &self,
+        name: &str,
+        session: Option<&str>,
+    ) -> Result<Vec<(String, String)>, RecordError> {
+        self.store.kept_as(name, session)
+    }
+
+    /// The tenant to whom a session belongs. None if it belongs to nobody in particular, or if
+    /// there is no such session.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn tenant(&self, session: &str) -> Result<Option<String>, RecordError> {
+        let kept = self.kept_as(TENANT, Some(session))?;
+        Ok(kept.into_iter().next().map(|(_, tenant)| tenant))
+    }
+
+    /// All sessions that belong to a tenant, with that tenant.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn tenants(&self) -> Result<HashMap<String, String>, RecordError> {
+        Ok(self.kept_as(TENANT, None)?.into_iter().collect())
+    }
+
+    /// Sets the tenant of a session. Does nothing if it has one already, or if the record knows the
+    /// session, because a session never changes hands.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn set_tenant(&self, session: &str, tenant: &str) -> Result<(), RecordError> {
+        if self.tenant(session)?.is_some() || self.delivered(session)?.is_some() {
+            return Ok(());
+        }
+        self.keep(session, &[(TENANT, tenant)])
+    }
+}

@@ -1,0 +1,243 @@
+//! Writing a session to the record.
+//!
+//! [`SessionChange`] describes what changed since the last save, and [`StoredSession::save`] writes
+//! exactly that in one transaction. A turn saves at least once, so a write must stay small even in
+//! a long conversation: lists are written from the first index that differs.
+//!
+//! Messages that were cut off stay stored if their text is, marked as cut, so that a transcript can
+//! still show them. Reading is in `load`.
+
+use std::sync::Arc;
+
+use contexture_base::now_ms;
+use contexture_engine_api::MessageId;
+use contexture_formats::Format;
+use contexture_formats::prompt_cache::Pauses;
+
+use super::load::Saved;
+use super::texts::{NewArtifact, NewText};
+use super::{InForce, Record, WireForm};
+use crate::error::RecordError;
+use crate::host_text::HostText;
+use crate::message_log::Logged;
+use crate::store::{
+    Commit, CompactionRow, LogEnd, MessageRow, SessionKey, SessionRow, WireEnd, WireRow, WrittenRow,
+};
+use crate::wire_entries::encode;
+use crate::wire_log::WireLog;
+
+/// What changed in a session since the last save. The `_from` fields are the first index that
+/// differs from what is stored, or `usize::MAX` if nothing does.
+#[derive(Debug)]
+pub struct SessionChange<'a> {
+    /// The id of the next new message.
+    pub next_id: u64,
+    /// What the pauses between requests cost with each lifetime of the prompt cache.
+    pub pauses: Pauses,
+    /// The number of compactions so far.
+    pub compactions: u64,
+    /// The last message that was recovered from an engine's store.
+    pub recovered: Option<MessageId>,
+    /// The format of the last request.
+    pub format: Option<Format>,
+    /// What was learned from usage reports, in the session's own form. Empty if there is nothing.
+    pub usage: &'a str,
+    /// Every message in the order of arrival.
+    pub log: &'a [Logged],
+    /// The first message of the log that differs.
+    pub log_from: usize,
+    /// What the client sent last.
+    pub sent: &'a WireLog,
+    /// The first wire message of `sent` that differs.
+    pub sent_from: usize,
+    /// What was sent to the model in place of it.
+    pub handed: &'a WireLog,
+    /// The first wire message of `handed` that differs.
+    pub handed_from: usize,
+    /// The wire messages to store, with the messages in them. Empty if the session stores no text.
+    pub texts: &'a [NewText],
+    /// Artifacts that engines stored or deleted.
+    pub artifacts: &'a [NewArtifact],
+    /// Whether the host's texts in the record are void. They are deleted before `written` is added.
+    pub forgot: bool,
+    /// The texts that the host wrote since the last save.
+    pub host_texts: &'a [HostText],
+    /// The compaction in force, if that changed. The inner `None` means that none is in force any
+    /// more.
+    pub in_force: Option<Option<&'a InForce>>,
+    /// The last message that the engine was shown and the cut that it was not told of, if either
+    /// changed.
+    pub cursor: Option<(Option<MessageId>, Option<Option<MessageId>>)>,
+}
+
+impl SessionChange<'_> {
+    /// Whether nothing changed that is worth a write. The counters, the usage and the format are
+    /// written together with the next other change.
+    pub fn is_empty(&self) -> bool {
+        let from = [self.log_from, self.sent_from, self.handed_from];
+        from == [usize::MAX; 3]
+            && self.host_texts.is_empty()
+            && self.in_force.is_none()
+            && self.cursor.is_none()
+            && self.texts.is_empty()
+            && self.artifacts.is_empty()
+    }
+}
+
+/// A session in the store: its row, and what is needed to write its changes.
+#[derive(Debug)]
+pub struct StoredSession {
+    pub(super) record: Arc<Record>,
+    pub(super) key: SessionKey,
+    /// The name of the engine that the session runs under.
+    pub engine: String,
+    /// Whether passwords and keys in texts are masked before they are written.
+    pub redacts: bool,
+}
+
+impl StoredSession {
+    /// Reads the session with this id. If there is none, it is created. Returns the place to write
+    /// its changes to, and what is stored of it.
+    ///
+    /// Lock the session with [`Record::hold`] before. What is written later is refused once that
+    /// lock is lost.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or what is stored of the session is damaged.
+    pub fn open(record: &Arc<Record>, id: &str) -> Result<(Self, Saved), RecordError> {
+        record.is_itself()?;
+        let (key, snapshot) = record.store.open(id)?;
+        let saved = Saved::of(&snapshot, id).map_err(|what| record.store.damaged(what))?;
+        let stored = Self {
+            record: Arc::clone(record),
+            key,
+            engine: saved.engine.clone(),
+            redacts: false,
+        };
+        Ok((stored, saved))
+    }
+
+    /// Whether the session survives the process. False if the store is only in memory.
+    pub fn is_in_file(&self) -> bool {
+        !self.record.store.is_in_memory()
+    }
+
+    /// Writes what changed in one transaction. If it fails, nothing of it is written.
+    ///
+    /// # Errors
+    /// The file cannot be written, or it was removed while it was in use.
+    pub fn save(&self, change: &SessionChange<'_>) -> Result<(), RecordError> {
+        let commit = self
+            .commit(change)
+            .map_err(|error| self.record.store.damaged(error.to_string()))?;
+        self.record.store.commit(&self.key, commit)
+    }
+
+    /// The rows of a change.
+    fn commit(&self, change: &SessionChange<'_>) -> std::io::Result<Commit> {
+        let id = |id: MessageId| id.0.cast_signed();
+        let (pauses_more, pauses_saved) = change.pauses.to_store();
+        let (cursor, pending_cut) = change.cursor.unwrap_or_default();
+        let wires = [
+            (WireForm::SentPrompt, change.sent, change.sent_from),
+            (WireForm::Handed, change.handed, change.handed_from),
+        ];
+        Ok(Commit {
+            now_ms: now_ms(),
+            session: SessionRow {
+                next_id: change.next_id.cast_signed(),
+                engine: self.engine.clone(),
+                format: change.format.map_or("", Format::name).to_owned(),
+                shown_last: cursor.map(id),
+                // No message has the id zero, so it can say that none stays.
+                pending_cut: pending_cut.map(|last| last.map_or(0, id)),
+                recovered: change.recovered.map(id),
+                pauses_more,
+                pauses_saved,
+                compactions: change.compactions.cast_signed(),
+                usage: change.usage.to_owned(),
+            },
+            moves_cursor: change.cursor.is_some(),
+            // None if nothing differs, because `usize::MAX` is past every end.
+            log: change.log.get(change.log_from..).map(|messages| {
+                let kept = change.log.get(..change.log_from).and_then(<[_]>::last);
+                LogEnd {
+                    kept: kept.map_or(0, |last| id(last.id)),
+                    messages: messages.iter().map(message_row).collect(),
+                }
+            }),
+            texts: (change.texts.iter())
+                .map(|text| text.row(self.redacts))
+                .collect::<Result<_, _>>()?,
+            artifacts: (change.artifacts.iter())
+                .map(NewArtifact::row)
+                .collect::<Result<_, _>>()?,
+            wires: (wires.into_iter())
+                .filter(|(.., from)| *from != usize::MAX)
+                .map(|(form, log, from)| wire_end(form, log, from))
+                .collect(),
+            forgot: change.forgot,
+            written: (change.host_texts.iter())
+                .map(written_row)
+                .collect::<Result<_, _>>()?,
+            compaction: change
+                .in_force
+                .map(|in_force| in_force.map(compaction_row).transpose())
+                .transpose()?,
+        })
+    }
+}
+
+/// The row of a message in the log. Its times and its text are not known here, and are left to the
+/// store.
+fn message_row(message: &Logged) -> MessageRow {
+    MessageRow {
+        id: message.id.0.cast_signed(),
+        identity: message.fingerprint.identity.to_le_bytes(),
+        shape: message.fingerprint.shape.cast_signed(),
+        chain: message.chain.cast_signed(),
+        replaces: message.replaces.map(|old| old.0.cast_signed()),
+        ..MessageRow::default()
+    }
+}
+
+/// The rows of a wire log from the first wire message that differs.
+fn wire_end(form: WireForm, log: &WireLog, from: usize) -> WireEnd {
+    let wires = log.raw.iter().enumerate().skip(from).map(|(place, raw)| {
+        let mut messages = Vec::new();
+        for unit in log.beginning_in(place) {
+            encode(unit, &mut messages);
+        }
+        WireRow {
+            form: form as i64,
+            place: place as i64,
+            raw: raw.cast_signed(),
+            messages,
+        }
+    });
+    WireEnd {
+        form: form as i64,
+        from: from as i64,
+        wires: wires.collect(),
+    }
+}
+
+/// The row of a text of the host: the hash by which it is recognised when the client sends it back,
+/// and the messages that it covers.
+fn written_row(text: &HostText) -> std::io::Result<WrittenRow> {
+    Ok(WrittenRow {
+        identity: text.identity.to_le_bytes(),
+        id: text.id.0.cast_signed(),
+        shortens: text.shortens,
+        covers: serde_json::to_string(&text.covers)?,
+    })
+}
+
+/// The row of the compaction in force, with its window as JSON.
+fn compaction_row(compaction: &InForce) -> std::io::Result<CompactionRow> {
+    Ok(CompactionRow {
+        number: compaction.number.cast_signed(),
+        engine: compaction.engine.clone(),
+        entries: serde_json::to_string(&compaction.window)?,
+    })
+}

@@ -1,0 +1,213 @@
+//! Rows as values: what the columns of a [`Store`](crate::store::Store) mean.
+//!
+//! Both backends return the same rows, so everything that can be wrong with a row is checked here,
+//! once. Every function that reads a row returns what is wrong with it, in words, if it makes no
+//! sense. The backend adds the file or the server and makes an error of it.
+//!
+//! [`logged`], [`wire_log`], [`host_text`] and [`window`] read one kind of row each. [`problem`]
+//! checks all rows of a session together, as `sessions verify` does. [`Packed`] holds a compressed
+//! text with its checksum.
+
+use contexture_engine_api::MessageId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::host_text::HostText;
+use crate::message_log::{Fingerprint, Logged, chain_link};
+use crate::saved_window::SavedWindow;
+#[cfg(feature = "postgres")]
+use crate::store::{ArtifactChange, Dump};
+use crate::store::{MessageRow, Packed, Snapshot, WireRow, WrittenRow};
+use crate::wire_entries::{UNIT_BYTES, decode};
+use crate::wire_log::WireLog;
+
+// Wire messages are small: higher levels save about 1 % and take twice the time.
+const LEVEL: i32 = 1;
+
+/// The largest size of a stored text in bytes. A row that claims more is damaged, and reading it
+/// would allocate that much.
+const MAX_BYTES: i64 = 1 << 30;
+
+impl Packed {
+    /// Compresses a text. The length and the checksum are those of the text itself, so they also
+    /// show whether it was decompressed right.
+    ///
+    /// # Errors
+    /// zstd cannot allocate what it needs.
+    pub(crate) fn of(text: &str) -> std::io::Result<Self> {
+        Ok(Self {
+            bytes: text.len() as i64,
+            checksum: xxh3_64(text.as_bytes()).cast_signed(),
+            data: zstd::bulk::compress(text.as_bytes(), LEVEL)?,
+        })
+    }
+
+    /// Decompresses the text. Returns `None` if the length or the checksum does not match, so that
+    /// damage is never taken for text.
+    pub(crate) fn text(&self) -> Option<String> {
+        let size = usize::try_from(self.bytes).ok();
+        let size = size.filter(|_| self.bytes <= MAX_BYTES)?;
+        let text = String::from_utf8(zstd::bulk::decompress(&self.data, size).ok()?).ok()?;
+        (xxh3_64(text.as_bytes()).cast_signed() == self.checksum).then_some(text)
+    }
+}
+
+/// A message id from its column. Databases have no unsigned integers, so ids are stored as signed
+/// ones with the same bits. Ids count from one, so in practice none is negative.
+pub(crate) fn message_id(id: i64) -> MessageId {
+    MessageId(id.cast_unsigned())
+}
+
+/// A message of the log, from its row. Every row has a value: what is wrong with it shows only in
+/// the chain, see [`broken_link`].
+pub(crate) fn logged(row: &MessageRow) -> Logged {
+    Logged {
+        id: message_id(row.id),
+        fingerprint: Fingerprint {
+            identity: u128::from_le_bytes(row.identity),
+            shape: row.shape.cast_unsigned(),
+        },
+        chain: row.chain.cast_unsigned(),
+        replaces: row.replaces.map(message_id),
+    }
+}
+
+/// The last message of a log whose chain hash does not follow from the message before it. Messages
+/// up to `recovered` are not checked, because some of them are known to be lost. None if the chain
+/// is unbroken.
+///
+/// It is the last and not the first one, because a repair accepts everything up to it as recovered:
+/// after it the log is whole.
+pub(crate) fn broken_link(log: &[Logged], recovered: MessageId) -> Option<MessageId> {
+    let (mut chain, mut broken) = (0, None);
+    for logged in log {
+        let follows = chain_link(chain, logged.id, logged.fingerprint.identity);
+        // The stored hash is continued, not the computed one. Otherwise one damaged row would make
+        // every later message look broken.
+        chain = logged.chain;
+        if follows != chain && logged.id > recovered {
+            broken = Some(logged.id);
+        }
+    }
+    broken
+}
+
+/// A wire log, from its rows in the order of their places.
+///
+/// # Errors
+/// A wire message is missing or its list of messages is incomplete. A log with a gap must not be
+/// used: the places of all later wire messages would be wrong, and the session would take them for
+/// others.
+pub(crate) fn wire_log<'a>(rows: impl Iterator<Item = &'a WireRow>) -> Result<WireLog, String> {
+    let mut log = WireLog::default();
+    for row in rows {
+        let (records, rest) = row.messages.as_chunks::<UNIT_BYTES>();
+        if !rest.is_empty() {
+            return Err("a wire message's list of messages is cut off".to_owned());
+        }
+        if row.place != log.raw.len() as i64 {
+            return Err("a wire message is missing".to_owned());
+        }
+        log.push(&[row.raw.cast_unsigned()], records.iter().map(decode));
+    }
+    Ok(log)
+}
+
+/// A text that the host wrote in a session. `id` is the session's id, for the error. It fails if
+/// the list of covered messages is not valid JSON.
+pub(crate) fn host_text(row: &WrittenRow, id: &str) -> Result<HostText, String> {
+    let covers = serde_json::from_str(&row.covers)
+        .map_err(|error| format!("what was written in session `{id}`: {error}"))?;
+    Ok(HostText {
+        identity: u128::from_le_bytes(row.identity),
+        id: message_id(row.id),
+        shortens: row.shortens,
+        covers,
+    })
+}
+
+/// The window of a compaction. `id` is the session's id, for the error. It fails if the window is
+/// not valid JSON, or lacks a field that this program needs.
+pub(crate) fn window(entries: &str, id: &str) -> Result<SavedWindow, String> {
+    serde_json::from_str(entries)
+        .map_err(|error| format!("the compaction of session `{id}`: {error}"))
+}
+
+/// What of a session makes no sense, apart from texts and artifacts. `id` is the session's id, for
+/// the message. Returns the first problem that is found, because one is enough to call the session
+/// damaged.
+pub(crate) fn problem(snapshot: &Snapshot, id: &str) -> Option<String> {
+    let row = &snapshot.session;
+    let log: Vec<Logged> = snapshot.log.iter().map(logged).collect();
+    if snapshot
+        .log
+        .last()
+        .is_some_and(|last| last.id >= row.next_id)
+    {
+        // The next message would get an id that is in use, and engines would take the two for one.
+        return Some("a message has an id that is not given yet".to_owned());
+    }
+    if let Some(id) = broken_link(&log, message_id(row.recovered.unwrap_or_default())) {
+        return Some(format!(
+            "what is recorded of {id} does not follow from the message before it"
+        ));
+    }
+    // Each form is a log of its own, with places that begin at zero. The rows are sorted by form.
+    let forms = snapshot.wire.chunk_by(|one, next| one.form == next.form);
+    let wires = forms.map(|rows| wire_log(rows.iter()).map(|_| ()));
+    let texts = snapshot.written.iter();
+    let texts = texts.map(|row| host_text(row, id).map(|_| ()));
+    let compaction = snapshot.compaction.iter();
+    let compaction = compaction.map(|row| window(&row.entries, id).map(|_| ()));
+    wires.chain(texts).chain(compaction).find_map(Result::err)
+}
+
+/// What of a session makes no sense or cannot be read, including texts and artifacts. `id` is the
+/// session's id, for the message. None if there is no session, because texts of embedders have no
+/// form that could be checked.
+#[cfg(feature = "postgres")]
+pub(crate) fn dump_problem(dump: &Dump, id: &str) -> Option<String> {
+    let session = dump.session.as_ref()?;
+    let in_log = session.messages.iter().filter(|row| !row.cut);
+    let snapshot = Snapshot {
+        session: session.row.clone(),
+        log: in_log.cloned().collect(),
+        wire: session.wire.clone(),
+        written: session.written.clone(),
+        compaction: session.compaction.clone(),
+    };
+    if let Some(what) = problem(&snapshot, id) {
+        return Some(what);
+    }
+    // Each text is decompressed once, although several messages may stand in it.
+    let whole = session.texts.iter().filter(|row| row.text.text().is_some());
+    let whole: std::collections::HashSet<i64> = whole.map(|row| row.number).collect();
+    let is_damaged = |row: &&MessageRow| row.wire.is_some_and(|wire| !whole.contains(&wire));
+    let texts = session.messages.iter().filter(is_damaged);
+    let texts: Vec<MessageId> = texts.map(|row| message_id(row.id)).collect();
+    let is_damaged = |row: &&ArtifactChange| {
+        let text = row.text.as_ref();
+        text.is_some_and(|text| text.text().is_none())
+    };
+    let artifacts: Vec<_> = (session.artifacts.iter().filter(is_damaged))
+        .map(|row| (row.engine.clone(), row.name.clone()))
+        .collect();
+    let damaged = damage_lines(&texts, &artifacts);
+    (!damaged.is_empty()).then(|| format!("{} cannot be read", damaged.join(" and ")))
+}
+
+/// Describes damage: one line for all texts, with at most ten ids, and one for each artifact. A
+/// transcript can lose thousands of texts at once, and their ids would bury everything else that
+/// the user has to read.
+pub(crate) fn damage_lines(texts: &[MessageId], artifacts: &[(String, String)]) -> Vec<String> {
+    let named: Vec<String> = texts.iter().take(10).map(MessageId::to_string).collect();
+    let of_texts = (!texts.is_empty()).then(|| {
+        format!(
+            "the text of {} messages ({})",
+            texts.len(),
+            named.join(", ")
+        )
+    });
+    let of_artifacts = (artifacts.iter())
+        .map(|(engine, name)| format!("what the engine `{engine}` stored as `{name}`"));
+    of_texts.into_iter().chain(of_artifacts).collect()
+}

@@ -1,0 +1,613 @@
+//! The store in one SQLite file, `sessions.sqlite3` in the home directory, in WAL mode.
+//!
+//! One connection serves all sessions of the process. A session that cannot use the file continues
+//! in memory, so a broken disk never stops an agent.
+//!
+//! Start with [`SqliteStore`]. `tables` has the schema, `read` and `write` the rows, `checkpoint`
+//! moves the log into the file, `damage` checks and repairs the file, and `backup` copies a home
+//! directory.
+
+mod backup;
+mod checkpoint;
+mod damage;
+mod read;
+mod tables;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use contexture_base::private::narrow;
+use contexture_base::{lock, now_ms};
+use contexture_engine_api::make_private_folder;
+use contexture_formats::prompt_cache::Pauses;
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
+
+use crate::error::RecordError;
+use crate::hold::Hold;
+use crate::rows::message_id;
+use crate::store::{
+    Commit, CompactionRow, Delivered, Dump, MessagePage, MessageRow, Packed, PageRange, Select,
+    SessionKey, SessionSummary, Snapshot, Store, TextRow, Which,
+};
+pub(crate) use backup::back_up;
+use checkpoint::Checkpoints;
+pub use damage::RecordRepair;
+pub(crate) use damage::{repair, verify};
+use read::{
+    compaction, dump_of, kept_with, key_of, log, messages_of, messages_sharing, messages_where,
+    packed, page, snapshot, text,
+};
+use tables::{KEPT, SCHEMA_VERSION, prepare};
+use write::{restore_session, write_commit};
+
+/// The name of the file in the home directory.
+const FILE: &str = "sessions.sqlite3";
+
+/// The path of a store that has no file. SQLite uses the same name for its databases in memory.
+const IN_MEMORY: &str = ":memory:";
+
+/// The path of the file in the home directory `home`.
+pub(crate) fn file_in(home: &Path) -> PathBuf {
+    home.join(FILE)
+}
+
+/// The store in a file, or in memory. The path is that of the file, also if the store in memory
+/// stands for a damaged one.
+#[derive(Debug)]
+pub(crate) struct SqliteStore {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+    checkpoints: Checkpoints,
+    /// Whether the table for the texts of embedders is known to exist. It is created on the first
+    /// use.
+    has_kept: AtomicBool,
+}
+
+impl SqliteStore {
+    /// Opens the store in the home directory `home`. If there is none, it is created, with access
+    /// for its owner only.
+    pub(crate) fn open(home: &Path) -> Result<Self, RecordError> {
+        make_private_folder(home).map_err(|cause| RecordError::Directory {
+            path: home.to_owned(),
+            cause,
+        })?;
+        let path = home.join(FILE);
+        make_empty(home, &path);
+        for suffix in ["", "-wal", "-shm"] {
+            // Files that exist already may be readable by others, and they hold parts of
+            // conversations.
+            narrow(&home.join(format!("{FILE}{suffix}")));
+        }
+        let fail = |source| RecordError::of(&path, source);
+        let mut connection = Connection::open(&path).map_err(fail)?;
+        let found = prepare(&mut connection).map_err(fail)?;
+        if found > SCHEMA_VERSION {
+            return Err(RecordError::TooNew {
+                path,
+                found,
+                known: SCHEMA_VERSION,
+            });
+        }
+        Ok(Self::of(path, connection))
+    }
+
+    fn of(path: PathBuf, connection: Connection) -> Self {
+        Self {
+            path,
+            connection: Mutex::new(connection),
+            checkpoints: Checkpoints::default(),
+            has_kept: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens the store in the home directory `home` even if nothing may be written there. If there
+    /// is none, an empty one in memory is returned.
+    pub(crate) fn open_to_read(home: &Path) -> Result<Self, RecordError> {
+        let path = home.join(FILE);
+        let fail = |source| RecordError::of(&path, source);
+        if !path.exists() {
+            return Self::empty(&path);
+        }
+        match Self::open(home) {
+            Err(RecordError::Sqlite { cause, .. }) if is_unwritable(&cause) => {}
+            opened => return opened,
+        }
+        let (connection, found) = read_only(&path).map_err(fail)?;
+        match found {
+            SCHEMA_VERSION => Ok(Self::of(path, connection)),
+            newer if newer > SCHEMA_VERSION => Err(RecordError::TooNew {
+                path,
+                found,
+                known: SCHEMA_VERSION,
+            }),
+            // Earlier versions of the tables were drafts that were never released, so they are
+            // never read.
+            _ => Self::empty(&path),
+        }
+    }
+
+    /// An empty store in memory. `path` is the path that its errors name.
+    pub(crate) fn empty(path: &Path) -> Result<Self, RecordError> {
+        let open = || {
+            let mut connection = Connection::open_in_memory()?;
+            prepare(&mut connection)?;
+            Ok(connection)
+        };
+        let connection = open().map_err(|cause| RecordError::Sqlite {
+            path: path.to_owned(),
+            cause,
+        })?;
+        Ok(Self::of(path.to_owned(), connection))
+    }
+
+    /// A store that is in memory and stands for no file.
+    pub(crate) fn in_memory() -> Result<Self, RecordError> {
+        Self::empty(Path::new(IN_MEMORY))
+    }
+
+    /// The path of the file, or `:memory:` if the store stands for no file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The connection. A panic in another thread leaves it usable, because a transaction is rolled
+    /// back when it is dropped.
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        lock(&self.connection)
+    }
+
+    /// Reads from the file, or makes a small change outside a transaction. An error gets the path
+    /// of the file.
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, RecordError> {
+        read(&self.lock()).map_err(|error| RecordError::of(&self.path, error))
+    }
+
+    /// Runs `work` in a transaction, and counts the write for the next checkpoint.
+    fn write(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), RecordError> {
+        let mut connection = self.lock();
+        let run = || {
+            let transaction =
+                // A deferred transaction would take its lock only at the first write and fail there
+                // if another process writes.
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            work(&transaction)?;
+            transaction.commit()
+        };
+        run().map_err(|error| RecordError::of(&self.path, error))?;
+        drop(connection);
+        if !self.is_in_memory() {
+            self.checkpoints.note_write(&self.path);
+        }
+        Ok(())
+    }
+
+    /// Whether the table of embedders' texts exists. A yes is remembered, since nothing ever drops
+    /// the table.
+    fn has_kept(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        if self.has_kept.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let mut select = connection
+            .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'kept'")?;
+        let found: Option<i64> = select.query_row([], |row| row.get(0)).optional()?;
+        self.has_kept.store(found.is_some(), Ordering::Relaxed);
+        Ok(found.is_some())
+    }
+}
+
+impl Store for SqliteStore {
+    fn is_in_memory(&self) -> bool {
+        self.path.as_os_str() == IN_MEMORY
+    }
+
+    fn damaged(&self, what: String) -> RecordError {
+        RecordError::Damaged {
+            path: self.path.clone(),
+            what,
+        }
+    }
+
+    fn hold(&self, session: &str, wait: Duration) -> Result<Hold, RecordError> {
+        let home = self.path.parent().unwrap_or(Path::new("."));
+        Hold::take(home, session, wait)
+    }
+
+    fn open(&self, session: &str) -> Result<(SessionKey, Snapshot), RecordError> {
+        let mut connection = self.lock();
+        let mut read = || {
+            // The insert needs the write lock, and two processes may open the same new session at
+            // once.
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute(
+                "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
+                 ON CONFLICT DO NOTHING",
+                params![session, now_ms()],
+            )?;
+            let found = snapshot(&transaction, session)?;
+            transaction.commit()?;
+            Ok(found)
+        };
+        let (row, snapshot) = read().map_err(|error| RecordError::of(&self.path, error))?;
+        let key = SessionKey {
+            session: session.to_owned(),
+            row,
+            #[cfg(feature = "postgres")]
+            fence: None,
+            #[cfg(feature = "postgres")]
+            commits: std::sync::atomic::AtomicI64::default(),
+        };
+        Ok((key, snapshot))
+    }
+
+    fn commit(&self, key: &SessionKey, commit: Commit) -> Result<(), RecordError> {
+        self.write(|transaction| write_commit(transaction, key.row, &commit))?;
+        // Writes into a removed file succeed and are lost, so the removal must be reported.
+        match self.is_in_memory() || self.path.exists() {
+            true => Ok(()),
+            false => Err(RecordError::Gone {
+                path: self.path.clone(),
+            }),
+        }
+    }
+
+    fn forget(&self, session: &str) -> Result<(), RecordError> {
+        self.read(|connection| {
+            connection.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
+            if self.has_kept(connection)? {
+                connection.execute("DELETE FROM kept WHERE session = ?1", [session])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<(), RecordError> {
+        self.read(|connection| {
+            connection.execute(
+                "UPDATE sessions SET archived_ms = ?2 WHERE id = ?1",
+                params![session, at_ms],
+            )
+        })?;
+        Ok(())
+    }
+
+    fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
+        self.read(|connection| {
+            let mut select = connection.prepare(
+                "SELECT id, engine, created_ms, used_ms, archived_ms,
+                     (SELECT count(*) FROM messages WHERE session = key),
+                     (SELECT count(*) FROM messages m WHERE session = key AND NOT cut AND NOT EXISTS
+                         (SELECT 1 FROM messages later
+                          WHERE later.session = key AND later.replaces = m.id AND NOT later.cut)),
+                     (SELECT coalesce(sum(length(data)), 0) FROM texts WHERE session = key)
+                         + (SELECT coalesce(sum(length(data)), 0) FROM artifacts WHERE session = key),
+                     (SELECT max(said_ms) FROM messages WHERE session = key)
+                 FROM sessions WHERE ?1 IS NULL OR id = ?1 ORDER BY key",
+            )?;
+            let rows = select.query_map([session], |row| {
+                let count = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
+                let created_ms = row.get(2)?;
+                Ok(SessionSummary {
+                    session: row.get(0)?,
+                    engine: row.get(1)?,
+                    created_ms,
+                    used_ms: row.get::<_, Option<i64>>(3)?.unwrap_or(created_ms),
+                    archived_ms: row.get(4)?,
+                    messages: count(5)?,
+                    in_conversation: count(6)?,
+                    bytes: count(7)?,
+                    said_ms: row.get(8)?,
+                })
+            })?;
+            rows.collect()
+        })
+    }
+
+    fn delivered(&self, which: Which<'_>) -> Result<Vec<Delivered>, RecordError> {
+        // Every id is at or after the empty text, so all three rules have one parameter.
+        let (rule, value) = match which {
+            Which::All => ("id >= ?1", ""),
+            Which::Session(session) => ("id = ?1", session),
+            Which::Engine(engine) => ("engine = ?1", engine),
+        };
+        self.read(|connection| {
+            let mut select = connection.prepare(&format!(
+                "SELECT id, engine, shown_last, (SELECT count(*) FROM messages
+                    WHERE session = sessions.key AND messages.id <= shown_last AND NOT cut)
+                 FROM sessions WHERE engine <> '' AND {rule} ORDER BY key"
+            ))?;
+            let rows = select.query_map([value], |row| {
+                Ok(Delivered {
+                    session: row.get(0)?,
+                    engine: row.get(1)?,
+                    last: row.get::<_, Option<i64>>(2)?.map(message_id),
+                    messages: row.get::<_, i64>(3)?.cast_unsigned(),
+                })
+            })?;
+            rows.collect()
+        })
+    }
+
+    fn pauses(&self) -> Result<Pauses, RecordError> {
+        // SQLite's `total` is a float, so it does not overflow.
+        let sql = "SELECT total(pauses_more), total(pauses_saved) FROM sessions";
+        self.read(|connection| {
+            connection.query_row(sql, [], |row| {
+                let (more, saved) = (row.get::<_, f64>(0)?, row.get::<_, f64>(1)?);
+                Ok(Pauses::stored(more as i64, saved as i64))
+            })
+        })
+    }
+
+    fn messages(
+        &self,
+        session: &str,
+        select: Select<'_>,
+    ) -> Result<Option<Vec<MessageRow>>, RecordError> {
+        self.read(|connection| {
+            let Some(key) = key_of(connection, session)? else {
+                return Ok(None);
+            };
+            let found = match select {
+                Select::All => messages_where(connection, "session = ?1 ORDER BY id", key)?,
+                Select::Log => log(connection, key)?,
+                Select::WithoutText => {
+                    messages_where(connection, "session = ?1 AND wire IS NULL AND NOT cut", key)?
+                }
+                Select::Ids(ids) => messages_of(connection, key, ids)?,
+                Select::SharingWire(ids) => messages_sharing(connection, key, ids)?,
+            };
+            Ok(Some(found))
+        })
+    }
+
+    fn page(&self, session: &str, range: PageRange) -> Result<Option<MessagePage>, RecordError> {
+        self.read(|connection| {
+            let Some(key) = key_of(connection, session)? else {
+                return Ok(None);
+            };
+            page(connection, key, range).map(Some)
+        })
+    }
+
+    fn texts(&self, session: &str, numbers: &[i64]) -> Result<Vec<TextRow>, RecordError> {
+        self.read(|connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT number, texts.format, tools, reading, bytes, checksum, data
+                 FROM texts JOIN sessions ON sessions.key = texts.session WHERE id = ?1 AND number = ?2",
+            )?;
+            let mut texts = Vec::with_capacity(numbers.len());
+            for number in numbers {
+                let found = select.query_row(params![session, number], text);
+                texts.extend(found.optional()?);
+            }
+            Ok(texts)
+        })
+    }
+
+    fn compaction(&self, session: &str) -> Result<Option<CompactionRow>, RecordError> {
+        self.read(|connection| {
+            let key = key_of(connection, session)?;
+            key.map_or(Ok(None), |key| compaction(connection, key))
+        })
+    }
+
+    fn set_entries(&self, session: &str, entries: String) -> Result<(), RecordError> {
+        self.read(|connection| {
+            connection.execute(
+                "UPDATE compactions SET entries = ?2
+                 WHERE session = (SELECT key FROM sessions WHERE id = ?1)",
+                params![session, entries],
+            )
+        })?;
+        Ok(())
+    }
+
+    fn artifact(
+        &self,
+        session: &str,
+        engine: &str,
+        name: &str,
+    ) -> Result<Option<Packed>, RecordError> {
+        self.read(|connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT bytes, checksum, data FROM artifacts JOIN sessions ON sessions.key = artifacts.session
+                 WHERE sessions.id = ?1 AND artifacts.engine = ?2 AND name = ?3",
+            )?;
+            let found = select.query_row([session, engine, name], |row| packed(row, 0));
+            found.optional()
+        })
+    }
+
+    fn artifact_names(
+        &self,
+        session: &str,
+        engine: &str,
+        prefix: &str,
+    ) -> Result<Vec<String>, RecordError> {
+        self.read(|connection| {
+            // `LIKE` would ignore case, and a prefix may contain its wildcards.
+            let mut select = connection.prepare_cached(
+                "SELECT name FROM artifacts JOIN sessions ON sessions.key = artifacts.session
+                 WHERE sessions.id = ?1 AND artifacts.engine = ?2 AND substr(name, 1, length(?3)) = ?3
+                 ORDER BY name",
+            )?;
+            let names = select.query_map([session, engine, prefix], |row| row.get(0))?;
+            names.collect()
+        })
+    }
+
+    fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
+        self.write(|transaction| {
+            // Made on first use, because programs without embedders never need it.
+            if !self.has_kept(transaction)? {
+                transaction.execute_batch(KEPT)?;
+            }
+            let mut insert = transaction.prepare_cached(
+                "INSERT OR REPLACE INTO kept (session, name, value) VALUES (?1, ?2, ?3)",
+            )?;
+            for (name, value) in texts {
+                insert.execute(params![session, name, value])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {
+        self.read(|connection| {
+            if !self.has_kept(connection)? {
+                return Ok(Vec::new());
+            }
+            kept_with(connection, session)
+        })
+    }
+
+    fn kept_as(
+        &self,
+        name: &str,
+        session: Option<&str>,
+    ) -> Result<Vec<(String, String)>, RecordError> {
+        self.read(|connection| {
+            if !self.has_kept(connection)? {
+                return Ok(Vec::new());
+            }
+            let mut select = connection.prepare_cached(match session {
+                Some(_) => "SELECT session, value FROM kept WHERE name = ?1 AND session = ?2",
+                None => {
+                    "SELECT session, value FROM kept WHERE name = ?1 AND ?2 IS NULL ORDER BY session"
+                }
+            })?;
+            let rows =
+                select.query_map(params![name, session], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        })
+    }
+
+    fn names(&self) -> Result<Vec<String>, RecordError> {
+        self.read(|connection| {
+            let mut select = connection.prepare(match self.has_kept(connection)? {
+                true => "SELECT id FROM sessions UNION SELECT session FROM kept ORDER BY 1",
+                false => "SELECT id FROM sessions ORDER BY 1",
+            })?;
+            let names = select.query_map([], |row| row.get(0))?;
+            names.collect()
+        })
+    }
+
+    fn dump(&self, session: &str) -> Result<Option<Dump>, RecordError> {
+        self.read(|connection| {
+            // One transaction shows one state.
+            let transaction = connection.unchecked_transaction()?;
+            let kept = match self.has_kept(&transaction)? {
+                true => kept_with(&transaction, session)?,
+                false => Vec::new(),
+            };
+            let key = key_of(&transaction, session)?;
+            let dump = Dump {
+                session: key
+                    .map(|key| dump_of(&transaction, key, session))
+                    .transpose()?,
+                kept,
+            };
+            let is_there = dump.session.is_some() || !dump.kept.is_empty();
+            Ok(is_there.then_some(dump))
+        })
+    }
+
+    fn restore(&self, session: &str, dump: Dump) -> Result<(), RecordError> {
+        self.write(|transaction| {
+            // The table is made on first use, so it may not be there, and the statements below
+            // would fail.
+            transaction.execute_batch(KEPT)?;
+            transaction.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
+            transaction.execute("DELETE FROM kept WHERE session = ?1", [session])?;
+            for (name, value) in &dump.kept {
+                transaction
+                    .prepare_cached("INSERT INTO kept (session, name, value) VALUES (?1, ?2, ?3)")?
+                    .execute(params![session, name, value])?;
+            }
+            match &dump.session {
+                Some(dump) => restore_session(transaction, session, dump),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn problems(&self) -> Result<Vec<String>, RecordError> {
+        self.damage()
+    }
+
+    fn copy_to(&self, home: &Path, _session: &str) -> Result<(), RecordError> {
+        let to = home.join(FILE).display().to_string();
+        // A copy of the file alone would lack what is still in the log.
+        self.read(|connection| connection.execute("VACUUM INTO ?1", [to]))?;
+        Ok(())
+    }
+
+    fn shrink(&self, dry_run: bool) -> Result<u64, RecordError> {
+        let free = self.read(|connection| {
+            let pragma =
+                |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+            let free = pragma("freelist_count")? * pragma("page_size")?;
+            // `VACUUM` writes the whole file again, which is not worth it if nothing is free.
+            if !dry_run && free > 0 {
+                connection.execute_batch("VACUUM")?;
+            }
+            Ok(free)
+        })?;
+        Ok(free.max(0).cast_unsigned())
+    }
+}
+
+/// Creates the file for its owner only, if there is none. SQLite gives the same mode to its log. If
+/// this fails, SQLite reports the reason when it opens the file.
+fn make_empty(home: &Path, path: &Path) {
+    if !path.exists()
+        && let Ok(file) = tempfile::NamedTempFile::new_in(home)
+    {
+        // The file gets its name only after it was closed. Closing a file under its name would
+        // release the locks that other threads of this process hold on it.
+        let _ = file.into_temp_path().persist_noclobber(path);
+    }
+}
+
+/// Whether the error may come from a file that can be read but not written.
+fn is_unwritable(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
+    matches!(
+        error.sqlite_error_code(),
+        Some(CannotOpen | DiskFull | PermissionDenied | ReadOnly | SystemIoFailure)
+    )
+}
+
+/// Opens a connection that only reads. Returns it with the schema version of the file. The file may
+/// be on a file system that cannot be written.
+fn read_only(path: &Path) -> rusqlite::Result<(Connection, i64)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let read = |connection: Connection| {
+        let found = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        Ok((connection, found))
+    };
+    let log = path.with_file_name(format!("{FILE}-wal"));
+    let has_log = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    match Connection::open_with_flags(path, flags).and_then(read) {
+        // If SQLite may not create the index of its log, it reads only a file that is declared
+        // immutable. It then ignores the log, so this is correct only if there is no log.
+        Err(_) if !has_log => {
+            let uri = contexture_engine_api::immutable_uri(path);
+            Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI).and_then(read)
+        }
+        read => read,
+    }
+}

@@ -1,0 +1,286 @@
+//! What only a shared database can have: a writer that was stopped, a server that dies, and tables of other versions.
+#![cfg(all(feature = "postgres", unix))]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use contexture_engine_api::TranscriptRange;
+use contexture_transcript::{PostgresOptions, Record, RecordError};
+use support::conversation::{Extra, WAIT, Writer};
+use support::place::Database;
+use support::server::Server;
+
+fn texts_of(record: &Record, session: &str) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut range = TranscriptRange::page(None);
+    loop {
+        let page = record.transcript(session, &range).unwrap().unwrap();
+        texts.extend(page.messages.into_iter().map(|message| message.text));
+        match page.next {
+            Some(next) => range.after = Some(next),
+            None => return texts,
+        }
+    }
+}
+
+/// Another process that has a session open. It is this test's own program.
+struct Other {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Other {
+    /// Starts it. It holds the session `s` and has said "one".
+    fn start(database: &Database) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "another_process", "--ignored", "--nocapture"])
+            .env("TEST_URL", &database.url)
+            .env("TEST_TENANT", &database.options.tenant)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut other = Self {
+            child,
+            input,
+            output,
+        };
+        assert_eq!(other.answer(), "said");
+        other
+    }
+
+    /// Its next answer, past what the test runner prints.
+    fn answer(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "it ended");
+            if let Some((_, answer)) = line.trim().split_once("answer: ") {
+                return answer.to_owned();
+            }
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other process of the tests.
+#[test]
+#[ignore = "a part of other tests"]
+fn another_process() {
+    let Ok(url) = std::env::var("TEST_URL") else {
+        return;
+    };
+    let options = PostgresOptions::new(&url).unwrap();
+    let options = options.tenant(std::env::var("TEST_TENANT").unwrap());
+    let record = Record::open_postgres(&options).unwrap();
+    let mut writer = Writer::open(&record, "s");
+    writer.say(&["one"], true, Extra::default()).unwrap();
+    println!("answer: said");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    match writer.say(&["late"], true, Extra::default()) {
+        Ok(()) => println!("answer: stored"),
+        Err(RecordError::TakenOver { .. }) => println!("answer: taken over"),
+        Err(error) => println!("answer: {error}"),
+    }
+}
+
+#[test]
+fn a_writer_that_was_stopped_past_its_lease_cannot_commit() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let mut other = Other::start(&database);
+    other.signal("-STOP");
+    let record = database.open();
+    let mut writer = Writer::open(&record, "s");
+    assert_eq!(writer.ids(), [1]);
+    writer.say(&["two"], true, Extra::default()).unwrap();
+    other.signal("-CONT");
+    writeln!(other.input).unwrap();
+    assert_eq!(other.answer(), "taken over");
+    assert_eq!(texts_of(&record, "s"), ["one", "two"]);
+    // Nor does it take the session away.
+    writer.say(&["three"], true, Extra::default()).unwrap();
+    assert_eq!(texts_of(&record, "s"), ["one", "two", "three"]);
+}
+
+#[test]
+fn a_writer_that_waits_keeps_its_session() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let mut other = Other::start(&database);
+    let record = database.open();
+    // Longer than a lease.
+    let in_use = record.hold("s", std::time::Duration::from_secs(3));
+    let in_use = in_use.unwrap_err().to_string();
+    assert!(
+        in_use.contains(&format!("process {}", other.child.id())),
+        "{in_use}"
+    );
+    writeln!(other.input).unwrap();
+    assert_eq!(other.answer(), "stored");
+    assert_eq!(Writer::open(&record, "s").ids(), [1, 2]);
+}
+
+#[test]
+fn the_session_of_a_process_that_was_killed_goes_on_elsewhere() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let other = Other::start(&database);
+    other.signal("-KILL");
+    let began = std::time::Instant::now();
+    let writer = Writer::open(&database.open(), "s");
+    eprintln!("taken over after {:?}", began.elapsed());
+    assert_eq!(writer.ids(), [1]);
+}
+
+#[test]
+fn a_server_that_dies_and_comes_back_costs_no_message_and_doubles_none() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let options = PostgresOptions::new(&server.url()).unwrap();
+    Record::migrate(&options).unwrap();
+    let record = Record::open_postgres(&options).unwrap();
+    let is_over = AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        let sessions: Vec<_> = (["a", "b", "c"].iter())
+            .map(|session| {
+                let (record, is_over) = (&record, &is_over);
+                scope.spawn(move || {
+                    let mut writer = Writer::open(record, session);
+                    let mut said = Vec::new();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let text = format!("{session} {}", said.len());
+                        writer.say(&[&text], true, Extra::default()).unwrap();
+                        said.push(text);
+                    }
+                    said
+                })
+            })
+            .collect();
+        for _ in 0..3 {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            server.crash();
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            server.start_again();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let said = sessions.into_iter().map(|session| session.join().unwrap());
+        said.collect::<Vec<_>>()
+    });
+    for (session, said) in ["a", "b", "c"].iter().zip(said) {
+        assert!(said.len() > 3, "{session}: {}", said.len());
+        assert_eq!(texts_of(&record, session), said, "{session}");
+        assert_eq!(record.conversation(session).unwrap().len(), said.len());
+    }
+}
+
+#[test]
+fn a_server_that_stays_away_is_an_error_that_names_it() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.url();
+    let options = PostgresOptions::new(&url.replace("contexture@", "contexture:secret@")).unwrap();
+    let missing = Record::open_postgres(&options).unwrap_err().to_string();
+    assert!(missing.contains("contexture store migrate"), "{missing}");
+    Record::migrate(&options).unwrap();
+    let record = Record::open_postgres(&options).unwrap();
+    let mut writer = Writer::open(&record, "s");
+    server.crash();
+    let error = writer.say(&["one"], true, Extra::default()).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("postgres://127.0.0.1:") && !said.contains("secret"),
+        "{said}"
+    );
+    server.start_again();
+}
+
+#[test]
+fn migrations_are_applied_once_however_many_do_it() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let options = PostgresOptions::new(&server.url()).unwrap();
+    let (before, needed) = Record::schema_versions(&options).unwrap();
+    assert_eq!(before, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| Record::migrate(&options).unwrap());
+        }
+    });
+    assert_eq!(Record::schema_versions(&options).unwrap(), (needed, needed));
+    assert_eq!(Record::migrate(&options).unwrap(), needed);
+    let record = Record::open_postgres(&options).unwrap();
+    assert!(record.hold("s", WAIT).is_ok());
+}
+
+/// A clustered engine can distribute the tables by session only if every key has it.
+#[test]
+fn every_key_begins_with_the_tenant_and_the_session() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().build().unwrap();
+    let rows = runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        // Of each key its table and its first columns; of a foreign key also those that it refers to.
+        let keys = "
+            SELECT indexed.relname::text, 'unique', (SELECT string_agg(attname, ',' ORDER BY place)
+                FROM unnest(indkey::int2[]) WITH ORDINALITY AS part (number, place)
+                JOIN pg_attribute ON attrelid = indrelid AND attnum = part.number WHERE place <= 2)
+            FROM pg_index JOIN pg_class indexed ON indexed.oid = indrelid
+            WHERE relnamespace = 'contexture'::regnamespace AND indisunique
+            UNION ALL
+            SELECT conrelid::regclass::text, 'foreign', (SELECT string_agg(attname, ',' ORDER BY place)
+                FROM unnest(conkey || confkey) WITH ORDINALITY AS part (number, place)
+                JOIN pg_attribute ON attrelid = CASE WHEN place <= 2 THEN conrelid ELSE confrelid END
+                    AND attnum = part.number)
+            FROM pg_constraint WHERE connamespace = 'contexture'::regnamespace AND contype = 'f'
+            UNION ALL
+            SELECT sequencename::text, 'sequence', '' FROM pg_sequences WHERE schemaname = 'contexture'";
+        client.query(keys, &[]).await.unwrap()
+    });
+    let rows: Vec<(String, String, String)> = (rows.iter())
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .filter(|(table, ..)| table != "migrations")
+        .collect();
+    for (table, kind, columns) in &rows {
+        let wanted = match kind.as_str() {
+            "unique" => "tenant,session",
+            "foreign" => "tenant,session,tenant,session",
+            _ => "no sequence at all",
+        };
+        assert_eq!(columns, wanted, "{kind} key of {table}");
+    }
+    let unique = rows.iter().filter(|(_, kind, _)| kind == "unique");
+    assert_eq!(unique.count(), 9, "{rows:?}");
+    let foreign = rows.iter().filter(|(_, kind, _)| kind == "foreign");
+    assert_eq!(foreign.count(), 6, "{rows:?}");
+}

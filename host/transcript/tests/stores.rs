@@ -1,0 +1,409 @@
+//! What is stored is read again, on every kind of store: a file of SQLite and a database of PostgreSQL.
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::time::Duration;
+
+use contexture_engine_api::{MessageId, TranscriptRange};
+use contexture_formats::Format;
+use contexture_transcript::{
+    CopyOutcome, EntryContent, HostText, InForce, NewArtifact, Record, RecordError, SavedWindow,
+    StoredSession,
+};
+use support::conversation::{Extra, WAIT, Writer};
+use support::place::Place;
+
+fn artifact(name: &str, text: Option<&str>) -> NewArtifact {
+    NewArtifact {
+        engine: "e".to_owned(),
+        name: name.to_owned(),
+        text: text.map(str::to_owned),
+    }
+}
+
+fn texts_of(record: &Record, range: &TranscriptRange) -> Vec<String> {
+    let page = record.transcript("s", range).unwrap().unwrap();
+    let messages = page.messages.into_iter();
+    messages.map(|message| message.text).collect()
+}
+
+#[test]
+fn a_session_is_read_as_it_was_written() {
+    for place in Place::each() {
+        let record = place.open();
+        let mut writer = Writer::open(&record, "s");
+        assert!(writer.saved.log.is_empty(), "{}", place.name());
+        "e".clone_into(&mut writer.stored.engine);
+        let summary = HostText {
+            identity: u128::MAX - 5,
+            id: MessageId(9),
+            shortens: false,
+            covers: [MessageId(1), MessageId(2)].into_iter().collect(),
+        };
+        let window = SavedWindow::new(
+            vec![(
+                MessageId(9),
+                EntryContent::Summary {
+                    text: "short".to_owned(),
+                    in_system_role: false,
+                },
+            )],
+            Some("note".to_owned()),
+            Vec::new(),
+            [MessageId(1)].into_iter().collect(),
+        );
+        let in_force = InForce {
+            number: 3,
+            engine: "e".to_owned(),
+            window,
+        };
+        let extra = Extra {
+            host_texts: vec![summary],
+            in_force: Some(Some(in_force)),
+            cursor: Some(MessageId(2)),
+            ..Extra::default()
+        };
+        writer.say(&["one", "two"], false, extra).unwrap();
+        writer.say(&["three"], false, Extra::default()).unwrap();
+        let written = writer.saved;
+        drop(writer.hold.take());
+
+        // As another process would.
+        let again = Writer::open(&place.open(), "s");
+        let read = again.saved;
+        assert_eq!(read.log, written.log, "{}", place.name());
+        assert_eq!(read.sent, written.sent, "{}", place.name());
+        assert!(read.handed.raw.is_empty());
+        assert_eq!(read.host_texts, written.host_texts, "{}", place.name());
+        assert_eq!(read.compaction, written.compaction, "{}", place.name());
+        assert_eq!(read.next_id, 4);
+        assert_eq!(read.engine, "e");
+        assert_eq!(read.format, Some(Format::OpenAiChat));
+        assert_eq!((read.cursor, read.pending_cut), (Some(MessageId(2)), None));
+        assert_eq!(read.usage, "{\"tokens\": 1}");
+
+        let delivered = record.delivered("s").unwrap().unwrap();
+        assert_eq!(
+            (delivered.messages, delivered.last),
+            (2, Some(MessageId(2)))
+        );
+        assert_eq!(record.delivered_to("e").unwrap().len(), 1);
+        assert!(record.delivered_to("another").unwrap().is_empty());
+        let placed = record.placed("s").unwrap().unwrap();
+        assert_eq!(placed[0].content.as_deref(), Some("short"));
+        let current = record.current_compaction("s").unwrap().unwrap();
+        assert_eq!((current.id, &*current.engine), (3, "e"));
+    }
+}
+
+#[test]
+fn what_was_said_is_read_in_pages_and_by_id_and_what_was_cut_off_only_if_asked_for() {
+    for place in Place::each() {
+        let record = place.open();
+        let name = place.name();
+        let mut writer = Writer::open(&record, "s");
+        writer
+            .say(&["one", "two", "three"], true, Extra::default())
+            .unwrap();
+        // The last one is cut off, and the second has another form.
+        let replaces = [Some(MessageId(2))];
+        writer
+            .say_from(2, &["two, corrected"], &replaces, true, Extra::default())
+            .unwrap();
+        assert_eq!(writer.ids(), [1, 2, 4]);
+        // A message whose text is not stored is not in the transcript.
+        writer.say(&["not kept"], false, Extra::default()).unwrap();
+        assert_eq!(
+            writer.stored.without_text().unwrap(),
+            [MessageId(5)],
+            "{name}"
+        );
+
+        let all = TranscriptRange::page(None);
+        assert_eq!(texts_of(&record, &all), ["one", "two, corrected"], "{name}");
+        let mut outdated = all.clone();
+        outdated.outdated = true;
+        let page = record.transcript("s", &outdated).unwrap().unwrap();
+        assert_eq!(page.messages.len(), 4, "{name}");
+        assert_eq!(page.outdated, [MessageId(2), MessageId(3)], "{name}");
+        assert_eq!(page.revisions, [(MessageId(4), MessageId(2))], "{name}");
+        assert_eq!(page.arrived.len(), 4, "{name}");
+        let ids = TranscriptRange::of(vec![MessageId(4), MessageId(1), MessageId(77)]);
+        assert_eq!(texts_of(&record, &ids), ["two, corrected", "one"], "{name}");
+        let first = record
+            .transcript("s", &all.clone().limit(1))
+            .unwrap()
+            .unwrap();
+        assert_eq!((first.messages.len(), first.next), (1, Some(MessageId(1))));
+        let rest = TranscriptRange::page(first.next).limit(1);
+        assert_eq!(texts_of(&record, &rest), ["two, corrected"], "{name}");
+        assert!(record.transcript("none", &all).unwrap().is_none(), "{name}");
+
+        let messages = writer
+            .stored
+            .messages(&[MessageId(4), MessageId(1)])
+            .unwrap();
+        let messages: Vec<u64> = messages.iter().map(|message| message.id.0).collect();
+        assert_eq!(messages, [4, 1], "{name}");
+        let conversation = record.conversation("s").unwrap();
+        assert_eq!(conversation.len(), 2, "{name}: {conversation:?}");
+        assert!(conversation[1].contains("two, corrected"), "{name}");
+        let wires = record.wire_messages("s").unwrap();
+        assert_eq!(wires.len(), 3, "{name}: {wires:?}");
+        assert_eq!(
+            (wires[2].ids.as_slice(), &wires[2].text),
+            ([MessageId(5)].as_slice(), &None)
+        );
+    }
+}
+
+#[test]
+fn artifacts_and_texts_of_embedders_are_stored_replaced_and_deleted() {
+    for place in Place::each() {
+        let record = place.open();
+        let name = place.name();
+        record.set_tenant("s", "alice").unwrap();
+        let mut writer = Writer::open(&record, "s");
+        let artifacts = |artifacts| Extra {
+            artifacts,
+            ..Extra::default()
+        };
+        let first = vec![
+            artifact("a/2", Some("old")),
+            artifact("a/2", Some("new")),
+            artifact("a/10", Some("ten")),
+            artifact("b", Some("b")),
+        ];
+        writer.say(&["one"], false, artifacts(first)).unwrap();
+        assert_eq!(
+            record.artifacts("s", "e", "a/").unwrap(),
+            ["a/10", "a/2"],
+            "{name}"
+        );
+        assert_eq!(
+            record.artifact("s", "e", "a/2").unwrap().as_deref(),
+            Some("new")
+        );
+        assert_eq!(
+            record.artifact("s", "another", "a/2").unwrap(),
+            None,
+            "{name}"
+        );
+        writer
+            .say(&[], false, artifacts(vec![artifact("b", None)]))
+            .unwrap();
+        assert_eq!(
+            record.artifacts("s", "e", "").unwrap(),
+            ["a/10", "a/2"],
+            "{name}"
+        );
+
+        record.keep("s", &[("z", "1"), ("limit", "2")]).unwrap();
+        record.keep("s", &[("z", "3")]).unwrap();
+        record.keep("t", &[("limit", "4")]).unwrap();
+        let kept = record.kept("s").unwrap();
+        let kept: Vec<_> = kept.iter().map(|(name, text)| (&**name, &**text)).collect();
+        assert_eq!(
+            kept,
+            [("limit", "2"), ("tenant", "alice"), ("z", "3")],
+            "{name}"
+        );
+        let limits = record.kept_as("limit", None).unwrap();
+        assert_eq!(limits.len(), 2, "{name}: {limits:?}");
+        assert_eq!(
+            record.tenant("s").unwrap().as_deref(),
+            Some("alice"),
+            "{name}"
+        );
+        // A session never changes hands.
+        record.set_tenant("s", "bob").unwrap();
+        assert_eq!(record.tenants().unwrap()["s"], "alice", "{name}");
+
+        let sessions = record.sessions().unwrap();
+        assert_eq!(sessions.len(), 1, "{name}: {sessions:?}");
+        assert_eq!(
+            (sessions[0].messages, sessions[0].in_conversation),
+            (1, 1),
+            "{name}"
+        );
+        assert!(sessions[0].bytes > 0, "{name}");
+        assert!(record.archive("s", true).unwrap().is_some());
+        assert!(
+            record.session("s").unwrap().unwrap().archived_ms.is_some(),
+            "{name}"
+        );
+        writer.say(&["two"], false, Extra::default()).unwrap();
+        assert_eq!(
+            record.session("s").unwrap().unwrap().archived_ms,
+            None,
+            "{name}"
+        );
+        drop(writer);
+        record.forget("s").unwrap();
+        assert!(record.sessions().unwrap().is_empty(), "{name}");
+        assert!(record.kept("s").unwrap().is_empty(), "{name}");
+        assert!(record.artifacts("s", "e", "").unwrap().is_empty(), "{name}");
+        assert_eq!(record.kept("t").unwrap().len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_session_has_one_holder_who_goes_on_if_nobody_came_between() {
+    for place in Place::each() {
+        let (one, other) = (place.open(), place.open());
+        let name = place.name();
+        let mut writer = Writer::open(&one, "s");
+        let in_use = other.hold("s", Duration::from_millis(60)).unwrap_err();
+        assert!(
+            matches!(in_use, RecordError::InUse { .. }),
+            "{name}: {in_use}"
+        );
+        other.hold("another", Duration::ZERO).unwrap();
+        writer.say(&["one"], true, Extra::default()).unwrap();
+        // What was opened goes on, however often the session is released.
+        for text in ["two", "three", "four"] {
+            let token = writer.hold.take().unwrap().release().unwrap();
+            let mut hold = one.hold("s", WAIT).unwrap();
+            assert!(hold.continues(&token), "{name}");
+            writer.hold = Some(hold);
+            writer.say(&[text], true, Extra::default()).unwrap();
+        }
+        let token = writer.hold.take().unwrap().release().unwrap();
+        let mut second = Writer::open(&other, "s");
+        second.say(&["five"], true, Extra::default()).unwrap();
+        drop(second);
+        assert!(!one.hold("s", WAIT).unwrap().continues(&token), "{name}");
+        let all = texts_of(&one, &TranscriptRange::page(None));
+        assert_eq!(all, ["one", "two", "three", "four", "five"], "{name}");
+    }
+}
+
+#[test]
+fn the_sessions_of_another_tenant_are_not_seen() {
+    let Some(database) = support::place::Database::new() else {
+        return;
+    };
+    let record = database.open();
+    Writer::open(&record, "s")
+        .say(&["one"], true, Extra::default())
+        .unwrap();
+    record.keep("s", &[("limit", "1")]).unwrap();
+    let options = (database.options.clone()).tenant(format!("{}-b", database.options.tenant));
+    let other = Record::open_postgres(&options).unwrap();
+    assert!(other.sessions().unwrap().is_empty());
+    assert!(other.kept_as("limit", None).unwrap().is_empty());
+    assert!(
+        other
+            .transcript("s", &TranscriptRange::page(None))
+            .unwrap()
+            .is_none()
+    );
+    // Nor are they locked, written or deleted.
+    let mut writer = Writer::open(&other, "s");
+    writer.say(&["two"], true, Extra::default()).unwrap();
+    drop(writer);
+    other.forget("s").unwrap();
+    assert_eq!(texts_of(&record, &TranscriptRange::page(None)), ["one"]);
+}
+
+#[test]
+fn a_session_that_was_deleted_is_not_written() {
+    for place in Place::each() {
+        let record = place.open();
+        let mut writer = Writer::open(&record, "s");
+        writer.say(&["one"], true, Extra::default()).unwrap();
+        record.forget("s").unwrap();
+        // A session that is created now must not get what the writer still has to say.
+        let mut other = Writer::open(&record, "other");
+        other.say(&["theirs"], true, Extra::default()).unwrap();
+        writer.say(&["two"], true, Extra::default()).unwrap_err();
+        for (id, messages) in [("s", 0), ("other", 1)] {
+            let (_, saved) = StoredSession::open(&record, id).unwrap();
+            assert_eq!(saved.log.len(), messages, "{} {id}", place.name());
+        }
+    }
+}
+
+/// Fills a store with all that a session can have.
+fn fill(record: &std::sync::Arc<Record>) {
+    let mut writer = Writer::open(record, "s");
+    "e".clone_into(&mut writer.stored.engine);
+    let extra = Extra {
+        artifacts: vec![artifact("b", Some("two")), artifact("B", Some("one"))],
+        host_texts: vec![
+            HostText {
+                identity: 3,
+                id: MessageId(8),
+                shortens: true,
+                covers: Default::default(),
+            },
+            HostText {
+                identity: 2,
+                id: MessageId(8),
+                shortens: false,
+                covers: [MessageId(1)].into_iter().collect(),
+            },
+        ],
+        in_force: Some(Some(InForce {
+            number: 1,
+            engine: "e".to_owned(),
+            window: SavedWindow::default(),
+        })),
+        cursor: Some(MessageId(2)),
+    };
+    writer.say(&["one", "two \u{0} 你好"], true, extra).unwrap();
+    writer
+        .say_from(1, &["three"], &[], true, Extra::default())
+        .unwrap();
+    drop(writer);
+    record.keep("s", &[("limit", "1")]).unwrap();
+    record.keep("no session", &[("row", "2")]).unwrap();
+    record.archive("s", true).unwrap();
+}
+
+#[test]
+fn sessions_are_copied_whole_from_one_kind_of_store_to_the_other_and_back() {
+    let mut places = Place::each();
+    if places.len() < 2 {
+        return;
+    }
+    let (postgres, sqlite) = (places.pop().unwrap(), places.pop().unwrap());
+    let (from, to) = (sqlite.open(), postgres.open());
+    fill(&from);
+    assert_eq!(from.names().unwrap(), ["no session", "s"]);
+    for name in ["no session", "s"] {
+        let copy = |replaces| from.copy_session(&to, name, replaces, WAIT).unwrap();
+        assert_eq!(copy(false), CopyOutcome::Copied, "{name}");
+        // Run again, it has nothing to do.
+        assert_eq!(copy(true), CopyOutcome::Unchanged, "{name}");
+    }
+    assert_eq!(to.names().unwrap(), ["no session", "s"]);
+    let missing = from.copy_session(&to, "none", false, WAIT).unwrap();
+    assert_eq!(missing, CopyOutcome::Missing);
+    assert!(to.problems().unwrap().is_empty(), "{:?}", to.problems());
+    let range = TranscriptRange::page(None);
+    assert_eq!(texts_of(&to, &range), texts_of(&from, &range));
+
+    // And back into another file.
+    let home = tempfile::tempdir().unwrap();
+    let back = Record::open(home.path()).unwrap();
+    to.copy_session(&back, "s", false, WAIT).unwrap();
+    let again = back.copy_session(&from, "s", false, WAIT).unwrap();
+    assert_eq!(again, CopyOutcome::Unchanged);
+    assert!(Record::verify(home.path()).unwrap().is_empty());
+
+    // A session that went on is not overwritten unless that is asked for.
+    let mut writer = Writer::open(&to, "s");
+    writer.say(&["four"], true, Extra::default()).unwrap();
+    drop(writer);
+    let copy = |replaces| from.copy_session(&to, "s", replaces, WAIT).unwrap();
+    assert_eq!(copy(false), CopyOutcome::Differs);
+    assert_eq!(texts_of(&to, &range).last().unwrap(), "four");
+    assert_eq!(copy(true), CopyOutcome::Copied);
+    assert_eq!(texts_of(&to, &range), texts_of(&from, &range));
+    // It can be opened and goes on.
+    let mut writer = Writer::open(&to, "s");
+    writer.say(&["five"], true, Extra::default()).unwrap();
+}

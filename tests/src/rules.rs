@@ -1,0 +1,513 @@
+//! Sessions in which users state rules, played through ten compactions, to see which rules are still in the window word
+//! for word.
+//!
+//! [`Scenario::of`] writes a session in one of six languages from a seed: the wording of each rule, where in which message
+//! it stands, and what is around it. Sentences of the same form stand in code, quotes, logs, tool output and the
+//! assistant's own words. These decoys must not become rules. [`Scenario::play`] sends the session to one engine, or to
+//! another engine after each compaction, and [`Survival`] counts.
+
+use std::sync::Arc;
+
+use contexture::engines::Engines;
+use contexture::session::{AgentWindow, Compact, CompactionReport, Session, TurnOptions};
+use serde_json::{Value, json};
+
+use crate::under;
+
+/// The engines that summarise.
+pub const ENGINES: [&str; 5] = ["compressor", "lcm", "tiered", "two-layer", "virtual-files"];
+/// How many compactions a session goes through.
+pub const COMPACTIONS: usize = 10;
+const HEADING: &str = "## Rules the user stated. They still hold:";
+const WINDOW: u64 = 48_000;
+
+/// A language of users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Tongue {
+    English,
+    Chinese,
+    German,
+    Spanish,
+    French,
+    Japanese,
+}
+
+impl Tongue {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::English,
+        Self::Chinese,
+        Self::German,
+        Self::Spanish,
+        Self::French,
+        Self::Japanese,
+    ];
+
+    /// Rules, with a place for a name.
+    fn rules(self) -> [&'static str; 12] {
+        match self {
+            Self::English => [
+                "Never write to {} directly.",
+                "Always run the linter before you touch {}.",
+                "Only use the helpers in {} for dates.",
+                "Do not rename anything in {} unless I ask for it.",
+                "From now on every commit message starts with {}.",
+                "Make sure that every change to {} has a test.",
+                "Please don't add new dependencies to {}.",
+                "All functions in {} must return errors instead of panicking.",
+                "Ask me before you delete anything under {}.",
+                "Whenever you edit {}, update the changelog too.",
+                "You must not log the contents of {}.",
+                "Avoid abbreviations in {}, and prefer whole words.",
+            ],
+            Self::Chinese => [
+                "永远不要直接写入 {}。",
+                "修改 {} 之前必须先运行测试。",
+                "日期处理只能用 {} 里的函数。",
+                "除非我要求，否则不要重命名 {} 里的任何东西。",
+                "从现在起，每条提交信息都以 {} 开头。",
+                "确保对 {} 的每次修改都有测试。",
+                "请不要给 {} 添加新的依赖。",
+                "{} 里的所有函数都必须返回错误。",
+                "删除 {} 下的文件之前务必先问我。",
+                "每次改 {} 都要更新变更日志。",
+                "禁止在日志里输出 {} 的内容。",
+                "{} 里尽量避免缩写。",
+            ],
+            Self::German => [
+                "Schreibe niemals direkt in {}.",
+                "Führe immer den Linter aus, bevor du {} anfasst.",
+                "Verwende für Datumswerte nur die Funktionen aus {}.",
+                "Benenne in {} nichts um, es sei denn, ich bitte darum.",
+                "Ab jetzt beginnt jede Commit-Nachricht mit {}.",
+                "Stelle sicher, dass jede Änderung an {} einen Test hat.",
+                "Bitte keine neuen Abhängigkeiten in {}.",
+                "Alle Funktionen in {} müssen Fehler zurückgeben.",
+                "Frag mich, bevor du etwas unter {} löschst.",
+                "Der Inhalt von {} darf nicht ins Log geschrieben werden.",
+                "Lösche auf keinen Fall Dateien in {}.",
+                "Vermeide Abkürzungen in {}.",
+            ],
+            Self::Spanish => [
+                "Nunca escribas directamente en {}.",
+                "Ejecuta siempre el linter antes de tocar {}.",
+                "Usa solo las funciones de {} para las fechas.",
+                "No cambies nombres en {} a menos que te lo pida.",
+                "A partir de ahora cada mensaje de commit empieza con {}.",
+                "Asegúrate de que cada cambio en {} tenga una prueba.",
+                "Por favor, no añadas dependencias nuevas a {}.",
+                "Todas las funciones de {} deben devolver errores.",
+                "Pregúntame antes de borrar algo en {}.",
+                "No debes registrar el contenido de {}.",
+                "Bajo ningún concepto borres los archivos de {}.",
+                "Evita las abreviaturas en {}.",
+            ],
+            Self::French => [
+                "N'écris jamais directement dans {}.",
+                "Lance toujours le linter avant de toucher à {}.",
+                "Utilise uniquement les fonctions de {} pour les dates.",
+                "Ne renomme rien dans {} sauf si je le demande.",
+                "À partir de maintenant, chaque message de commit commence par {}.",
+                "Assure-toi que chaque changement dans {} a un test.",
+                "N'ajoute pas de nouvelles dépendances à {}.",
+                "Toutes les fonctions de {} doivent renvoyer des erreurs.",
+                "Demande-moi avant de supprimer quoi que ce soit dans {}.",
+                "Le contenu de {} ne doit pas être journalisé.",
+                "Ne supprime en aucun cas les fichiers de {}.",
+                "Évite les abréviations dans {}.",
+            ],
+            Self::Japanese => [
+                "{} に直接書き込まないでください。",
+                "{} を変更する前に必ずテストを実行してください。",
+                "日付の処理には {} の関数だけを使ってください。",
+                "私が頼まない限り、{} の名前を変えないで。",
+                "今後はコミットメッセージを必ず {} で始めてください。",
+                "{} の変更には常にテストを付けること。",
+                "{} に新しい依存関係を追加してはいけません。",
+                "{} の関数は必ずエラーを返すようにしてください。",
+                "{} のファイルを勝手に消さないでください。",
+                "{} の内容をログに出すのは禁止です。",
+                "{} では絶対に略語を使わないでください。",
+                "{} を編集したら、変更履歴も忘れずに更新してください。",
+            ],
+        }
+    }
+
+    /// What a user says besides rules: a request, and a report that has the words of a rule.
+    fn talk(self) -> [(&'static str, &'static str); 3] {
+        match self {
+            Self::English => [
+                (
+                    "Please look at part {} of the parser.",
+                    "The job for {} always fails on Mondays.",
+                ),
+                (
+                    "Can you fix the import in {}?",
+                    "I never saw this error before.",
+                ),
+                ("Next, the report for {}.", "It must be the cache again."),
+            ],
+            Self::Chinese => [
+                ("帮我看一下解析器的 {} 部分。", "{} 的任务总是失败。"),
+                ("修一下 {} 的导入好吗？", "这个错误我以前没见过。"),
+                ("接下来写 {} 的报告。", "服务不能启动了。"),
+            ],
+            Self::German => [
+                (
+                    "Schau dir bitte Teil {} des Parsers an.",
+                    "Der Auftrag für {} schlägt immer fehl.",
+                ),
+                (
+                    "Kannst du den Import in {} reparieren?",
+                    "Ich habe diesen Fehler nie gesehen.",
+                ),
+                (
+                    "Als Nächstes der Bericht für {}.",
+                    "Das liegt wohl wieder am Cache.",
+                ),
+            ],
+            Self::Spanish => [
+                (
+                    "Mira por favor la parte {} del parser.",
+                    "La tarea de {} siempre falla.",
+                ),
+                (
+                    "¿Puedes arreglar el import de {}?",
+                    "Yo nunca he visto este error.",
+                ),
+                ("Ahora el informe de {}.", "No funciona desde ayer."),
+            ],
+            Self::French => [
+                (
+                    "Regarde la partie {} du parseur, s'il te plaît.",
+                    "La tâche de {} échoue toujours.",
+                ),
+                (
+                    "Tu peux réparer l'import de {} ?",
+                    "Je n'ai jamais vu cette erreur.",
+                ),
+                ("Ensuite, le rapport pour {}.", "Ça n'a jamais marché."),
+            ],
+            Self::Japanese => [
+                (
+                    "パーサーの {} の部分を見てもらえますか？",
+                    "{} のジョブがいつも失敗します。",
+                ),
+                (
+                    "{} のインポートを直してもらえますか？",
+                    "このエラーは初めて見ました。",
+                ),
+                (
+                    "次は {} のレポートです。",
+                    "またキャッシュのエラーが出ました。",
+                ),
+            ],
+        }
+    }
+
+    /// How a user introduces somebody else's words.
+    fn says(self) -> &'static str {
+        match self {
+            Self::English => "The vendor's mail said:",
+            Self::Chinese => "文档里写着：",
+            Self::German => "In der Doku steht:",
+            Self::Spanish => "El registro dice:",
+            Self::French => "Le journal dit :",
+            Self::Japanese => "ログにはこうあります：",
+        }
+    }
+}
+
+/// A session in which a user states rules.
+pub struct Scenario {
+    /// What the client adds before each compaction.
+    phases: Vec<Vec<Value>>,
+    /// The rules, in the words of the user.
+    pub rules: Vec<String>,
+    /// Sentences of the same form that nobody stated as a rule.
+    pub decoys: Vec<String>,
+}
+
+/// What of a session is in the window at its end.
+#[derive(Debug, Default, Clone)]
+pub struct Survival {
+    /// How many rules were stated.
+    pub rules: usize,
+    /// How many of them are in the window word for word.
+    pub kept: usize,
+    /// How many decoys there were.
+    pub decoys: usize,
+    /// How many of them stand among the rules.
+    pub taken: usize,
+    /// How many compactions there were.
+    pub compactions: usize,
+    /// The rules that are lost, and the decoys that were taken.
+    pub faults: Vec<String>,
+}
+
+impl std::ops::AddAssign for Survival {
+    fn add_assign(&mut self, other: Self) {
+        self.rules += other.rules;
+        self.kept += other.kept;
+        self.decoys += other.decoys;
+        self.taken += other.taken;
+        self.compactions += other.compactions;
+        self.faults.extend(other.faults);
+    }
+}
+
+impl Survival {
+    /// The share of rules that are kept.
+    pub fn share(&self) -> f64 {
+        self.kept as f64 / self.rules.max(1) as f64
+    }
+
+    /// The share of decoys that are taken for rules.
+    pub fn taken_share(&self) -> f64 {
+        self.taken as f64 / self.decoys.max(1) as f64
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below
+    }
+
+    fn name(&mut self) -> String {
+        const FOLDERS: [&str; 8] = ["src", "lib", "api", "core", "jobs", "web", "infra", "db"];
+        const NAMES: [&str; 8] = [
+            "ledger", "orders", "auth", "index", "queue", "billing", "search", "mailer",
+        ];
+        let (folder, name) = (FOLDERS[self.below(8)], NAMES[self.below(8)]);
+        format!("{folder}/{name}_{}", self.below(900))
+    }
+}
+
+impl Scenario {
+    /// Writes a session.
+    pub fn of(tongue: Tongue, seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ tongue as u64);
+        let mut this = Self {
+            phases: Vec::new(),
+            rules: Vec::new(),
+            decoys: Vec::new(),
+        };
+        // The first message is kept as the task, so the rules begin after it.
+        let mut order: Vec<usize> = (0..12).collect();
+        for at in (1..12).rev() {
+            order.swap(at, random.below(at + 1));
+        }
+        let mut next = order.into_iter();
+        for phase in 0..COMPACTIONS {
+            let mut messages = Vec::new();
+            for turn in 0..4 {
+                let is_ruled = phase < 8 && turn == random.below(2) + 1;
+                let rule = next
+                    .next()
+                    .filter(|_| is_ruled || phase < 6 && turn == 3 && phase % 2 == 0);
+                let said = match rule {
+                    Some(rule) => this.with_rule(tongue, rule, &mut random),
+                    None => this.without_rule(tongue, &mut random),
+                };
+                this.add_turn(tongue, phase * 4 + turn, said, &mut messages, &mut random);
+            }
+            this.phases.push(messages);
+        }
+        this
+    }
+
+    fn decoy(&mut self, tongue: Tongue, random: &mut Random) -> String {
+        let decoy = tongue.rules()[random.below(12)].replace("{}", &random.name());
+        self.decoys.push(decoy.clone());
+        decoy
+    }
+
+    /// A message with a rule: alone, among requests, in a list, in a project file, or beside code and logs with decoys.
+    fn with_rule(&mut self, tongue: Tongue, rule: usize, random: &mut Random) -> String {
+        let rule = tongue.rules()[rule].replace("{}", &random.name());
+        self.rules.push(rule.clone());
+        let (request, report) = tongue.talk()[random.below(3)];
+        let request = request.replace("{}", &random.name());
+        let report = report.replace("{}", &random.name());
+        match random.below(7) {
+            0 => rule,
+            1 => format!("{request} {rule}"),
+            2 => format!("{report} {rule} {request}"),
+            3 => format!("{request}\n\n- {rule}\n- {report}"),
+            4 => {
+                let decoy = self.decoy(tongue, random);
+                format!("{request}\n\n```python\n# {decoy}\nrun(queue)\n```\n\n{rule}")
+            }
+            5 => {
+                let decoy = self.decoy(tongue, random);
+                format!(
+                    "{rule}\n\n2026-03-04 10:00:01 INFO start\n2026-03-04 10:00:02 WARN {decoy}\n\n{request}"
+                )
+            }
+            _ => format!(
+                "<system-reminder>\nContents of /repo/CLAUDE.md (project instructions):\n\n# Project\n\n- {rule}\n\n</system-reminder>\n{request}"
+            ),
+        }
+    }
+
+    /// A message without a rule, often with a decoy in somebody else's words.
+    fn without_rule(&mut self, tongue: Tongue, random: &mut Random) -> String {
+        let (request, report) = tongue.talk()[random.below(3)];
+        let (request, report) = (
+            request.replace("{}", &random.name()),
+            report.replace("{}", &random.name()),
+        );
+        match random.below(5) {
+            0 => format!("{request} {report}"),
+            1 => format!("{request}\n\n> {}", self.decoy(tongue, random)),
+            2 => format!(
+                "{}\n\n{}\n\n{request}",
+                tongue.says(),
+                self.decoy(tongue, random)
+            ),
+            3 => format!(
+                "{request} ({} “{}”)",
+                tongue.says(),
+                self.decoy(tongue, random)
+            ),
+            _ => format!("{request}\n\n```\n{}\n```", self.decoy(tongue, random)),
+        }
+    }
+
+    fn add_turn(
+        &mut self,
+        tongue: Tongue,
+        turn: usize,
+        said: String,
+        messages: &mut Vec<Value>,
+        random: &mut Random,
+    ) {
+        let mut output = String::new();
+        for line in 0..60 {
+            let name = random.name();
+            output.push_str(&format!(
+                "{name}.rs:{}: took {} ms, id={:06x}\n",
+                line * 7,
+                random.below(900),
+                random.below(0xff_ffff)
+            ));
+        }
+        let decoy = self.decoy(tongue, random);
+        output.push_str(&format!("README.md: {decoy}\n{decoy}\n"));
+        let own = self.decoy(tongue, random);
+        messages.extend([
+            json!({"role": "user", "content": said}),
+            json!({"role": "assistant", "content": null, "tool_calls": [{"id": format!("c{turn}"), "type": "function",
+                "function": {"name": "run", "arguments": format!("{{\"command\": \"check part-{turn}\"}}")}}]}),
+            json!({"role": "tool", "tool_call_id": format!("c{turn}"), "content": output}),
+            json!({"role": "assistant", "content": format!("Part {turn} is done. The file says: {own}")}),
+        ]);
+    }
+
+    /// Plays the session, with the next of these engines after each compaction.
+    pub fn play(&self, all: &Arc<Engines>, names: &[&str]) -> Survival {
+        let mut sent = vec![json!({"role": "system", "content": "You are a careful programmer."})];
+        let (mut window, mut compactions) = (String::new(), 0);
+        let mut open: Option<(&str, Session)> = None;
+        for (phase, messages) in self.phases.iter().enumerate() {
+            sent.extend(messages.iter().cloned());
+            let name = names[phase % names.len()];
+            if open.as_ref().is_none_or(|(known, _)| *known != name) {
+                // A session has one writer, so the old one closes first.
+                drop(open.take());
+                let agent = AgentWindow {
+                    model: "gpt-5".to_owned(),
+                    context_length: WINDOW,
+                    max_output_tokens: WINDOW / 10,
+                };
+                let session = Session::open(all, None, "rules", agent, under(name))
+                    .expect("the session opens");
+                open = Some((name, session));
+            }
+            let Some((_, session)) = &mut open else {
+                continue;
+            };
+            let mut asked = sent.clone();
+            asked.push(json!({"role": "user", "content": tongue_free(phase)}));
+            let body = json!({"model": "gpt-5", "messages": asked}).to_string();
+            let options = TurnOptions {
+                compact: Compact::Force,
+                wait_for_model: Some(true),
+                ..TurnOptions::default()
+            };
+            let turn = session
+                .turn_with(&body, None, &options)
+                .expect("the turn runs");
+            // Some engines shorten messages before they summarise any.
+            let is_smaller = |report: CompactionReport| report.tokens_after < report.tokens_before;
+            compactions += usize::from(turn.compaction.is_some_and(is_smaller));
+            window = turn.body.into_owned();
+            sent.push(json!({"role": "user", "content": tongue_free(phase)}));
+            sent.push(json!({"role": "assistant", "content": "Done."}));
+        }
+        self.survival(&window, compactions)
+    }
+
+    fn survival(&self, window: &str, compactions: usize) -> Survival {
+        let body: Value = serde_json::from_str(window).unwrap_or_default();
+        let mut text = String::new();
+        strings(&body["messages"], &mut text);
+        let stated: Vec<&str> = text
+            .split(HEADING)
+            .skip(1)
+            .flat_map(|section| {
+                section
+                    .trim_start()
+                    .lines()
+                    .take_while(|line| line.starts_with("- "))
+            })
+            .collect();
+        let lost = self
+            .rules
+            .iter()
+            .filter(|rule| !text.contains(rule.as_str()));
+        let lost: Vec<String> = lost.map(|rule| format!("lost: {rule}")).collect();
+        let is_taken = |decoy: &&String| {
+            let is_rule = self.rules.contains(decoy);
+            !is_rule && stated.iter().any(|line| line.contains(decoy.as_str()))
+        };
+        let taken: Vec<String> = self
+            .decoys
+            .iter()
+            .filter(is_taken)
+            .map(|decoy| format!("taken: {decoy}"))
+            .collect();
+        Survival {
+            rules: self.rules.len(),
+            kept: self.rules.len() - lost.len(),
+            decoys: self.decoys.len(),
+            taken: taken.len(),
+            compactions,
+            faults: lost.into_iter().chain(taken).collect(),
+        }
+    }
+}
+
+/// The request at which a compaction is made.
+fn tongue_free(phase: usize) -> String {
+    format!("OK {phase}")
+}
+
+fn strings(value: &Value, into: &mut String) {
+    match value {
+        Value::String(text) => {
+            into.push_str(text);
+            into.push('\n');
+        }
+        Value::Array(items) => items.iter().for_each(|item| strings(item, into)),
+        Value::Object(fields) => fields.values().for_each(|field| strings(field, into)),
+        _ => {}
+    }
+}

@@ -1,0 +1,425 @@
+//! Engines that are programs (`command` in `plugin.yaml`): the examples, and what goes wrong with a script.
+// The processes are found in `/proc`.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use contexture::engines::HealthState;
+use contexture::session::OutcomeKind;
+use contexture_engine_api::{
+    About, Committed, Compaction, CompressOrder, EngineDescription, Floor, HostInfo, OwnedMessage,
+    OwnedToolCall, ToolCall, TranscriptPage, TranscriptRange, Usage,
+};
+use contexture_tests::living::Living;
+use contexture_tests::{Home, engines, repository};
+use serde_json::{Value, to_value};
+
+const SCRIPT: &str = include_str!("faulty_engine.py");
+
+/// Puts the files of an example into the plugin folder of a home and names its engine.
+fn with_example(name: &str) -> Home {
+    let home = Home::new();
+    let folder = home.plugin_dir(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in std::fs::read_dir(repository().join("examples").join(name)).unwrap() {
+        let file = file.unwrap();
+        if file.path().is_file() {
+            std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+    }
+    home.configure(&format!(
+        "compression: {{timing: threshold}}\ncontext:\n  engine: {name}\n"
+    ));
+    home
+}
+
+/// A home with the faulty script as its engine.
+fn with_script(fault: &str, supervision: &str) -> Home {
+    let home = Home::new();
+    let folder = home.plugin_dir("faulty");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("engine.py"), SCRIPT).unwrap();
+    std::fs::write(folder.join("helper.py"), "NAME = 'faulty'\n").unwrap();
+    manifest(&home, "");
+    home.configure(&format!(
+        "compression: {{timing: threshold}}\ncontext:\n  engine: faulty\n  supervision: {{grace_ms: 100{supervision}}}\n  \
+         engines:\n    faulty: {{fault: \"{fault}\"}}\n"
+    ));
+    home
+}
+
+fn manifest(home: &Home, more: &str) {
+    let text = format!("name: faulty\nversion: \"1\"\ncommand: [python3, engine.py]\n{more}");
+    std::fs::write(home.plugin_dir("faulty").join("plugin.yaml"), text).unwrap();
+}
+
+/// The processes that run in the plugin folder of this home.
+fn processes(home: &Home) -> Vec<String> {
+    let folder = std::fs::canonicalize(home.path()).unwrap();
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|process| {
+        let within = std::fs::read_link(process.path().join("cwd")).ok()?;
+        let name = process.file_name().into_string().ok()?;
+        within.starts_with(&folder).then_some(name)
+    })
+    .collect()
+}
+
+fn compacts_and_answers(name: &str) {
+    let home = with_example(name);
+    let engines = engines(&home);
+    let mut living = Living::under(&engines, &home, "s");
+    let session = &mut living.session;
+    assert_eq!(session.engine().name(), name);
+    assert!(
+        session
+            .engine()
+            .origin()
+            .ends_with("in a process of its own")
+    );
+    let outline = || ToolCall::new("outline", "{}");
+    let before = session.call_tool(outline()).unwrap();
+    assert_eq!(before, "nothing has left the window yet");
+    // Node and Python take other characters than the line feed for the end of a line, too.
+    living.says("a line\u{2028}and\u{2029}one\u{85}more\r\nand \u{1f980}");
+    let turn = living.compacted();
+    let report = turn.compaction.unwrap();
+    assert_eq!(report.outcome, OutcomeKind::Compacted, "{report:?}");
+    assert_eq!((report.engine.as_str(), turn.warnings), (name, vec![]));
+    assert!(
+        turn.body
+            .contains("An outline of the earlier conversation:")
+    );
+    let told = living.session.call_tool(outline()).unwrap();
+    assert!(told.contains("user: Please look at part 0."), "{told}");
+    assert!(told.contains("and \u{1f980}"), "{told}");
+    let wrong = living.session.call_tool(ToolCall::new("outline", "[]"));
+    assert!(
+        wrong
+            .unwrap_err()
+            .to_string()
+            .contains("takes an empty object")
+    );
+    assert_eq!(processes(&home).len(), 1);
+    living.session.end().unwrap();
+    assert!(processes(&home).is_empty());
+
+    // A session that is opened again has what is in force.
+    let mut living = Living::under(&engines, &home, "s");
+    let again = living.session.call_tool(outline()).unwrap();
+    assert!(again.ends_with(&told), "{again}");
+}
+
+#[test]
+fn the_python_example_compacts_a_session() {
+    compacts_and_answers("engine-python");
+}
+
+#[test]
+fn the_typescript_example_compacts_a_session() {
+    compacts_and_answers("engine-typescript");
+}
+
+#[test]
+fn what_a_script_does_wrong_costs_one_fallback_and_nothing_else() {
+    for (fault, why) in [
+        ("exit:compress", "its process exited with code 3"),
+        ("kill:compress", "its process was killed by signal 9"),
+        ("hang:compress", "did not return in time and was killed"),
+        (
+            "garbage:compress",
+            "no message of the protocol: `thinking about it …`",
+        ),
+        ("other_id:compress", "no message of the protocol"),
+        ("endless:compress", "no message of the protocol: `xxx"),
+        (
+            "raise:compress",
+            "storage: RuntimeError('raised on purpose')",
+        ),
+        ("eat:compress", "MemoryError"),
+    ] {
+        // Only the one that never returns is to run into its deadline.
+        let deadline = if fault.starts_with("hang") {
+            1_000
+        } else {
+            60_000
+        };
+        let home = with_script(
+            fault,
+            &format!(
+                ", memory_mb: 600, failures_before_quarantine: 9, compress_deadline_ms: {deadline}"
+            ),
+        );
+        let engines = engines(&home);
+        let mut other = Living::under(&engines, &home, "other");
+        other.turn(10);
+        let mut living = Living::under(&engines, &home, "s");
+        assert_eq!(processes(&home).len(), 2, "{fault}");
+        let turn = living.compacted();
+        let report = turn.compaction.unwrap();
+        assert_eq!(
+            report.outcome,
+            OutcomeKind::Compacted,
+            "{fault}: {report:?}"
+        );
+        assert_eq!(report.engine, "compressor", "{fault}");
+        let told = turn.warnings.join("\n") + &report.notes.join("\n") + &report.reason;
+        assert!(told.contains(why), "{fault}: {told}");
+        // The session goes on with it, in a new process, and the other one in its own.
+        for living in [&mut living, &mut other] {
+            let turn = living.turn(10);
+            assert!(turn.compaction.is_none(), "{fault}");
+            assert_eq!(living.session.engine().name(), "faulty");
+            let turn = living.turn(10);
+            assert!(turn.warnings.is_empty(), "{fault}: {:?}", turn.warnings);
+        }
+        assert_eq!(processes(&home).len(), 2, "{fault}");
+        let health = engines.health();
+        let health = health.iter().find(|one| one.engine == "faulty").unwrap();
+        assert_eq!(health.state, HealthState::Serving, "{fault}");
+        drop((living, other));
+        assert!(processes(&home).is_empty(), "{fault}");
+    }
+}
+
+#[test]
+fn a_script_may_ask_the_host_while_it_is_called() {
+    let home = with_script("ask:compress", "");
+    let turn = Living::new(&home, "s").compacted();
+    let report = turn.compaction.unwrap();
+    let told = turn.warnings.join("\n") + &report.notes.join("\n");
+    assert_eq!(report.engine, "faulty", "{told}");
+    assert_eq!(report.outcome, OutcomeKind::Compacted, "{report:?}");
+}
+
+#[test]
+fn an_end_while_the_engine_only_looks_costs_nothing_either() {
+    for fault in ["exit:observe", "garbage:should_compress", "kill:observe"] {
+        let home = with_script(fault, ", failures_before_quarantine: 99");
+        let mut living = Living::new(&home, "s");
+        for _ in 0..3 {
+            let turn = living.turn(10);
+            assert!(turn.body.contains("And now the last part"), "{fault}");
+        }
+        living
+            .session
+            .end()
+            .unwrap_or_else(|error| panic!("{fault}: {error}"));
+    }
+}
+
+#[test]
+fn a_script_that_does_not_begin_is_replaced_by_the_built_in() {
+    let opened = |home: &Home| {
+        let mut living = Living::new(home, "s");
+        assert_eq!(living.session.engine().name(), "compressor");
+        let told = living.session.take_warnings().join("\n");
+        assert!(processes(home).is_empty());
+        told
+    };
+    let script = |text: &str, supervision: &str| {
+        let home = with_script("", supervision);
+        std::fs::write(home.plugin_dir("faulty").join("engine.py"), text).unwrap();
+        home
+    };
+    let told = opened(&script(
+        "import time\ntime.sleep(600)",
+        ", call_deadline_ms: 500",
+    ));
+    assert!(
+        told.contains(
+            "engine.py: the engine did not describe itself: it did not answer within 500 ms"
+        ),
+        "{told}"
+    );
+    let told = opened(&script("raise SystemExit(4)", ""));
+    assert!(told.contains("its process exited with code 4"), "{told}");
+    let told = opened(&script("print('hello')", ""));
+    assert!(
+        told.contains("no message of the protocol: `hello`"),
+        "{told}"
+    );
+    let home = with_script("", "");
+    std::fs::write(
+        home.plugin_dir("faulty").join("helper.py"),
+        "NAME = 'other'\n",
+    )
+    .unwrap();
+    let told = opened(&home);
+    assert!(
+        told.contains("calls its engine `other`, but its plugin.yaml says `faulty`"),
+        "{told}"
+    );
+    let home = with_script("", "");
+    let path = home.plugin_dir("faulty").join("plugin.yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("python3", "no-such-interpreter")).unwrap();
+    let told = opened(&home);
+    assert!(
+        told.contains("`no-such-interpreter`") && told.contains("not on the PATH"),
+        "{told}"
+    );
+}
+
+#[test]
+fn files_that_others_may_write_are_refused() {
+    let refused = |home: &Home| {
+        let mut living = Living::new(home, "s");
+        let name = living.session.engine().name().to_owned();
+        let warnings = living.session.take_warnings().join("\n");
+        assert_eq!(
+            name == "compressor",
+            !warnings.is_empty(),
+            "{name}: {warnings}"
+        );
+        warnings
+    };
+    let opened = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // The script, a file that it imports, and a folder in which one could be put.
+    for file in ["engine.py", "helper.py", "more"] {
+        let home = with_script("", "");
+        assert_eq!(refused(&home), "");
+        let path = home.plugin_dir("faulty").join(file);
+        if file == "more" {
+            std::fs::create_dir(&path).unwrap();
+        }
+        opened(&path, 0o777);
+        let told = refused(&home);
+        assert!(
+            told.contains(&format!("{file} can be written by everybody")),
+            "{told}"
+        );
+        opened(&path, 0o755);
+        assert_eq!(refused(&home), "");
+    }
+    // A script outside, by a link or by a path.
+    let outside = tempfile::tempdir().unwrap();
+    let script = outside.path().join("engine.py");
+    std::fs::write(&script, SCRIPT).unwrap();
+    let home = with_script("", "");
+    let path = home.plugin_dir("faulty").join("engine.py");
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&script, &path).unwrap();
+    let told = refused(&home);
+    assert!(told.contains("is a link that leads out of"), "{told}");
+    let manifest = home.plugin_dir("faulty").join("plugin.yaml");
+    for command in [
+        format!("[python3, {}]", script.display()),
+        "[python3, ../engine.py]".to_owned(),
+    ] {
+        std::fs::write(
+            &manifest,
+            format!("name: faulty\nversion: \"1\"\ncommand: {command}\n"),
+        )
+        .unwrap();
+        let told = refused(&home);
+        assert!(told.contains("which names no file beside it"), "{told}");
+    }
+}
+
+#[test]
+fn the_page_about_the_protocol_names_every_method_and_field() {
+    fn keys(value: &Value, all: &mut Vec<String>) {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            all.push(key.clone());
+            keys(value, all);
+        }
+    }
+    let page = repository().join("docs/engine-protocol.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut all = HostInfo::new("1").features;
+    // The host never sends it to a program.
+    all.retain(|feature| feature != "follow");
+    for shape in [
+        to_value(About::default()),
+        to_value(Committed::default()),
+        to_value(Compaction::default()),
+        to_value(CompressOrder::default()),
+        to_value(EngineDescription::default()),
+        to_value(Floor::default()),
+        to_value(HostInfo::default()),
+        to_value(OwnedMessage::default()),
+        to_value(OwnedToolCall::default()),
+        to_value(TranscriptPage::default()),
+        to_value(TranscriptRange::default()),
+        to_value(Usage::default()),
+    ] {
+        keys(&shape.unwrap(), &mut all);
+    }
+    let is_named = |word: &String| {
+        let mut words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.any(|one| one == word)
+    };
+    let missing: Vec<_> = all.into_iter().filter(|word| !is_named(word)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn a_pin_is_of_every_file_of_the_plugin() {
+    let home = with_script("", "");
+    let folder = home.plugin_dir("faulty");
+    let shown = tempfile::tempdir().unwrap();
+    let (source, name) = (shown.path().join("faulty"), "faulty");
+    std::fs::rename(&folder, &source).unwrap();
+    std::fs::create_dir(source.join("parts")).unwrap();
+    std::fs::write(source.join("parts/data.json"), "{}").unwrap();
+    let source = source.to_str().unwrap();
+    let (printed, told) = home.command(&["plugins", "install", source, "--yes"]);
+    assert!(told.contains("runs         python3 engine.py"), "{told}");
+    assert!(printed.contains("installed faulty 1 in"), "{printed}");
+    assert!(folder.join("parts/data.json").is_file());
+    let runs = || {
+        let mut living = Living::new(&home, "s");
+        living.turn(10);
+        living.session.engine().name().to_owned()
+    };
+    assert_eq!(runs(), name);
+    // Running it has changed nothing in its folder.
+    assert_eq!(runs(), name);
+    for (file, text) in [("parts/data.json", "{\"a\": 1}"), ("parts/new.py", "")] {
+        let path = folder.join(file);
+        let before = std::fs::read(&path).ok();
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(runs(), "compressor", "{file}");
+        match before {
+            Some(before) => std::fs::write(&path, before).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        assert_eq!(runs(), name, "{file}");
+    }
+    // A file of the version before does not stay.
+    std::fs::remove_dir_all(Path::new(source).join("parts")).unwrap();
+    home.command(&["plugins", "install", source, "--yes"]);
+    assert!(!folder.join("parts").exists());
+    assert_eq!(runs(), name);
+}
+
+#[test]
+fn a_host_that_is_killed_leaves_no_script_behind() {
+    let home = with_script("wait:compress", ", compress_deadline_ms: 600000");
+    let chat = contexture_tests::chat(30, 2_000).to_string();
+    std::fs::write(home.path().join("chat.json"), chat).unwrap();
+    let mut running = home
+        .contexture(&["compress", "chat.json", "--context-length", "20000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let wait_for = |what: &dyn Fn() -> bool| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !what() {
+            assert!(Instant::now() < until, "{:?}", processes(&home));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for(&|| home.plugin_dir("faulty").join("waits").exists());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    wait_for(&|| processes(&home).is_empty());
+}
