@@ -18,8 +18,14 @@ fn done(ran: Ran) -> Value {
 fn start(home: &Home, args: &[&str]) -> Child {
     let mut command = home.command(args.iter().copied());
     command.stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().unwrap()
+}
+
+fn succeeds(process: Child) {
+    let ended = process.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
 }
 
 fn compress<'a>(file: &'a str, session: &'a str) -> [&'a str; 10] {
@@ -75,8 +81,8 @@ fn processes_that_compress_one_session_take_turns() {
             args[9] = "/dev/null";
             start(&home, &args)
         });
-        for mut process in processes {
-            assert!(process.wait().unwrap().success());
+        for process in processes {
+            succeeds(process);
         }
         let last = home.run(compress("480.json", round));
         last.exits(0);
@@ -328,4 +334,27 @@ fn a_backup_onto_a_file_is_refused_as_wrong_usage() {
     ran.stderr_has("there.txt");
     ran.stderr_lacks("the engine failed");
     assert_eq!(home.read("there.txt"), "mine");
+}
+
+/// SQLite does not wait for the lock with which a file is set to WAL mode, so the first processes in
+/// a home must not share an unfinished file.
+#[test]
+fn processes_that_begin_a_home_at_once_do_not_disturb_each_other() {
+    for _ in 0..5 {
+        let home = Home::new();
+        let age = 40;
+        home.put("chat.json", &chat(age));
+        let sessions = ["a", "b", "c", "d", "e", "f"];
+        let processes = sessions.map(|session| {
+            let mut args = compress("chat.json", session);
+            args[9] = "/dev/null";
+            start(&home, &args)
+        });
+        for process in processes {
+            succeeds(process);
+        }
+        for session in sessions {
+            assert_eq!(messages_of(&home, session), age as u64);
+        }
+    }
 }

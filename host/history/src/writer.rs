@@ -15,7 +15,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use contexture_base::private;
-use contexture_engine_api::private_file_options;
 use rusqlite::{Connection, OptionalExtension, params};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -100,38 +99,57 @@ pub(crate) fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> HistoryError {
 
 /// Opens the database for writing, and creates it if it does not exist.
 pub(crate) fn open(path: &Path) -> Result<Connection, HistoryError> {
-    // SQLite gives its other files the permissions of the database.
-    let created = private_file_options().create(true).append(true).open(path);
-    created.map_err(|source| HistoryError::Create {
-        path: path.to_owned(),
-        source,
-    })?;
+    create(path)?;
     // A history that was copied or restored may have wider permissions than one that was created
     // here.
     private::narrow(path);
-    let open = || {
-        let mut db = Connection::open(path)?;
-        db.busy_timeout(BUSY)?;
-        // Searches go on while an import writes. If the power fails, the last transactions may be
-        // missing, but the database is whole, and the next import reads them again.
-        db.pragma_update(None, "journal_mode", "WAL")?;
-        db.pragma_update(None, "synchronous", "NORMAL")?;
-        // Negative numbers are KiB: 32 MB.
-        db.pragma_update(None, "cache_size", -32_000)?;
-        if version(&db)? == 0 {
-            let transaction = db.transaction()?;
-            transaction.execute_batch(SCHEMA)?;
-            transaction.pragma_update(None, "user_version", VERSION)?;
-            transaction.commit()?;
-        }
-        Ok((version(&db)?, db))
-    };
-    match open().map_err(failed(path))? {
+    match prepare(path).map_err(failed(path))? {
         (VERSION, db) => Ok(db),
         _ => Err(HistoryError::Newer {
             path: path.to_owned(),
         }),
     }
+}
+
+/// Creates the database for its owner only, if there is none. It gets its name with its tables, so
+/// that processes that start at once do not create them in one file. SQLite gives its other files
+/// the permissions of the database.
+fn create(path: &Path) -> Result<(), HistoryError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let io = |source| HistoryError::Create {
+        path: path.to_owned(),
+        source,
+    };
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let new = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+    drop(prepare(new.path()).map_err(failed(path))?);
+    match new.into_temp_path().persist_noclobber(path) {
+        Err(error) if !path.exists() => Err(io(error.error)),
+        // Or another process was faster.
+        _ => Ok(()),
+    }
+}
+
+/// Sets up a connection, creates the tables in an empty file, and returns the version of the
+/// tables.
+fn prepare(path: &Path) -> rusqlite::Result<(i64, Connection)> {
+    let mut db = Connection::open(path)?;
+    db.busy_timeout(BUSY)?;
+    // Searches go on while an import writes. If the power fails, the last transactions may be
+    // missing, but the database is whole, and the next import reads them again.
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    // Negative numbers are KiB: 32 MB.
+    db.pragma_update(None, "cache_size", -32_000)?;
+    if version(&db)? == 0 {
+        let transaction = db.transaction()?;
+        transaction.execute_batch(SCHEMA)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+        transaction.commit()?;
+    }
+    Ok((version(&db)?, db))
 }
 
 /// The logs that were read before, by path. A path that is not UTF-8 is stored with replacement

@@ -77,7 +77,7 @@ impl SqliteStore {
             cause,
         })?;
         let path = home.join(FILE);
-        make_empty(home, &path);
+        create(home, &path);
         for suffix in ["", "-wal", "-shm"] {
             // Files that exist already may be readable by others, and they hold parts of
             // conversations.
@@ -570,14 +570,17 @@ impl Store for SqliteStore {
     }
 }
 
-/// Creates the file for its owner only, if there is none. SQLite gives the same mode to its log. If
-/// this fails, SQLite reports the reason when it opens the file.
-fn make_empty(home: &Path, path: &Path) {
+/// Creates the store for its owner only, if there is none. SQLite gives the same mode to its log.
+/// If this fails, SQLite reports the reason when it opens the file.
+fn create(home: &Path, path: &Path) {
     if !path.exists()
         && let Ok(file) = tempfile::NamedTempFile::new_in(home)
+        // The file gets its name with its tables. If several processes created them in one file,
+        // all but the first would fail: SQLite does not wait for the lock that WAL mode needs.
+        && Connection::open(file.path()).is_ok_and(|mut new| prepare(&mut new).is_ok())
     {
-        // The file gets its name only after it was closed. Closing a file under its name would
-        // release the locks that other threads of this process hold on it.
+        // It is closed before it gets its name. Closing a file under its name would release the
+        // locks that other threads of this process hold on it.
         let _ = file.into_temp_path().persist_noclobber(path);
     }
 }

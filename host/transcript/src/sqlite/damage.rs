@@ -213,10 +213,8 @@ pub(crate) fn repair(home: &Path) -> Result<RecordRepair, RecordError> {
             row.get::<_, i64>(0)
         })
         .map_err(fail(&made))?;
-    // Without WAL the new file is complete by itself, so it can be moved.
-    new.pragma_update(None, "journal_mode", "DELETE")
-        .map_err(fail(&made))?;
-    drop(new);
+    // Closing it moves its log into it, so that it can be moved.
+    new.close().map_err(|(_, error)| fail(&made)(error))?;
     let _ = make_private(&made);
     // The log belongs to the old file. SQLite would apply it to the new one.
     for suffix in ["-wal", "-shm"] {
