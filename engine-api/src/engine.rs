@@ -16,7 +16,7 @@ use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
 use crate::delivery::Delivery;
 use crate::error::EngineError;
-use crate::message::{MessageId, MessageView};
+use crate::message::MessageId;
 use crate::model::{ModelAnswer, ModelFailure};
 use crate::protocol::follow::{Follow, one_by_one};
 use crate::services::OpenRequest;
@@ -79,6 +79,10 @@ use crate::window::{Decision, Usage, WindowState};
 pub trait ContextEngine: Send {
     /// Decides whether to compact now, and gives the reason. The host asks this on every turn, so
     /// the answer must be cheap.
+    ///
+    /// If [`estimated`](WindowState::estimated) is set, nothing was counted yet, and the figures are
+    /// rough and rather too high. The host takes a no as it is. Before it acts on a yes, it counts
+    /// the window and asks again.
     fn should_compress(&self, window: &WindowState) -> Decision;
 
     /// Proposes a new window. The engine must not change anything durable that the window depends
@@ -126,26 +130,6 @@ pub trait ContextEngine: Send {
     /// figures to correct its own estimates.
     fn update_usage(&mut self, usage: &Usage) {
         let _ = usage;
-    }
-
-    /// Decides whether to compact before anything is counted, from a rough estimate of the tokens.
-    /// By default this is [`should_compress`](Self::should_compress) applied to the estimate.
-    fn should_compress_preflight(&self, window: &WindowState) -> Decision {
-        self.should_compress(window)
-    }
-
-    /// Returns true if a rough estimate that says "compact" should not be acted on until the
-    /// provider has reported the real usage. By default the estimate is acted on.
-    fn defers_preflight_to_reported_usage(&self, window: &WindowState) -> bool {
-        let _ = window;
-        false
-    }
-
-    /// Returns false if no compaction could make these messages smaller. By default the engine
-    /// claims that one could.
-    fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
-        let _ = messages;
-        true
     }
 
     /// Does only the cheap part of a compaction: it shortens old tool results, writes no summary

@@ -38,7 +38,7 @@ use crate::services::{OpenRequest, Services};
 use crate::window::WindowState;
 
 pub use engine_side::{LentServices, serve};
-pub use follow::{Follow, preflight};
+pub use follow::Follow;
 #[cfg(feature = "host")]
 pub use host_side::{RemoteEngine, serve_services};
 pub use pipe::Frame;
@@ -228,9 +228,6 @@ methods! {
         Observe = "observe",
         Follow = "follow",
         UpdateUsage = "update_usage",
-        ShouldCompressPreflight = "should_compress_preflight",
-        DefersPreflight = "defers_preflight_to_reported_usage",
-        HasContent = "has_content_to_compress",
         Prune = "prune_tool_results",
         Rewrite = "rewrite",
         Select = "select",
@@ -259,7 +256,6 @@ pub fn takes_messages(method: &str) -> bool {
         method,
         Ok(Method::Compress
             | Method::Observe
-            | Method::HasContent
             | Method::Prune
             | Method::Rewrite
             | Method::Select

@@ -152,10 +152,9 @@ fn an_engine_behind_a_pipe_sees_and_answers_what_one_in_the_process_does() {
 fn what_the_other_side_has_no_method_for_is_answered_as_the_default_bodies_do() {
     let mut engine = child(|method| matches!(method, "should_compress" | "compress"));
     let window = WindowState::default().context_length(9);
-    assert!(engine.should_compress_preflight(&window).is_yes());
+    assert!(engine.may_call_tools(&window).is_yes());
     assert_eq!(engine.tools(), Vec::new());
     assert_eq!(engine.status(), serde_json::json!({}));
-    assert!(engine.has_content_to_compress(&[]));
     engine.end();
 }
 

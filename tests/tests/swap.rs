@@ -326,9 +326,6 @@ fn call_everything(engines: &Arc<Engines>) -> Vec<String> {
 #[test]
 fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
     let methods = [
-        "should_compress_preflight",
-        "defers_preflight_to_reported_usage",
-        "has_content_to_compress",
         "select",
         "tools",
         "call_tool",

@@ -146,11 +146,7 @@ impl Carrier for Object {
 /// Converts a decision into the form of the protocol. A class may return `True` or `False`, or a
 /// tuple of that and a reason. A dictionary and the answers of other methods are left unchanged.
 fn decided<'py>(method: &str, answer: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let decides = [
-        "should_compress",
-        "should_compress_preflight",
-        "may_call_tools",
-    ];
+    let decides = ["should_compress", "may_call_tools"];
     if !decides.contains(&method) || answer.is_instance_of::<PyDict>() {
         return Ok(answer);
     }

@@ -47,13 +47,6 @@ pub fn serve(
             write(&engine.follow(&told.over(messages))?)
         }
         Method::UpdateUsage => write(&engine.update_usage(&read(argument)?)),
-        Method::ShouldCompressPreflight => {
-            write(&engine.should_compress_preflight(&read(argument)?))
-        }
-        Method::DefersPreflight => {
-            write(&engine.defers_preflight_to_reported_usage(&read(argument)?))
-        }
-        Method::HasContent => write(&engine.has_content_to_compress(messages)),
         Method::Prune => {
             write(&engine.prune_tool_results(&CompressRequest::new(messages, &order()?))?)
         }

@@ -22,9 +22,7 @@ use crate::window::{Decision, WindowState};
 pub struct Follow<'a> {
     /// What the engine is shown, or `None` if there is nothing new.
     pub delivery: Option<Delivery<'a>>,
-    /// The window to decide about, or `None` if no decision is needed. If its figures are
-    /// estimated, the decision is made by
-    /// [`should_compress_preflight`](ContextEngine::should_compress_preflight).
+    /// The window to decide about, or `None` if no decision is needed.
     pub window: Option<&'a WindowState>,
 }
 
@@ -44,22 +42,7 @@ pub(crate) fn one_by_one(
     if let Some(delivery) = &step.delivery {
         engine.observe(delivery)?;
     }
-    // A count is asked about directly, but an estimate may be deferred.
-    Ok(step.window.map(|window| match window.estimated {
-        true => preflight(engine, window),
-        false => engine.should_compress(window),
-    }))
-}
-
-/// Returns the engine's decision for an estimated window. If the engine would compact but prefers
-/// to wait for the usage that the provider reports, the decision is no.
-pub fn preflight(engine: &(impl ContextEngine + ?Sized), state: &WindowState) -> Decision {
-    let decision = engine.should_compress_preflight(state);
-    if decision.is_yes() && engine.defers_preflight_to_reported_usage(state) {
-        let reason = "the estimate waits for the usage that the provider reports";
-        return Decision::No(reason.to_owned());
-    }
-    decision
+    Ok(step.window.map(|window| engine.should_compress(window)))
 }
 
 /// A [`Follow`] without the messages of its delivery, which are lent or sent separately.

@@ -115,21 +115,6 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
         self.must(Method::UpdateUsage, usage, &[], || ());
     }
 
-    fn should_compress_preflight(&self, window: &WindowState) -> Decision {
-        let default = || self.should_compress(window);
-        self.must(Method::ShouldCompressPreflight, window, &[], default)
-    }
-
-    fn defers_preflight_to_reported_usage(&self, window: &WindowState) -> bool {
-        let default = || Plain.defers_preflight_to_reported_usage(window);
-        self.must(Method::DefersPreflight, window, &[], default)
-    }
-
-    fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
-        let default = || Plain.has_content_to_compress(messages);
-        self.must(Method::HasContent, &(), messages, default)
-    }
-
     fn prune_tool_results(
         &mut self,
         request: &CompressRequest<'_>,

@@ -12,13 +12,13 @@ mod proposing;
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
-    EngineError, Entry, LogLevel, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome,
-    Services, StandaloneEngine, Usage, WindowState, grouped,
+    EngineError, Entry, LogLevel, ModelAnswer, ModelFailure, OpenRequest, Outcome, Services,
+    StandaloneEngine, Usage, WindowState, grouped,
 };
 use contexture_summaries::{Headroom, Sizes, SummaryCycle};
 use serde_json::{Value, json};
 
-use crate::boundaries::{MIN_TAIL, Outline};
+use crate::boundaries::Outline;
 use crate::covered::Covered;
 use crate::entries::pruned;
 use crate::plan::Plan;
@@ -80,7 +80,20 @@ impl StandaloneEngine for Compressor {
 // `discarded`. Any other attempt in between replaces it.
 impl ContextEngine for Compressor {
     fn should_compress(&self, window: &WindowState) -> Decision {
-        self.due(window)
+        // Right after a compaction, a rough estimate is not enough evidence to start the next one.
+        // Wait until the provider reports the real size, unless the estimate says that the prompt
+        // no longer fits.
+        let waits_for_report = window.estimated
+            && window.reported_tokens.is_none()
+            && self.compactions > 0
+            && self.reported_tokens.is_none()
+            && window.prompt_tokens < room_for_prompt(window);
+        match self.due(window) {
+            Decision::Yes(_) if waits_for_report => {
+                Decision::No("the estimate waits for the usage that the provider reports".into())
+            }
+            decision => decision,
+        }
     }
 
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
@@ -182,30 +195,6 @@ impl ContextEngine for Compressor {
         // Reasoning tokens are not part of the next prompt.
         let answer = usage.output_tokens.saturating_sub(usage.reasoning_tokens);
         self.reported_tokens = Some(usage.input_tokens.saturating_add(answer));
-    }
-
-    fn defers_preflight_to_reported_usage(&self, window: &WindowState) -> bool {
-        // Right after a compaction, a rough estimate is not enough evidence to start the next one.
-        // Wait until the provider reports the real size, unless the estimate says that the prompt
-        // no longer fits.
-        window.estimated
-            && window.reported_tokens.is_none()
-            && self.compactions > 0
-            && self.reported_tokens.is_none()
-            && window.prompt_tokens < room_for_prompt(window)
-    }
-
-    fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
-        let outline = Outline::of(messages);
-        let split = outline.split(self.protection(&outline, &self.window));
-        split.something_new(&outline)
-            || outline.tokens.iter().sum::<u64>() + self.window.fixed_tokens
-                >= Budgets::for_window(&self.settings, &self.window)
-                    .threshold_tokens
-                    // A threshold of 0 (unknown window) must not make an empty conversation look
-                    // compressible.
-                    .max(1)
-                && messages.len() > MIN_TAIL
     }
 
     fn prune_tool_results(

@@ -294,13 +294,6 @@ impl ContextEngine for Engine {
         })
     }
 
-    fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
-        let raw = messages
-            .iter()
-            .filter(|view| view.kind() == contexture_engine_api::MessageKind::Original);
-        raw.count() > 1
-    }
-
     fn committed(&mut self, committed: &Committed) {
         let compaction = committed.id;
         let Some(proposal) = self.proposal.take() else {

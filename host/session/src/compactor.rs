@@ -164,19 +164,7 @@ impl Compactor {
             let request = CompressRequest::new(views, &order);
             match way {
                 Way::Prune => engine.prune_tool_results(&request),
-                // If the provider would refuse the prompt, the engine is asked in any case. If it can do
-                // nothing, it says why, and the user needs that reason.
-                Way::Compress
-                    if order.force
-                        || order.window.best_prompt_tokens() > order.window.usable_tokens()
-                        || engine.has_content_to_compress(views) =>
-                {
-                    engine.compress(&request)
-                }
-                Way::Compress => Ok(Outcome::NothingToDo(
-                    "there is nothing in the window that a compaction would make smaller"
-                        .to_owned(),
-                )),
+                Way::Compress => engine.compress(&request),
             }
         });
         let outcome = asked.map_err(|error: CallError| error.to_string())?;

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use contexture_config::OnFailure;
-use contexture_engine_api::protocol::preflight;
 use contexture_engine_api::{
     ContextEngine, CurrentCompaction, Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState,
 };
@@ -162,11 +161,11 @@ impl EngineLink {
         let state =
             (current.state().prompt_tokens(estimated).estimated(true)).reported_tokens(None);
         let asked = state.clone();
-        let answer = self.engine.call(
-            "should_compress_preflight",
-            Deadline::Short,
-            move |engine| Ok(preflight(engine, &asked)),
-        );
+        let answer = self
+            .engine
+            .call("should_compress", Deadline::Short, move |engine| {
+                Ok(engine.should_compress(&asked))
+            });
         answer.or_else(|error| self.decide_without_engine(error, &state, current))
     }
 

@@ -161,9 +161,9 @@ impl<'a> Player<'a> {
         self.take_in(turn, at.is_multiple_of(3))?;
         let state = self.state();
         let engine = &self.engine;
-        let preflight = || engine.should_compress_preflight(&state);
-        let preflight = self.watch.call("should_compress_preflight", preflight)?;
-        self.has_reason("should_compress_preflight", &preflight);
+        let rough = state.estimated(true);
+        let decided = (self.watch).call("should_compress", || engine.should_compress(&rough))?;
+        self.has_reason("should_compress", &decided);
         if self.subject.about.rewrites {
             self.rewrite()?;
         }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use contexture::engines::register_context_engine;
 use contexture_engine_api::{
     About, Committed, CompressRequest, ContextEngine, Decision, Delivery, EngineError,
-    EngineFactory, FactoryRequest, HostInfo, MessageView, OpenRequest, Outcome, StoreCommand,
-    ToolCall, ToolSpec, Usage, WindowState, define_engine,
+    EngineFactory, FactoryRequest, HostInfo, OpenRequest, Outcome, StoreCommand, ToolCall,
+    ToolSpec, Usage, WindowState, define_engine,
 };
 use serde::{Deserialize, Serialize};
 
@@ -265,10 +265,6 @@ impl ContextEngine for Failing {
 
     fn update_usage(&mut self, usage: &Usage) {
         self.engine.update_usage(usage);
-    }
-
-    fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
-        self.engine.has_content_to_compress(messages)
     }
 
     fn committed(&mut self, committed: &Committed) {

@@ -210,8 +210,15 @@ fn right_after_a_compaction_there_is_nothing_to_do() {
     let wait = |chat: &Chat| order(chat.window(100_000, 500)).may_wait_for_model(true);
     let (after, _) = session.compacted(&chat, &wait(&chat));
     assert_eq!(host.model.calls(), 1);
-    let rough = after.window(100_000, 500).estimated(true);
-    assert!(session.engine.defers_preflight_to_reported_usage(&rough));
+    // More than the threshold, but less than the window.
+    let rough = after
+        .window(100_000, 500)
+        .prompt_tokens(80_000)
+        .estimated(true);
+    let waits = session.engine.should_compress(&rough);
+    assert!(waits.reason().contains("waits for the usage"), "{waits:?}");
+    let counted = rough.clone().estimated(false);
+    assert!(session.engine.should_compress(&counted).is_yes());
     for force in [false, true] {
         let outcome = session
             .compress(&after, &wait(&after).force(force))
@@ -222,7 +229,7 @@ fn right_after_a_compaction_there_is_nothing_to_do() {
     session
         .engine
         .update_usage(&Usage::default().input_tokens(20_000));
-    assert!(!session.engine.defers_preflight_to_reported_usage(&rough));
+    assert!(session.engine.should_compress(&rough).is_yes());
 }
 
 #[test]

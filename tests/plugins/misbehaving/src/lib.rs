@@ -324,21 +324,6 @@ impl ContextEngine for Misbehaving {
         Err(EngineError::Unsupported(call.name.clone()))
     }
 
-    fn should_compress_preflight(&self, window: &WindowState) -> Decision {
-        self.enter_infallible("should_compress_preflight");
-        self.should_compress(window)
-    }
-
-    fn defers_preflight_to_reported_usage(&self, _window: &WindowState) -> bool {
-        self.enter_infallible("defers_preflight_to_reported_usage");
-        false
-    }
-
-    fn has_content_to_compress(&self, _messages: &[MessageView<'_>]) -> bool {
-        self.enter_infallible("has_content_to_compress");
-        true
-    }
-
     fn prune_tool_results(
         &mut self,
         _request: &CompressRequest<'_>,
