@@ -174,8 +174,8 @@ pub mod session {
     #[doc(inline)]
     pub use contexture_session::{
         AgentWindow, BackgroundAnswer, BackgroundBy, BackgroundWork, BodyMessage, Canceller,
-        Compact, CompactionReport, Comparison, OutcomeKind, Peers, Revision, Session, SessionError,
-        SessionOptions, Turn, TurnOptions, Unrelated, Window,
+        Compact, CompactionReport, Comparison, OutcomeKind, Peers, Relation, Revision, Session,
+        SessionError, SessionOptions, Turn, TurnOptions, Unrelated, Window,
     };
     #[cfg(feature = "postgres")]
     #[doc(inline)]

@@ -10,7 +10,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use contexture::formats::Format;
-use contexture::session::{AgentWindow, Record, Session, SessionOptions, Turn, TurnOptions};
+use contexture::session::{
+    AgentWindow, Record, Relation, Session, SessionOptions, Turn, TurnOptions,
+};
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError, Entry,
     MessageId, MessageView, OpenRequest, Outcome, StandaloneEngine, WindowState, register_engine,
@@ -303,7 +305,10 @@ fn a_resent_history_is_observed_once_and_leaves_untouched() {
         let done = turn(&mut session, &next);
         assert_eq!(done.body, next);
         assert_eq!(done.new, ids([2 * round + 1]));
-        assert_eq!((done.branched, done.revised.len()), (None, 0));
+        assert_eq!(
+            (done.relation, done.revised.len()),
+            (Relation::Continues, 0)
+        );
         session
             .answer(&[&assistant("yes").to_string()], None)
             .unwrap();
@@ -326,8 +331,13 @@ fn a_resent_history_is_observed_once_and_leaves_untouched() {
     let again = body(&history);
     let done = turn(&mut session, &again);
     assert_eq!(
-        (done.new.len(), done.branched),
-        (0, Some(Some(MessageId(11))))
+        (done.new.len(), done.relation),
+        (
+            0,
+            Relation::CutBack {
+                after: Some(MessageId(11))
+            }
+        )
     );
     assert_eq!(home.journal(), ["cut Some(MessageId(11))"]);
 }
@@ -345,7 +355,10 @@ fn an_edit_is_a_revision_and_a_rewind_is_a_branch() {
     let edited = body(&history);
     let done = turn(&mut session, &edited);
     assert_eq!(done.revised, [(MessageId(8), MessageId(3))]);
-    assert_eq!((done.new, done.branched), (ids([8, 9, 10]), None));
+    assert_eq!(
+        (done.new, done.relation),
+        (ids([8, 9, 10]), Relation::Continues)
+    );
     assert_eq!(
         home.journal(),
         [
@@ -361,8 +374,13 @@ fn an_edit_is_a_revision_and_a_rewind_is_a_branch() {
     let rewound = body(&history);
     let done = turn(&mut session, &rewound);
     assert_eq!(
-        (done.new, done.branched),
-        (ids([11]), Some(Some(MessageId(4))))
+        (done.new, done.relation),
+        (
+            ids([11]),
+            Relation::CutBack {
+                after: Some(MessageId(4))
+            }
+        )
     );
     assert_eq!(
         home.journal(),
@@ -401,7 +419,10 @@ fn an_echo_with_other_bytes_is_the_same_answer_and_another_text_revises_it() {
     ]);
     let done = turn(&mut session, &shorter);
     assert_eq!(done.revised, [(MessageId(5), MessageId(4))]);
-    assert_eq!((done.new, done.branched), (ids([5, 6]), None));
+    assert_eq!(
+        (done.new, done.relation),
+        (ids([5, 6]), Relation::Continues)
+    );
 }
 
 #[test]
@@ -417,7 +438,10 @@ fn an_echo_that_says_who_answered_revises_the_answer_once() {
     let echoed = body(&history);
     let done = turn(&mut session, &echoed);
     assert_eq!(done.revised, [(MessageId(3), MessageId(2))]);
-    assert_eq!((done.new, done.branched), (ids([3, 4]), None));
+    assert_eq!(
+        (done.new, done.relation),
+        (ids([3, 4]), Relation::Continues)
+    );
     history.push(user("three"));
     let again = body(&history);
     let done = turn(&mut session, &again);
@@ -477,8 +501,13 @@ fn a_compaction_holds_for_a_client_that_sends_everything_again() {
     let further = body(&history);
     let done = turn(&mut session, &further);
     assert_eq!(
-        (done.body.as_ref(), done.branched),
-        (further.as_str(), Some(Some(MessageId(3))))
+        (done.body.as_ref(), done.relation),
+        (
+            further.as_str(),
+            Relation::CutBack {
+                after: Some(MessageId(3))
+            }
+        )
     );
 }
 
@@ -975,15 +1004,15 @@ fn items_of_one_responses_turn_are_one_message_however_they_arrive() {
     let done_body = body(&input);
     let done = turn_in(&mut session, &done_body, Format::OpenAiResponses);
     assert_eq!(
-        (done.new, done.revised, done.branched),
-        (ids([3, 4]), vec![], None)
+        (done.new, done.revised, done.relation),
+        (ids([3, 4]), vec![], Relation::Continues)
     );
     drop(session);
     let mut session = home.session();
     let done = turn_in(&mut session, &done_body, Format::OpenAiResponses);
     assert_eq!(
-        (done.new, done.revised, done.branched),
-        (vec![], vec![], None)
+        (done.new, done.revised, done.relation),
+        (vec![], vec![], Relation::Continues)
     );
 }
 
@@ -1010,7 +1039,10 @@ fn real_conversations_turn_by_turn_with_restarts_are_observed_once() {
             let request =
                 json!({"messages": &all[..end], "tools": conversation["tools"]}).to_string();
             let done = turn(&mut session, &request);
-            assert_eq!((done.branched, done.revised.len()), (None, 0));
+            assert_eq!(
+                (done.relation, done.revised.len()),
+                (Relation::Continues, 0)
+            );
             if done.body != request {
                 let read = contexture::formats::read(done.body.as_ref(), Some(Format::OpenAiChat))
                     .unwrap();

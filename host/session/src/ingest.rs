@@ -30,7 +30,7 @@ use super::align::{Match, raw_hash};
 use super::conversation::ConversationState;
 use super::error::SessionError;
 use super::history::History;
-use super::options::Unrelated;
+use super::options::{Relation, Unrelated};
 use super::preamble::Preamble;
 use super::request::{BodyBefore, ReadMessage, Request, Source, keep_what_was_said};
 use super::warnings::Warnings;
@@ -43,11 +43,7 @@ pub(crate) struct Ingested {
     pub(crate) new: Vec<MessageId>,
     /// The revisions: the new id, and the id of the message that it replaces.
     pub(crate) revised: Vec<(MessageId, MessageId)>,
-    /// Set if the conversation was cut back. The inner value is the last message before the cut, or
-    /// `None` if no message stays.
-    pub(crate) branched: Option<Option<MessageId>>,
-    /// Whether the request has nothing in common with the conversation before it.
-    pub(crate) new_root: bool,
+    pub(crate) relation: Relation,
     /// How many leading wire messages the request has in common with the last one.
     pub(crate) common: usize,
 }
@@ -55,7 +51,7 @@ pub(crate) struct Ingested {
 impl Ingested {
     /// Whether the request left the conversation as it was or only continued it.
     pub(crate) fn only_appends(&self) -> bool {
-        !self.new_root && self.branched.is_none() && self.revised.is_empty()
+        self.relation == Relation::Continues && self.revised.is_empty()
     }
 }
 
@@ -147,7 +143,7 @@ impl Ingest {
                     session: self.session.clone(),
                 });
             }
-            ingested.new_root = true;
+            ingested.relation = Relation::NewRoot;
             compared.alignment.unmatched = history.branch().iter().map(|known| known.id).collect();
             compared.alignment.cut = true;
             compared.alignment.matches.fill(Match::New);
@@ -332,7 +328,10 @@ impl Ingest {
             current.history.append(known, replaces);
         }
         if changes.cut {
-            ingested.branched = Some(current.history.cut(&alignment.unmatched));
+            let after = current.history.cut(&alignment.unmatched);
+            if ingested.relation == Relation::Continues {
+                ingested.relation = Relation::CutBack { after };
+            }
         }
         current
             .history

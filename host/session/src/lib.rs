@@ -56,8 +56,8 @@ pub use counting::{fixed_tokens, message_tokens};
 pub use engine_link::{BackgroundAnswer, BackgroundWork, Canceller};
 pub use error::SessionError;
 pub use options::{
-    AgentWindow, BackgroundBy, BodyMessage, Compact, Comparison, Peers, Revision, SessionOptions,
-    TurnOptions, Unrelated,
+    AgentWindow, BackgroundBy, BodyMessage, Compact, Comparison, Peers, Relation, Revision,
+    SessionOptions, TurnOptions, Unrelated,
 };
 pub use report::{CompactionReport, OutcomeKind};
 pub use session::Session;

@@ -15,7 +15,7 @@ use contexture_formats::tokens::Correction;
 use contexture_runtime::engines::Engines;
 use serde::{Deserialize, Serialize};
 
-use super::options::AgentWindow;
+use super::options::{AgentWindow, Relation};
 use contexture_base::now_ms;
 
 /// How many of the latest pauses an engine is told.
@@ -267,13 +267,13 @@ impl Meter {
 
     /// Accounts for a request that began a new conversation, or that cut this one back. The reported
     /// usage includes the messages that were cut off.
-    pub(crate) fn ingested(&mut self, is_new_root: bool, is_cut: bool) {
-        if is_new_root {
-            self.ledger = self.ledger.of_a_new_conversation();
-        } else if is_cut {
-            self.ledger.cut_back();
+    pub(crate) fn ingested(&mut self, relation: Relation) {
+        match relation {
+            Relation::Continues => return,
+            Relation::CutBack { .. } => self.ledger.cut_back(),
+            Relation::NewRoot => self.ledger = self.ledger.of_a_new_conversation(),
         }
-        self.reported.take_if(|_| is_cut);
+        self.reported = None;
     }
 
     /// Accounts for a compaction. `sizes` are the tokens of the prompt before and after it, and those

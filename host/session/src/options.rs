@@ -46,6 +46,22 @@ pub enum BackgroundBy {
     Embedder,
 }
 
+/// How a request relates to the session's conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Relation {
+    /// The request continues the conversation or repeats it. Single messages may have another form.
+    #[default]
+    Continues,
+    /// The request leaves out the end of the conversation, which is no longer part of it.
+    CutBack {
+        /// The last message that stays. None if no message stays.
+        after: Option<MessageId>,
+    },
+    /// The request has nothing in common with the conversation. The session begins a new one with
+    /// it.
+    NewRoot,
+}
+
 /// What happens to a request that has nothing in common with the session's conversation: no
 /// message, and no summary that the host wrote.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -193,6 +209,7 @@ pub enum BodyMessage {
 /// How a conversation compares with the one that a session holds. All fields are numbers of
 /// messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Comparison {
     /// Messages that the session holds.
     pub held: usize,

@@ -25,7 +25,7 @@ use super::engine_link::{SentPrompt, ToolRoom, warm_until};
 use super::error::SessionError;
 use super::ingest::Ingested;
 use super::ingest::compare::comparison;
-use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
+use super::options::{BodyMessage, Compact, Comparison, Relation, Revision, TurnOptions};
 use super::report::CompactionReport;
 use super::request::Request;
 use super::session::Session;
@@ -33,6 +33,7 @@ use super::window::Window;
 
 /// The result of a turn: the body to send, and what was decided on the way to it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Turn<'b> {
     /// The body to send. These are the bytes of the request if nothing changes. Empty for a
     /// conversation that was read from a document: render that one with [`Session::render_plan`],
@@ -60,12 +61,8 @@ pub struct Turn<'b> {
     pub new: Vec<MessageId>,
     /// The messages that now have another form, with the new and the old id of each.
     pub revised: Vec<Revision>,
-    /// Set if the conversation was cut back. The inner value is the last message before the cut, or
-    /// `None` if the cut is at the beginning.
-    pub branched: Option<Option<MessageId>>,
-    /// Whether the request has nothing in common with the session's conversation. The session then
-    /// begins a new conversation with it.
-    pub new_root: bool,
+    /// How the request relates to the conversation before it.
+    pub relation: Relation,
     /// How many messages of the conversation are found neither in the request nor in any store. The
     /// engine does not have them.
     pub without_text: u64,
@@ -84,8 +81,8 @@ impl Turn<'_> {
             "tools_denied": self.tools_denied,
             "new": self.new.len(),
             "revised": self.revised.len(),
-            "branched": self.branched.is_some(),
-            "new_root": self.new_root,
+            "branched": self.relation != Relation::Continues,
+            "new_root": self.relation == Relation::NewRoot,
             "without_text": self.without_text,
         })
     }
@@ -229,8 +226,7 @@ impl Session {
             compaction,
             new: ingested.new,
             revised: ingested.revised,
-            branched: ingested.branched,
-            new_root: ingested.new_root,
+            relation: ingested.relation,
             without_text,
         })
     }
@@ -259,8 +255,8 @@ impl Session {
         let common = ingested.as_ref().map_or(0, |ingested| ingested.common);
         self.renderer.continue_from(common);
         let ingested = ingested?;
-        self.settled &= ingested.new.is_empty() && ingested.branched.is_none();
-        (self.current.meter).ingested(ingested.new_root, ingested.branched.is_some());
+        self.settled &= ingested.new.is_empty() && ingested.relation == Relation::Continues;
+        self.current.meter.ingested(ingested.relation);
         // An engine that reads the transcript must find there what it is shown.
         if !options.saves_later || self.engine().about().reads_transcript {
             self.save();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use contexture::engines::Engines;
 use contexture::formats::{self, Message};
-use contexture::session::{AgentWindow, OutcomeKind, Record, Session, SessionOptions, TurnOptions};
+use contexture::session::{
+    AgentWindow, OutcomeKind, Record, Relation, Session, SessionOptions, TurnOptions,
+};
 use contexture::tokens::TokenCounter;
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_tests::lcm::{expand, frontier, tool};
@@ -103,7 +105,7 @@ impl<'a> Played<'a> {
         let (format, options) = (Some(self.chat.format), TurnOptions::default());
         let turn = self.session.turn_with(&body, format, &options).unwrap();
         assert!(
-            turn.revised.is_empty() && turn.branched.is_none(),
+            turn.revised.is_empty() && turn.relation == Relation::Continues,
             "{name}: {turn:?}"
         );
         if let Some(report) = &turn.compaction {

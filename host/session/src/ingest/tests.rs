@@ -67,7 +67,7 @@ fn an_edited_message_is_a_revision() {
     all[1] = message("assistant", "in other words");
     let ingested = send(&mut ingest, &mut current, &all).unwrap();
     assert_eq!(ingested.revised, vec![(MessageId(6), MessageId(2))]);
-    assert_eq!(ingested.branched, None);
+    assert_eq!(ingested.relation, Relation::Continues);
     assert_eq!(branch(&current), ids([1, 6, 3, 4, 5]));
 }
 
@@ -76,7 +76,12 @@ fn a_shorter_request_cuts_the_conversation_back() {
     let all = talk(0..6);
     let (mut ingest, mut current) = begun(&all);
     let ingested = send(&mut ingest, &mut current, &all[..3]).unwrap();
-    assert_eq!(ingested.branched, Some(Some(MessageId(3))));
+    assert_eq!(
+        ingested.relation,
+        Relation::CutBack {
+            after: Some(MessageId(3))
+        }
+    );
     assert_eq!(branch(&current), ids(1..=3));
     assert_eq!(current.window.len(), 3);
 }
@@ -87,7 +92,7 @@ fn what_was_lent_may_be_left_out() {
     let (mut ingest, mut current) = begun(&all);
     assert_eq!(ingest.lend(&current.history, Some(4)), Some(MessageId(5)));
     let ingested = send(&mut ingest, &mut current, &all[..4]).unwrap();
-    assert_eq!(ingested.branched, None);
+    assert_eq!(ingested.relation, Relation::Continues);
 }
 
 #[test]
@@ -120,7 +125,7 @@ fn a_request_of_another_conversation_begins_a_new_one_or_is_refused() {
     assert!(matches!(refused, SessionError::Unrelated { .. }));
     assert_eq!(branch(&current), ids(1..=4));
     let ingested = send(&mut ingest, &mut current, &other).unwrap();
-    assert!(ingested.new_root);
+    assert_eq!(ingested.relation, Relation::NewRoot);
     assert_eq!(branch(&current), ids([5, 6]));
 }
 
