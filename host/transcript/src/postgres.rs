@@ -227,15 +227,15 @@ impl Store for PostgresStore {
         })
     }
 
-    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<(), RecordError> {
+    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<bool, RecordError> {
         self.of(session, move |client, key| {
             Box::pin(async move {
                 let sql = "UPDATE contexture.sessions SET archived_ms = $3 WHERE tenant = $1 AND session = $2";
                 let update = client.prepare_cached(sql).await?;
-                client
+                let changed = client
                     .execute(&update, &[&&*key.tenant, &key.session, &at_ms])
                     .await?;
-                Ok(())
+                Ok(changed > 0)
             })
         })
     }

@@ -263,23 +263,23 @@ impl Store for SqliteStore {
     }
 
     fn forget(&self, session: &str) -> Result<(), RecordError> {
-        self.read(|connection| {
-            connection.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
-            if self.has_kept(connection)? {
-                connection.execute("DELETE FROM kept WHERE session = ?1", [session])?;
+        self.write(|transaction| {
+            transaction.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
+            if self.has_kept(transaction)? {
+                transaction.execute("DELETE FROM kept WHERE session = ?1", [session])?;
             }
             Ok(())
         })
     }
 
-    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<(), RecordError> {
-        self.read(|connection| {
+    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<bool, RecordError> {
+        let changed = self.read(|connection| {
             connection.execute(
                 "UPDATE sessions SET archived_ms = ?2 WHERE id = ?1",
                 params![session, at_ms],
             )
         })?;
-        Ok(())
+        Ok(changed > 0)
     }
 
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {

@@ -44,9 +44,9 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     /// Does nothing if there is no such session.
     fn forget(&self, session: &str) -> Result<(), RecordError>;
 
-    /// Sets or clears the time of archiving, in milliseconds since the Unix epoch. Does nothing if
-    /// there is no such session.
-    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<(), RecordError>;
+    /// Sets or clears the time of archiving, in milliseconds since the Unix epoch. False if there is
+    /// no such session.
+    fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<bool, RecordError>;
 
     /// All sessions in the order in which they were created, or only one.
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError>;
@@ -445,6 +445,7 @@ pub(crate) struct SessionDump {
 
 /// How much of a session was delivered to its engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Delivered {
     /// The id of the session.
     pub session: String,

@@ -230,6 +230,7 @@ fn artifacts_and_texts_of_embedders_are_stored_replaced_and_deleted() {
         );
         assert!(sessions[0].bytes > 0, "{name}");
         assert!(record.archive("s", true).unwrap().is_some());
+        assert_eq!(record.archive("unknown", true).unwrap(), None);
         assert!(
             record.session("s").unwrap().unwrap().archived_ms.is_some(),
             "{name}"

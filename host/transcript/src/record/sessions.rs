@@ -54,15 +54,15 @@ impl Record {
 
     /// Archives a session, or un-archives it. Any later write to the session un-archives it as
     /// well. Returns the time of archiving in milliseconds since the Unix epoch, or `None` if
-    /// `archived` is false. Does nothing if there is no such session.
+    /// `archived` is false or there is no such session.
     ///
     /// # Errors
     /// The file cannot be written, or it is damaged and a store in memory takes its place.
     pub fn archive(&self, id: &str, archived: bool) -> Result<Option<i64>, RecordError> {
         self.is_itself()?;
         let at = archived.then(now_ms);
-        self.store.archive(id, at)?;
-        Ok(at)
+        let is_there = self.store.archive(id, at)?;
+        Ok(at.filter(|_| is_there))
     }
 
     /// Returns the space of deleted rows to the disk. The result is its size in bytes. A dry run
