@@ -276,6 +276,7 @@ fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliErro
         revised,
         new,
         cut,
+        ..
     } = *compared;
     // A session that has messages must share at least one with the file, otherwise two
     // conversations would be mixed.

@@ -29,6 +29,7 @@ pub enum Origin {
 
 /// One key of the configuration with its value and origin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Setting {
     /// The path of the key from the root of the file, such as `compression.threshold`.
     pub key: KeyPath,

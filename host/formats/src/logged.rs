@@ -12,6 +12,7 @@ use super::{Format, FormatError, time};
 
 /// A message that a line of a log holds, in the wire format of the log's provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoggedMessage {
     /// The message as JSON. Claude Code has messages of Anthropic's format, Codex has items of
     /// OpenAI Responses.

@@ -124,6 +124,7 @@ pub enum MediaKind {
 /// An image, document or recording in a message. Its data is not copied.
 /// [`Conversation::media_data`](super::Conversation::media_data) returns it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Media {
     /// Whether it is an image, a document or a recording.
     pub kind: MediaKind,

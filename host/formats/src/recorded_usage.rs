@@ -15,6 +15,7 @@ use super::logs::{self, LoggedUsage};
 
 /// The token usage that a provider reported for one assistant message of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecordedUsage {
     /// The index of the message in [`Conversation::messages`].
     pub index: usize,

@@ -41,6 +41,7 @@ const WAITING: usize = 8;
 /// How far an import is, in bytes of the logs that have to be read. The total is reckoned before
 /// reading begins. If an agent writes meanwhile, `done` stays at the total until the import ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// The bytes that were read.
     pub done: u64,

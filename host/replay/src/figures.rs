@@ -153,6 +153,7 @@ impl Prompts {
 /// prompts, but changes the beginning of the next one, which the provider then has to write again.
 /// All fields count tokens unless they say otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct CompactionCost {
     /// The request before which the compaction was made, from 1.
     pub request: u64,

@@ -109,6 +109,7 @@ pub enum PluginState {
 /// An engine registered in this process, described without creating it. It prints as one line with
 /// its name, version and owner.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct RegisteredEngine {
     /// Name of the engine, as the configuration uses it.
     pub name: String,

@@ -152,6 +152,7 @@ impl From<CallError> for OpenError {
     "two engines are called `{name}`, one from {first} and one from {second}: names must be unique, so rename or \
      remove one"
 )]
+#[non_exhaustive]
 pub struct NameTaken {
     /// The name that both engines use. One of them has to be renamed or left out.
     pub name: String,

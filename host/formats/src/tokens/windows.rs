@@ -13,6 +13,7 @@ use super::model_name::ModelName;
 
 /// The limits of a model, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ModelWindow {
     /// The size of the whole window, which prompt and answer share.
     pub context_length: u64,

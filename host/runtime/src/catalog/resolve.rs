@@ -40,6 +40,7 @@ pub enum Choice {
 
 /// The engine that was chosen, and what to tell the user about the choice.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Resolution {
     /// The requested name, from the command line or the configuration.
     pub requested: String,

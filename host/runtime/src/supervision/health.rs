@@ -22,6 +22,7 @@ use contexture_base::lock;
 /// The health of one engine in this process, for status reports. The counters cover all sessions
 /// and start at zero when the process starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EngineHealth {
     /// Name of the engine, as the configuration uses it.
     pub engine: String,
