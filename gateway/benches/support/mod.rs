@@ -1,4 +1,8 @@
-//! A server on a thread of its own, until the program ends.
+//! A server on a thread of its own, until the program ends, and the processes that benches measure.
+
+#![allow(dead_code)]
+
+pub(crate) mod processes;
 
 use axum::Router;
 use tokio::net::TcpListener;

@@ -1,0 +1,175 @@
+//! Measures how many requests a gateway handles in a second, and how long they take under load, beside direct requests
+//! and nginx on the same machine in the same run.
+//!
+//! First, 50 clients send their next request as soon as they have an answer. That gives the highest rate. Then requests
+//! come at a fixed rate, half of the gateway's highest, whether or not earlier ones were answered, and a request's time
+//! begins when it was due (an open loop). Client, gateway and provider are processes of their own and share the cores,
+//! so the figures say how the ways compare, not what a machine can do that runs one of them alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::processes::{Process, ask, bodies, other_role};
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+const CLIENTS: usize = 50;
+/// How long each way is measured, at the highest rate and at the fixed one.
+const TIME: Duration = Duration::from_secs(8);
+/// The requests of a session.
+const TURNS: usize = 20;
+
+/// The requests of new sessions to one address.
+#[derive(Clone)]
+struct Load {
+    http: reqwest::Client,
+    base: String,
+    bodies: Arc<Vec<String>>,
+    sessions: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn new(base: &str, bodies: &Arc<Vec<String>>) -> Self {
+        let http = reqwest::Client::builder().no_proxy().tcp_nodelay(true);
+        Self {
+            http: http.build().unwrap(),
+            base: base.to_owned(),
+            bodies: Arc::clone(bodies),
+            sessions: Arc::default(),
+        }
+    }
+
+    fn session(&self) -> String {
+        let number = self.sessions.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}", self.bodies[0].len())
+    }
+
+    /// The requests a second of clients that wait for nothing but their answers.
+    async fn highest_rate(&self) -> f64 {
+        let (began, answered) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let mut clients = JoinSet::new();
+        for _ in 0..CLIENTS {
+            let (load, answered) = (self.clone(), Arc::clone(&answered));
+            clients.spawn(async move {
+                while began.elapsed() < TIME {
+                    let session = load.session();
+                    for body in load.bodies.iter() {
+                        if began.elapsed() >= TIME {
+                            break;
+                        }
+                        ask(&load.http, &load.base, &session, body).await;
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        clients.join_all().await;
+        answered.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
+    }
+
+    /// The times from when a request was due to the end of its answer, in milliseconds and sorted, at this many
+    /// requests a second.
+    async fn times_at(&self, rate: f64) -> Vec<f64> {
+        let times = Arc::new(Mutex::new(Vec::new()));
+        // The sessions that wait for their next request: name, and its number.
+        let idle: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
+        let (began, mut requests) = (Instant::now(), JoinSet::new());
+        for number in 0..(rate * TIME.as_secs_f64()) as u64 {
+            let due = began + Duration::from_secs_f64(number as f64 / rate);
+            sleep_until(due).await;
+            let next = idle.lock().unwrap().pop();
+            let (session, turn) = next.unwrap_or_else(|| (self.session(), 0));
+            let (load, times, idle) = (self.clone(), Arc::clone(&times), Arc::clone(&idle));
+            requests.spawn(async move {
+                ask(&load.http, &load.base, &session, &load.bodies[turn]).await;
+                times
+                    .lock()
+                    .unwrap()
+                    .push(due.elapsed().as_secs_f64() * 1e3);
+                if turn + 1 < load.bodies.len() {
+                    idle.lock().unwrap().insert(0, (session, turn + 1));
+                }
+            });
+        }
+        requests.join_all().await;
+        let mut times = std::mem::take(&mut *times.lock().unwrap());
+        times.sort_by(f64::total_cmp);
+        times
+    }
+}
+
+fn main() {
+    if other_role() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let provider = Process::start("provider");
+    let config = format!(
+        "model: {{context_length: 1000000}}\nupstream: {{anthropic: {{base_url: \"{}\"}}}}\n",
+        provider.base
+    );
+    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    let nginx = Process::nginx(home.path(), &provider.base);
+    if nginx.is_none() {
+        println!("nginx is not installed, so it is not measured");
+    }
+    println!(
+        "{:>16} {:>10} {:>12} {:>9}   at a fixed rate: {:>8} {:>9} {:>9} {:>9} {:>9}",
+        "body", "way", "highest", "of nginx", "requests", "p50", "p90", "p99", "p99.9"
+    );
+    for (name, size, is_stream) in [
+        ("2 KB", 1_000, false),
+        ("2 KB, stream", 1_000, true),
+        ("165 KB", 160_000, false),
+        ("165 KB, stream", 160_000, true),
+        ("400 KB", 390_000, false),
+    ] {
+        let bodies = Arc::new(bodies(size, TURNS, is_stream));
+        let gateway = Process::gateway(&home.path().join(name), &config);
+        let first = runtime.block_on(async {
+            let began = Instant::now();
+            let http = reqwest::Client::builder().no_proxy().build().unwrap();
+            ask(&http, &gateway.base, "first", &bodies[0]).await;
+            began.elapsed()
+        });
+        let mut ways = vec![("direct", provider.base.as_str())];
+        ways.extend(nginx.as_ref().map(|nginx| ("nginx", nginx.base.as_str())));
+        ways.push(("contexture", gateway.base.as_str()));
+        let loads = ways
+            .iter()
+            .map(|(way, base)| (*way, Load::new(base, &bodies)));
+        let rates: Vec<_> = loads
+            .map(|(way, load)| {
+                let rate = runtime.block_on(load.highest_rate());
+                (way, load, rate)
+            })
+            .collect();
+        let of_nginx = rates.iter().find(|(way, ..)| *way == "nginx");
+        let of_nginx = of_nginx.map(|(.., rate)| *rate);
+        let half = rates.last().map_or(0.0, |(.., rate)| rate / 2.0);
+        for (way, load, rate) in &rates {
+            let times = runtime.block_on(load.times_at(half));
+            let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+            let ratio = of_nginx.map_or("–".to_owned(), |of| format!("{:.2}", rate / of));
+            println!(
+                "{name:>16} {way:>10} {rate:>8.0} /s {ratio:>9}   {half:>16.0} /s {:>8} {:>6.2} ms {:>6.2} ms {:>6.2} ms \
+                 {:>6.2} ms",
+                times.len(),
+                at(0.5),
+                at(0.9),
+                at(0.99),
+                at(0.999)
+            );
+        }
+        let memory = gateway.peak_memory().map_or(0, |bytes| bytes >> 20);
+        println!(
+            "{name:>16} the first request of a new gateway {:.1} ms, its peak memory {memory} MB",
+            first.as_secs_f64() * 1e3
+        );
+    }
+}
