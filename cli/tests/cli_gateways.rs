@@ -1,0 +1,254 @@
+//! Several gateways before one database, of which one is killed or stopped again and again: whatever happens to a
+//! gateway, no message of a conversation is lost or stored twice.
+//!
+//! The clients do what clients do: they send the whole conversation with each request, and if an answer does not come,
+//! they send the same request to the next gateway. Every answer of the provider is another one, so that an answer that
+//! a client never got is told apart from the one that it goes on with.
+//!
+//! `CONTEXTURE_GATEWAY_SECONDS=600` makes it the long form, in which a gateway dies every ten seconds.
+#![cfg(all(feature = "postgres", unix))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cli_support;
+#[path = "../../host/transcript/tests/support/server.rs"]
+mod server;
+
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cli_support::{Home, json, ran};
+use contexture_provider_simulator::{Answer, Simulator, address_in};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use server::Server;
+
+const GATEWAYS: usize = 3;
+const CLIENTS: usize = 6;
+/// The requests of a conversation. Each client then begins another one.
+const TURNS: usize = 30;
+/// How long a client waits for an answer. It is shorter than a gateway is stopped.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a gateway is stopped: longer than its leases last.
+const STOPPED: Duration = Duration::from_secs(8);
+
+struct Gateway {
+    home: Home,
+    url: String,
+    address: String,
+    process: Child,
+}
+
+impl Gateway {
+    fn start(provider: &str, url: &str) -> Self {
+        let home = Home::new();
+        let config = format!(
+            "transcript: {{store: postgres, mode: full}}\nupstream: {{openai: {{base_url: \"{provider}\"}}}}\n"
+        );
+        home.put("home/config.yaml", &config);
+        let (process, address) = spawn(&home, url, "127.0.0.1:0");
+        let url = url.to_owned();
+        Self {
+            home,
+            url,
+            address,
+            process,
+        }
+    }
+
+    /// Kills it, and starts it again at the same address.
+    fn die(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        (self.process, _) = spawn(&self.home, &self.url, &self.address);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.process.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn spawn(home: &Home, url: &str, listen: &str) -> (Child, String) {
+    let mut command = home.command(["serve", "--listen", listen]);
+    command.env("CONTEXTURE_DATABASE_URL", url);
+    let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(process.stderr.take().unwrap());
+    let address = address_in(&mut said);
+    // Nobody reads what it says later, but it must be able to say it.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    (process, address)
+}
+
+/// One request and its answer. None if the gateway did not answer, or said that it cannot.
+fn ask(address: &str, session: &str, body: &str) -> Option<Value> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer k\r\n\
+         x-contexture-session: {session}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, _) = answer.split_once("\r\n\r\n")?;
+    if !head.starts_with("HTTP/1.1 200") {
+        return None;
+    }
+    let text = answer.get(answer.find('{')?..=answer.rfind('}')?)?;
+    let answer: Value = serde_json::from_str(text).ok()?;
+    let message = &answer["choices"][0]["message"];
+    Some(json!({"role": "assistant", "content": message["content"]}))
+}
+
+/// A conversation as its client has it at the end, and how long each answer took.
+struct Talk {
+    session: String,
+    messages: Vec<Value>,
+    took: Vec<Duration>,
+    retries: u64,
+}
+
+fn talk(session: String, addresses: &[String], first: usize, ended: &AtomicBool) -> Talk {
+    let mut talk = Talk {
+        session,
+        messages: Vec::new(),
+        took: Vec::new(),
+        retries: 0,
+    };
+    for turn in 0..TURNS {
+        if ended.load(Ordering::Relaxed) {
+            break;
+        }
+        let said = format!("Question {turn} of {}.", talk.session);
+        talk.messages.push(json!({"role": "user", "content": said}));
+        let body = json!({"model": "gpt-4o", "messages": talk.messages}).to_string();
+        let began = Instant::now();
+        let mut tried = 0;
+        let answer = loop {
+            let address = &addresses[(first + turn + tried) % addresses.len()];
+            if let Some(answer) = ask(address, &talk.session, &body) {
+                break answer;
+            }
+            tried += 1;
+            talk.retries += 1;
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{}: no gateway answers",
+                talk.session
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        talk.took.push(began.elapsed());
+        talk.messages.push(answer);
+    }
+    talk
+}
+
+#[test]
+fn gateways_that_die_lose_no_message_and_store_none_twice() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let seconds = std::env::var("CONTEXTURE_GATEWAY_SECONDS");
+    let seconds: u64 = seconds.map_or(20, |text| text.parse().unwrap());
+    let pause = Duration::from_secs((seconds / 6).min(10));
+    let provider = Simulator::start();
+    let answers = AtomicU64::new(0);
+    provider.answer_with(move |_| {
+        Answer::text(format!("Answer {}.", answers.fetch_add(1, Ordering::Relaxed)).as_str())
+    });
+
+    let home = Home::new();
+    home.put(
+        "home/config.yaml",
+        "transcript: {store: postgres, mode: full}\n",
+    );
+    let store = |line: &str| {
+        let mut command = home.command(line.split_whitespace());
+        command.env("CONTEXTURE_DATABASE_URL", server.url());
+        let done = ran(command.stdin(Stdio::null()).output().unwrap());
+        done.exits(0);
+        done.stdout
+    };
+    store("store migrate");
+    let mut gateways: Vec<_> = (0..GATEWAYS)
+        .map(|_| Gateway::start(&provider.base_url(), &server.url()))
+        .collect();
+    let addresses: Vec<_> = gateways.iter().map(|one| one.address.clone()).collect();
+
+    let ended = Arc::new(AtomicBool::new(false));
+    let talks = Mutex::new(Vec::new());
+    let mut deaths = 0;
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (ended, talks, addresses) = (&ended, &talks, &addresses);
+            scope.spawn(move || {
+                for number in 0.. {
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let session = format!("load-{client}-{number}");
+                    let talk = talk(session, addresses, client, ended);
+                    talks.lock().unwrap().push(talk);
+                }
+            });
+        }
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(seconds) {
+            std::thread::sleep(pause);
+            let gateway = &mut gateways[deaths % GATEWAYS];
+            // Every third one is stopped instead, and wakes up when others have taken its sessions over.
+            match deaths % 3 {
+                2 => {
+                    gateway.signal(Signal::STOP);
+                    std::thread::sleep(STOPPED);
+                    gateway.signal(Signal::CONT);
+                }
+                _ => gateway.die(),
+            }
+            deaths += 1;
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    drop(gateways);
+
+    let talks = talks.into_inner().unwrap();
+    let mut messages = 0;
+    for talk in &talks {
+        // The store has an answer as the provider sent it, with more members than the client repeats.
+        let repeated =
+            |message: Value| json!({"role": message["role"], "content": message["content"]});
+        let stored: Vec<Value> = store(&format!("sessions export {}", talk.session))
+            .lines()
+            .map(|line| repeated(json(line)))
+            .collect();
+        assert_eq!(stored, talk.messages, "{}", talk.session);
+        messages += stored.len();
+    }
+    store("sessions verify");
+    let mut took: Vec<_> = talks.iter().flat_map(|talk| talk.took.clone()).collect();
+    took.sort();
+    let at = |percent: usize| took[(took.len() - 1) * percent / 100].as_millis();
+    let retries: u64 = talks.iter().map(|talk| talk.retries).sum();
+    println!(
+        "{deaths} times a gateway died or was stopped, {} conversations, {messages} messages held, {retries} retries, \
+         p50 {} ms, p99 {} ms, longest {} ms",
+        talks.len(),
+        at(50),
+        at(99),
+        at(100)
+    );
+}
