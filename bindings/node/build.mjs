@@ -22,7 +22,10 @@ if (!existsSync(manifest)) {
 }
 const profile = process.argv.includes("--debug") ? ["debug"] : ["release", "--release"];
 const cargo = process.env.CARGO ?? "cargo";
-const args = ["build", "--locked", "-p", "contexture-node", "--message-format=json-render-diagnostics", ...profile.slice(1)];
+// Alone, the package has fewer features of its dependencies than in the workspace, and a checkout that has built the
+// workspace would compile them once more.
+const what = profile[0] === "debug" ? ["--workspace"] : ["-p", "contexture-node"];
+const args = ["build", "--locked", ...what, "--message-format=json-render-diagnostics", ...profile.slice(1)];
 const built = spawnSync(cargo, args, { cwd: here, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"], maxBuffer: 1 << 28 });
 if (built.error || built.status !== 0) {
   const why = built.error ? `${cargo} cannot be run (${built.error.message})` : "the build failed";
