@@ -6,8 +6,7 @@
 //! becomes a text (see [`digest`]) that stands in the agent's window from then on.
 //!
 //! Claude Code, Codex and Qwen Code ask twice: before their compaction, when the text is made and
-//! stored, and after it, when the text is handed over. pi, OpenCode and OpenClaw take the text at
-//! once.
+//! stored, and after it, when the text is handed over. pi and OpenCode take the text at once.
 //!
 //! If anything fails, the exit code is 1 and never 2, because agents take 2 as the order to stop.
 //! They then go on with their own compaction, and the message on stderr says so.
@@ -38,7 +37,7 @@ pub(crate) use folder::session_of;
 Examples:
   contexture hook claude < event.json
 
-`contexture setup` makes agents call this. claude, codex and qwen: the events PreCompact and SessionStart with the source `compact`, as these agents write them. pi, opencode and openclaw: {\"event\": \"compact\", \"session_id\", \"cwd\", and \"entries\" or \"messages\"}, answered by {\"summary\"}.
+`contexture setup` makes agents call this. claude, codex and qwen: the events PreCompact and SessionStart with the source `compact`, as these agents write them. pi and opencode: {\"event\": \"compact\", \"session_id\", \"cwd\", and \"entries\" or \"messages\"}, answered by {\"summary\"}.
 
 The session is kept as AGENT-ID, where `contexture sessions` and `contexture mcp --agent` find it.
 
@@ -53,7 +52,6 @@ pub(crate) struct HookArgs {
 pub(crate) enum Caller {
     Claude,
     Codex,
-    Openclaw,
     Opencode,
     Pi,
     Qwen,
@@ -64,7 +62,6 @@ impl Caller {
         match self {
             Self::Claude => "claude",
             Self::Codex => "codex",
-            Self::Openclaw => "openclaw",
             Self::Opencode => "opencode",
             Self::Pi => "pi",
             Self::Qwen => "qwen",
@@ -79,7 +76,7 @@ impl Caller {
                 window: 16_000,
                 bytes: 9_000,
             },
-            Self::Openclaw | Self::Opencode | Self::Pi | Self::Qwen => Budget {
+            Self::Opencode | Self::Pi | Self::Qwen => Budget {
                 window: 64_000,
                 bytes: 32_000,
             },
@@ -261,8 +258,7 @@ fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> 
             })?;
             messages::of_qwen(&text)
         }
-        // OpenClaw has the messages of pi.
-        Caller::Pi | Caller::Openclaw => {
+        Caller::Pi => {
             let entries = event.entries.as_ref().ok_or_else(|| missing("entries"))?;
             messages::of_pi(entries)
         }

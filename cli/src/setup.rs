@@ -34,14 +34,13 @@ Examples:
   contexture setup codex --gateway --yes
   contexture setup --undo claude
 
-Agents: claude, codex, opencode, pi, qwen, hermes and openclaw call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead, except for openclaw. aider and cline have no hook for this and use the gateway. gemini has no hook either and cannot use the gateway, so it only gets tools that search earlier sessions.
+Agents: claude, codex, opencode, pi, qwen and hermes call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. aider and cline have no hook for this and use the gateway. gemini has no hook either and cannot use the gateway, so it only gets tools that search earlier sessions.
 
 The change is shown as a diff and written only if you agree. Keys with another value are not changed unless you pass --replace. An undo restores each file byte for byte; if a file was edited since, only what was added is removed.
 
 Exit codes: 0 done, nothing to do, or declined, 2 wrong usage, or a file that cannot be changed.")]
 pub(crate) struct SetupArgs {
-    /// The agent: claude, codex, opencode, pi, qwen, gemini, aider, cline, hermes or openclaw [default: list
-    /// all]
+    /// The agent: claude, codex, opencode, pi, qwen, gemini, aider, cline or hermes [default: list all]
     agent: Option<String>,
     /// Restore the agent's settings
     #[arg(long, requires = "agent", conflicts_with_all = ["gateway", "replace"])]

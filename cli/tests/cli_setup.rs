@@ -82,7 +82,6 @@ fn setup(home: &Home, line: &str) -> Ran {
         "HERMES_HOME",
         "QWEN_HOME",
         "GEMINI_CLI_HOME",
-        "OPENCLAW_STATE_DIR",
     ] {
         command.env_remove(variable);
     }
@@ -561,7 +560,7 @@ fn plugins_get_the_text_at_once_and_a_longer_history_later() {
         let message = |entry: &serde_json::Value| json!({"info": {"role": entry["message"]["role"]}, "parts": entry["message"]["content"]});
         entries.iter().map(message).collect()
     };
-    for agent in ["pi", "opencode", "openclaw"] {
+    for agent in ["pi", "opencode"] {
         let home = Home::new();
         for count in [60, 120] {
             let mut event = json!({"event": "compact", "session_id": "s", "cwd": home.path(".")});

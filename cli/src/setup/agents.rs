@@ -148,14 +148,6 @@ pub(super) const AGENTS: &[Settable] = &[
         ],
         instead: "",
     },
-    Settable {
-        name: "openclaw",
-        title: "OpenClaw",
-        trace: openclaw_folder,
-        ways: &[(Mode::Hooks, hooks::openclaw)],
-        instead: "set `baseUrl` of your provider in openclaw.json by hand; without --gateway it calls Contexture when \
-                  it compacts",
-    },
 ];
 
 impl Settable {
@@ -298,8 +290,4 @@ fn gemini_folder(context: &SetupContext<'_>) -> PathBuf {
 
 fn hermes_folder(context: &SetupContext<'_>) -> PathBuf {
     folder(context, "HERMES_HOME", ".hermes")
-}
-
-fn openclaw_folder(context: &SetupContext<'_>) -> PathBuf {
-    folder(context, "OPENCLAW_STATE_DIR", ".openclaw")
 }

@@ -20,8 +20,6 @@ use serde_json::Value;
 pub(super) enum FileFormat {
     /// JSON, with comments and trailing commas if the file has them.
     Json,
-    /// JSON in which names may stand without quotes, and strings in single ones.
-    Json5,
     Toml,
     /// YAML in block style.
     Yaml,
@@ -257,8 +255,7 @@ trait Document {
 
 fn parse(format: FileFormat, text: &str) -> Result<Box<dyn Document>, EditError> {
     Ok(match format {
-        FileFormat::Json => Box::new(json::Json::parse(text, false)?),
-        FileFormat::Json5 => Box::new(json::Json::parse(text, true)?),
+        FileFormat::Json => Box::new(json::Json::parse(text)?),
         FileFormat::Toml => Box::new(toml::Toml::parse(text)?),
         FileFormat::Yaml | FileFormat::Own => Box::new(yaml::Yaml::parse(text)?),
     })

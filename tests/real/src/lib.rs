@@ -56,8 +56,6 @@ pub enum Agent {
     Aider,
     /// Gemini CLI, over Gemini's own API.
     Gemini,
-    /// OpenClaw without its gateway, over chat completions.
-    Openclaw,
 }
 
 /// A home and a working folder of an agent's own, kept from run to run.
@@ -325,11 +323,6 @@ impl Agent {
                 }
                 command
             }
-            Self::Openclaw => {
-                let mut command = with_node("openclaw", "openclaw");
-                command.args(["agent", "--local", "--agent", "main", "-m", prompt]);
-                command
-            }
             Self::Gemini => {
                 let mut command = with_node("gemini", "gemini");
                 command
@@ -383,7 +376,7 @@ impl Agent {
                     .collect(),
             ),
             Self::Hermes | Self::Qwen | Self::Pi | Self::Cline | Self::Aider => None,
-            Self::Gemini | Self::Openclaw => None,
+            Self::Gemini => None,
         }
     }
 }

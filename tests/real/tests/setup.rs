@@ -70,15 +70,6 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
                 "# mine\nopenai-api-base: BASE/v1\nset-env:\n  - MINE=1 # kept\n",
             )],
         ),
-        Agent::Openclaw => (
-            "openclaw",
-            &[(
-                ".openclaw/openclaw.json",
-                "// mine\n{\n  models: { providers: { gw: {\n    baseUrl: 'BASE/v1', apiKey: 'x', api: 'openai-completions',\n    \
-                 models: [{ id: 'm', name: 'm', contextWindow: 64000, maxTokens: 8000 }],\n  } } },\n  \
-                 agents: { defaults: { model: { primary: 'gw/m' } } },\n}\n",
-            )],
-        ),
         // It writes its settings when it is logged in.
         Agent::Cline => ("cline", &[]),
         Agent::Hermes => (
@@ -129,9 +120,6 @@ fn settings(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         ".cline/data/settings/providers.json",
         ".cline/data/settings/cline_mcp_settings.json",
         ".hermes/config.yaml",
-        ".openclaw/openclaw.json",
-        ".openclaw/extensions/contexture",
-        ".openclaw/extensions/contexture/index.js",
     ];
     let there = files.map(|file| home.join(file)).into_iter();
     there
@@ -429,31 +417,6 @@ mod long {
     #[ignore = "long, and needs `tests/real/install opencode`"]
     fn opencode_goes_on_with_what_the_engine_keeps() {
         compacts_while_it_works(Agent::Opencode, &[]);
-    }
-
-    /// It compacts before the next question.
-    #[test]
-    #[ignore = "long, and needs `tests/real/install openclaw`"]
-    fn openclaw_goes_on_with_what_the_engine_keeps() {
-        let (provider, coder) = simulator(45);
-        set_up(Agent::Openclaw, &provider, |place| {
-            let base = provider.base_url();
-            let ran = Agent::Openclaw.ask(place, &base, "Check all modules.", &[]);
-            accepted(&ran, &provider);
-            assert!(ran.stdout.contains(&coder.last_words()), "{ran:#?}");
-            provider.forget();
-            let ran = Agent::Openclaw.ask(place, &base, "Check them again.", &[]);
-            accepted(&ran, &provider);
-            let ours = working(&provider)
-                .into_iter()
-                .find(|request| body(request).contains(OURS));
-            let ours = body(
-                &ours.unwrap_or_else(|| panic!("the engine's text is in no request: {ran:#?}")),
-            );
-            assert!(ours.contains("Check all modules."), "{ours}");
-            let sessions = contexture(place, "openclaw", &["sessions", "list"]);
-            assert!(sessions.stdout.contains("openclaw-"), "{sessions:#?}");
-        });
     }
 
     #[test]

@@ -11,10 +11,8 @@ use serde_json::json;
 
 use super::{
     HOOK_SECONDS, NAME, Plan, SetupContext, claude_folder, codex_folder, file, gemini_folder,
-    hermes_folder, openclaw_folder, opencode_config, opencode_folder, pi_folder, program,
-    qwen_folder,
+    hermes_folder, opencode_config, opencode_folder, pi_folder, program, qwen_folder,
 };
-use crate::output;
 use crate::setup::edit::{Edit, FileFormat};
 
 /// Returns the groups of hooks that Claude Code, Codex and Qwen Code have in common.
@@ -199,57 +197,4 @@ fn lacks_package(context: &SetupContext<'_>) -> Option<PathBuf> {
     })?;
     let is_there = packages.join("contexture").is_dir();
     (!is_there).then(|| environment.to_owned())
-}
-
-/// OpenClaw asks a plugin for summaries if the configuration names it as the compaction provider.
-/// Its slot for context engines would need more of a plugin: it also has to assemble each prompt,
-/// and to store each turn atomically.
-pub(super) fn openclaw(context: &SetupContext<'_>) -> Plan {
-    let folder = openclaw_folder(context);
-    let plugin = folder.join("extensions/contexture");
-    let manifest = json!({
-        "id": NAME, "name": "Contexture", "description": "Compaction by Contexture's context engine",
-        "activation": {"onStartup": true},
-        "configSchema": {"type": "object", "additionalProperties": false, "properties": {}},
-    });
-    let package = json!({
-        "name": "contexture-openclaw", "version": env!("CARGO_PKG_VERSION"), "type": "module",
-        "openclaw": {"extensions": ["./index.js"]},
-    });
-    let text = |text: String| vec![Edit::Text(text)];
-    Plan {
-        files: vec![
-            file(
-                folder.join("openclaw.json"),
-                FileFormat::Json5,
-                vec![
-                    Edit::set(&["agents", "defaults", "compaction", "provider"], NAME),
-                    Edit::set(&["plugins", "entries", NAME, "enabled"], true),
-                    Edit::set(
-                        &["mcp", "servers", NAME],
-                        context.mcp_server(Some("openclaw")),
-                    ),
-                ],
-            ),
-            file(
-                plugin.join("openclaw.plugin.json"),
-                FileFormat::Own,
-                text(output::pretty(&manifest)),
-            ),
-            file(
-                plugin.join("package.json"),
-                FileFormat::Own,
-                text(output::pretty(&package)),
-            ),
-            file(
-                plugin.join("index.js"),
-                FileFormat::Own,
-                text(context.plugin("openclaw", include_str!("../assets/openclaw.js"))),
-            ),
-        ],
-        notes: vec![
-            "restart OpenClaw's gateway; if you have set `plugins.allow`, add `contexture` to it"
-                .to_owned(),
-        ],
-    }
 }

@@ -21,17 +21,17 @@ pub(super) struct Json {
 }
 
 impl Json {
-    /// Comments and trailing commas are accepted, as the agents do. `is_json5` says whether the
-    /// agent reads JSON5. Everything else that is not JSON would be refused by the agents, too.
-    pub(super) fn parse(text: &str, is_json5: bool) -> Result<Self, EditError> {
+    /// Comments and trailing commas are accepted, as the agents do. Everything else that is not
+    /// JSON would be refused by them, too.
+    pub(super) fn parse(text: &str) -> Result<Self, EditError> {
         let options = ParseOptions {
             allow_comments: true,
             allow_trailing_commas: true,
-            allow_loose_object_property_names: is_json5,
+            allow_loose_object_property_names: false,
             allow_missing_commas: false,
-            allow_single_quoted_strings: is_json5,
-            allow_hexadecimal_numbers: is_json5,
-            allow_unary_plus_numbers: is_json5,
+            allow_single_quoted_strings: false,
+            allow_hexadecimal_numbers: false,
+            allow_unary_plus_numbers: false,
             ..ParseOptions::default()
         };
         let root = CstRootNode::parse(text, &options)

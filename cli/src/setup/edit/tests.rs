@@ -48,7 +48,7 @@ impl Shape {
     fn text(&self, format: FileFormat) -> String {
         let mut lines: Vec<String> = Vec::new();
         match format {
-            FileFormat::Json | FileFormat::Json5 => {
+            FileFormat::Json => {
                 let mut members = Vec::new();
                 for (name, value, comment) in &self.keys {
                     let comment = if *comment { "  // mine\n" } else { "" };
@@ -94,7 +94,7 @@ impl Shape {
         if self.crlf {
             text = text.replace('\n', "\r\n");
         }
-        let is_json = matches!(format, FileFormat::Json | FileFormat::Json5);
+        let is_json = format == FileFormat::Json;
         if self.mark && is_json {
             text.insert(0, '\u{feff}');
         }
@@ -105,7 +105,7 @@ impl Shape {
 fn edits(format: FileFormat) -> Vec<Edit> {
     let server = json!({"command": "/bin/contexture", "args": ["mcp"]});
     match format {
-        FileFormat::Json | FileFormat::Json5 => vec![
+        FileFormat::Json => vec![
             Edit::set(&["servers", "contexture"], server),
             Edit::push(
                 &["hooks", "PreCompact"],
@@ -131,7 +131,7 @@ fn value_of(format: FileFormat, text: &str) -> Value {
     parse(format, plain).unwrap().get(&[]).unwrap_or_else(|| {
         // The documents answer for keys; the whole is put together from the parser's own value.
         match format {
-            FileFormat::Json | FileFormat::Json5 => {
+            FileFormat::Json => {
                 let root = jsonc_parser::cst::CstRootNode::parse(plain, &Default::default());
                 root.unwrap().to_serde_value().unwrap_or_default()
             }
@@ -140,12 +140,7 @@ fn value_of(format: FileFormat, text: &str) -> Value {
     })
 }
 
-const FORMATS: [FileFormat; 4] = [
-    FileFormat::Json,
-    FileFormat::Json5,
-    FileFormat::Toml,
-    FileFormat::Yaml,
-];
+const FORMATS: [FileFormat; 3] = [FileFormat::Json, FileFormat::Toml, FileFormat::Yaml];
 
 proptest! {
     /// Every line of the user's is still there and in order, the new values are there, a second
@@ -285,33 +280,6 @@ fn a_file_that_cannot_be_parsed_is_an_error() {
         let error = apply(format, Some(text), &edits(format)).unwrap_err();
         assert!(matches!(error, EditError::Syntax(_)), "{text:?}: {error}");
     }
-}
-
-#[test]
-fn json5_keeps_its_style() {
-    let text = "// mine\n{\n  servers: { other: { command: 'x', }, },\n  'env': { BASE: +1 },\n}\n";
-    let format = FileFormat::Json5;
-    let done = &edits(format)[..2];
-    let applied = apply(format, Some(text), done).unwrap();
-    for part in [
-        "other: { command: 'x', }",
-        "'env': { BASE: +1 }",
-        "\"contexture\": {",
-    ] {
-        assert!(applied.text.contains(part), "{}", applied.text);
-    }
-    assert!(
-        apply(format, Some(&applied.text), done)
-            .unwrap()
-            .done
-            .is_empty()
-    );
-    let back = take_back(format, &applied.text, Some(text), done, &[]).unwrap();
-    let back = back.text.unwrap();
-    assert!(
-        back.contains("// mine") && !back.contains("contexture"),
-        "{back}"
-    );
 }
 
 #[test]
