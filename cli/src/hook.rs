@@ -5,8 +5,8 @@
 //! [`messages`]), goes to the engine as a session that is kept, and what the engine makes of it
 //! becomes a text (see [`digest`]) that stands in the agent's window from then on.
 //!
-//! Claude Code and Codex ask twice: before their compaction, when the text is made and stored, and
-//! after it, when the text is handed over. pi and OpenCode take the text at once.
+//! Claude Code, Codex and Qwen Code ask twice: before their compaction, when the text is made and
+//! stored, and after it, when the text is handed over. pi and OpenCode take the text at once.
 //!
 //! If anything fails, the exit code is 1 and never 2, because agents take 2 as the order to stop.
 //! They then go on with their own compaction, and the message on stderr says so.
@@ -37,7 +37,7 @@ pub(crate) use folder::session_of;
 Examples:
   contexture hook claude < event.json
 
-`contexture setup` makes agents call this. claude and codex: the events PreCompact and SessionStart with the source `compact`, as these agents write them. pi and opencode: {\"event\": \"compact\", \"session_id\", \"cwd\", and \"entries\" or \"messages\"}, answered by {\"summary\"}.
+`contexture setup` makes agents call this. claude, codex and qwen: the events PreCompact and SessionStart with the source `compact`, as these agents write them. pi and opencode: {\"event\": \"compact\", \"session_id\", \"cwd\", and \"entries\" or \"messages\"}, answered by {\"summary\"}.
 
 The session is kept as AGENT-ID, where `contexture sessions` and `contexture mcp --agent` find it.
 
@@ -54,6 +54,7 @@ pub(crate) enum Caller {
     Codex,
     Opencode,
     Pi,
+    Qwen,
 }
 
 impl Caller {
@@ -63,6 +64,7 @@ impl Caller {
             Self::Codex => "codex",
             Self::Opencode => "opencode",
             Self::Pi => "pi",
+            Self::Qwen => "qwen",
         }
     }
 
@@ -74,7 +76,7 @@ impl Caller {
                 window: 16_000,
                 bytes: 9_000,
             },
-            Self::Opencode | Self::Pi => Budget {
+            Self::Opencode | Self::Pi | Self::Qwen => Budget {
                 window: 64_000,
                 bytes: 32_000,
             },
@@ -233,31 +235,41 @@ fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> 
             "run `contexture setup` again: the agent or Contexture may be newer than the hook",
         )
     };
-    let (document, format) = match agent {
+    let log = || {
+        let path = event.transcript_path.as_ref();
+        path.ok_or_else(|| missing("transcript_path"))
+    };
+    let document = match agent {
         Caller::Claude | Caller::Codex => {
-            let path = event.transcript_path.as_ref();
-            let path = path.ok_or_else(|| missing("transcript_path"))?;
             let format = match agent {
                 Caller::Claude => Format::ClaudeCode,
                 _ => Format::Codex,
             };
-            return input::read(path, Some(format), false)?
+            return input::read(log()?, Some(format), false)?
                 .conversations
                 .pop()
                 .ok_or_else(|| missing("conversation in its log"));
         }
+        Caller::Qwen => {
+            let path = log()?;
+            let text = std::fs::read_to_string(path).map_err(|source| CliError::Read {
+                input: path.display().to_string(),
+                source,
+            })?;
+            messages::of_qwen(&text)
+        }
         Caller::Pi => {
             let entries = event.entries.as_ref().ok_or_else(|| missing("entries"))?;
-            (messages::of_pi(entries), Format::OpenAiChat)
+            messages::of_pi(entries)
         }
         Caller::Opencode => {
             let messages = event.messages.as_ref();
             let messages = messages.ok_or_else(|| missing("messages"))?;
-            (messages::of_opencode(messages), Format::OpenAiChat)
+            messages::of_opencode(messages)
         }
     };
     let document = json!({"messages": document}).to_string();
-    let read = formats::read(document, Some(format));
+    let read = formats::read(document, Some(Format::OpenAiChat));
     let name = || "the agent's conversation".to_owned();
     read.map_err(|source| CliError::of_format(name(), source))?
         .pop()

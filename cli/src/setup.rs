@@ -34,13 +34,13 @@ Examples:
   contexture setup codex --gateway --yes
   contexture setup --undo claude
 
-Agents: claude, codex, opencode and pi call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. qwen, cline and aider have no hook for this and use the gateway.
+Agents: claude, codex, opencode, pi, qwen and hermes call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. aider and cline have no hook for this and use the gateway. gemini has no hook either and cannot use the gateway, so it only gets tools that search earlier sessions.
 
 The change is shown as a diff and written only if you agree. Keys with another value are not changed unless you pass --replace. An undo restores each file byte for byte; if a file was edited since, only what was added is removed.
 
 Exit codes: 0 done, nothing to do, or declined, 2 wrong usage, or a file that cannot be changed.")]
 pub(crate) struct SetupArgs {
-    /// The agent: claude, codex, opencode, pi, qwen, cline or aider [default: list all]
+    /// The agent: claude, codex, opencode, pi, qwen, gemini, aider, cline or hermes [default: list all]
     agent: Option<String>,
     /// Restore the agent's settings
     #[arg(long, requires = "agent", conflicts_with_all = ["gateway", "replace"])]
@@ -188,6 +188,7 @@ fn list(home: &Path, context: &SetupContext<'_>) -> Result<u8, CliError> {
         let journal = Journal::read(home, agent.name)?;
         let how = match journal.map(|journal| journal.mode) {
             Some(Mode::Hooks) => "hooks and history tools",
+            Some(Mode::Tools) => "history tools",
             Some(Mode::Gateway) => "gateway",
             None => "no",
         };
@@ -221,14 +222,13 @@ fn set_up(
             "install it first; `contexture setup` lists what is installed",
         ));
     }
-    let (mode, plan) = match (args.gateway, agent.hooks, agent.gateway) {
-        (false, Some(hooks), _) => (Mode::Hooks, hooks(context)),
-        (_, _, Some(gateway)) => (Mode::Gateway, gateway(context)),
-        (_, _, None) => {
-            let what = format!("{} cannot be set up by this command", agent.title);
-            return Err(CliError::usage(what, agent.instead));
-        }
+    let mut ways = agent.ways.iter();
+    let way = ways.find(|(mode, _)| !args.gateway || *mode == Mode::Gateway);
+    let Some((mode, plan)) = way else {
+        let what = format!("{} cannot use the gateway", agent.title);
+        return Err(CliError::usage(what, agent.instead));
     };
+    let (mode, plan) = (*mode, plan(context));
     let home = &loaded.home;
     let earlier = Journal::read(home, agent.name)?;
     let (journal, changes) = plan_changes(mode, &plan, earlier.as_ref(), args.replace)?;
@@ -272,6 +272,7 @@ fn set_up(
     }
     let how = match mode {
         Mode::Hooks => "it calls Contexture when it compacts".to_owned(),
+        Mode::Tools => "it has tools that search earlier sessions".to_owned(),
         Mode::Gateway => format!(
             "it sends its requests to {}, where `contexture serve` has to run",
             context.gateway
@@ -297,6 +298,9 @@ fn own_note(mode: Mode, loaded: &Loaded) -> Option<String> {
         Mode::Hooks if engine == "compressor" => Some(format!(
             "the engine `{engine}` keeps no history to search; `context.engine: lcm` in config.yaml selects one that does"
         )),
+        Mode::Tools => Some(
+            "the tools find what `contexture import --all` has read from the logs of all agents".to_owned(),
+        ),
         Mode::Gateway if !loaded.config.gateway.tokens.is_empty() => Some(
             "`gateway.tokens` are configured, so the agent has to send one of them as x-contexture-token".to_owned(),
         ),

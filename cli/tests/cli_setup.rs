@@ -6,9 +6,8 @@ mod cli_support;
 use std::path::Path;
 
 use cli_support::{Home, Ran, claude_code_log, json, ran};
-use serde_json::json;
-
-const AGENTS: [&str; 4] = ["claude", "codex", "opencode", "pi"];
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
 /// Files that the agents' users have, in every style.
 const FILES: [(&str, &str, &str); 6] = [
@@ -81,35 +80,259 @@ fn setup(home: &Home, line: &str) -> Ran {
         "XDG_CONFIG_HOME",
         "PI_CODING_AGENT_DIR",
         "HERMES_HOME",
+        "QWEN_HOME",
+        "GEMINI_CLI_HOME",
     ] {
         command.env_remove(variable);
     }
     ran(command.output().unwrap())
 }
 
-#[test]
-fn an_undo_restores_every_byte() {
-    for agent in AGENTS {
-        for mode in ["", " --gateway"] {
-            let home = home();
+/// An agent and a way to set it up, with the settings files that this changes in an empty home.
+#[derive(Debug)]
+struct Way {
+    line: String,
+    files: Vec<(String, String)>,
+}
+
+/// Every way of every agent that the command lists.
+fn ways() -> Vec<Way> {
+    let list = setup(&Home::new(), "");
+    let agents = list.stdout.lines().skip(1);
+    let agents = agents.filter_map(|line| line.split_whitespace().next());
+    let agents: Vec<&str> = agents.collect();
+    assert!(agents.len() >= 9, "{agents:?}");
+    let mut ways: Vec<Way> = Vec::new();
+    for agent in agents {
+        for line in [agent.to_owned(), format!("{agent} --gateway")] {
+            let home = Home::new();
+            home.put(&format!("programs/{agent}"), "");
+            let done = setup(&home, &format!("{line} --yes"));
+            if done.code == 2 {
+                // Not every agent can use the gateway.
+                done.stderr_has("cannot use the gateway");
+                continue;
+            }
+            done.exits(0);
+            let root = home.path("./");
+            let files = all(&home).into_iter().filter_map(|(path, text)| {
+                let name = path.strip_prefix(&root)?.to_owned();
+                // Plugins are files of our own.
+                let is_plugin = name.contains("/extensions/");
+                let is_settings = !is_plugin
+                    && ["json", "toml", "yml", "yaml"]
+                        .iter()
+                        .any(|kind| name.ends_with(kind));
+                is_settings.then(|| (name, String::from_utf8(text).unwrap()))
+            });
+            let files: Vec<_> = files.collect();
+            assert!(!files.is_empty(), "{line} changes no settings");
+            // If the gateway is the only way, it is the default, too.
+            if ways.last().is_none_or(|last| last.files != files) {
+                ways.push(Way { line, files });
+            }
+        }
+    }
+    ways
+}
+
+/// What a user has in a settings file before.
+#[derive(Debug, Clone)]
+struct Own {
+    keys: Vec<(String, i32)>,
+    /// How many of the levels above what is added the file already has.
+    depth: usize,
+    has_comments: bool,
+    has_crlf: bool,
+    end: &'static str,
+}
+
+fn own() -> impl Strategy<Value = Own> {
+    let keys = proptest::collection::btree_map("own_[a-z]{1,6}", any::<i32>(), 1..4);
+    let keys = keys.prop_map(|keys| keys.into_iter().collect());
+    let end = prop_oneof![Just(""), Just("\n"), Just("\n\n")];
+    (keys, 0..4_usize, any::<bool>(), any::<bool>(), end).prop_map(
+        |(keys, depth, has_comments, has_crlf, end)| Own {
+            keys,
+            depth,
+            has_comments,
+            has_crlf,
+            end,
+        },
+    )
+}
+
+impl Own {
+    /// The text of a file to which `planned` is what is added.
+    fn text(&self, file: &str, planned: &str) -> String {
+        let mut lines = Vec::new();
+        if file.ends_with("json") {
+            self.json(&mut lines, &json(planned), self.depth, 0, "");
+        } else if file.ends_with("toml") {
+            let planned: toml_edit::DocumentMut = planned.parse().unwrap();
+            self.toml(&mut lines, planned.as_table(), self.depth, &[]);
+        } else {
+            self.yaml(
+                &mut lines,
+                &serde_yaml::from_str(planned).unwrap(),
+                self.depth,
+                0,
+            );
+        }
+        let text = lines.join("\n") + self.end;
+        match self.has_crlf {
+            true => text.replace('\n', "\r\n"),
+            false => text,
+        }
+    }
+
+    fn comment(&self, sign: &str) -> String {
+        match self.has_comments {
+            true => format!(" {sign} mine"),
+            false => String::new(),
+        }
+    }
+
+    /// The containers of a planned document that the file has, too, with keys of the user's.
+    fn json(
+        &self,
+        lines: &mut Vec<String>,
+        planned: &Value,
+        depth: usize,
+        indent: usize,
+        end: &str,
+    ) {
+        let pad = " ".repeat(indent);
+        let (members, none) = (planned.as_object(), serde_json::Map::new());
+        lines.push(format!("{{{}", self.comment("//")));
+        for (name, child) in members.unwrap_or(&none) {
+            if depth == 0 || name == "contexture" {
+                continue;
+            }
+            let at = lines.len();
+            match child {
+                Value::Object(_) => self.json(lines, child, depth - 1, indent + 2, ","),
+                Value::Array(_) => lines.extend(["[", "\"own\"", "],"].map(str::to_owned)),
+                _ => continue,
+            }
+            lines[at] = format!("{pad}  \"{name}\": {}", lines[at]);
+        }
+        for (at, (name, value)) in self.keys.iter().enumerate() {
+            let comma = if at + 1 < self.keys.len() { "," } else { "" };
+            lines.push(format!(
+                "{pad}  \"{name}\":  {value}{comma}{}",
+                self.comment("//")
+            ));
+        }
+        lines.push(format!("{pad}}}{end}"));
+    }
+
+    fn toml(
+        &self,
+        lines: &mut Vec<String>,
+        planned: &toml_edit::Table,
+        depth: usize,
+        path: &[&str],
+    ) {
+        if !path.is_empty() {
+            lines.push(format!("[{}]", path.join(".")));
+        }
+        for (name, value) in &self.keys {
+            lines.push(format!("{name}   = {value}{}", self.comment("#")));
+        }
+        for (name, child) in planned.iter() {
+            if let Some(child) = child.as_table()
+                && depth > 0
+                && name != "contexture"
+            {
+                self.toml(lines, child, depth - 1, &[path, &[name]].concat());
+            }
+        }
+    }
+
+    fn yaml(&self, lines: &mut Vec<String>, planned: &Value, depth: usize, indent: usize) {
+        let pad = " ".repeat(indent);
+        for (name, value) in &self.keys {
+            lines.push(format!("{pad}{name}:   {value}{}", self.comment("#")));
+        }
+        for (name, child) in planned.as_object().into_iter().flatten() {
+            if depth > 0 && child.is_object() {
+                lines.push(format!("{pad}{name}:{}", self.comment("#")));
+                self.yaml(lines, child, depth - 1, indent + 4);
+            } else if depth > 0 && child.is_array() {
+                lines.push(format!("{pad}{name}:\n{pad}- own{}", self.comment("#")));
+            }
+        }
+    }
+}
+
+/// Whether all lines of a text are in another one, in their order. A comma may come after one of them.
+fn has_lines_of(text: &str, before: &str) -> bool {
+    let plain = |line: &str| line.replace(',', "").trim().to_owned();
+    let mut lines = text.lines().map(plain);
+    before
+        .lines()
+        .map(plain)
+        .all(|line| lines.any(|other| other == line))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
+
+    /// For every agent, whatever its files look like: nothing is written without consent, every line of the user's
+    /// stays, a second run changes nothing, and the undo restores every byte, or removes what was added if somebody has
+    /// edited the files since. A file that cannot be parsed stops the command.
+    #[test]
+    fn every_agent_is_set_up_and_restored(own in own()) {
+        for Way { line, files } in ways() {
+            let agent = line.split(' ').next().unwrap();
+            let home = Home::new();
+            home.put(&format!("programs/{agent}"), "");
+            for (file, planned) in &files {
+                home.put(file, &own.text(file, planned));
+            }
             let before = all(&home);
-            setup(&home, &format!("{agent}{mode} --yes"))
-                .exits(0)
-                .stdout_has("is set up")
-                .stdout_has("+++ ");
+            setup(&home, &line).exits(2).stdout_has("+++ ").stderr_has("--yes");
+            prop_assert_eq!(&before, &all(&home), "{} wrote without consent", line);
+            setup(&home, &format!("{line} --yes")).exits(0).stdout_has("is set up");
             let during = all(&home);
-            assert_ne!(before, during);
-            setup(&home, &format!("{agent}{mode} --yes"))
-                .exits(0)
-                .stdout_has("already set up");
-            assert_eq!(during, all(&home), "a second run changes nothing");
-            setup(&home, &format!("--undo {agent} --yes"))
-                .exits(0)
-                .stdout_has("as it was before");
-            assert_eq!(before, all(&home), "{agent}{mode}");
-            setup(&home, &format!("--undo {agent} --yes"))
-                .exits(0)
-                .stdout_has("is not set up");
+            for (file, planned) in &files {
+                let (now, was) = (home.read(file), own.text(file, planned));
+                prop_assert!(has_lines_of(&now, &was), "{}: {} became {}", file, was, now);
+                prop_assert!(now.contains("contexture") || now.contains("127.0.0.1:8787"), "{}", now);
+                let feeds = now.matches('\n').count();
+                prop_assert!(!own.has_crlf || now.matches("\r\n").count() == feeds, "{:?}", now);
+            }
+            setup(&home, &format!("{line} --yes")).exits(0).stdout_has("already set up");
+            prop_assert_eq!(&during, &all(&home), "a second run of {} changes something", line);
+            setup(&home, &format!("--undo {agent} --yes")).exits(0).stdout_has("as it was before");
+            prop_assert_eq!(&before, &all(&home), "{}", line);
+            setup(&home, &format!("--undo {agent} --yes")).exits(0).stdout_has("is not set up");
+
+            setup(&home, &format!("{line} --yes")).exits(0);
+            for (file, _) in &files {
+                let sign = if file.ends_with("json") { "//" } else { "#" };
+                home.put(file, &format!("{}\n{sign} later\n", home.read(file)));
+            }
+            setup(&home, &format!("--undo {agent} --yes")).exits(0);
+            for (file, planned) in &files {
+                let (now, was) = (home.read(file), own.text(file, planned));
+                prop_assert!(has_lines_of(&now, &was) && now.contains(" later"), "{}: {}", file, now);
+                let is_left = now.contains("contexture") || now.contains("127.0.0.1:8787");
+                prop_assert!(!is_left, "{}: {}", file, now);
+            }
+
+            for (file, planned) in &files {
+                let text = own.text(file, planned);
+                home.put(file, &format!("{text}\n] : = :\n"));
+                let before = all(&home);
+                setup(&home, &format!("{line} --yes"))
+                    .exits(2)
+                    .stderr_has(file.rsplit('/').next().unwrap())
+                    .stderr_has("nothing was written");
+                prop_assert_eq!(before, all(&home), "{}", file);
+                home.put(file, &text);
+            }
         }
     }
 }
@@ -184,6 +407,7 @@ fn a_file_that_cannot_be_changed_stops_before_anything_is_written() {
             "// mine",
         ),
         ("pi", ".pi/agent/mcp.json", "{\"mcpServers\": 1}"),
+        ("hermes", ".hermes/config.yaml", "context: {engine: a}\n"),
     ] {
         let home = home();
         home.put(file, text);
@@ -207,18 +431,15 @@ fn agents_that_cannot_be_set_up_say_what_to_do() {
         .exits(2)
         .stderr_has("is not installed");
     home.put(".gemini/settings.json", "{}");
-    home.put(".hermes/config.yaml", "");
-    setup(&home, "gemini --yes")
+    setup(&home, "gemini --gateway --yes")
         .exits(2)
         .stderr_has("Gemini's own API");
-    setup(&home, "hermes --yes")
-        .exits(2)
-        .stderr_has("hermes plugins enable contexture");
     home.put(".aider.conf.yml", "# mine\nmodel: m\n");
     setup(&home, "aider --yes")
         .exits(0)
         .stdout_has("`contexture serve`");
-    let text = "# mine\nmodel: m\nopenai-api-base: \"http://127.0.0.1:8787/v1\"\n";
+    let text = "# mine\nmodel: m\nopenai-api-base: \"http://127.0.0.1:8787/v1\"\nset-env:\n  - \
+                \"ANTHROPIC_API_BASE=http://127.0.0.1:8787\"\n";
     assert_eq!(home.read(".aider.conf.yml"), text);
     setup(&home, "").exits(0).stdout_has("aider");
 }
@@ -260,6 +481,34 @@ fn a_text_is_made_before_the_compaction_and_handed_over_after_it_once() {
     home.pipe(["hook", "claude"], &start).exits(0).stdout_is("");
 }
 
+/// Qwen Code's own summary stays, so it is not asked for a short one.
+#[test]
+fn qwen_code_is_handed_the_text_after_its_own_compaction() {
+    let home = Home::new();
+    let record = |at: usize| {
+        let (kind, role) = [("user", "user"), ("assistant", "model")][at % 2];
+        let text = format!("item-{at} is on the shelf {}", "x".repeat(3_000));
+        json!({"uuid": at.to_string(), "parentUuid": at.checked_sub(1).map(|at| at.to_string()), "type": kind,
+            "sessionId": "s-1", "message": {"role": role, "parts": [{"text": text}]}})
+    };
+    let lines: Vec<String> = (0..60).map(|at| record(at).to_string()).collect();
+    home.put("log.jsonl", &lines.join("\n"));
+    let before = event(&home, "PreCompact", json!({"trigger": "auto"}));
+    let after = event(&home, "SessionStart", json!({"source": "compact"}));
+    home.pipe(["hook", "qwen"], &before).exits(0).stdout_is("");
+    let handed = home.pipe(["hook", "qwen"], &after);
+    handed.exits(0);
+    let output = &json(&handed.stdout)["hookSpecificOutput"];
+    let text = output["additionalContext"].as_str().unwrap();
+    assert!(
+        text.starts_with("[Contexture]") && text.contains("item-0 "),
+        "{text}"
+    );
+    assert!(text.len() <= 32_000, "{}", text.len());
+    home.pipe(["hook", "qwen"], &after).exits(0).stdout_is("");
+    home.done("sessions list").stdout_has("qwen-s-1");
+}
+
 #[test]
 fn a_hook_that_fails_never_ends_with_two_and_leaves_no_older_text() {
     let home = Home::new();
@@ -296,7 +545,7 @@ fn a_subagent_compacts_by_itself() {
 }
 
 #[test]
-fn pi_and_opencode_get_the_text_at_once_and_a_longer_history_later() {
+fn plugins_get_the_text_at_once_and_a_longer_history_later() {
     let entries = |count: usize| -> Vec<_> {
         (0..count)
             .map(|at| {
@@ -316,8 +565,8 @@ fn pi_and_opencode_get_the_text_at_once_and_a_longer_history_later() {
         for count in [60, 120] {
             let mut event = json!({"event": "compact", "session_id": "s", "cwd": home.path(".")});
             match agent {
-                "pi" => event["entries"] = entries(count).into(),
-                _ => event["messages"] = messages(count).into(),
+                "opencode" => event["messages"] = messages(count).into(),
+                _ => event["entries"] = entries(count).into(),
             }
             let answered = home.pipe(["hook", agent], event.to_string().as_bytes());
             answered.exits(0);

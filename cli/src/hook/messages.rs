@@ -1,8 +1,11 @@
 //! Turns the messages of agents that have a format of their own into those of OpenAI chat.
 //!
-//! [`of_pi`] takes the entries of a session of pi, and [`of_opencode`] the messages of OpenCode
-//! with their parts. What a model cannot read, such as a change of the model, is left out, and so
-//! are the agents' own summaries, because the messages that they stand for are there.
+//! [`of_pi`] takes the entries of a session of pi, [`of_opencode`] the messages of OpenCode with
+//! their parts, and [`of_qwen`] the log of a session of Qwen Code. What a model cannot read, such as
+//! a change of the model, is left out, and so are the agents' own summaries, because the messages
+//! that they stand for are there.
+
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
@@ -118,6 +121,67 @@ fn opencode_message(message: &Value) -> Vec<Value> {
         .collect()
 }
 
+/// Converts the log of a session of Qwen Code. Its lines are records that name the record before
+/// them, so that a rewound part of the conversation is not on the way from the last record back to
+/// the first. A line that is not JSON, such as one that is being written, is left out.
+pub(super) fn of_qwen(log: &str) -> Vec<Value> {
+    let records = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let records: Vec<Value> = records.collect();
+    // A record may be written in pieces, with its id in each of them.
+    let mut pieces: HashMap<&str, Vec<&Value>> = HashMap::new();
+    for record in &records {
+        if let Some(id) = record["uuid"].as_str() {
+            pieces.entry(id).or_default().push(record);
+        }
+    }
+    let mut way = Vec::new();
+    let mut next = records
+        .iter()
+        .rev()
+        .find_map(|record| record["uuid"].as_str());
+    // Each record is taken once, so that a log which goes round in a circle ends, too.
+    while let Some(record) = next.and_then(|id| pieces.remove(id)) {
+        next = record
+            .first()
+            .and_then(|piece| piece["parentUuid"].as_str());
+        way.push(record);
+    }
+    let records = way.into_iter().rev().flatten();
+    records.flat_map(qwen_record).collect()
+}
+
+fn qwen_record(record: &Value) -> Vec<Value> {
+    let no_parts = Vec::new();
+    let parts = record["message"]["parts"].as_array().unwrap_or(&no_parts);
+    let texts = parts.iter().filter(|part| part["thought"] != true);
+    let texts: Vec<&str> = texts.filter_map(|part| part["text"].as_str()).collect();
+    let text = texts.join("\n");
+    match record["type"].as_str() {
+        Some("user") => user(&text).into_iter().collect(),
+        Some("assistant") => {
+            let calls = parts.iter().map(|part| &part["functionCall"]);
+            let calls = calls.filter(|made| made.is_object());
+            let calls = calls.map(|made| call(&made["id"], &made["name"], &made["args"]));
+            assistant(&text, calls.collect()).into_iter().collect()
+        }
+        Some("tool_result") => {
+            let results = parts.iter().map(|part| &part["functionResponse"]);
+            let results = results.filter(|result| result.is_object());
+            let results = results.map(|result| {
+                let response = &result["response"];
+                let said = ["output", "error"].map(|key| response[key].as_str());
+                let said = said.into_iter().flatten().next();
+                let said = said.map_or_else(|| response.to_string(), str::to_owned);
+                json!({"role": "tool", "tool_call_id": result["id"], "content": said})
+            });
+            results.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +233,35 @@ mod tests {
         );
         assert_eq!(converted[1]["tool_calls"].as_array().map(Vec::len), Some(3));
         assert_eq!(converted[3]["content"], "no");
+    }
+
+    #[test]
+    fn a_log_of_qwen_is_read_back_from_its_last_record() {
+        let record = |id: &str, before: &str, kind: &str, parts: Value| {
+            json!({"uuid": id, "parentUuid": before, "type": kind, "message": {"parts": parts}})
+                .to_string()
+        };
+        let call = json!({"functionCall": {"id": "1", "name": "read_file", "args": {"path": "a"}}});
+        let result = json!({"functionResponse": {"id": "1", "name": "read_file", "response": {"output": "A"}}});
+        let log = [
+            record("a", "-", "user", json!([{"text": "Go"}])),
+            record("b", "a", "assistant", json!([{"text": "hm", "thought": true}, {"text": "Reading"}, call])),
+            record("c", "b", "tool_result", json!([result])),
+            record("x", "c", "user", json!([{"text": "rewound"}])),
+            json!({"uuid": "d", "parentUuid": "c", "type": "system", "subtype": "chat_compression"}).to_string(),
+            record("e", "d", "user", json!([{"text": "On"}])),
+            "{\"uuid\": \"f\", \"parent".to_owned(),
+        ];
+        assert_eq!(
+            of_qwen(&log.join("\n")),
+            [
+                json!({"role": "user", "content": "Go"}),
+                json!({"role": "assistant", "content": "Reading", "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "read_file", "arguments": "{\"path\":\"a\"}"}},
+                ]}),
+                json!({"role": "tool", "tool_call_id": "1", "content": "A"}),
+                json!({"role": "user", "content": "On"}),
+            ]
+        );
     }
 }

@@ -1,18 +1,24 @@
 //! The agents that can be set up: where their settings are, and what is changed in them.
 //!
-//! [`AGENTS`] is the table. An agent with hooks gets [`Settable::hooks`], which makes it call
-//! `contexture hook` when it compacts, and the history tools through `contexture mcp`.
-//! [`Settable::gateway`] makes an agent send its requests to the gateway. A plan only says what to
-//! change; `setup` shows it, writes it and undoes it.
+//! [`AGENTS`] is the table. [`Settable::ways`] are the ways in which an agent can be set up: by
+//! hooks ([`hooks`]), with the history tools alone, or by the gateway ([`gateway`]). Each has a
+//! plan, which only says what to change; `setup` shows it, writes it and undoes it.
 //!
-//! A new agent is added here, and in `hook` if it has a compaction hook.
+//! A new agent is a row here with a function for each of its plans. If it has a compaction hook,
+//! it is added in `hook`, too. The tests go through the table.
+
+mod gateway;
+mod hooks;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::edit::{Edit, FileFormat};
-use crate::run::is_login;
+use super::journal::Mode;
+
+/// Returns the changes for an agent.
+type PlanOf = fn(&SetupContext<'_>) -> Plan;
 
 /// An agent that can be set up.
 pub(super) struct Settable {
@@ -21,12 +27,9 @@ pub(super) struct Settable {
     pub(super) title: &'static str,
     /// Returns the folder or file by which it is recognised if its program is not on the PATH.
     trace: fn(&SetupContext<'_>) -> PathBuf,
-    /// Changes that make it call Contexture. `None` if it has no hook that could replace its
-    /// compaction.
-    pub(super) hooks: Option<fn(&SetupContext<'_>) -> Plan>,
-    /// Changes that make it use the gateway. `None` if they cannot be made.
-    pub(super) gateway: Option<fn(&SetupContext<'_>) -> Plan>,
-    /// What to do instead if neither can be set up.
+    /// How it can be set up, and with which changes. The first one is the default.
+    pub(super) ways: &'static [(Mode, PlanOf)],
+    /// What to do if somebody asks for a way that is not among them.
     pub(super) instead: &'static str,
 }
 
@@ -76,75 +79,74 @@ pub(super) const AGENTS: &[Settable] = &[
         name: "claude",
         title: "Claude Code",
         trace: claude_folder,
-        hooks: Some(claude_hooks),
-        gateway: Some(claude_gateway),
+        ways: &[
+            (Mode::Hooks, hooks::claude),
+            (Mode::Gateway, gateway::claude),
+        ],
         instead: "",
     },
     Settable {
         name: "codex",
         title: "Codex",
         trace: codex_folder,
-        hooks: Some(codex_hooks),
-        gateway: Some(codex_gateway),
+        ways: &[(Mode::Hooks, hooks::codex), (Mode::Gateway, gateway::codex)],
         instead: "",
     },
     Settable {
         name: "opencode",
         title: "OpenCode",
         trace: opencode_folder,
-        hooks: Some(opencode_hooks),
-        gateway: Some(opencode_gateway),
+        ways: &[
+            (Mode::Hooks, hooks::opencode),
+            (Mode::Gateway, gateway::opencode),
+        ],
         instead: "",
     },
     Settable {
         name: "pi",
         title: "pi",
         trace: pi_folder,
-        hooks: Some(pi_hooks),
-        gateway: Some(pi_gateway),
+        ways: &[(Mode::Hooks, hooks::pi), (Mode::Gateway, gateway::pi)],
         instead: "",
     },
     Settable {
         name: "qwen",
         title: "Qwen Code",
-        trace: |context| context.home.join(".qwen"),
-        hooks: None,
-        gateway: Some(qwen_gateway),
+        trace: qwen_folder,
+        ways: &[(Mode::Hooks, hooks::qwen), (Mode::Gateway, gateway::qwen)],
         instead: "",
+    },
+    Settable {
+        name: "gemini",
+        title: "Gemini CLI",
+        trace: gemini_folder,
+        ways: &[(Mode::Tools, hooks::gemini)],
+        instead: "it only speaks Gemini's own API, which the gateway does not manage; without --gateway it gets the \
+                  history tools",
     },
     Settable {
         name: "aider",
         title: "aider",
         trace: |context| context.home.join(".aider.conf.yml"),
-        hooks: None,
-        gateway: Some(aider_gateway),
+        ways: &[(Mode::Gateway, gateway::aider)],
         instead: "",
     },
     Settable {
         name: "cline",
         title: "Cline",
         trace: |context| context.home.join(".cline"),
-        hooks: None,
-        gateway: Some(cline_gateway),
+        ways: &[(Mode::Gateway, gateway::cline)],
         instead: "",
     },
     Settable {
         name: "hermes",
         title: "Hermes Agent",
-        trace: |context| folder(context, "HERMES_HOME", ".hermes"),
-        hooks: None,
-        gateway: None,
-        instead: "Hermes Agent has a plugin in the Python package: install it into Hermes' environment, then run \
-                  `hermes plugins enable contexture` and `hermes config set context.engine contexture`",
-    },
-    Settable {
-        name: "gemini",
-        title: "Gemini CLI",
-        trace: |context| context.home.join(".gemini"),
-        hooks: None,
-        gateway: None,
-        instead: "Gemini CLI has no hook that replaces its compaction, and the gateway does not manage Gemini's own \
-                  API; `contexture compress` and `contexture import` work on files",
+        trace: hermes_folder,
+        ways: &[
+            (Mode::Hooks, hooks::hermes),
+            (Mode::Gateway, gateway::hermes),
+        ],
+        instead: "",
     },
 ];
 
@@ -156,18 +158,23 @@ impl Settable {
 
     /// Returns where the agent was found: its program on the PATH, or else its settings.
     pub(super) fn found(&self, context: &SetupContext<'_>) -> Option<PathBuf> {
-        let path = (context.env)("PATH").unwrap_or_default();
-        let suffixes: &[&str] = match cfg!(windows) {
-            true => &[".exe", ".cmd"],
-            false => &[""],
-        };
-        let mut programs = std::env::split_paths(&path).flat_map(|folder| {
-            let programs = suffixes.iter();
-            programs.map(move |suffix| folder.join(format!("{}{suffix}", self.name)))
-        });
-        let program = programs.find(|program| program.is_file());
+        let program = program(context, self.name);
         program.or_else(|| Some((self.trace)(context)).filter(|trace| trace.exists()))
     }
+}
+
+/// Returns the file of a program on the PATH.
+fn program(context: &SetupContext<'_>, name: &str) -> Option<PathBuf> {
+    let path = (context.env)("PATH").unwrap_or_default();
+    let suffixes: &[&str] = match cfg!(windows) {
+        true => &[".exe", ".cmd"],
+        false => &[""],
+    };
+    let mut programs = std::env::split_paths(&path).flat_map(|folder| {
+        let programs = suffixes.iter();
+        programs.map(move |suffix| folder.join(format!("{name}{suffix}")))
+    });
+    programs.find(|program| program.is_file())
 }
 
 /// Returns the folder that a variable names, or else a folder in the user's home.
@@ -184,11 +191,27 @@ impl SetupContext<'_> {
         }
     }
 
-    /// Returns the arguments of the MCP server for an agent.
-    fn mcp_arguments(&self, agent: &str) -> Vec<String> {
+    /// Returns the arguments of an MCP server with the tools of the session that `contexture hook`
+    /// has of this agent. Without an agent, the server only has the tools of the history.
+    fn mcp_arguments(&self, agent: Option<&str>) -> Vec<String> {
         let (_, options) = self.program();
-        let own = ["mcp", "--agent", agent].map(str::to_owned);
-        options.iter().cloned().chain(own).collect()
+        let own =
+            std::iter::once("mcp").chain(agent.into_iter().flat_map(|agent| ["--agent", agent]));
+        options
+            .iter()
+            .cloned()
+            .chain(own.map(str::to_owned))
+            .collect()
+    }
+
+    /// Returns the MCP server in the form that most agents have in their settings.
+    fn mcp_server(&self, agent: Option<&str>) -> Value {
+        let (program, _) = self.program();
+        let mut server = json!({"command": program, "args": self.mcp_arguments(agent)});
+        if !self.variables.is_empty() {
+            server["env"] = self.variables();
+        }
+        server
     }
 
     fn variables(&self) -> Value {
@@ -230,129 +253,12 @@ impl SetupContext<'_> {
     }
 }
 
-/// Returns the groups of hooks that Claude Code and Codex have in common.
-fn hook_groups(context: &SetupContext<'_>, agent: &str) -> Vec<Edit> {
-    let hook =
-        json!({"type": "command", "command": context.hook_line(agent), "timeout": HOOK_SECONDS});
-    vec![
-        Edit::push(&["hooks", "PreCompact"], json!({"hooks": [hook]})),
-        Edit::push(
-            &["hooks", "SessionStart"],
-            json!({"matcher": "compact", "hooks": [hook]}),
-        ),
-    ]
-}
-
 fn claude_folder(context: &SetupContext<'_>) -> PathBuf {
     folder(context, "CLAUDE_CONFIG_DIR", ".claude")
 }
 
-fn claude_hooks(context: &SetupContext<'_>) -> Plan {
-    let folder = claude_folder(context);
-    let own = match (context.env)("CLAUDE_CONFIG_DIR").filter(|folder| !folder.is_empty()) {
-        Some(_) => folder.join(".claude.json"),
-        None => context.home.join(".claude.json"),
-    };
-    let (program, _) = context.program();
-    let server = json!({
-        "type": "stdio", "command": program, "args": context.mcp_arguments("claude"), "env": context.variables(),
-    });
-    Plan {
-        files: vec![
-            file(
-                folder.join("settings.json"),
-                FileFormat::Json,
-                hook_groups(context, "claude"),
-            ),
-            file(
-                own,
-                FileFormat::Json,
-                vec![Edit::set(&["mcpServers", NAME], server)],
-            ),
-            file(
-                folder.join("commands/contexture.md"),
-                FileFormat::Own,
-                vec![Edit::Text(
-                    include_str!("assets/claude-contexture.md").to_owned(),
-                )],
-            ),
-        ],
-        notes: vec!["restart Claude Code; `/hooks` lists the hooks, `/mcp` the server".to_owned()],
-    }
-}
-
-fn claude_gateway(context: &SetupContext<'_>) -> Plan {
-    let mut edits = vec![Edit::set(
-        &["env", "ANTHROPIC_BASE_URL"],
-        context.gateway.as_str(),
-    )];
-    if context.is_first_party {
-        // At any address but its own, Claude Code assumes that models have no window of a million
-        // tokens.
-        let variable = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL";
-        edits.push(Edit::set(&["env", variable], "1"));
-    }
-    let settings = claude_folder(context).join("settings.json");
-    Plan {
-        files: vec![file(settings, FileFormat::Json, edits)],
-        notes: Vec::new(),
-    }
-}
-
 fn codex_folder(context: &SetupContext<'_>) -> PathBuf {
     folder(context, "CODEX_HOME", ".codex")
-}
-
-fn codex_hooks(context: &SetupContext<'_>) -> Plan {
-    let folder = codex_folder(context);
-    let (program, _) = context.program();
-    let mut server = json!({"command": program, "args": context.mcp_arguments("codex")});
-    if !context.variables.is_empty() {
-        // Codex passes no variables of its own on to servers.
-        server["env"] = context.variables();
-    }
-    Plan {
-        files: vec![
-            file(
-                folder.join("config.toml"),
-                FileFormat::Toml,
-                vec![Edit::set(&["mcp_servers", NAME], server)],
-            ),
-            file(
-                folder.join("hooks.json"),
-                FileFormat::Json,
-                hook_groups(context, "codex"),
-            ),
-        ],
-        notes: vec![
-            "Codex runs new hooks only after you have trusted them: start it, and accept them or use `/hooks`"
-                .to_owned(),
-        ],
-    }
-}
-
-fn codex_gateway(context: &SetupContext<'_>) -> Plan {
-    let folder = codex_folder(context);
-    let auth = std::fs::read_to_string(folder.join("auth.json")).unwrap_or_default();
-    let base = &context.gateway;
-    let edits = match is_login(&auth) {
-        // With a login, only a provider of another name keeps its address.
-        true => vec![
-            Edit::set(&["model_provider"], NAME),
-            Edit::set(
-                &["model_providers", NAME],
-                json!({
-                    "name": NAME, "base_url": format!("{base}/backend-api/codex"), "wire_api": "responses",
-                    "requires_openai_auth": true,
-                }),
-            ),
-        ],
-        false => vec![Edit::set(&["openai_base_url"], format!("{base}/v1"))],
-    };
-    Plan {
-        files: vec![file(folder.join("config.toml"), FileFormat::Toml, edits)],
-        notes: vec!["profiles with a `model_provider` of their own keep it".to_owned()],
-    }
 }
 
 fn opencode_folder(context: &SetupContext<'_>) -> PathBuf {
@@ -369,135 +275,19 @@ fn opencode_config(context: &SetupContext<'_>) -> PathBuf {
         .unwrap_or_else(|| folder.join("opencode.json"))
 }
 
-fn opencode_hooks(context: &SetupContext<'_>) -> Plan {
-    let (program, _) = context.program();
-    let command = std::iter::once(program.to_owned()).chain(context.mcp_arguments("opencode"));
-    let mut server =
-        json!({"type": "local", "command": command.collect::<Vec<_>>(), "enabled": true});
-    if !context.variables.is_empty() {
-        server["environment"] = context.variables();
-    }
-    Plan {
-        files: vec![
-            file(
-                opencode_config(context),
-                FileFormat::Json,
-                vec![Edit::set(&["mcp", NAME], server)],
-            ),
-            file(
-                opencode_folder(context).join("plugins/contexture.js"),
-                FileFormat::Own,
-                vec![Edit::Text(
-                    context.plugin("opencode", include_str!("assets/opencode.js")),
-                )],
-            ),
-        ],
-        notes: Vec::new(),
-    }
-}
-
-fn opencode_gateway(context: &SetupContext<'_>) -> Plan {
-    let base = format!("{}/v1", context.gateway);
-    let of = |provider| Edit::set(&["provider", provider, "options", "baseURL"], base.as_str());
-    Plan {
-        files: vec![file(
-            opencode_config(context),
-            FileFormat::Json,
-            vec![of("openai"), of("anthropic")],
-        )],
-        notes: vec!["other providers in OpenCode's configuration keep their addresses".to_owned()],
-    }
-}
-
 fn pi_folder(context: &SetupContext<'_>) -> PathBuf {
     folder(context, "PI_CODING_AGENT_DIR", ".pi/agent")
 }
 
-fn pi_hooks(context: &SetupContext<'_>) -> Plan {
-    let folder = pi_folder(context);
-    let (program, _) = context.program();
-    let mut server = json!({"command": program, "args": context.mcp_arguments("pi")});
-    if !context.variables.is_empty() {
-        server["env"] = context.variables();
-    }
-    Plan {
-        files: vec![
-            file(
-                folder.join("mcp.json"),
-                FileFormat::Json,
-                vec![Edit::set(&["mcpServers", NAME], server)],
-            ),
-            file(
-                folder.join("extensions/contexture.ts"),
-                FileFormat::Own,
-                vec![Edit::Text(
-                    context.plugin("pi", include_str!("assets/pi.ts")),
-                )],
-            ),
-        ],
-        notes: Vec::new(),
-    }
+fn qwen_folder(context: &SetupContext<'_>) -> PathBuf {
+    folder(context, "QWEN_HOME", ".qwen")
 }
 
-fn pi_gateway(context: &SetupContext<'_>) -> Plan {
-    let base = &context.gateway;
-    Plan {
-        files: vec![file(
-            pi_folder(context).join("models.json"),
-            FileFormat::Json,
-            vec![
-                Edit::set(&["providers", "anthropic", "baseUrl"], base.as_str()),
-                Edit::set(&["providers", "openai", "baseUrl"], format!("{base}/v1")),
-            ],
-        )],
-        notes: vec!["providers of other names keep their addresses".to_owned()],
-    }
+fn gemini_folder(context: &SetupContext<'_>) -> PathBuf {
+    // The variable names a home directory.
+    folder(context, "GEMINI_CLI_HOME", "").join(".gemini")
 }
 
-fn qwen_gateway(context: &SetupContext<'_>) -> Plan {
-    let base = format!("{}/v1", context.gateway);
-    Plan {
-        files: vec![file(
-            context.home.join(".qwen/settings.json"),
-            FileFormat::Json,
-            vec![
-                Edit::set(&["security", "auth", "selectedType"], "openai"),
-                Edit::set(&["security", "auth", "baseUrl"], base),
-            ],
-        )],
-        notes: vec![
-            "the key stays where it is: OPENAI_API_KEY, or Qwen Code's own settings".to_owned(),
-        ],
-    }
-}
-
-fn cline_gateway(context: &SetupContext<'_>) -> Plan {
-    let base = format!("{}/v1", context.gateway);
-    let of = ["providers", "openai-compatible", "settings", "baseUrl"];
-    Plan {
-        files: vec![file(
-            context.home.join(".cline/data/settings/providers.json"),
-            FileFormat::Json,
-            vec![Edit::set(&of, base)],
-        )],
-        notes: vec![
-            "only Cline's provider OpenAI Compatible uses the gateway; `cline auth` chooses it and takes its key"
-                .to_owned(),
-        ],
-    }
-}
-
-fn aider_gateway(context: &SetupContext<'_>) -> Plan {
-    let base = format!("{}/v1", context.gateway);
-    Plan {
-        files: vec![file(
-            context.home.join(".aider.conf.yml"),
-            FileFormat::Yaml,
-            vec![Edit::set(&["openai-api-base"], base)],
-        )],
-        notes: vec![format!(
-            "for models of Anthropic, export ANTHROPIC_API_BASE={} as well",
-            context.gateway
-        )],
-    }
+fn hermes_folder(context: &SetupContext<'_>) -> PathBuf {
+    folder(context, "HERMES_HOME", ".hermes")
 }

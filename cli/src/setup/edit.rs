@@ -21,7 +21,7 @@ pub(super) enum FileFormat {
     /// JSON, with comments and trailing commas if the file has them.
     Json,
     Toml,
-    /// YAML, of which only the keys at the top are edited.
+    /// YAML in block style.
     Yaml,
     /// A file of our own. Its only edit is [`Edit::Text`].
     Own,
@@ -70,6 +70,8 @@ pub(super) enum EditError {
     Syntax(String),
     #[error("`{0}` is there already, but is not a {1}")]
     Shape(String, &'static str),
+    #[error("`{0}` cannot be added in the style in which the file is written")]
+    Style(String),
     #[error("it exists already, with other content")]
     Exists,
 }
@@ -216,7 +218,8 @@ pub(super) fn take_back(
             let is_empty = match document.get(container) {
                 Some(Value::Object(members)) => members.is_empty(),
                 Some(Value::Array(elements)) => elements.is_empty(),
-                Some(_) => false,
+                // In YAML, a container without lines is no value.
+                Some(value) => value.is_null() && format == FileFormat::Yaml,
                 None => continue,
             };
             if !is_empty || earlier.get(container).is_some() {

@@ -22,6 +22,8 @@ use crate::output;
 pub(super) enum Mode {
     /// The agent calls Contexture: hooks or a plugin, and the history tools.
     Hooks,
+    /// The agent has the history tools, and its own compaction.
+    Tools,
     /// The agent sends its requests to the gateway.
     Gateway,
 }

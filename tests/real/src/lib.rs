@@ -6,6 +6,8 @@
     reason = "all of this is part of tests"
 )]
 
+pub mod gemini;
+pub mod processes;
 pub mod tap;
 
 use std::io::{Read, Write};
@@ -52,6 +54,8 @@ pub enum Agent {
     Cline,
     /// aider, over chat completions, without tools.
     Aider,
+    /// Gemini CLI, over Gemini's own API.
+    Gemini,
 }
 
 /// A home and a working folder of an agent's own, kept from run to run.
@@ -61,7 +65,7 @@ pub struct Place {
     pub accounts: Option<String>,
     /// The window of the model in tokens, for agents that are told one.
     pub window: u64,
-    /// Whether configuration that is there stays as it is.
+    /// Whether configuration that is there stays as it is. Agents are then told no address, but take it from there.
     pub keeps: bool,
 }
 
@@ -250,10 +254,10 @@ impl Agent {
             }
             Self::Qwen => {
                 let mut command = with_node("qwen", "qwen");
-                command
-                    .env("OPENAI_BASE_URL", format!("{base_url}/v1"))
-                    .env("OPENAI_API_KEY", "x")
-                    .env("OPENAI_MODEL", "m");
+                if !place.keeps {
+                    command.env("OPENAI_BASE_URL", format!("{base_url}/v1"));
+                }
+                command.env("OPENAI_API_KEY", "x").env("OPENAI_MODEL", "m");
                 // With JSON output it would print more than a pipe holds before it exits.
                 command.args(["--yolo", "-p", prompt]);
                 command
@@ -279,20 +283,19 @@ impl Agent {
                 command
             }
             Self::Cline => {
-                let mut login = with_node("cline", "cline");
-                let base = format!("{base_url}/v1");
-                login.args(["auth", "openai", "-k", "x", "-m", "m", "-b", &base]);
-                login.env("HOME", home).current_dir(place.work());
-                let said = run(login);
-                assert!(said.status.success(), "{said:#?}");
+                if !place.keeps {
+                    log_in_to_cline(place, base_url);
+                }
                 let mut command = with_node("cline", "cline");
                 command.args(["--json", prompt]);
                 command
             }
             Self::Aider => {
                 let mut command = program("aider/bin/aider");
+                if !place.keeps {
+                    command.env("OPENAI_API_BASE", format!("{base_url}/v1"));
+                }
                 command
-                    .env("OPENAI_API_BASE", format!("{base_url}/v1"))
                     .env("OPENAI_API_KEY", "x")
                     // It would wait for a list of prices from elsewhere.
                     .env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
@@ -318,6 +321,15 @@ impl Agent {
                 if !prompt.is_empty() {
                     command.args(["--message", prompt]);
                 }
+                command
+            }
+            Self::Gemini => {
+                let mut command = with_node("gemini", "gemini");
+                command
+                    .env("GOOGLE_GEMINI_BASE_URL", base_url)
+                    .env("GEMINI_API_KEY", "x");
+                // It loads no servers in a folder that is not trusted.
+                command.args(["--yolo", "--skip-trust", "-p", prompt]);
                 command
             }
         };
@@ -364,8 +376,23 @@ impl Agent {
                     .collect(),
             ),
             Self::Hermes | Self::Qwen | Self::Pi | Self::Cline | Self::Aider => None,
+            Self::Gemini => None,
         }
     }
+}
+
+/// Has Cline write its settings for a provider at this address.
+///
+/// # Panics
+///
+/// If it fails.
+pub fn log_in_to_cline(place: &Place, base_url: &str) {
+    let mut login = with_node("cline", "cline");
+    let base = format!("{base_url}/v1");
+    login.args(["auth", "openai", "-k", "x", "-m", "m", "-b", &base]);
+    login.env("HOME", place.home()).current_dir(place.work());
+    let said = run(login);
+    assert!(said.status.success(), "{said:#?}");
 }
 
 /// The command of an agent that was installed with its own Node.js.

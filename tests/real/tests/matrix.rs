@@ -4,12 +4,10 @@
 //! `CONTEXTURE_AGENTS=codex,claude` restricts the run to agents whose names contain one of these.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use contexture_provider_simulator::address_in;
+use contexture_real::processes::{Provider, Running, serve};
 use contexture_real::tap::{Tap, Told};
 use contexture_real::{Agent, Place, Ran, installed, programs};
 use serde_json::Value;
@@ -36,69 +34,6 @@ const AGENTS: [(&str, &str, Agent); 13] = [
     ("Cline", "cline", Agent::Cline),
 ];
 
-/// A process that ends with the test.
-struct Running {
-    child: Child,
-    address: String,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The provider, in a separate process.
-struct Provider {
-    running: Running,
-    folder: TempDir,
-}
-
-impl Provider {
-    fn start(window: u64, agent: Agent) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(programs().join("contexture-provider-simulator"));
-        command.args(["0", &window.to_string()]);
-        command.args(["--rounds", &STEPS.to_string()]);
-        command.args(["--result", &RESULT.to_string()]);
-        if agent == Agent::Aider {
-            command.args(["--talk", &RESULT.to_string()]);
-        }
-        command.arg("--record").arg(folder.path());
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let address = line.trim().trim_start_matches("http://").to_owned();
-        Self {
-            running: Running { child, address },
-            folder,
-        }
-    }
-
-    fn base_url(&self) -> String {
-        format!("http://{}", self.running.address)
-    }
-
-    /// What became of all requests. The provider writes the file shortly after it answers.
-    fn report(&self) -> Value {
-        std::thread::sleep(Duration::from_millis(300));
-        let text = std::fs::read_to_string(self.folder.path().join("report.json"));
-        serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default()
-    }
-
-    fn body(&self, request: &Value) -> Value {
-        let path = self
-            .folder
-            .path()
-            .join(format!("{}.json", request["number"]));
-        serde_json::from_slice(&std::fs::read(path).unwrap_or_default()).unwrap_or_default()
-    }
-}
-
 /// A gateway, in a separate process.
 struct Served {
     _running: Running,
@@ -108,25 +43,12 @@ struct Served {
 
 impl Served {
     fn before(provider: &Provider, engine: &str) -> Self {
-        let base = provider.base_url();
         let home = tempfile::tempdir().unwrap();
-        let config = format!(
-            "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n  \
-             chatgpt: {{base_url: \"{base}/backend-api/codex\"}}\n\
-             context: {{engine: {engine}}}\nmodel: {{context_length: {WINDOW}}}\n"
-        );
-        std::fs::write(home.path().join("config.yaml"), config).unwrap();
-        let mut command = Command::new(programs().join("contexture"));
-        command.args(["serve", "--listen", "127.0.0.1:0"]);
-        command.env("CONTEXTURE_HOME", home.path());
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let address = address_in(&mut said);
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        let tap = Tap::before(&address);
+        provider.configure(home.path(), engine, WINDOW);
+        let running = serve(home.path());
+        let tap = Tap::before(&running.address);
         Self {
-            _running: Running { child, address },
+            _running: running,
             tap,
             home,
         }
@@ -247,7 +169,7 @@ fn is_there(text: &str, agent: Agent, step: u64) -> bool {
 
 fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Option<f64>) -> Row {
     let window = if engine == "none" { 1_000_000 } else { WINDOW };
-    let provider = Provider::start(window, agent);
+    let provider = Provider::start(window, STEPS, RESULT, agent);
     let served = (engine != "none").then(|| Served::before(&provider, engine));
     let base_url = match &served {
         Some(served) => served.tap.base_url(),

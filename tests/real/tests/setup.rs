@@ -1,13 +1,17 @@
-//! Real agents that `contexture setup` made to call Contexture when they compact: the session goes on with what the
-//! engine made of the conversation, and after the undo the agent's settings are as before.
+//! Real agents that `contexture setup` set up. If they call Contexture when they compact, the session goes on with what
+//! the engine made of the conversation. If they use the gateway, it keeps the session in a small window. If they have the
+//! history tools, these answer. After the undo the agent's settings are as before.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use contexture_provider_simulator::{Coder, Options, Request, Simulator};
-use contexture_real::{Agent, Place, Ran, accepted, installed, programs, run};
+use contexture_provider_simulator::{Answer, Coder, Options, Request, Simulator};
+use contexture_real::gemini::Gemini;
+use contexture_real::processes::{Provider, serve};
+use contexture_real::{Agent, Place, Ran, accepted, installed, log_in_to_cline, programs, run};
+use serde_json::json;
 
 /// How the text of the engine begins, wherever an agent puts it.
 const OURS: &str = "[Contexture] The conversation up to here";
@@ -43,18 +47,53 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "pi",
             &[(".pi/agent/settings.json", "{\"theme\": \"dark\"}")],
         ),
+        Agent::Qwen => (
+            "qwen",
+            &[(
+                ".qwen/settings.json",
+                "{\n  \"$version\": 4,\n  // mine\n  \"security\": {\n    \"auth\": {\"selectedType\": \"openai\", \
+                 \"baseUrl\": \"BASE/v1\"}\n  },\n  \
+                 \"model\": {\"name\": \"m\", \"generationConfig\": {\"contextWindowSize\": 64000}}\n}\n",
+            )],
+        ),
+        Agent::Gemini => (
+            "gemini",
+            &[(
+                ".gemini/settings.json",
+                "{\n  // mine\n  \"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}}\n}\n",
+            )],
+        ),
+        Agent::Aider => (
+            "aider",
+            &[(
+                ".aider.conf.yml",
+                "# mine\nopenai-api-base: BASE/v1\nset-env:\n  - MINE=1 # kept\n",
+            )],
+        ),
+        // It writes its settings when it is logged in.
+        Agent::Cline => ("cline", &[]),
+        Agent::Hermes => (
+            "hermes",
+            &[(
+                ".hermes/config.yaml",
+                "# mine\nmodel:\n  default: m # the best\n  provider: custom\n  base_url: BASE/v1\n  api_key: x\n  \
+                 context_length: 1000000\nagent:\n  max_turns: 500\n",
+            )],
+        ),
         _ => unreachable!("{agent:?} is not set up here"),
     }
 }
 
 fn contexture(place: &Place, agent: &str, arguments: &[&str]) -> Ran {
     let mut command = Command::new(programs().join("contexture"));
-    let programs = installed().join(agent).join("node_modules/.bin");
+    let folder = installed().join(agent);
+    let (node, python) = (folder.join("node_modules/.bin"), folder.join("bin"));
     let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{}:{path}", node.display(), python.display());
     command
         .args(arguments)
         .env("HOME", place.home())
-        .env("PATH", format!("{}:{path}", programs.display()))
+        .env("PATH", path)
         .current_dir(place.work());
     run(command)
 }
@@ -75,6 +114,12 @@ fn settings(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         ".pi/agent/mcp.json",
         ".pi/agent/extensions",
         ".pi/agent/extensions/contexture.ts",
+        ".qwen/settings.json",
+        ".gemini/settings.json",
+        ".aider.conf.yml",
+        ".cline/data/settings/providers.json",
+        ".cline/data/settings/cline_mcp_settings.json",
+        ".hermes/config.yaml",
     ];
     let there = files.map(|file| home.join(file)).into_iter();
     there
@@ -85,26 +130,41 @@ fn settings(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Sets an agent up in a home of its own, has `play` use it, and undoes it.
 fn set_up(agent: Agent, provider: &Simulator, play: impl FnOnce(&Place)) {
-    let (name, files) = about(agent);
     let mut place = Place::new();
     place.window = 64_000;
-    place.keeps = true;
+    set_up_in(&mut place, agent, &provider.base_url(), &[], play);
+}
+
+/// The same with more arguments for `setup`, in a home that may have a configuration of Contexture.
+fn set_up_in(
+    place: &mut Place,
+    agent: Agent,
+    base_url: &str,
+    more: &[&str],
+    play: impl FnOnce(&Place),
+) {
+    let (name, files) = about(agent);
     for (file, text) in files {
         let file = place.home().join(file);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text.replace("BASE", &provider.base_url())).unwrap();
+        std::fs::write(file, text.replace("BASE", base_url)).unwrap();
     }
+    if agent == Agent::Cline {
+        log_in_to_cline(place, base_url);
+    }
+    place.keeps = true;
     let before = settings(place.home());
-    let done = contexture(&place, name, &["setup", name, "--yes"]);
+    let line = [&["setup", name, "--yes"], more].concat();
+    let done = contexture(place, name, &line);
     assert!(done.status.success(), "{done:#?}");
-    assert!(settings(place.home()).len() > before.len(), "{done:#?}");
-    let again = contexture(&place, name, &["setup", name, "--yes"]);
+    assert_ne!(settings(place.home()), before, "{done:#?}");
+    let again = contexture(place, name, &line);
     assert!(again.stdout.contains("already set up"), "{again:#?}");
-    let listed = contexture(&place, name, &["setup"]);
+    let listed = contexture(place, name, &["setup"]);
     let line = listed.stdout.lines().find(|line| line.starts_with(name));
-    assert!(line.unwrap().contains("hooks"), "{listed:#?}");
-    play(&place);
-    let undone = contexture(&place, name, &["setup", "--undo", name, "--yes"]);
+    assert!(!line.unwrap().contains(" no "), "{listed:#?}");
+    play(place);
+    let undone = contexture(place, name, &["setup", "--undo", name, "--yes"]);
     assert!(undone.status.success(), "{undone:#?}");
     // What the agent itself wrote in the meantime is not ours.
     let after = settings(place.home());
@@ -209,6 +269,146 @@ fn codex_goes_on_with_what_the_engine_keeps() {
     compacts_while_it_works(Agent::Codex, &["--dangerously-bypass-hook-trust"]);
 }
 
+/// A session of an agent that takes its address from its settings alone, with a gateway and a provider in processes of
+/// their own. It is far longer than the window, and nothing is refused.
+fn works_through_the_gateway(agent: Agent) {
+    let (window, steps, result) = (64_000, 24, 12_000);
+    let provider = Provider::start(window, steps, result, agent);
+    let mut place = Place::new();
+    let home = place.home().join(".contexture");
+    provider.configure(&home, "lcm", window);
+    let gateway = serve(&home);
+    let config = std::fs::read_to_string(home.join("config.yaml")).unwrap();
+    let listen = format!("{config}gateway: {{listen: \"{}\"}}\n", gateway.address);
+    std::fs::write(home.join("config.yaml"), listen).unwrap();
+    let more = ["--gateway", "--replace"];
+    set_up_in(&mut place, agent, &provider.base_url(), &more, |place| {
+        let nowhere = "http://127.0.0.1:9";
+        let ran = match agent {
+            Agent::Aider => {
+                let questions = (0..steps).map(|at| format!("This is question {at}."));
+                let questions: Vec<String> = questions.collect();
+                let ran = agent.converse(place, nowhere, &questions);
+                let model = [
+                    "--model",
+                    "anthropic/claude-sonnet-4-5",
+                    "--anthropic-api-key",
+                    "x",
+                    "--no-restore-chat-history",
+                ];
+                let other = agent.ask(place, nowhere, "This is question 99.", &model);
+                assert!(other.status.success(), "{other:#?}");
+                ran
+            }
+            _ => agent.ask(place, nowhere, "Check all modules.", &[]),
+        };
+        assert!(ran.status.success(), "{ran:#?}");
+        let report = provider.report();
+        for kind in ["violations", "overflows"] {
+            assert_eq!(report[kind], json!([]), "{}", ran.stderr);
+        }
+        let words = report["last_words"].as_str().unwrap();
+        let words = words.split(" — ").next().unwrap();
+        let requests = report["requests"].as_array().unwrap();
+        match agent {
+            Agent::Aider => {
+                let asks = |api: &str| requests.iter().filter(|one| one["api"] == api).count();
+                assert!(
+                    asks("Chat") as u64 >= steps && asks("Messages") > 0,
+                    "{report:#}"
+                );
+            }
+            _ => assert!(ran.stdout.contains(words), "{ran:#?}"),
+        }
+        let page = reqwest::blocking::get(format!("http://{}/metrics", gateway.address));
+        let page = page.unwrap().text().unwrap();
+        let mut lines = page.lines();
+        let compactions = lines.find(|line| {
+            line.starts_with("contexture_compactions_total") && line.contains("\"compacted\"")
+        });
+        let compactions = compactions.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        assert!(compactions >= Some(1.0), "{page}");
+    });
+}
+
+#[test]
+#[cfg_attr(not(installed_aider), ignore = "needs `tests/real/install aider`")]
+fn aider_works_through_the_gateway() {
+    works_through_the_gateway(Agent::Aider);
+}
+
+#[test]
+#[cfg_attr(not(installed_hermes), ignore = "needs `tests/real/install hermes`")]
+fn hermes_works_through_the_gateway() {
+    works_through_the_gateway(Agent::Hermes);
+}
+
+/// What another agent heard, for the history tools to find.
+const HEARD: &str = "The teapot is in the blue cupboard.";
+
+fn heard_before(place: &Place) {
+    let log = place.home().join(".claude/projects/-w/s.jsonl");
+    let line = json!({
+        "type": "user", "uuid": "u0", "parentUuid": null, "sessionId": "s", "cwd": "/w", "isSidechain": false,
+        "version": "2.0.0", "timestamp": "2026-11-20T10:00:00.000Z",
+        "message": {"role": "user", "content": HEARD},
+    });
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::fs::write(log, format!("{line}\n")).unwrap();
+    let read = contexture(place, "gemini", &["import", "--all"]);
+    assert!(read.status.success(), "{read:#?}");
+}
+
+#[test]
+#[cfg_attr(not(installed_gemini), ignore = "needs `tests/real/install gemini`")]
+fn gemini_cli_finds_what_another_agent_heard() {
+    let model = Gemini::that_calls("history_search", json!({"query": "teapot"}));
+    let mut place = Place::new();
+    heard_before(&place);
+    set_up_in(&mut place, Agent::Gemini, "", &[], |place| {
+        let base = model.base_url();
+        let ran = Agent::Gemini.ask(place, &base, "Where is the teapot?", &[]);
+        assert!(ran.status.success(), "{ran:#?}");
+        let requests = model.requests();
+        let last = requests.iter().rev().find(|one| one["tools"].is_array());
+        let told = last.unwrap()["contents"].to_string();
+        assert!(told.contains("blue cupboard"), "{told}\n{ran:#?}");
+    });
+}
+
+#[test]
+#[cfg_attr(not(installed_cline), ignore = "needs `tests/real/install cline`")]
+fn cline_finds_what_another_agent_heard() {
+    let provider = Simulator::with(Options {
+        window: Some(200_000),
+        ..Options::default()
+    });
+    provider.answer_with(|request| {
+        let mut names = request.tool_names().into_iter();
+        let name = names.find(|name| name.ends_with("history_search"));
+        match name.filter(|_| !body(request).contains("blue cupboard")) {
+            Some(name) => Answer::text("").and_call(name, json!({"query": "teapot"})),
+            None => Answer::text("That is all."),
+        }
+    });
+    let mut place = Place::new();
+    heard_before(&place);
+    let base = provider.base_url();
+    // The provider's own address stays: there is no gateway here.
+    let config = place.home().join(".contexture/config.yaml");
+    let listen = base.trim_start_matches("http://");
+    std::fs::write(config, format!("gateway: {{listen: \"{listen}\"}}\n")).unwrap();
+    set_up_in(&mut place, Agent::Cline, &base, &[], |place| {
+        let ran = Agent::Cline.ask(place, &base, "Where is the teapot?", &[]);
+        accepted(&ran, &provider);
+        let requests = provider.requests();
+        let told = requests
+            .iter()
+            .any(|one| body(one).contains("blue cupboard"));
+        assert!(told, "{ran:#?}");
+    });
+}
+
 /// Those that take too long for every change: `.ci/long` runs them.
 mod long {
     use super::*;
@@ -217,6 +417,24 @@ mod long {
     #[ignore = "long, and needs `tests/real/install opencode`"]
     fn opencode_goes_on_with_what_the_engine_keeps() {
         compacts_while_it_works(Agent::Opencode, &[]);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install qwen`"]
+    fn qwen_code_goes_on_with_what_the_engine_keeps() {
+        compacts_while_it_works(Agent::Qwen, &[]);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install qwen`"]
+    fn qwen_code_works_through_the_gateway() {
+        works_through_the_gateway(Agent::Qwen);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install cline`"]
+    fn cline_works_through_the_gateway() {
+        works_through_the_gateway(Agent::Cline);
     }
 
     #[test]

@@ -40,8 +40,8 @@ fn shape() -> impl Strategy<Value = Shape> {
     )
 }
 
-const RESERVED: [&str; 8] = [
-    "servers", "hooks", "env", "base", "zzz", "true", "null", "false",
+const RESERVED: [&str; 10] = [
+    "servers", "hooks", "env", "base", "zzz", "true", "null", "false", "context", "plugins",
 ];
 
 impl Shape {
@@ -79,13 +79,23 @@ impl Shape {
                     }
                     lines.push(format!("{name}:   {value} # kept"));
                 }
+                if self.has_parent {
+                    lines.push(
+                        "context:\n    # mine\n    other: x # kept\n    # mine\nplugins:"
+                            .to_owned(),
+                    );
+                    lines.push(
+                        "  text: |\n    enabled: mine\n  enabled:\n  - a # mine\n  - b".to_owned(),
+                    );
+                }
             }
         }
         let mut text = lines.join("\n") + self.end;
         if self.crlf {
             text = text.replace('\n', "\r\n");
         }
-        if self.mark && format == FileFormat::Json {
+        let is_json = format == FileFormat::Json;
+        if self.mark && is_json {
             text.insert(0, '\u{feff}');
         }
         text
@@ -107,7 +117,12 @@ fn edits(format: FileFormat) -> Vec<Edit> {
             Edit::set(&["servers", "contexture"], server),
             Edit::set(&["base"], "http://127.0.0.1:1"),
         ],
-        FileFormat::Yaml | FileFormat::Own => vec![Edit::set(&["base-url"], "http://127.0.0.1:1")],
+        FileFormat::Yaml | FileFormat::Own => vec![
+            Edit::set(&["base-url"], "http://127.0.0.1:1"),
+            Edit::set(&["context", "engine"], "contexture"),
+            Edit::push(&["plugins", "enabled"], "contexture"),
+            Edit::push(&["set-env"], "A=b"),
+        ],
     }
 }
 
@@ -131,7 +146,7 @@ proptest! {
     /// Every line of the user's is still there and in order, the new values are there, a second
     /// run changes nothing, and line ends are of one kind.
     #[test]
-    fn edits_leave_the_rest_alone(shape in shape(), at in 0..3_usize) {
+    fn edits_leave_the_rest_alone(shape in shape(), at in 0..FORMATS.len()) {
         let format = FORMATS[at];
         let text = shape.text(format);
         let applied = apply(format, Some(&text), &edits(format)).unwrap();
@@ -155,7 +170,7 @@ proptest! {
     /// If somebody edits the file after the change, taking the edits back leaves that edit and all
     /// that the user had before.
     #[test]
-    fn an_edited_file_keeps_what_was_added_to_it(shape in shape(), at in 0..3_usize) {
+    fn an_edited_file_keeps_what_was_added_to_it(shape in shape(), at in 0..FORMATS.len()) {
         let format = FORMATS[at];
         let text = shape.text(format);
         let applied = apply(format, Some(&text), &edits(format)).unwrap();
@@ -264,6 +279,59 @@ fn a_file_that_cannot_be_parsed_is_an_error() {
     ] {
         let error = apply(format, Some(text), &edits(format)).unwrap_err();
         assert!(matches!(error, EditError::Syntax(_)), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_style_that_is_not_known_is_an_error() {
+    for text in [
+        "context: {engine: a}\n",
+        "context: a\n",
+        "plugins: {}\n",
+        "plugins:\n  enabled: a\n",
+        "plugins:\n  enabled:\n    a: 1\n",
+        "base-url: |\n  a\n",
+        "? context\n: a\n",
+    ] {
+        let applied = apply(FileFormat::Yaml, Some(text), &edits(FileFormat::Yaml));
+        let error = applied.unwrap_err();
+        assert!(matches!(error, EditError::Style(_)), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn lists_of_every_style_get_one_element_and_lose_it_again() {
+    let push = [Edit::push(&["plugins", "enabled"], "contexture")];
+    for (before, during) in [
+        (
+            "plugins:\n  enabled: [] # mine\n",
+            "enabled: [\"contexture\"] # mine\n",
+        ),
+        (
+            "plugins:\n  enabled: [a, 'b']\n",
+            "enabled: [a, 'b', \"contexture\"]\n",
+        ),
+        ("plugins:\n  enabled:\n", "enabled:\n    - \"contexture\"\n"),
+        (
+            "plugins:\n  enabled:\n  - a\nz: 1",
+            "  - a\n  - \"contexture\"\nz: 1",
+        ),
+        (
+            "\"plugins\":\n    'enabled':\n      - a\n",
+            "      - a\n      - \"contexture\"\n",
+        ),
+        (
+            "plugins:\nz: 1\n",
+            "plugins:\n  enabled:\n    - \"contexture\"\nz: 1\n",
+        ),
+    ] {
+        let applied = apply(FileFormat::Yaml, Some(before), &push).unwrap();
+        assert!(applied.text.contains(during), "{}", applied.text);
+        let back = take_back(FileFormat::Yaml, &applied.text, Some(before), &push, &[]).unwrap();
+        assert!(back.left.is_empty());
+        let (back, before) = (back.text.unwrap(), value_of(FileFormat::Yaml, before));
+        assert_eq!(value_of(FileFormat::Yaml, &back), before, "{back}");
+        assert!(!back.contains("contexture"), "{back}");
     }
 }
 

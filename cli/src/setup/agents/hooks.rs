@@ -1,0 +1,200 @@
+//! The plans that make agents call Contexture: hooks or a plugin for the compaction, and the MCP
+//! server with the history tools.
+//!
+//! What a hook does is in `crate::hook`. Agents whose hooks have the same form share
+//! [`hook_groups`], and most take the server in the form of `SetupContext::mcp_server`. An agent
+//! without a hook that could replace its compaction only gets the server.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{
+    HOOK_SECONDS, NAME, Plan, SetupContext, claude_folder, codex_folder, file, gemini_folder,
+    hermes_folder, opencode_config, opencode_folder, pi_folder, program, qwen_folder,
+};
+use crate::setup::edit::{Edit, FileFormat};
+
+/// Returns the groups of hooks that Claude Code, Codex and Qwen Code have in common.
+fn hook_groups(context: &SetupContext<'_>, agent: &str) -> Vec<Edit> {
+    let hook =
+        json!({"type": "command", "command": context.hook_line(agent), "timeout": HOOK_SECONDS});
+    vec![
+        Edit::push(&["hooks", "PreCompact"], json!({"hooks": [hook]})),
+        Edit::push(
+            &["hooks", "SessionStart"],
+            json!({"matcher": "compact", "hooks": [hook]}),
+        ),
+    ]
+}
+
+pub(super) fn claude(context: &SetupContext<'_>) -> Plan {
+    let folder = claude_folder(context);
+    let own = match (context.env)("CLAUDE_CONFIG_DIR").filter(|folder| !folder.is_empty()) {
+        Some(_) => folder.join(".claude.json"),
+        None => context.home.join(".claude.json"),
+    };
+    let (program, _) = context.program();
+    let server = json!({
+        "type": "stdio", "command": program, "args": context.mcp_arguments(Some("claude")),
+        "env": context.variables(),
+    });
+    Plan {
+        files: vec![
+            file(
+                folder.join("settings.json"),
+                FileFormat::Json,
+                hook_groups(context, "claude"),
+            ),
+            file(
+                own,
+                FileFormat::Json,
+                vec![Edit::set(&["mcpServers", NAME], server)],
+            ),
+            file(
+                folder.join("commands/contexture.md"),
+                FileFormat::Own,
+                vec![Edit::Text(
+                    include_str!("../assets/claude-contexture.md").to_owned(),
+                )],
+            ),
+        ],
+        notes: vec!["restart Claude Code; `/hooks` lists the hooks, `/mcp` the server".to_owned()],
+    }
+}
+
+pub(super) fn codex(context: &SetupContext<'_>) -> Plan {
+    let folder = codex_folder(context);
+    // Codex passes no variables of its own on to servers.
+    let server = context.mcp_server(Some("codex"));
+    Plan {
+        files: vec![
+            file(
+                folder.join("config.toml"),
+                FileFormat::Toml,
+                vec![Edit::set(&["mcp_servers", NAME], server)],
+            ),
+            file(
+                folder.join("hooks.json"),
+                FileFormat::Json,
+                hook_groups(context, "codex"),
+            ),
+        ],
+        notes: vec![
+            "Codex runs new hooks only after you have trusted them: start it, and accept them or use `/hooks`"
+                .to_owned(),
+        ],
+    }
+}
+
+pub(super) fn opencode(context: &SetupContext<'_>) -> Plan {
+    let (program, _) = context.program();
+    let arguments = context.mcp_arguments(Some("opencode"));
+    let command = std::iter::once(program.to_owned()).chain(arguments);
+    let mut server =
+        json!({"type": "local", "command": command.collect::<Vec<_>>(), "enabled": true});
+    if !context.variables.is_empty() {
+        server["environment"] = context.variables();
+    }
+    Plan {
+        files: vec![
+            file(
+                opencode_config(context),
+                FileFormat::Json,
+                vec![Edit::set(&["mcp", NAME], server)],
+            ),
+            file(
+                opencode_folder(context).join("plugins/contexture.js"),
+                FileFormat::Own,
+                vec![Edit::Text(
+                    context.plugin("opencode", include_str!("../assets/opencode.js")),
+                )],
+            ),
+        ],
+        notes: Vec::new(),
+    }
+}
+
+pub(super) fn pi(context: &SetupContext<'_>) -> Plan {
+    let folder = pi_folder(context);
+    let server = context.mcp_server(Some("pi"));
+    Plan {
+        files: vec![
+            file(
+                folder.join("mcp.json"),
+                FileFormat::Json,
+                vec![Edit::set(&["mcpServers", NAME], server)],
+            ),
+            file(
+                folder.join("extensions/contexture.ts"),
+                FileFormat::Own,
+                vec![Edit::Text(
+                    context.plugin("pi", include_str!("../assets/pi.ts")),
+                )],
+            ),
+        ],
+        notes: Vec::new(),
+    }
+}
+
+pub(super) fn qwen(context: &SetupContext<'_>) -> Plan {
+    let mut edits = hook_groups(context, "qwen");
+    let server = context.mcp_server(Some("qwen"));
+    edits.push(Edit::set(&["mcpServers", NAME], server));
+    Plan {
+        files: vec![file(
+            qwen_folder(context).join("settings.json"),
+            FileFormat::Json,
+            edits,
+        )],
+        notes: vec!["restart Qwen Code; `/hooks` lists the hooks, `/mcp` the server".to_owned()],
+    }
+}
+
+/// Gemini CLI runs its hook `PreCompress` on every request, before it knows whether it compresses,
+/// and takes nothing from it. So there is no compaction that the hook could stand for.
+pub(super) fn gemini(context: &SetupContext<'_>) -> Plan {
+    Plan {
+        files: vec![file(
+            gemini_folder(context).join("settings.json"),
+            FileFormat::Json,
+            vec![Edit::set(&["mcpServers", NAME], context.mcp_server(None))],
+        )],
+        notes: vec!["Gemini CLI's own compression stays as it is".to_owned()],
+    }
+}
+
+/// Hermes Agent loads the plugin of the Python package, which runs the engine in Hermes' process.
+pub(super) fn hermes(context: &SetupContext<'_>) -> Plan {
+    Plan {
+        files: vec![file(
+            hermes_folder(context).join("config.yaml"),
+            FileFormat::Yaml,
+            vec![
+                Edit::push(&["plugins", "enabled"], NAME),
+                Edit::set(&["context", "engine"], NAME),
+            ],
+        )],
+        notes: vec![match lacks_package(context) {
+            Some(environment) => format!(
+                "the Python package `contexture` is not installed in {}; until it is, Hermes ignores these settings",
+                environment.display()
+            ),
+            None => "`hermes contexture` says whether the plugin runs".to_owned(),
+        }],
+    }
+}
+
+/// Returns the Python environment of Hermes if it lacks the package with the plugin. `None` if it
+/// has it, or if Hermes is installed in a way that does not tell.
+fn lacks_package(context: &SetupContext<'_>) -> Option<PathBuf> {
+    let program = program(context, "hermes")?.canonicalize().ok()?;
+    let environment = program.parent()?.parent()?;
+    let mut versions = std::fs::read_dir(environment.join("lib")).ok()?.flatten();
+    let packages = versions.find_map(|version| {
+        let packages = version.path().join("site-packages");
+        packages.join("hermes_cli").is_dir().then_some(packages)
+    })?;
+    let is_there = packages.join("contexture").is_dir();
+    (!is_there).then(|| environment.to_owned())
+}
