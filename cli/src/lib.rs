@@ -11,6 +11,7 @@
 //! `log` sets up the log, and `error` has the error type with its exit codes.
 
 mod agent_logs;
+mod bench;
 mod choice;
 mod compress;
 mod config;
@@ -128,6 +129,9 @@ enum Command {
     Compress(compress::CompressArgs),
     /// Replay recorded conversations through engines: what they would save, and what it would cost
     Replay(replay::ReplayArgs),
+    /// Compare the engines on recorded sessions
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Call a tool of a session's engine, as an agent would
     Tool(tool::ToolArgs),
     /// Serve the history, or the tools of a session's engine, to clients of the Model Context Protocol
@@ -266,6 +270,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
     match &cli.command {
         Command::Compress(args) => compress::run(args, global),
         Command::Replay(args) => replay::run(args, global),
+        Command::Bench(command) => bench::run(command, global),
         Command::Tool(args) => tool::run(args, global),
         #[cfg(feature = "mcp")]
         Command::Mcp(args) => mcp::run(args, global),

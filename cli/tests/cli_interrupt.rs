@@ -286,3 +286,60 @@ fn an_interrupted_import_loses_nothing_and_goes_on() {
     assert_eq!(exported.stdout, home.read("log.jsonl"));
     assert_sound(&home);
 }
+
+#[test]
+fn a_benchmark_that_is_stopped_prints_the_rows_so_far() {
+    let home = Home::new();
+    for number in 0..40 {
+        let messages = cli_support::chat(200 - number);
+        home.put(&format!("logs/{number}.json"), &messages);
+    }
+    let bench = [
+        "bench",
+        "sessions",
+        "logs",
+        "--context-length",
+        "4k",
+        "--json",
+    ];
+    let is_stopped = (0..TRIES).any(|attempt| {
+        let mut child = home
+            .command(bench)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_until_it_listens(&mut child);
+        let mut stdout = child.stdout.take().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut printed = String::new();
+            stdout.read_to_string(&mut printed).unwrap();
+            printed
+        });
+        let (end, stderr) = interrupt(child, 200 * (attempt + 1), false, None);
+        let printed = reader.join().unwrap();
+        match end {
+            End::Code(STOPPED) => {
+                assert!(stderr.contains("the rows are those"), "{stderr}");
+                let found = json(&printed);
+                assert_eq!(found["stopped"], true);
+                let rows = found["totals"].as_array().unwrap();
+                // Every row is about the same sessions.
+                let sessions: Vec<_> = rows.iter().map(|row| &row["sessions"]).collect();
+                assert!(sessions.iter().all(|number| *number == sessions[0]));
+                let played = sessions.first().and_then(|number| number.as_u64());
+                played.is_some_and(|played| (1..40).contains(&played))
+            }
+            End::Code(code) => {
+                assert_eq!(code, 0, "{stderr}");
+                false
+            }
+            End::Signal(signal) => {
+                assert_eq!(signal, SIGINT);
+                false
+            }
+        }
+    });
+    assert!(is_stopped);
+}

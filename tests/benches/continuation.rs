@@ -3,22 +3,20 @@
 //! them again, are looked for in the summary and in the whole window. What stands in no message that was summarised can be
 //! in no summary: the table says how many could be.
 //!
-//! The identifiers are found by patterns that share nothing with the digest's scan.
+//! What is needed is measured as in `contexture bench sessions`, which measures it after the compactions that an engine
+//! makes by itself.
 //!
 //! `cargo bench -p contexture-tests --bench continuation [-- ENGINE] [lost]`: with `lost` it says what is not in the
 //! window.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../engines/digest/tests/support/identifiers.rs"]
-mod identifiers;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use contexture::formats::{self, Format, RenderPlan};
+use contexture::formats::{self, Format, Message, RenderPlan};
+use contexture::replay::{Mentions, identifiers, words_of};
 use contexture::session::{AgentWindow, Compact, Session, TurnOptions};
 use contexture_engine_api::SUMMARY_MARK;
 use contexture_tests::{Home, engines, shared_data, under};
-use identifiers::identifiers;
 use serde_json::{Value, json};
 
 const PLACES: usize = 10;
@@ -80,6 +78,9 @@ fn main() {
 /// A conversation as an OpenAI client sends it.
 struct Played {
     messages: Vec<Value>,
+    /// The same, read, without the system prompt.
+    read: Vec<Message>,
+    mentions: Mentions,
 }
 
 /// What was found, summed up over the places where something was compacted.
@@ -145,9 +146,12 @@ impl Played {
             .convert(&whole, Format::OpenAiChat)
             .unwrap()
             .document;
+        let conversation = formats::read(body.clone(), None).unwrap().remove(0);
         let body: Value = serde_json::from_str(&body).unwrap();
         Self {
             messages: body["messages"].as_array().unwrap().clone(),
+            read: conversation.messages().to_vec(),
+            mentions: Mentions::of(&conversation),
         }
     }
 
@@ -158,7 +162,9 @@ impl Played {
         let Some(next) = self.messages[from..].iter().position(is_agent) else {
             return Counted::default();
         };
-        let (before, after) = self.messages.split_at(from + next);
+        let before = &self.messages[..from + next];
+        // The system prompt leads.
+        let at = before.len() - (self.messages.len() - self.read.len());
 
         let home = Home::new();
         let agent = AgentWindow {
@@ -178,16 +184,16 @@ impl Played {
         if report.summarised == 0 {
             return Counted::default();
         }
-        let sent: Value = serde_json::from_str(&turn.body).unwrap();
-        let (summaries, kept): (Vec<String>, Vec<String>) = sent["messages"]
-            .as_array()
+        let sent = formats::read(turn.body.into_owned(), None)
             .unwrap()
-            .iter()
+            .remove(0);
+        let (summaries, kept): (Vec<String>, Vec<String>) = (sent.messages().iter())
             .map(words_of)
             .partition(|text| text.contains(SUMMARY_MARK));
         let (summary, kept) = (summaries.join("\n"), kept.join("\n"));
 
-        let needed = needed(before, after);
+        let needed: BTreeSet<String> = self.mentions.needed(at).map(str::to_owned).collect();
+        let before = &self.read[..at];
         let once = mentioned_once(before, &kept);
         let held = |names: &BTreeSet<String>, text: &str| {
             names.iter().filter(|name| text.contains(*name)).count()
@@ -215,26 +221,8 @@ impl Played {
     }
 }
 
-/// The identifiers that the agent uses afterwards before anybody shows them to it, of those that it has met.
-fn needed(before: &[Value], after: &[Value]) -> BTreeSet<String> {
-    let met: Vec<String> = before.iter().map(words_of).collect();
-    let met = met.join("\n");
-    let mut shown = BTreeSet::new();
-    let mut needed = BTreeSet::new();
-    for message in after {
-        let names = identifiers(&words_of(message));
-        if message["role"] == "assistant" {
-            let used = names.into_iter().filter(|name| !shown.contains(name));
-            needed.extend(used.filter(|name| met.contains(name.as_str())));
-        } else {
-            shown.extend(names);
-        }
-    }
-    needed
-}
-
 /// The identifiers that stand in one message alone, and not in what was kept.
-fn mentioned_once(messages: &[Value], kept: &str) -> BTreeSet<String> {
+fn mentioned_once(messages: &[Message], kept: &str) -> BTreeSet<String> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for message in messages {
         for name in identifiers(&words_of(message)) {
@@ -245,30 +233,4 @@ fn mentioned_once(messages: &[Value], kept: &str) -> BTreeSet<String> {
     once.map(|(name, _)| name)
         .filter(|name| !kept.contains(name.as_str()))
         .collect()
-}
-
-/// Everything that a message says: its text, and the values of its calls' arguments.
-fn words_of(message: &Value) -> String {
-    let mut words = String::new();
-    push_strings(&message["content"], &mut words);
-    for call in message["tool_calls"].as_array().into_iter().flatten() {
-        let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
-        match serde_json::from_str(arguments) {
-            Ok(value) => push_strings(&value, &mut words),
-            Err(_) => words.push_str(arguments),
-        }
-    }
-    words
-}
-
-fn push_strings(value: &Value, into: &mut String) {
-    match value {
-        Value::String(text) => {
-            into.push_str(text);
-            into.push('\n');
-        }
-        Value::Array(items) => items.iter().for_each(|item| push_strings(item, into)),
-        Value::Object(fields) => fields.values().for_each(|field| push_strings(field, into)),
-        _ => {}
-    }
 }

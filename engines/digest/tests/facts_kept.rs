@@ -3,7 +3,7 @@
 //! The identifiers are found by patterns that share nothing with the digest's scan.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "support/identifiers.rs"]
+#[path = "../../../host/replay/src/identifiers.rs"]
 mod identifiers;
 mod support;
 

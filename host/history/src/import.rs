@@ -36,7 +36,7 @@ const MAX_DOCUMENT: u64 = 256 << 20;
 const MAX_LINE: usize = 64 << 20;
 
 /// The number of groups of entries that wait for the writer. If they are full, the reader waits.
-const WAITING: usize = 8;
+pub(crate) const WAITING: usize = 8;
 
 /// How far an import is, in bytes of the logs that have to be read. The total is reckoned before
 /// reading begins. If an agent writes meanwhile, `done` stays at the total until the import ends.
@@ -228,6 +228,31 @@ fn skipped(log: &Log, parts: u64, why: &dyn std::fmt::Display) -> Skipped {
         parts,
         why: why.to_string(),
     }
+}
+
+/// Reads one log from its beginning and sends what is in it, as an import does. Nothing is masked,
+/// because nothing is stored. `progress` is called often; if it returns false, the reading stops.
+/// Returns what could not be read.
+pub(crate) fn read_log(
+    log: &Log,
+    sender: &SyncSender<Vec<Event>>,
+    progress: &mut dyn FnMut(Progress) -> bool,
+) -> Vec<Skipped> {
+    let mut report = ImportReport::default();
+    match Stamp::of(&log.path) {
+        Ok(stamp) => {
+            let mut reading = Reading {
+                sender,
+                redacts: false,
+                progress,
+                done: 0,
+                total: stamp.size,
+            };
+            reading.log(log, stamp, None, &mut report);
+        }
+        Err(error) => report.skipped.push(skipped(log, 0, &error)),
+    }
+    report.skipped
 }
 
 /// Why a log was not read to its end.

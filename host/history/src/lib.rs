@@ -10,8 +10,10 @@
 //! - `readers`: one file for each format, which says where the agent keeps its logs and what is in
 //!   them. A new format is a file and a row in `readers::FORMATS`.
 //! - `import`: which logs have to be read, and how far they were read before.
+//! - `conversations`: a log as conversations that can be played.
 //! - `writer`: the database. `search`: questions to it. `words`: what a word is, for both.
 
+mod conversations;
 mod entry;
 mod error;
 mod import;
@@ -23,6 +25,7 @@ mod sources;
 mod words;
 mod writer;
 
+pub use conversations::{is_log, read_conversations};
 pub use entry::Kind;
 pub use error::HistoryError;
 pub use import::{AgentReport, ImportReport, Importer, Progress};

@@ -215,7 +215,8 @@ pub(crate) fn recognise_all(named: &[PathBuf], skipped: &mut Vec<Skipped>) -> Ve
     logs
 }
 
-fn recognise(path: &Path) -> std::io::Result<Option<&'static Format>> {
+/// The format of a file or folder. `None` if it is not known.
+pub(crate) fn recognise(path: &Path) -> std::io::Result<Option<&'static Format>> {
     let mut bytes = Vec::new();
     if !path.is_dir() {
         std::fs::File::open(path)?

@@ -9,10 +9,12 @@
 //!
 //! Read [`play`] first, which plays a [`Recording`] through one engine. Other rows of a [`Report`]
 //! compare with it: what the log itself recorded, and what the conversation would have cost without
-//! any engine.
+//! any engine. [`Continuation`] measures what was still in the window after each compaction.
 
 mod cache;
+mod continuation;
 mod figures;
+mod identifiers;
 mod player;
 mod prices;
 mod recording;
@@ -21,8 +23,13 @@ mod script;
 mod shared;
 
 pub use contexture_session::{TempHome, TempHomeError};
+pub use continuation::{Continuation, Mentions, words_of};
 pub use figures::{CompactionCost, Prompts, Spent, Work};
-pub use player::{Played, play, recorded, with_context_editing, without_engine, without_markers};
+pub use identifiers::identifiers;
+pub use player::{
+    Played, Step, play, play_observed, recorded, with_context_editing, without_engine,
+    without_markers,
+};
 pub use prices::{PriceError, Prices, Shares};
 pub use recording::{Recording, Request};
 pub use report::{CONTEXT_EDITING, ConversationReport, Report, Row, UNCACHED};

@@ -11,12 +11,13 @@
 //! Read [`play`] and then `Player::turn`. Finding the requests is left to `recording`, their bodies
 //! to `script`, the cache to `cache`, and costs in dollars to `report` and `prices`.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Usage};
 use contexture_formats::prompt_cache::{CacheTtl, Ttl};
 use contexture_formats::tokens::MESSAGE_TOKENS;
-use contexture_formats::{self as formats, FormatError};
+use contexture_formats::{self as formats, Format, FormatError};
 use contexture_runtime::engines::Source;
 use contexture_session::{
     CompactionReport, OutcomeKind, Session, SessionError, SessionOptions, TurnOptions,
@@ -167,15 +168,43 @@ pub fn play(
     progress: &mut dyn FnMut(),
 ) -> Result<Played, SessionError> {
     let mut player = Player::open(recording, stage, named)?;
-    for request in recording.requests() {
-        let began = player.session.engine_time();
-        player.turn(request)?;
-        player.note_failure();
-        let turn_ms = milliseconds(player.session.engine_time() - began);
-        player.work.worst_turn_ms = player.work.worst_turn_ms.max(turn_ms);
+    // This observer never stops the replay.
+    let _ = player.turns(&mut |_| {
         progress();
-    }
+        ControlFlow::Continue(())
+    })?;
     player.finish()
+}
+
+/// Does the same as [`play`], and shows `observe` each request after it was played. If it breaks,
+/// the replay stops and `None` is returned.
+///
+/// # Errors
+/// The same as [`play`].
+pub fn play_observed(
+    recording: &Recording,
+    stage: &TempHome,
+    named: Option<&str>,
+    observe: &mut dyn FnMut(&Step<'_>) -> ControlFlow<()>,
+) -> Result<Option<Played>, SessionError> {
+    let mut player = Player::open(recording, stage, named)?;
+    match player.turns(observe)? {
+        ControlFlow::Continue(()) => player.finish().map(Some),
+        ControlFlow::Break(()) => Ok(None),
+    }
+}
+
+/// A request of a replay after it was played, see [`play_observed`].
+#[derive(Debug, Clone, Copy)]
+pub struct Step<'a> {
+    /// The recorded answer to the request, as an index into the conversation's messages.
+    pub answer: usize,
+    /// Whether the engine itself made a compaction before this request.
+    pub is_compacted: bool,
+    /// The body that would have been sent.
+    pub body: &'a str,
+    /// The format of `body`.
+    pub format: Format,
 }
 
 /// A replay in progress: the session, the simulated cache, and what was counted so far.
@@ -245,6 +274,31 @@ impl<'a> Player<'a> {
             failures: 0,
             warnings,
         })
+    }
+
+    /// Plays all requests, until `observe` breaks.
+    fn turns(
+        &mut self,
+        observe: &mut dyn FnMut(&Step<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, SessionError> {
+        for request in self.recording.requests() {
+            let began = self.session.engine_time();
+            let compactions = self.work.compactions;
+            self.turn(request)?;
+            self.note_failure();
+            let turn_ms = milliseconds(self.session.engine_time() - began);
+            self.work.worst_turn_ms = self.work.worst_turn_ms.max(turn_ms);
+            let step = Step {
+                answer: request.answer,
+                is_compacted: self.work.compactions > compactions,
+                body: self.sent.as_ref().map_or("", |sent| &sent.body),
+                format: self.script.format,
+            };
+            if observe(&step).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Plays one request, from the body that the client sends to the answer that comes back.

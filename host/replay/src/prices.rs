@@ -9,7 +9,7 @@
 //! [`Prices::cost`] is the total, and [`Prices::shares`] splits it by what the tokens were. The
 //! price of answers is not included: an engine does not change them.
 
-use contexture_formats::prompt_cache::Ttl;
+use contexture_formats::prompt_cache::{Ttl, prices as cache_prices};
 use contexture_formats::tokens::claude;
 use serde::Serialize;
 
@@ -74,6 +74,23 @@ impl Prices {
                 Ttl::OneHour => write_long,
             },
             write_long,
+        })
+    }
+
+    /// Returns the prices that fit a model best. They are its list prices if they are known.
+    /// Otherwise plain input costs as much as with a Sonnet model, and the prompt cache costs the
+    /// share of it that the model's provider charges.
+    pub fn fitting(model: &str, ttl: Ttl) -> Self {
+        Self::of_model(model, ttl).unwrap_or_else(|| {
+            let input = Self::sonnet(ttl).input;
+            let percent = |percent: u32| input * f64::from(percent) / 100.0;
+            let write = |ttl| percent(cache_prices(model, ttl).write_percent);
+            Self {
+                input,
+                cached: percent(cache_prices(model, ttl).read_percent),
+                write: write(ttl),
+                write_long: write(Ttl::OneHour),
+            }
         })
     }
 
@@ -219,6 +236,19 @@ mod tests {
             let sonnet = Prices::of_model("claude-sonnet-4-5", ttl);
             assert_eq!(sonnet, Some(Prices::sonnet(ttl)));
         }
+    }
+
+    #[test]
+    fn an_unknown_model_pays_what_its_provider_charges_for_the_cache() {
+        let fitting = |model| Prices::fitting(model, Ttl::FiveMinutes);
+        let sonnet = Prices::sonnet(Ttl::FiveMinutes);
+        assert_eq!(fitting("claude-latest"), sonnet);
+        assert_eq!(fitting("claude-opus-4-5").input, 5.0);
+        let other = fitting("gpt-5");
+        assert_eq!(
+            (other.input, other.cached, other.write, other.write_long),
+            (3.0, 0.3, 3.0, 3.0)
+        );
     }
 
     #[test]
