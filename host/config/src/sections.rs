@@ -24,12 +24,13 @@ use super::threshold::{ModelCompression, Threshold};
 pub(super) const ISOLATION: &str = "isolation";
 
 /// The keys of `compression` that the host reads itself, for every engine.
-const HOST_KEYS: [&str; 6] = [
+const HOST_KEYS: [&str; 7] = [
     "wait_for_model",
     "automatic",
     "timing",
     "guidance",
     "template",
+    "pin",
     "models",
 ];
 
@@ -305,6 +306,11 @@ pub struct Compression {
     /// them, relative to the config file; at most 1,000 tokens. An engine that reads its summaries
     /// itself keeps its own layout.
     pub template: Option<PathBuf>,
+    /// Words that stand in the window verbatim after every compaction, such as rules or paths of
+    /// files, each line on its own. A line `/pin WORDS` in a user's message pins words of a session.
+    /// All pins together may take a hundredth of the window, from 256 to 2,000 tokens.
+    #[schemars(inner(length(min = 1)))]
+    pub pin: Vec<String>,
     /// What holds for single models, under a pattern of their names such as `gpt-6*`. `*` stands for
     /// any characters and `?` for one; of several patterns that match, the one with the most other
     /// characters counts.
@@ -341,6 +347,7 @@ impl Default for Compression {
             wait_for_model: false,
             guidance: None,
             template: None,
+            pin: Vec::new(),
             models: BTreeMap::new(),
         }
     }
