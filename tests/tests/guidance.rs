@@ -13,7 +13,7 @@ use contexture_virtual_files as _;
 const GUIDANCE: &str = "Name every failing test by its full path.";
 const TEMPLATE: &str = "## Failing tests\n[one line for each]\n## Everything else";
 
-/// The system prompts of the requests that the summary model gets for one compaction.
+/// The system prompts of the requests that the summary model gets for some compactions.
 fn asked(engine: &str, config: &str) -> Vec<String> {
     let (home, model) = (Home::new(), SummaryModel::start());
     home.configure(config);
@@ -30,13 +30,11 @@ fn asked(engine: &str, config: &str) -> Vec<String> {
         wait_for_model: Some(true),
         ..TurnOptions::default()
     };
-    let body = chat(60, 1_800).to_string();
-    let turn = session.turn_with(&body, None, &options).unwrap();
-    let report = turn.compaction.unwrap();
-    assert!(
-        report.tokens_after < report.tokens_before,
-        "{engine}: {report:?}"
-    );
+    // Some engines shorten messages before they summarise any.
+    for turns in [40, 60, 80, 100] {
+        let body = chat(turns, 1_800).to_string();
+        session.turn_with(&body, None, &options).unwrap();
+    }
     let bodies = model.bodies();
     assert!(!bodies.is_empty(), "{engine} asks no model");
     let system =
