@@ -436,7 +436,7 @@ impl Job<'_> {
             self.args.context_length,
             self.args.model.as_deref(),
             conversation.model(),
-            &self.engines.config().model,
+            self.engines.config(),
         );
         for warning in conversation.warnings() {
             self.warn(warning);

@@ -352,7 +352,7 @@ fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> Mod
 fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) {
     let wanted = loaded.config.context.engine.clone();
     let about = format!("engine {wanted}");
-    let agent = window::choose(None, None, None, &loaded.config.model).agent;
+    let agent = window::choose(None, None, None, &loaded.config).agent;
     // The session runs in a temporary home, so an engine that stores sessions does not keep this
     // one.
     let stage = match TempHome::new(start::patient(loaded), client) {

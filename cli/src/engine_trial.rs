@@ -35,7 +35,7 @@ pub(crate) fn status(loaded: &Loaded, engine: &str) -> Result<Value, String> {
     let client = configured_client(&loaded.config, Resolved::NoModel(NoModel::Offline));
     let stage =
         TempHome::new(start::patient(loaded.clone()), client).map_err(|error| error.to_string())?;
-    let agent = window::choose(None, None, None, &loaded.config.model).agent;
+    let agent = window::choose(None, None, None, &loaded.config).agent;
     let mut session = open(&stage, engine, agent).map_err(|error| error.to_string())?;
     let status = session.status().map_err(|error| error.to_string());
     // An error at its end says nothing about its status, so it is ignored.
@@ -72,12 +72,7 @@ pub(crate) fn run(
     let mut read = input::read(file, None, false)?;
     input::select(&mut read, Some(1))?;
     let conversation = Arc::new(read.conversations.swap_remove(0));
-    let chosen = window::choose(
-        context_length,
-        None,
-        conversation.model(),
-        &loaded.config.model,
-    );
+    let chosen = window::choose(context_length, None, conversation.model(), &loaded.config);
     for note in &chosen.notes {
         terminal::say(&format!("note: {note}\n"));
     }

@@ -190,7 +190,7 @@ fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, 
         reason: Lines(error.to_string()),
     };
     let engines = host.engines();
-    let model = window::choose(None, None, conversation.model(), &engines.config().model).agent;
+    let model = window::choose(None, None, conversation.model(), engines.config()).agent;
     let budget = agent.budget();
     let id = format!("{}-{}", agent.name(), event.session_id);
     // The text has to be much smaller than the window, and the engine makes it as small as that.

@@ -149,8 +149,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
         .map_err(|source| CliError::of_format(read.name.clone(), source))?
         .map(Arc::new);
     let history = whole.as_ref().unwrap_or(&conversation);
-    let configured = &engines.config().model;
-    let agent = window::choose(None, None, conversation.model(), configured).agent;
+    let agent = window::choose(None, None, conversation.model(), engines.config()).agent;
     let failed = |error: SessionError| match error {
         SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
         error => CliError::EngineFailed {

@@ -236,7 +236,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<NamedRecording>, C
                 args.context_length,
                 args.model.as_deref(),
                 conversation.model(),
-                &loaded.config.model,
+                &loaded.config,
             );
             let told = conversation.warnings().iter().cloned().chain(chosen.notes);
             for note in told.map(|note| format!("{}: {note}", read.name)) {

@@ -512,7 +512,7 @@ pub(crate) fn beside(
     id: &str,
     engine: &str,
 ) -> Result<Session, CliError> {
-    let agent = window::choose(None, None, None, &engines.config().model).agent;
+    let agent = window::choose(None, None, None, engines.config()).agent;
     let options = SessionOptions {
         engine: Some(engine.to_owned()),
         beside: Some(Arc::clone(store)),

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         false => None,
     };
     let missing = missing.map_or(0, |vectors| vectors.missing);
-    let agent = window::choose(None, None, None, &engines.config().model).agent;
+    let agent = window::choose(None, None, None, engines.config()).agent;
     let failed = |error: SessionError| match error {
         SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
         SessionError::Record(error) => CliError::Sessions(error),

@@ -8,7 +8,7 @@
 //! the option itself, see [`length`]. The windows of known models are in `contexture::tokens`.
 
 use crate::human::grouped;
-use contexture::config;
+use contexture::config::Config;
 use contexture::session::AgentWindow;
 use contexture::tokens::known_window;
 
@@ -65,8 +65,9 @@ pub(crate) fn choose(
     asked: Option<u64>,
     model_asked: Option<&str>,
     model_in_conversation: Option<&str>,
-    configured: &config::Model,
+    config: &Config,
 ) -> Chosen {
+    let configured = &config.model;
     let model = model_asked
         .or(configured.name.as_deref())
         .or(model_in_conversation)
@@ -74,7 +75,7 @@ pub(crate) fn choose(
     let known = known_window(model);
     // The order is from the most specific source to the most general one.
     let told = asked
-        .or(configured.context_length)
+        .or(config.context_length_of(model))
         .or(known.map(|window| window.context_length));
     let context_length = told.unwrap_or(UNKNOWN_WINDOW);
     let mut notes = Vec::new();
@@ -119,10 +120,18 @@ pub(crate) fn choose(
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use contexture::config;
     use proptest::prelude::*;
 
     fn window(asked: Option<u64>, model: Option<&str>, configured: &config::Model) -> AgentWindow {
-        choose(asked, None, model, configured).agent
+        choose(asked, None, model, &with(configured)).agent
+    }
+
+    fn with(model: &config::Model) -> Config {
+        Config {
+            model: model.clone(),
+            ..Config::default()
+        }
     }
 
     #[test]
@@ -139,14 +148,35 @@ mod tests {
         );
         assert_eq!(window(None, model, &configured).context_length, 50_000);
         assert_eq!(window(None, model, &none).context_length, 200_000);
-        let chosen = choose(None, None, Some("no-such-model"), &none);
+        let chosen = choose(None, None, Some("no-such-model"), &with(&none));
         assert_eq!(chosen.agent.context_length, 128_000);
         assert!(chosen.notes[0].contains("`no-such-model` is not known"));
-        let chosen = choose(None, Some("gpt-4o"), Some("no-such-model"), &none);
+        let chosen = choose(None, Some("gpt-4o"), Some("no-such-model"), &with(&none));
         assert_eq!(
             (chosen.agent.context_length, chosen.notes),
             (128_000, vec![])
         );
+    }
+
+    #[test]
+    fn the_entry_of_a_model_comes_before_the_section() {
+        let mut config = with(&config::Model {
+            context_length: Some(50_000),
+            ..config::Model::default()
+        });
+        let entry = config::ModelCompression {
+            context_length: Some(70_000),
+            ..config::ModelCompression::default()
+        };
+        config.compression.models.insert("my-*".to_owned(), entry);
+        for (asked, model, length) in [
+            (None, "my-model", 70_000),
+            (None, "gpt-4o", 50_000),
+            (Some(9_000), "my-model", 9_000),
+        ] {
+            let chosen = choose(asked, None, Some(model), &config);
+            assert_eq!(chosen.agent.context_length, length, "{model}");
+        }
     }
 
     #[test]
@@ -167,7 +197,7 @@ mod tests {
             window(Some(40_000), model, &configured).max_output_tokens,
             30_000
         );
-        let chosen = choose(Some(20_000), None, model, &configured);
+        let chosen = choose(Some(20_000), None, model, &with(&configured));
         assert_eq!(chosen.agent.max_output_tokens, 5_000);
         assert_eq!(chosen.notes.len(), 1);
     }

@@ -207,17 +207,20 @@ fn the_log_of_a_compaction_shows_the_figures_that_triggered_it() {
     let late = "tiered, engines: {tiered: {thresholds: {compactionTrigger: 0.94}}}";
     let due = "a compaction is due from 10,000, in a window of 20,000";
     let hygiene = "hygiene fires at 17,000, 85 % of a window of 20,000";
-    for (engine, least, figures) in [
-        ("compressor", 10_000, due),
-        ("lcm", 10_000, due),
-        (late, 17_000, hygiene),
+    let section =
+        "model: {context_length: 20000}\ncompression: {threshold: 0.5, timing: threshold}\n";
+    let of_model =
+        "compression: {timing: threshold, models: {'*': {context_length: 20k, threshold: 10k}}}\n";
+    for (engine, section, least, figures) in [
+        ("compressor", section, 10_000, due),
+        ("compressor", of_model, 10_000, due),
+        ("lcm", section, 10_000, due),
+        ("lcm", of_model, 10_000, due),
+        (late, section, 17_000, hygiene),
     ] {
         let provider = Simulator::start();
         provider.answer_with(|_| Answer::text("Yes."));
-        let config = format!(
-            "model: {{context_length: 20000}}\ncompression: {{threshold: 0.5, timing: threshold}}\n\
-             context: {{engine: {engine}}}\n"
-        );
+        let config = format!("{section}context: {{engine: {engine}}}\n");
         let home = home(&provider, &config);
         let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
         let mut said = Vec::new();

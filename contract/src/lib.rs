@@ -11,6 +11,7 @@
 //! 5. The window gets smaller, and [`Checked::fits`] says whether it is small enough.
 //! 6. Summaries, notices and replaced texts are marked and cannot be mistaken for what a user
 //!    said.
+//! 7. What the user pinned and fits its share of the window is there verbatim ([`Pins`]).
 //!
 //! [`check`] is the entry point. It works on views and entries only, and leaves the choice of
 //! roles to rendering. Its time is linear in the number of messages, calls and entries.
@@ -18,6 +19,7 @@
 mod account;
 mod grouping;
 mod pairs;
+mod pins;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ mod wording;
 use contexture_engine_api::{Compaction, CompressOrder, MessageId, MessageView};
 
 use account::{Account, Disposition, WindowEntry};
+pub use pins::{PINS_HEADING, Pins, most_pin_tokens, without_pins};
 pub use violation::{Ids, Violation};
 pub use wording::is_marked;
 
@@ -97,6 +100,8 @@ pub struct Limits {
     pub may_shorten_last_user: bool,
     /// The marks that the engine's own texts may begin with, besides those of the interface.
     pub marks: Vec<String>,
+    /// The pins that have to be in the window afterwards, see [`Pins::fitting`].
+    pub pins: Vec<String>,
 }
 
 impl Limits {
@@ -119,6 +124,7 @@ impl Limits {
             usable_tokens: usable,
             may_shorten_last_user: floor > usable,
             marks: Vec::new(),
+            pins: Vec::new(),
         }
     }
 }
@@ -174,6 +180,7 @@ pub struct Checked {
 ///     usable_tokens: 200,
 ///     may_shorten_last_user: false,
 ///     marks: Vec::new(),
+///     pins: Vec::new(),
 /// };
 /// let count = |text: &str| text.len() as u64 / 4;
 /// let summary = |covers| Entry::summary("A greeting.", covers);
@@ -213,6 +220,10 @@ pub fn check(
             WindowEntry::Notice(notice) => wording::check_notice(&notice.text)?,
             WindowEntry::Kept(_) | WindowEntry::Restored(_) | WindowEntry::Stub { .. } => {}
         }
+    }
+    if let Some(pin) = pins::lost(messages, &proposal.entries, &limits.pins) {
+        let pin = pin.clone();
+        return Err(Violation::PinLost { pin });
     }
 
     let tokens_before = messages

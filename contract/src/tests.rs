@@ -21,6 +21,7 @@ fn limits() -> Limits {
         usable_tokens: 150_000,
         may_shorten_last_user: false,
         marks: Vec::new(),
+        pins: Vec::new(),
     }
 }
 
@@ -403,6 +404,29 @@ fn stubs_follow_their_call_and_answer_what_has_no_result() {
         around(vec![blank], vec![]),
         Err(Violation::EmptyStub { call, index })
     );
+}
+
+#[test]
+fn a_pin_that_fits_is_not_lost() {
+    let messages = [
+        MessageView::new(id(1), "user")
+            .with_text("/pin The port is 8123.")
+            .with_tokens(5_000),
+        MessageView::new(id(2), "user").with_text("And now?"),
+    ];
+    let limits = Limits {
+        pins: vec!["The port is 8123.".to_owned()],
+        ..limits()
+    };
+    let check = |entries| check(&messages, &Compaction::new(entries), &limits, count);
+    let lost = Violation::PinLost {
+        pin: "The port is 8123.".to_owned(),
+    };
+    // A summary that says the same is not what was pinned.
+    let notes = said("Port: 8123. The port is 8123.", [1]);
+    assert_eq!(check(vec![notes, keep(2)]), Err(lost));
+    let section = format!("Notes.\n\n{PINS_HEADING}\n- The port is 8123.");
+    assert!(check(vec![said(&section, [1]), keep(2)]).is_ok());
 }
 
 #[test]

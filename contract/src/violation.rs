@@ -290,6 +290,13 @@ pub enum Violation {
         /// The messages that the summary covers, to tell which summary is meant.
         covers: Ids,
     },
+    /// A pin would be lost, although it fits its share of the window. The host writes pins into the
+    /// proposals that it gets, so an engine sees this only if it checks a proposal itself.
+    #[error("the window would not have the pin {pin:?} word for word")]
+    PinLost {
+        /// The words that the user pinned.
+        pin: String,
+    },
     /// A stub has no text. A stub is a result that the engine writes for a call without one,
     /// and the model must be able to read why the real result is missing.
     #[error("the stub for tool call {index} of {call} is empty")]

@@ -33,6 +33,12 @@ open_struct! {
         /// `None` if the question cannot be asked that way.
         #[serde(default)]
         pub continued: Option<Continued>,
+        /// The part of `system`, word for word, that says how a summary is laid out. The user may
+        /// want another layout, which the host then puts in its place, in the continued form as
+        /// well. An empty text says that the engine takes any layout. `None`, the default, says
+        /// that the engine reads the answer and needs its own.
+        #[serde(default)]
+        pub layout: Option<String>,
     }
 }
 
@@ -78,6 +84,7 @@ impl ModelRequest {
             prompt: prompt.into(),
             max_tokens,
             continued: None,
+            layout: None,
         }
     }
 }

@@ -45,6 +45,10 @@ open_struct! {
         pub context_length: u64,
         /// The part of the window that is reserved for the answer.
         pub max_output_tokens: u64,
+        /// The size of the prompt from which the user wants this model's conversations compacted,
+        /// in tokens and not above the usable window. It takes the place of the engine's own
+        /// setting. It is `None` if the user says nothing about this model.
+        pub threshold_tokens: Option<u64>,
         /// The prompt as the host counts it now: system prompt, tools and messages. It is a rough
         /// figure if `estimated` is set.
         pub prompt_tokens: u64,

@@ -208,6 +208,7 @@ impl Rounds {
         });
         let (shared, slot) = (Arc::clone(shared), slot.clone());
         if is_whole {
+            let announced = shared.work.later().await;
             // The request is over, so its span must not last until this is done.
             tokio::spawn(async move {
                 // If the next request comes immediately, it ingests the answer in its own turn,
@@ -216,6 +217,7 @@ impl Rounds {
                 if slot.has_deferred() {
                     ingest_deferred(&shared, slot).await;
                 }
+                drop(announced);
             });
         } else {
             let ingesting = async move { ingest_deferred(&shared, slot).await };

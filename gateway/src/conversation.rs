@@ -221,7 +221,9 @@ pub(crate) fn read(
     let Some(agent) = window::of(settings, headers, &wire, model) else {
         return Err(Failure::new(
             "unknown_window",
-            format!("the context window of model `{model}` is unknown: set `model.context_length`"),
+            format!(
+                "the context window of model `{model}` is unknown: set `context_length` in `compression.models` or in `model`"
+            ),
         ));
     };
     let identities = shared.identities.identify(format, &wire.messages);

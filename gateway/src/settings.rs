@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use contexture::GatewayToken;
-use contexture::config::{GatewayMode, Loaded, ProviderTls};
+use contexture::config::{Config, GatewayMode, Loaded, ProviderTls};
 use contexture::prompt_cache::{CacheProvider, decide, provider_at};
 use tokio_rustls::TlsAcceptor;
 
@@ -126,7 +126,8 @@ pub(crate) struct Settings {
     /// Whether requests without a token get the gateway's own key, too. Every program on this
     /// machine can then use it.
     pub(crate) open_key: bool,
-    pub(crate) context_length: Option<u64>,
+    /// The configuration, which says what the windows of models are.
+    config: Config,
     pub(crate) max_output_tokens: Option<u64>,
     /// Sends requests to the providers, with the timeouts of `upstream`. A reload creates a new
     /// one, and requests under way keep the old one.
@@ -287,13 +288,18 @@ impl Settings {
                 tenants,
             },
             open_key: gateway.open_key,
-            context_length: config.model.context_length,
+            config: config.clone(),
             max_output_tokens: config.model.max_output_tokens,
             chatgpt: upstream(Provider::ChatGpt, "chatgpt", &own.chatgpt, None)?,
             claude_by_chat: claude_by_chat(&openai, config.model.provider.as_deref()),
             openai,
             anthropic,
         })
+    }
+
+    /// The context window of a model in tokens, if the configuration says what it is.
+    pub(crate) fn context_length_of(&self, model: &str) -> Option<u64> {
+        self.config.context_length_of(model)
     }
 
     /// The gateway's key for a caller's request to a provider. If there is one, it replaces the

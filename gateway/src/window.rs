@@ -11,7 +11,7 @@ use crate::settings::Settings;
 const MILLION: u64 = 1_000_000;
 
 /// The window of a request's model, and the part of it that the answer may take.
-/// `model.context_length` takes precedence over the built-in table. Returns None if the model is
+/// The configuration takes precedence over the built-in table. Returns None if the model is
 /// not known and nothing is configured.
 pub(crate) fn of(
     settings: &Settings,
@@ -20,10 +20,11 @@ pub(crate) fn of(
     model: &str,
 ) -> Option<AgentWindow> {
     let known = known_window(model).map(|window| window.context_length);
-    let mut context_length = settings.context_length.or(known)?;
+    let configured = settings.context_length_of(model);
+    let mut context_length = configured.or(known)?;
     let betas = headers.get_all("anthropic-beta").into_iter();
     let mut betas = betas.filter_map(|value| value.to_str().ok());
-    if settings.context_length.is_none() && betas.any(|betas| betas.contains("context-1m")) {
+    if configured.is_none() && betas.any(|betas| betas.contains("context-1m")) {
         context_length = context_length.max(MILLION);
     }
     let max_output_tokens = longest_answer(wire)

@@ -12,7 +12,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
 use tokio::task::JoinHandle;
 use tracing::Span;
 
@@ -44,11 +44,18 @@ fn cores() -> usize {
 
 /// Limits how many pieces of blocking work run at once. Waiting pieces are started in order.
 #[derive(Debug)]
-pub(crate) struct WorkPool(Arc<Semaphore>);
+pub(crate) struct WorkPool {
+    permits: Arc<Semaphore>,
+    /// Read by whoever will start work later, and written by whoever waits until nobody will.
+    later: Arc<RwLock<()>>,
+}
 
 impl Default for WorkPool {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(PIECES_PER_CORE * cores().max(2))))
+        Self {
+            permits: Arc::new(Semaphore::new(PIECES_PER_CORE * cores().max(2))),
+            later: Arc::default(),
+        }
     }
 }
 
@@ -59,7 +66,7 @@ impl WorkPool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        let permit = Arc::clone(&self.0).acquire_owned().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         let span = Span::current();
         tokio::task::spawn_blocking(move || {
             // The permit is released when the work ends, even if it panics.
@@ -68,12 +75,21 @@ impl WorkPool {
         })
     }
 
-    /// Waits until no piece of work is under way, for at most this time. Pieces that are started
-    /// meanwhile wait until then.
+    /// Announces work that will be started later. Until the result is dropped, the pool is not idle.
+    pub(crate) async fn later(&self) -> OwnedRwLockReadGuard<()> {
+        Arc::clone(&self.later).read_owned().await
+    }
+
+    /// Waits until no piece of work is announced or under way, for at most this time. Pieces that are
+    /// started meanwhile wait until then.
     pub(crate) async fn until_idle(&self, most: Duration) {
         // The number of permits is small, so the conversion does not cut it.
         let all = (PIECES_PER_CORE * cores().max(2)) as u32;
-        let _ = tokio::time::timeout(most, self.0.acquire_many(all)).await;
+        let idle = async {
+            drop(self.later.write().await);
+            drop(self.permits.acquire_many(all).await);
+        };
+        let _ = tokio::time::timeout(most, idle).await;
     }
 
     /// Runs a piece of work as soon as there is room for it, and returns its result.

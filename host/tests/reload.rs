@@ -201,6 +201,10 @@ fn a_wrong_configuration_leaves_the_last_good_one_in_force_and_is_told() {
             "did you mean `context.engines.newest.keep`?",
         ),
         ("context: {engines: {newest: {keep: 0}}}\n", "at least 1"),
+        (
+            "compression: {template: missing.md}\n",
+            "`compression.template` cannot be used",
+        ),
     ] {
         agent.configure(wrong);
         let mut error = None;

@@ -47,6 +47,7 @@ pub struct SummaryModel {
     address: SocketAddr,
     mood: Arc<Mutex<Mood>>,
     requests: Arc<AtomicU64>,
+    bodies: Arc<Mutex<Vec<Value>>>,
 }
 
 impl SummaryModel {
@@ -56,19 +57,23 @@ impl SummaryModel {
         let address = listener.local_addr().expect("its address");
         let mood = Arc::new(Mutex::new(Mood::Answers));
         let requests = Arc::new(AtomicU64::new(0));
+        let bodies = Arc::<Mutex<Vec<Value>>>::default();
         let (moods, count) = (Arc::clone(&mood), Arc::clone(&requests));
+        let kept = Arc::clone(&bodies);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let number = count.fetch_add(1, Ordering::Relaxed);
                 let mood = *moods.lock().unwrap_or_else(PoisonError::into_inner);
+                let kept = Arc::clone(&kept);
                 // A client that went away is no trouble of the server's.
-                std::thread::spawn(move || drop(answer(&stream, mood, number)));
+                std::thread::spawn(move || drop(answer(&stream, mood, number, &kept)));
             }
         });
         Self {
             address,
             mood,
             requests,
+            bodies,
         }
     }
 
@@ -80,6 +85,11 @@ impl SummaryModel {
     /// How many requests it had.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// The bodies of its requests since the last call.
+    pub fn bodies(&self) -> Vec<Value> {
+        std::mem::take(&mut *self.bodies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A client of this model.
@@ -98,7 +108,12 @@ impl SummaryModel {
     }
 }
 
-fn answer(mut stream: &TcpStream, mood: Mood, number: u64) -> std::io::Result<()> {
+fn answer(
+    mut stream: &TcpStream,
+    mood: Mood,
+    number: u64,
+    bodies: &Mutex<Vec<Value>>,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut length = 0;
     loop {
@@ -114,6 +129,11 @@ fn answer(mut stream: &TcpStream, mood: Mood, number: u64) -> std::io::Result<()
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
+    let asked = serde_json::from_slice(&body).unwrap_or_default();
+    bodies
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(asked);
     let mood = match mood {
         Mood::Fickle => BY_TURNS[usize::try_from(number).unwrap_or(0) % BY_TURNS.len()],
         mood => mood,

@@ -33,7 +33,9 @@ pub struct CompressionSettings {
     /// Whether to compact automatically. Default: true. If it is false, only a forced compaction
     /// runs.
     pub enabled: bool,
-    /// The share of the model's window, 0.0 to 1.0, at which a compaction is due. Default: 0.50.
+    /// The size of the prompt at which a compaction is due: a share of the model's window, 0.0 to
+    /// 1.0, or a whole number of tokens above 1. Default: 0.50. What the user says of the agent's
+    /// model ([`WindowState::threshold_tokens`]) takes its place.
     pub threshold: f64,
     /// The share of the threshold, 0.10 to 0.80, that the protected tail may take. Default: 0.20.
     pub target_ratio: f64,
@@ -128,8 +130,14 @@ impl TryFrom<Unchecked> for CompressionSettings {
             &mut settings.threshold,
             "threshold",
             &written.threshold,
-            "a number from 0.0 to 1.0",
-            |value| value.as_f64().filter(|share| (0.0..=1.0).contains(share)),
+            "a number from 0.0 to 1.0, or a whole number of tokens",
+            |value| {
+                let is_share = |number: &f64| (0.0..=1.0).contains(number);
+                let is_tokens = |number: &f64| *number > 1.0 && number.fract() == 0.0;
+                value
+                    .as_f64()
+                    .filter(|number| is_share(number) || is_tokens(number))
+            },
         )?;
         set(
             &mut settings.target_ratio,
@@ -212,7 +220,12 @@ impl Budgets {
     /// assert_eq!(budgets.max_summary_tokens, 10_000);
     /// ```
     pub fn for_window(settings: &CompressionSettings, window: &WindowState) -> Self {
-        let threshold_tokens = share(window.context_length, settings.threshold)
+        let own = match settings.threshold <= 1.0 {
+            true => share(window.context_length, settings.threshold),
+            // Without a window there is nothing to compact for, also if the number is known.
+            false => (settings.threshold as u64).min(window.context_length),
+        };
+        let threshold_tokens = (window.threshold_tokens.unwrap_or(own))
             .min(settings.max_threshold_tokens.unwrap_or(u64::MAX))
             .min(room_for_prompt(window));
         Self {
@@ -293,6 +306,7 @@ mod tests {
     fn a_value_out_of_range_names_key_value_and_range() {
         for (json, key, value) in [
             (r#"{"threshold":1.01}"#, "compression.threshold", "1.01"),
+            (r#"{"threshold":-5}"#, "compression.threshold", "-5"),
             (
                 r#"{"threshold":"half"}"#,
                 "compression.threshold",
@@ -350,6 +364,23 @@ mod tests {
                 settings.warnings()
             );
         }
+    }
+
+    #[test]
+    fn a_threshold_may_be_tokens_and_that_of_the_model_comes_first() {
+        let tokens = CompressionSettings::from_json(r#"{"threshold":60000}"#).unwrap();
+        let due = |settings: &CompressionSettings, window: &WindowState| {
+            Budgets::for_window(settings, window).threshold_tokens
+        };
+        assert_eq!(due(&tokens, &window(200_000, 0)), 60_000);
+        assert_eq!(due(&tokens, &window(64_000, 8_000)), 56_000);
+        assert_eq!(
+            Budgets::for_window(&tokens, &window(0, 0)),
+            Budgets::default()
+        );
+        let of_model = window(200_000, 0).threshold_tokens(Some(30_000));
+        assert_eq!(due(&tokens, &of_model), 30_000);
+        assert_eq!(due(&tokens, &of_model.timed_by_price(true)), 15_000);
     }
 
     #[test]

@@ -160,8 +160,12 @@ impl Settings {
     pub(crate) fn budgets(&self, window: &WindowState) -> Budgets {
         let usable = window.usable_tokens();
         let share = |tokens: u64, ratio: f64| (tokens as f64 * ratio) as u64;
-        let soft = share(window.context_length, self.soft_threshold).min(usable);
+        let soft = share(window.context_length, self.soft_threshold);
+        // The user's threshold for the model is where compactions begin. The hard one follows if it
+        // would come before.
+        let soft = window.threshold_tokens.unwrap_or(soft).min(usable);
         let hard = share(window.context_length, self.hard_threshold).min(usable);
+        let hard = hard.max(soft);
         // If the system prompt fills most of the soft threshold, these shares would be close to
         // zero. In that case they are shares of half the space below the hard threshold.
         let room = soft
@@ -237,6 +241,11 @@ mod tests {
         assert_eq!((budgets.tail, budgets.summaries), (10_000, 7_500));
         let crowded = Settings::default().budgets(&window(100_000, 60_000));
         assert!(crowded.tail > 0 && crowded.summaries > 0);
+        let of_model = |tokens| window(100_000, 0).threshold_tokens(Some(tokens));
+        let early = Settings::default().budgets(&of_model(30_000));
+        assert_eq!((early.soft, early.hard), (30_000, 80_000));
+        let late = Settings::default().budgets(&of_model(90_000));
+        assert_eq!((late.soft, late.hard), (90_000, 90_000));
         let tiny = Settings::default().budgets(&window(0, 0));
         assert_eq!(tiny.usable, 0);
     }

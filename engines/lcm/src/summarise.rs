@@ -132,6 +132,10 @@ impl Prompts for SummaryPrompts {
         }
     }
 
+    fn layout(&self) -> Option<String> {
+        Some(String::new())
+    }
+
     fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String {
         let most = tokens / TOLERANCE;
         let part = format!("This is part {number} of {of}: at most {most} tokens on it.\n\n");

@@ -139,6 +139,10 @@ impl Prompts for Brief {
         Some(prompt)
     }
 
+    fn layout(&self) -> Option<String> {
+        Some(self.headings.template.to_owned())
+    }
+
     fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String {
         let mut prompt = format!("This is part {number} of {of} of a long conversation.\n\n");
         tagged(&mut prompt, "conversation", material);

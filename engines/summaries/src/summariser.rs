@@ -36,6 +36,11 @@ pub trait Prompts: std::fmt::Debug + Send {
     fn continued(&self) -> Option<String> {
         None
     }
+    /// The part of [`system`](Self::system) that says how the summary is laid out, which the user may
+    /// replace. An empty text allows any layout, and `None`, the default, only the engine's own.
+    fn layout(&self) -> Option<String> {
+        None
+    }
     /// The prompt for notes on piece `number` of `of`, counted from 1. The notes may take at most
     /// `tokens` tokens.
     fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String;
@@ -147,6 +152,7 @@ impl Summariser {
         };
         let request = |prompt: String, max_tokens: u64| {
             ModelRequest::new("summary", system.clone(), prompt, max_tokens)
+                .layout(self.prompts.layout())
         };
 
         // Try the whole in one call first. Packing returns more than one piece if it does not fit.

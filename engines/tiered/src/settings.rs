@@ -95,9 +95,22 @@ impl Thresholds {
             usable => self.pre_rot_threshold.min(usable),
         };
         let share = |share: f64| (most as f64 * share).round() as u64;
-        Tiers {
+        let tiers = Tiers {
             compaction: share(self.compaction_trigger),
             summary: share(self.summarization_trigger),
+        };
+        // The user's threshold for the model is where the first tier begins. The second keeps its
+        // distance, as far as the window has room.
+        match window.threshold_tokens {
+            None => tiers,
+            Some(tokens) => {
+                let ratio = self.summarization_trigger / self.compaction_trigger;
+                let summary = (tokens as f64 * ratio).round() as u64;
+                Tiers {
+                    compaction: tokens,
+                    summary: summary.min(window.usable_tokens()).max(tokens),
+                }
+            }
         }
     }
 }
@@ -136,6 +149,13 @@ mod tests {
         };
         assert_eq!(tiers(1_000_000), (120_000, 142_500));
         assert_eq!(tiers(100_000), (80_000, 95_000));
+        for (threshold, expected) in [(40_000, (40_000, 47_500)), (98_000, (98_000, 100_000))] {
+            let window = WindowState::default()
+                .context_length(100_000)
+                .threshold_tokens(Some(threshold));
+            let tiers = Thresholds::default().tiers(&window);
+            assert_eq!((tiers.compaction, tiers.summary), expected);
+        }
     }
 
     #[test]

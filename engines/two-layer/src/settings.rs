@@ -80,15 +80,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the number of estimated tokens above which the conversation is summarised. A
-    /// configured share of the window is used only if the context length is known.
+    /// Returns the number of estimated tokens above which the conversation is summarised. The user's
+    /// threshold for the model comes first. A configured share of the window is used only if the
+    /// context length is known.
     pub(crate) fn threshold(&self, window: &WindowState) -> u64 {
-        match self.threshold_share {
+        let own = || match self.threshold_share {
             Some(share) if window.context_length > 0 => {
                 (window.context_length as f64 * share) as u64
             }
             _ => self.token_threshold,
-        }
+        };
+        window.threshold_tokens.unwrap_or_else(own)
     }
 
     /// Whether the calls and results of this tool are never shortened. Names are compared exactly.

@@ -62,6 +62,10 @@ impl Prompts for Question {
         self.text(material, "")
     }
 
+    fn layout(&self) -> Option<String> {
+        (self.format == SummaryFormat::Text).then(String::new)
+    }
+
     fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String {
         let part =
             format!("\n(这是长对话的第 {number} 部分,共 {of} 部分;摘要最多 {tokens} 个 token)");

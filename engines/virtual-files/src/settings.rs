@@ -68,6 +68,7 @@ impl Settings {
             usable => self.file_tokens.min((usable / FILE_SHARE).max(1)),
         };
         let share = (window.context_length as f64 * self.threshold) as u64;
+        let share = window.threshold_tokens.unwrap_or(share);
         Limits {
             file,
             preview: self.preview_tokens.min(file / PREVIEW_SHARE),

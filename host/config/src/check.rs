@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::schema::{Beside, Format, Schema, Type};
 use super::secrets::shorten;
+use super::threshold::{self, Threshold};
 use super::yaml::KeyPath;
 
 /// One thing that is wrong with a key or a value. The message names the path of the key, the value
@@ -304,12 +305,17 @@ impl Schema {
     /// Returns whether the value is a whole number of tokens, which may be written with a unit. The
     /// schema has no unit of its own, so the word "tokens" in the description decides. It does not
     /// count in the name of another key, such as `gateway.tokens`.
-    pub(super) fn is_tokens(&self) -> bool {
+    fn is_tokens(&self) -> bool {
         let is_number = self.allows(Type::Integer) && !self.allows(Type::String);
         let description = self.description.as_deref().unwrap_or_default();
         // Names stand between backquotes, so every other part is prose.
         let mut prose = description.split('`').step_by(2);
         is_number && prose.any(|text| text.contains("tokens"))
+    }
+
+    /// Returns whether the value may be written as a number of tokens with a unit.
+    pub(super) fn takes_unit(&self) -> bool {
+        self.is_tokens() || self.format == Some(Format::Threshold)
     }
 
     fn tidy(&self, value: &mut Value) {
@@ -324,7 +330,7 @@ impl Schema {
                 }
             }
             // People write numbers of tokens with a unit: 200k, 1M.
-            Value::String(text) if self.is_tokens() => match tokens(text) {
+            Value::String(text) if self.takes_unit() => match tokens(text) {
                 Some(tokens) => Value::from(tokens),
                 None => return,
             },
@@ -375,6 +381,7 @@ impl Schema {
         let in_range = value.as_f64().is_none_or(|number| {
             self.minimum.is_none_or(|least| number >= least)
                 && self.maximum.is_none_or(|most| number <= most)
+                && (self.format != Some(Format::Threshold) || Threshold::allows(number))
         });
         let well_formed = value.as_str().is_none_or(|text| {
             text.trim().chars().count() as u64 >= self.min_length
@@ -412,12 +419,13 @@ impl Schema {
                 Type::Null => "null".into(),
                 Type::Boolean => "true or false".into(),
                 Type::Integer => format!("a whole number{range}"),
+                Type::Number if self.format == Some(Format::Threshold) => threshold::RULE.into(),
                 Type::Number => format!("a number{range}"),
                 Type::String => match self.format {
                     Some(Format::Url) => "an address that begins with http:// or https://".into(),
                     Some(Format::EngineName) => crate::engine_name::NAME_RULE.into(),
-                    None if self.min_length > 0 => "text that is not empty".into(),
-                    None => "text".into(),
+                    _ if self.min_length > 0 => "text that is not empty".into(),
+                    _ => "text".into(),
                 },
                 Type::Array => "a list".into(),
                 Type::Object => "a mapping (`key: value` lines, indented)".into(),
@@ -427,14 +435,20 @@ impl Schema {
     }
 }
 
-/// Parses a number of tokens with a unit: `64k`, `200K` or `1M`. The units are powers of ten.
-/// Returns None for a text without a unit, a fraction, or a number that is too large.
+/// Parses a number of tokens with a unit: `64k`, `200K`, `1M` or `0.2M`. The units are powers of ten.
+/// Returns None for a text without a unit, a fraction of a token, or a number that is too large.
 fn tokens(text: &str) -> Option<u64> {
-    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
-        Some(digits) => (digits, 1_000),
-        None => (text.strip_suffix(['m', 'M'])?, 1_000_000),
+    let (number, places) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 3),
+        None => (text.strip_suffix(['m', 'M'])?, 6),
     };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
+    // The decimals become digits of the whole number, so that nothing is rounded.
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(decimals) || decimals.len() > places {
+        return None;
+    }
+    format!("{whole}{decimals:0<places$}").parse().ok()
 }
 
 fn plain(value: &Value) -> String {

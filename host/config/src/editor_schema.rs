@@ -45,9 +45,9 @@ fn standard(schema: &Schema) -> Value {
         put("description", description.as_str().into());
     }
     let mut types: Vec<Value> = schema.types.iter().map(|one| json!(one)).collect();
-    if schema.is_tokens() {
+    if schema.takes_unit() {
         types.push(json!(Type::String));
-        put("pattern", "^[0-9]+[kKmM]$".into());
+        put("pattern", "^[0-9]+([.][0-9]+)?[kKmM]$".into());
     }
     // The checker takes an empty section for its defaults.
     if schema.types == [Type::Object] {
@@ -94,6 +94,7 @@ fn standard(schema: &Schema) -> Value {
     match schema.format {
         Some(Format::Url) => put("pattern", "^https?://".into()),
         Some(Format::EngineName) => put("pattern", crate::engine_name::PATTERN.into()),
+        Some(Format::Threshold) => put("exclusiveMinimum", 0.into()),
         None => None,
     };
     if let Some(items) = &schema.items {
@@ -137,7 +138,7 @@ mod tests {
             json!(["none", "process"])
         );
         let size = json!({
-            "description": "The size, in tokens.", "type": ["integer", "string"], "pattern": "^[0-9]+[kKmM]$",
+            "description": "The size, in tokens.", "type": ["integer", "string"], "pattern": "^[0-9]+([.][0-9]+)?[kKmM]$",
             "default": 5, "minimum": 1,
         });
         assert_eq!(mine["properties"]["size"], size);

@@ -15,11 +15,13 @@ mod document;
 mod edit;
 mod editor_schema;
 pub mod engine_name;
+mod guidance;
 mod load;
 mod schema;
 mod secrets;
 mod sections;
 mod show;
+mod threshold;
 mod yaml;
 
 pub use check::Problem;
@@ -35,6 +37,7 @@ pub use sections::{
     TranscriptStore, Upstream,
 };
 pub use show::{Effective, Origin, Setting};
+pub use threshold::{ModelCompression, Threshold};
 pub use yaml::{KeyPath, Location, PathStep};
 
 pub use document::Document;

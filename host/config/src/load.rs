@@ -15,12 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use contexture_base::trust::Untrusted;
+use contexture_engine_api::grouped;
+use contexture_formats::tokens::known_window;
 use serde_json::Value;
 
 use super::check::{Found, Problem};
 use super::document::{Document, DocumentError, Finding};
+use super::guidance;
 use super::schema::Schema;
 use super::sections::{Compression, Config, ISOLATION, Isolation, ProviderTls};
+use super::threshold::{Threshold, has_wildcard};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;
 
@@ -52,6 +56,8 @@ pub struct Loaded {
     pub home: PathBuf,
     /// The plugin folders as absolute paths, in the order in which they are searched.
     pub plugin_dirs: Vec<PathBuf>,
+    /// The text of the file that `compression.template` names. None if it names none.
+    pub template: Option<String>,
     /// Unknown keys, and invalid values that were ignored. Most commands print them and go on, but
     /// `config check` treats them as errors.
     pub warnings: Vec<Finding>,
@@ -140,11 +146,14 @@ impl Config {
 
         let mut findings = document.check(&CONFIG);
         let config = read(&mut document, &mut findings);
+        let (template, wrong) = guidance::read(&config, &document.file);
+        findings.extend(document.findings(wrong));
         if findings.iter().any(|finding| !finding.problem.is_warning()) {
             return Err(ConfigError::Invalid(findings));
         }
         Ok(Loaded {
             plugin_dirs: plugin_dirs(&config, &document.file, env),
+            template,
             config,
             path,
             home,
@@ -224,6 +233,20 @@ fn contradictions(config: &Config) -> Vec<Found> {
         );
         add(&["model", "max_output_tokens"], message);
     }
+    for (keys, threshold, model, window) in thresholds(config) {
+        if let (Threshold::Tokens(tokens), Some(window)) = (threshold, window)
+            && tokens > window
+        {
+            let of = model.map_or_else(String::new, |model| format!(" of `{model}`"));
+            let message = format!(
+                "`{}` is {} tokens, but the window{of} has only {}: write less, or a share of the window such as `0.8`",
+                KeyPath::of(keys.iter().copied()),
+                grouped(tokens),
+                grouped(window)
+            );
+            add(&keys, message);
+        }
+    }
     // With no more messages than the protected ones nothing could be compacted, so the limit would
     // be exceeded forever.
     let protected = config.engine_settings(BUILT_IN)["protect_last_n"].as_u64();
@@ -251,6 +274,38 @@ fn contradictions(config: &Config) -> Vec<Found> {
                 "`{section}` has only one of `certificate` and `key`: name both files, or neither"
             );
             add(&section.split('.').collect::<Vec<_>>(), message);
+        }
+    }
+    found
+}
+
+/// The thresholds of the file: the path of each, its value, the model that it is for, and the size of
+/// that model's window. Both are None if the file does not tell them.
+fn thresholds(config: &Config) -> Vec<(Vec<&str>, Threshold, Option<&str>, Option<u64>)> {
+    let compression = &config.compression;
+    let window = |model: Option<&str>| {
+        let table = || Some(known_window(model?)?.context_length);
+        let written = config.context_length_of(model.unwrap_or_default());
+        written.or_else(table)
+    };
+    let model = config.model.name.as_deref();
+    let mut found = vec![(
+        vec!["compression", "threshold"],
+        compression.threshold,
+        model,
+        window(model),
+    )];
+    let settings = config.context.engines.get(BUILT_IN);
+    if let Some(threshold) = settings.and_then(|settings| settings.get("threshold")?.as_f64()) {
+        let keys = vec!["context", "engines", BUILT_IN, "threshold"];
+        found.push((keys, threshold.into(), model, window(model)));
+    }
+    for (pattern, entry) in &compression.models {
+        if let Some(threshold) = entry.threshold {
+            let keys = vec!["compression", "models", pattern, "threshold"];
+            let model = Some(pattern.as_str()).filter(|pattern| !has_wildcard(pattern));
+            let window = entry.context_length.or_else(|| window(model));
+            found.push((keys, threshold, model, window));
         }
     }
     found
@@ -393,7 +448,7 @@ mod tests {
         let known: Vec<_> = schema.properties().map(|(key, _)| key).collect();
         if known.is_empty() {
             assert!(
-                [".context.engines", ".gateway.tokens"].contains(&at),
+                [".context.engines", ".gateway.tokens", ".compression.models"].contains(&at),
                 "{at}: only engines' own settings, and names that a user chooses, have no list of keys"
             );
             return;
@@ -434,7 +489,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(compression).unwrap(),
             json!({"enabled": true, "automatic": true, "timing": "safe", "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
-                "protect_last_n": 20, "wait_for_model": false})
+                "protect_last_n": 20, "wait_for_model": false, "guidance": null, "template": null, "pin": [], "models": {}})
         );
         assert_eq!(context.engine, "compressor");
         assert_eq!(context.on_missing, OnMissing::Fallback);
@@ -457,7 +512,7 @@ mod tests {
         assert_eq!(config.context.on_failure, OnFailure::Passthrough);
         assert_eq!(config.context.supervision.grace_ms, 250);
         assert_eq!(config.context.supervision.call_deadline_ms, 10_000);
-        assert_eq!(config.compression.threshold, 1.0);
+        assert_eq!(config.compression.threshold, Threshold::Share(1.0));
         assert_eq!(config.prompt_caching.cache_ttl, CacheTtl::OneHour);
         assert_eq!(config.hygiene.max_messages, Some(400));
         assert_eq!(config.engine_settings("lcm"), json!({"leaf_tokens": 1000}));
@@ -477,7 +532,8 @@ mod tests {
         );
         assert_eq!(
             refusal("context:\n  engines:\n    compressor:\n      threshold: 7\n"),
-            "F:4:18: `context.engines.compressor.threshold` is 7, but must be a number from 0 to 1"
+            "F:4:18: `context.engines.compressor.threshold` is 7, but must be a share of the window above 0 and \
+             up to 1, or a whole number of at least 1000 tokens such as `120k`"
         );
     }
 
@@ -485,7 +541,8 @@ mod tests {
     fn every_value_out_of_range_is_told_with_its_place() {
         assert_eq!(
             refusal("compression:\n  threshold: 1.5\n  target_ratio: 0.05\n  protect_last_n: 0\n"),
-            "F:2:14: `compression.threshold` is 1.5, but must be a number from 0 to 1\n\
+            "F:2:14: `compression.threshold` is 1.5, but must be a share of the window above 0 and up to 1, or a whole \
+             number of at least 1000 tokens such as `120k`\n\
              F:3:17: `compression.target_ratio` is 0.05, but must be a number from 0.1 to 0.8\n\
              F:4:19: `compression.protect_last_n` is 0, but must be a whole number of at least 1"
         );
@@ -528,6 +585,135 @@ mod tests {
             assert!(message.contains(part), "{text}: {message}");
             assert!(!message.contains("letmein"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_threshold_may_be_tokens_and_nonsense_is_told_with_its_place() {
+        for (written, threshold) in [
+            ("0.4", Threshold::Share(0.4)),
+            ("120k", Threshold::Tokens(120_000)),
+            ("120000", Threshold::Tokens(120_000)),
+            ("0.2M", Threshold::Tokens(200_000)),
+        ] {
+            let config = loads(&format!("compression: {{threshold: {written}}}")).config;
+            assert_eq!(config.compression.threshold, threshold, "{written}");
+            let given = &config.engine_settings("compressor")["threshold"];
+            assert_eq!(Threshold::from(given.as_f64().unwrap()), threshold);
+        }
+        for wrong in [
+            "0", "0.0", "-1", "-0.5", "1.5", "50", "120x", "120kb", "half", "'0.5'",
+        ] {
+            for (text, place) in [
+                (
+                    format!("compression:\n  threshold: {wrong}\n"),
+                    "F:2:14: `compression.threshold` is",
+                ),
+                (
+                    format!("compression:\n  models:\n    \"gpt-6*\": {{threshold: {wrong}}}\n"),
+                    "F:3:27: `compression.models.gpt-6*.threshold` is",
+                ),
+            ] {
+                let message = refusal(&text);
+                assert!(message.starts_with(place), "{message}");
+                assert!(
+                    message.contains("a whole number of at least 1000 tokens"),
+                    "{message}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_threshold_above_the_window_is_an_error_if_the_file_tells_the_window() {
+        assert_eq!(
+            refusal("compression:\n  threshold: 500k\nmodel: {name: gpt-4o}\n"),
+            "F:2:14: `compression.threshold` is 500,000 tokens, but the window of `gpt-4o` has only 128,000: write \
+             less, or a share of the window such as `0.8`"
+        );
+        for (text, line) in [
+            (
+                "compression:\n  threshold: 9k\nmodel: {context_length: 8k}\n",
+                "F:2",
+            ),
+            (
+                "compression:\n  models:\n    gpt-4o: {threshold: 129k}\n",
+                "F:3",
+            ),
+            (
+                "compression:\n  models:\n    'x*':\n      threshold: 9k\n      context_length: 8k\n",
+                "F:4",
+            ),
+            (
+                "context:\n  engines:\n    compressor: {threshold: 9k}\nmodel: {context_length: 8k}\n",
+                "F:3",
+            ),
+        ] {
+            let message = refusal(text);
+            assert!(
+                message.starts_with(line) && message.contains("has only"),
+                "{message}"
+            );
+        }
+        for text in [
+            "compression: {threshold: 500k}\n",
+            "compression: {threshold: 8k}\nmodel: {context_length: 8k}\n",
+            "compression: {models: {'gpt-*': {threshold: 129k}}}\n",
+            // The entry for the model says that its window is larger than the table knows.
+            "compression: {threshold: 500k, models: {gpt-4o: {context_length: 1M}}}\nmodel: {name: gpt-4o}\n",
+        ] {
+            loads(text);
+        }
+    }
+
+    #[test]
+    fn the_template_is_read_from_beside_the_file_and_a_wrong_one_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().as_os_str().to_owned();
+        let template = dir.path().join("layout.md");
+        let config = "compression:\n  guidance: Name every test.\n  template: layout.md\n";
+        std::fs::write(dir.path().join(FILE_NAME), config).unwrap();
+        let load = || Config::load(None, &|_| Some(home.clone()));
+        let refusal = || load().unwrap_err().to_string();
+        let missing = refusal();
+        let place = format!("{FILE_NAME}:3:13: `compression.template` cannot be used");
+        assert!(
+            missing.contains(&place) && missing.contains("layout.md"),
+            "{missing}"
+        );
+        std::fs::write(&template, "## Tests\n").unwrap();
+        let loaded = load().unwrap();
+        assert_eq!(loaded.template.as_deref(), Some("## Tests"));
+        assert_eq!(
+            loaded.config.compression.guidance.as_deref(),
+            Some("Name every test.")
+        );
+        assert!(
+            loaded
+                .config
+                .engine_settings(BUILT_IN)
+                .get("guidance")
+                .is_none()
+        );
+        for (content, says) in [
+            (
+                "word ".repeat(1_001).into_bytes(),
+                "but may have at most 1,000: shorten it",
+            ),
+            (b" \n".to_vec(), "is empty"),
+            (vec![0xff], "is not UTF-8 text"),
+            (vec![b'x'; 1 << 20], "larger than"),
+        ] {
+            std::fs::write(&template, content).unwrap();
+            let told = refusal();
+            assert!(told.contains(says), "{told}");
+        }
+        let long = format!("compression:\n  guidance: {}\n", "word ".repeat(1_100));
+        std::fs::write(dir.path().join(FILE_NAME), long).unwrap();
+        let told = refusal();
+        assert!(
+            told.contains(":2:13: `compression.guidance` has 1,") && told.contains("at most 1,000"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -580,7 +766,7 @@ mod tests {
                 "compression:\n  max_threshold_tokens: {cap}\n  threshold: 0.4\n"
             ));
             assert_eq!(loaded.config.compression.max_threshold_tokens, None);
-            assert_eq!(loaded.config.compression.threshold, 0.4);
+            assert_eq!(loaded.config.compression.threshold, Threshold::Share(0.4));
             assert_eq!(loaded.warnings.len(), 1, "{cap}");
             assert!(loaded.warnings[0].to_string().ends_with("it is ignored"));
         }

@@ -76,6 +76,8 @@ pub(super) enum Type {
 pub(super) enum Format {
     Url,
     EngineName,
+    /// A share or a number of tokens, see [`Threshold`](crate::Threshold).
+    Threshold,
 }
 
 /// Why a schema itself is invalid. A plugin's author sees this error, since the host's own schemas
@@ -194,6 +196,7 @@ impl Schema {
                 self.format = match value.as_str() {
                     Some("uri") => Some(Format::Url),
                     Some("engine-name") => Some(Format::EngineName),
+                    Some("threshold") => Some(Format::Threshold),
                     _ => None,
                 }
             }
@@ -353,6 +356,8 @@ impl Format {
                 .parse::<Uri>()
                 .is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))),
             Self::EngineName => crate::engine_name::is_engine_name(text),
+            // It is a number.
+            Self::Threshold => false,
         }
     }
 }
@@ -453,6 +458,9 @@ mod tests {
             ("64K", 64_000),
             ("1M", 1_000_000),
             ("2m", 2_000_000),
+            ("1.5k", 1_500),
+            ("0.2M", 200_000),
+            ("1.048576M", 1_048_576),
         ] {
             let mut value = json!({"window": written});
             assert_eq!(schema.check(&mut value), []);
@@ -461,7 +469,8 @@ mod tests {
         for wrong in [
             json!({"window": "k"}),
             json!({"window": "-1k"}),
-            json!({"window": "1.5k"}),
+            json!({"window": "1.5555k"}),
+            json!({"window": "1.5"}),
             json!({"window": "0k"}),
             json!({"window": "99999999999999999999k"}),
             json!({"timeout_ms": "5k"}),

@@ -17,9 +17,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::threshold::{ModelCompression, Threshold};
+
 /// The key among an engine's settings that says where the engine runs. The host reads it, and the
 /// engine never sees it.
 pub(super) const ISOLATION: &str = "isolation";
+
+/// The keys of `compression` that the host reads itself, for every engine.
+const HOST_KEYS: [&str; 7] = [
+    "wait_for_model",
+    "automatic",
+    "timing",
+    "guidance",
+    "template",
+    "pin",
+    "models",
+];
 
 /// The whole configuration. Every key has a default, so an empty file is valid and a file needs
 /// only the keys that differ.
@@ -256,7 +269,7 @@ impl Default for Supervision {
 }
 
 /// `compression`: when and how much the built-in compressor compacts. The host itself reads
-/// `enabled`, `automatic`, `timing` and `wait_for_model`.
+/// all keys that are not about sizes, for every engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Compression {
@@ -268,9 +281,10 @@ pub struct Compression {
     /// When conversations are compacted: at the threshold once that is sure to cost nothing, at the
     /// threshold whatever it costs, or as soon as it is likely to save money.
     pub timing: Timing,
-    /// The share of the context window at which to compact (a ratio).
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub threshold: f64,
+    /// The size of the prompt at which to compact: a share of the context window up to 1, or a number
+    /// of tokens such as `120k`.
+    #[schemars(with = "f64", extend("format" = "threshold"))]
+    pub threshold: Threshold,
     /// An absolute cap on the threshold, in tokens: the lower of the two counts.
     #[schemars(range(min = 1), extend("ignoreInvalid" = true))]
     pub max_threshold_tokens: Option<u64>,
@@ -284,6 +298,23 @@ pub struct Compression {
     /// Whether a compaction that is due waits for the model's summary instead of using what is
     /// prepared; the command line always waits.
     pub wait_for_model: bool,
+    /// What every engine tells the model that writes a summary, besides its own instructions; at most
+    /// 1,000 tokens.
+    #[schemars(length(min = 1))]
+    pub guidance: Option<String>,
+    /// A file with the layout that a model's summary has, such as headings with what belongs under
+    /// them, relative to the config file; at most 1,000 tokens. An engine that reads its summaries
+    /// itself keeps its own layout.
+    pub template: Option<PathBuf>,
+    /// Words that stand in the window verbatim after every compaction, such as rules or paths of
+    /// files, each line on its own. A line `/pin WORDS` in a user's message pins words of a session.
+    /// All pins together may take a hundredth of the window, from 256 to 2,000 tokens.
+    #[schemars(inner(length(min = 1)))]
+    pub pin: Vec<String>,
+    /// What holds for single models, under a pattern of their names such as `gpt-6*`. `*` stands for
+    /// any characters and `?` for one; of several patterns that match, the one with the most other
+    /// characters counts.
+    pub models: BTreeMap<String, ModelCompression>,
 }
 
 /// `compression.timing`: when conversations are compacted. An early compaction makes the next
@@ -309,11 +340,15 @@ impl Default for Compression {
             enabled: true,
             automatic: true,
             timing: Timing::default(),
-            threshold: 0.50,
+            threshold: Threshold::Share(0.50),
             max_threshold_tokens: None,
             target_ratio: 0.20,
             protect_last_n: 20,
             wait_for_model: false,
+            guidance: None,
+            template: None,
+            pin: Vec::new(),
+            models: BTreeMap::new(),
         }
     }
 }
@@ -656,6 +691,14 @@ impl Config {
             .unwrap_or(self.context.isolation)
     }
 
+    /// Returns the context window of the model with this name, in tokens, as far as the file says:
+    /// in `compression.models`, or else in `model.context_length`.
+    pub fn context_length_of(&self, model: &str) -> Option<u64> {
+        let entry = self.compression.for_model(model);
+        let own = entry.and_then(|(_, entry)| entry.context_length);
+        own.or(self.model.context_length)
+    }
+
     /// Returns whether secrets are masked before the messages of a session with this engine are
     /// stored: if `transcript.redact` is true, or a setting `redact` of the engine.
     pub fn redacts(&self, engine: &str) -> bool {
@@ -678,9 +721,9 @@ impl Config {
         let mut settings = serde_json::to_value(&self.compression).unwrap_or_default();
         if let Value::Object(settings) = &mut settings {
             // The host reads these keys itself and does not pass them to the engine.
-            settings.remove("wait_for_model");
-            settings.remove("automatic");
-            settings.remove("timing");
+            for key in HOST_KEYS {
+                settings.remove(key);
+            }
             settings.extend(own);
         }
         settings

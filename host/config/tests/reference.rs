@@ -65,6 +65,13 @@ fn section(path: &str, schema: &Value, page: &mut String) {
     for (key, schema) in sections {
         section(&format!("{path}.{key}"), schema, page);
     }
+    for (key, schema) in properties {
+        // The keys of each entry of a mapping whose own keys the user chooses.
+        let entry = &schema["additionalProperties"];
+        if entry.get("properties").is_some() {
+            section(&format!("{path}.{key}.*"), entry, page);
+        }
+    }
 }
 
 fn inlined<T: schemars::JsonSchema>() -> Value {

@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contexture_config::Config;
-use contexture_contract::{self as contract, Checked, Limits, Purpose};
+use contexture_contract::{
+    self as contract, Checked, Limits, Pins, Purpose, Violation, most_pin_tokens,
+};
 use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, MessageView,
     Outcome, WindowState, grouped,
@@ -86,6 +88,8 @@ pub(crate) struct Compactor {
     automatic: Result<(), &'static str>,
     /// Whether a compaction may wait for a model if the caller does not say.
     waits_for_model: bool,
+    /// The pins of the configuration.
+    pins: Vec<String>,
     warnings: Warnings,
 }
 
@@ -102,6 +106,7 @@ impl Compactor {
                 (true, true) => Ok(()),
             },
             waits_for_model: compression.wait_for_model,
+            pins: compression.pin.clone(),
             warnings,
         }
     }
@@ -181,7 +186,7 @@ impl Compactor {
                 base = current
                     .with_originals(&base, &proposal.entries)
                     .map_err(|id| without_original(engine, id))?;
-                check(engine, current, &base, proposal, ask)?
+                self.check(engine, current, &base, proposal, ask)?
             }
             Outcome::NothingToDo(reason) => Answer::Unchanged(OutcomeKind::NothingToDo, reason),
             Outcome::Deferred(reason) => Answer::Unchanged(OutcomeKind::Deferred, reason),
@@ -230,6 +235,80 @@ impl Compactor {
                 )
             }
         })
+    }
+
+    /// Checks a proposal against the contract, after writing the pins into it. A proposal that breaks
+    /// the contract is discarded and counted as a failure, and the engine is told.
+    ///
+    /// # Errors
+    /// The proposal breaks the contract. The text names the engine and the rule.
+    fn check(
+        &self,
+        engine: &mut Opened,
+        current: &ConversationState,
+        base: &Window,
+        mut proposal: Compaction,
+        ask: &Ask,
+    ) -> Result<Answer, String> {
+        let calls = base.call_views(0);
+        let views = base.whole_views(&calls);
+        let (pins, is_written) = self.keep_pins(current, &views, &mut proposal);
+        let limits = Limits {
+            pins,
+            ..limits(engine, current, &views, ask.force)
+        };
+        let counter = current.counter;
+        match contract::check(&views, &proposal, &limits, |text| counter.count_text(text)) {
+            Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
+            // The engine could not know what the host would add.
+            Err(violation @ Violation::NotSmaller { .. }) if is_written => {
+                let reason = format!("with the pins, {violation}");
+                let _ = discard(engine, current, &reason);
+                Ok(Answer::Unchanged(OutcomeKind::NothingToDo, reason))
+            }
+            Err(violation) => {
+                let reason = violation.to_string();
+                engine.broke_the_contract();
+                let _ = discard(engine, current, &reason);
+                Err(format!(
+                    "engine `{}` proposed a compaction that breaks the contract, so it was discarded: \
+                     {reason}.",
+                    engine.name()
+                ))
+            }
+        }
+    }
+
+    /// Writes the pins that a proposal would lose into it, and notes which do not fit. Returns those
+    /// that have to be in the window afterwards, and whether any was written. `views` are those with
+    /// the pins of earlier compactions.
+    fn keep_pins(
+        &self,
+        current: &ConversationState,
+        views: &[MessageView<'_>],
+        proposal: &mut Compaction,
+    ) -> (Vec<String>, bool) {
+        // Until there is a summary, the configuration's pins have no place to stand in.
+        let is_summary = |entry: &Entry| matches!(entry, Entry::Summary(_));
+        let configured: &[String] = match proposal.entries.iter().any(is_summary) {
+            true => &self.pins,
+            false => &[],
+        };
+        let counter = current.counter;
+        let most = most_pin_tokens(current.meter.agent().context_length);
+        let pins = Pins::of(views, configured, most, |text| counter.count_text(text));
+        let is_written = pins.keep_in(views, proposal);
+        let left_out: Vec<&str> = pins.left_out().collect();
+        if let Some(first) = left_out.first() {
+            proposal.notes.push(format!(
+                "{} of the user's pins did not fit into the {} tokens that pins may take: end some with `/unpin`, or \
+                 shorten them; the first is {:?}",
+                left_out.len(),
+                grouped(most),
+                first.chars().take(60).collect::<String>()
+            ));
+        }
+        (pins.fitting().to_vec(), is_written)
     }
 
     /// Puts a checked window in force, saves it, and tells the engine. Returns the report. A
@@ -332,38 +411,6 @@ fn limits(
         may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
         marks: about.marks.clone(),
         ..limits
-    }
-}
-
-/// Checks a proposal against the contract. A proposal that breaks it is discarded and counted
-/// as a failure, and the engine is told.
-///
-/// # Errors
-/// The proposal breaks the contract. The text names the engine and the rule.
-fn check(
-    engine: &mut Opened,
-    current: &ConversationState,
-    base: &Window,
-    proposal: Compaction,
-    ask: &Ask,
-) -> Result<Answer, String> {
-    let calls = base.call_views(0);
-    let views = base.views(0, &calls);
-    let limits = limits(engine, current, &views, ask.force);
-    let counter = current.counter;
-    let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
-    match checked {
-        Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
-        Err(violation) => {
-            let reason = violation.to_string();
-            engine.broke_the_contract();
-            let _ = discard(engine, current, &reason);
-            Err(format!(
-                "engine `{}` proposed a compaction that breaks the contract, so it was discarded: \
-                     {reason}.",
-                engine.name()
-            ))
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use contexture_transcript::{IdMap, Ids};
 use super::engine_transcript::EngineTranscript;
 use super::history::History;
 use super::meter::Meter;
-use super::options::AgentWindow;
+use super::options::ConfiguredAgent;
 use super::preamble::Preamble;
 use super::request::ReadMessage;
 use super::warnings::Warnings;
@@ -102,7 +102,7 @@ impl ConversationState {
     }
 
     /// Sets the agent's model and its window. If it is another model, everything is counted again.
-    pub(crate) fn set_agent(&mut self, agent: AgentWindow) {
+    pub(crate) fn set_agent(&mut self, agent: ConfiguredAgent) {
         if !self.meter.set_agent(agent) {
             return;
         }

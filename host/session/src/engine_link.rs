@@ -16,6 +16,7 @@
 mod asking;
 mod background;
 mod delivery;
+mod guidance;
 mod services;
 mod tools;
 
@@ -34,13 +35,14 @@ pub use self::asking::Canceller;
 pub(crate) use self::asking::{Asking, SentPrompt, warm_until};
 use self::background::Background;
 pub use self::background::{BackgroundAnswer, BackgroundWork};
+use self::guidance::Guidance;
 use self::services::lender;
 use self::tools::OfferedTools;
 pub(crate) use self::tools::ToolRoom;
 use super::conversation::ConversationState;
 use super::engine_transcript::EngineTranscript;
 use super::error::SessionError;
-use super::options::{AgentWindow, Peers, SessionOptions};
+use super::options::{ConfiguredAgent, Peers, SessionOptions};
 use super::warnings::Warnings;
 
 /// The engine of a session, with what it needs from the host.
@@ -72,15 +74,16 @@ impl EngineLink {
     pub(crate) fn open(
         engines: &Arc<Engines>,
         session: &str,
-        agent: &AgentWindow,
+        agent: &ConfiguredAgent,
         options: &SessionOptions,
         transcript: &Arc<EngineTranscript>,
         compaction: Option<&CurrentCompaction>,
         warnings: Warnings,
     ) -> Result<Self, SessionError> {
-        let asking = Arc::new(Asking::new(engines.client().clone()));
+        let guidance = Guidance::of(engines.loaded());
+        let asking = Arc::new(Asking::new(engines.client().clone(), guidance));
         let model_calls = Arc::new(AtomicU64::new(0));
-        let counter = TokenCounter::for_model(&agent.model);
+        let counter = TokenCounter::for_model(&agent.agent().model);
         let peers = options.peers.as_ref();
         let occasion = Occasion {
             session,

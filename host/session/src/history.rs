@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use contexture_contract::without_pins;
 use contexture_engine_api::{CurrentCompaction, MessageId};
 use contexture_formats::Format;
 use contexture_formats::prompt_cache::Pauses;
@@ -186,11 +187,13 @@ impl History {
     /// compaction is in force.
     pub(super) fn current_compaction(&self) -> Option<CurrentCompaction> {
         let in_force = self.in_force.as_ref()?;
-        Some(
-            in_force
-                .window
-                .as_current(in_force.number, in_force.engine.clone()),
-        )
+        let engine = in_force.engine.clone();
+        let current = in_force.window.as_current(in_force.number, engine);
+        let summaries = current.summaries.iter();
+        let own = summaries
+            .map(|text| without_pins(text).into_owned())
+            .collect();
+        Some(current.summaries(own))
     }
 
     /// Finds out which history a request continues: what the client sent, or what was sent to the

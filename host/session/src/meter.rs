@@ -15,7 +15,7 @@ use contexture_formats::tokens::Correction;
 use contexture_runtime::engines::Engines;
 use serde::{Deserialize, Serialize};
 
-use super::options::{AgentWindow, Relation};
+use super::options::{AgentWindow, ConfiguredAgent, Relation};
 use contexture_base::now_ms;
 
 /// How many of the latest pauses an engine is told.
@@ -125,7 +125,7 @@ impl UsageMemory {
 /// The figures of a session: its size, the usage that was reported, pauses and prices.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    agent: AgentWindow,
+    agent: ConfiguredAgent,
     correction: Correction,
     reported: Option<Reported>,
     /// When the last request was made, in milliseconds since the Unix epoch.
@@ -147,8 +147,8 @@ pub(crate) struct Meter {
 impl Meter {
     /// The meter of a session with this agent. `usage` is what was learned before, in its stored
     /// form.
-    pub(crate) fn new(agent: AgentWindow, usage: &str, timing: Timing, ttl: CacheTtl) -> Self {
-        let remembered = UsageMemory::of(usage, &agent.model);
+    pub(crate) fn new(agent: ConfiguredAgent, usage: &str, timing: Timing, ttl: CacheTtl) -> Self {
+        let remembered = UsageMemory::of(usage, &agent.agent().model);
         Self {
             agent,
             correction: remembered.correction,
@@ -164,13 +164,13 @@ impl Meter {
     }
 
     pub(crate) fn agent(&self) -> &AgentWindow {
-        &self.agent
+        self.agent.agent()
     }
 
     /// Sets the agent's model and its window. Usage that was reported for another model no longer
     /// counts. Returns whether it is another model.
-    pub(crate) fn set_agent(&mut self, agent: AgentWindow) -> bool {
-        let is_another = self.agent.model != agent.model;
+    pub(crate) fn set_agent(&mut self, agent: ConfiguredAgent) -> bool {
+        let is_another = self.agent().model != agent.agent().model;
         self.agent = agent;
         if is_another {
             self.reported = None;
@@ -186,7 +186,7 @@ impl Meter {
             return String::new();
         }
         let memory = UsageMemory {
-            model: self.agent.model.clone(),
+            model: self.agent().model.clone(),
             reported: self.reported,
             correction: self.correction.clone(),
         };
@@ -239,7 +239,7 @@ impl Meter {
         if let Some(idle_ms) = self.idle_ms {
             let new = prompt.saturating_sub(self.prompt_before);
             self.prompt_before = prompt;
-            let pause = Pauses::of(&self.agent.model, idle_ms, prompt, new);
+            let pause = Pauses::of(&self.agent().model, idle_ms, prompt, new);
             own.add(pause);
             engines.note_pause(pause);
         }
@@ -257,7 +257,7 @@ impl Meter {
 
     /// What the provider's prompt cache costs for the agent's model.
     pub(crate) fn prices(&self) -> CachePrices {
-        prompt_cache::prices(&self.agent.model, self.cache_ttl)
+        prompt_cache::prices(&self.agent().model, self.cache_ttl)
     }
 
     /// Whether the provider still had the prompt in its cache when this request came.
@@ -320,7 +320,7 @@ impl Meter {
 
     /// Whether a reported number of tokens can be about a prompt of `counted` tokens.
     fn is_plausible(&self, counted: u64, reported: u64) -> bool {
-        let window = self.agent.context_length;
+        let window = self.agent().context_length;
         reported > 0
             && reported >= counted / 2
             && reported <= counted.saturating_mul(MOST_TIMES).saturating_add(UNSEEN)
@@ -340,7 +340,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{agent, conversation, talk};
+    use crate::testing::{agent, configured, conversation, talk};
 
     #[test]
     fn a_report_about_another_prompt_is_ignored() {
@@ -363,7 +363,12 @@ mod tests {
         current.meter.prompt_was_refused(counted, counted * 2);
         let kept = current.meter.usage_memory();
         let mut prompt_of = |agent| {
-            current.meter = Meter::new(agent, &kept, Timing::default(), CacheTtl::default());
+            current.meter = Meter::new(
+                configured(agent),
+                &kept,
+                Timing::default(),
+                CacheTtl::default(),
+            );
             current.state().prompt_tokens
         };
         assert_eq!(prompt_of(agent()), counted * 2);
@@ -374,7 +379,12 @@ mod tests {
 
     #[test]
     fn a_compaction_costs_what_the_cache_held_and_saves_with_every_request() {
-        let mut meter = Meter::new(agent(), "", Timing::default(), CacheTtl::default());
+        let mut meter = Meter::new(
+            configured(agent()),
+            "",
+            Timing::default(),
+            CacheTtl::default(),
+        );
         meter.note_request(Some(0), true);
         meter.compacted([10_000, 2_000, 1_000]);
         let cost = meter.ledger.saved;

@@ -10,7 +10,9 @@
 
 use std::sync::Arc;
 
-use contexture_engine_api::{MessageId, WindowState};
+use contexture_config::{Config, Threshold, engine_name};
+use contexture_engine_api::{MessageId, WindowState, grouped};
+use contexture_formats::tokens::known_window;
 use contexture_transcript::Record;
 
 /// The agent's model, as far as a session needs to know it.
@@ -31,6 +33,74 @@ impl AgentWindow {
             .model(self.model.clone())
             .context_length(self.context_length)
             .max_output_tokens(self.max_output_tokens)
+    }
+}
+
+/// The agent's model, with what the configuration says of it (`compression.models`).
+#[derive(Debug, Clone)]
+pub(crate) struct ConfiguredAgent {
+    agent: AgentWindow,
+    /// The size of the prompt from which any engine compacts, or None for the engine's own setting.
+    threshold_tokens: Option<u64>,
+}
+
+impl ConfiguredAgent {
+    /// Applies the configuration to an agent. A context length of the configuration counts if the
+    /// agent has none or a larger one, because a caller may know that the provider allows less. A
+    /// threshold that does not fit the window is cut to it, and the returned warning says so.
+    pub(crate) fn of(mut agent: AgentWindow, config: &Config) -> (Self, Option<String>) {
+        let compression = &config.compression;
+        let entry = compression.for_model(&agent.model);
+        if let Some(most) = entry.and_then(|(_, entry)| entry.context_length) {
+            agent.context_length = match agent.context_length {
+                0 => most,
+                known => known.min(most),
+            };
+        }
+        let own = entry.and_then(|(pattern, entry)| {
+            Some((
+                format!("compression.models.{pattern}.threshold"),
+                entry.threshold?,
+            ))
+        });
+        let threshold = own.as_ref().map(|(_, threshold)| *threshold);
+        // A session may be given less than the model's window, which is no mistake in the file.
+        let known = known_window(&agent.model).map_or(0, |window| window.context_length);
+        let most = known.max(agent.context_length);
+        // Without an entry for the model, only the compressor reads the section.
+        let is_built_in = config.context.engine == engine_name::BUILT_IN;
+        let of_section = || ("compression.threshold".to_owned(), compression.threshold);
+        let warning = match own.or_else(|| is_built_in.then(of_section)) {
+            Some((key, Threshold::Tokens(tokens))) if tokens > most && most > 0 => Some(format!(
+                "`{key}` is {} tokens, but the window of `{}` has only {}: its conversations are compacted when the \
+                     window is full; write less, or a share of the window such as `0.8`",
+                grouped(tokens),
+                agent.model,
+                grouped(most)
+            )),
+            _ => None,
+        };
+        let usable = match agent.empty_window().usable_tokens() {
+            0 => u64::MAX,
+            usable => usable,
+        };
+        let tokens = threshold.and_then(|threshold| threshold.tokens(agent.context_length));
+        let this = Self {
+            threshold_tokens: tokens.map(|tokens| tokens.min(usable)),
+            agent,
+        };
+        (this, warning)
+    }
+
+    /// The agent's model and its window.
+    pub(crate) fn agent(&self) -> &AgentWindow {
+        &self.agent
+    }
+
+    /// The state of a window without messages.
+    pub(crate) fn empty_window(&self) -> WindowState {
+        let window = self.agent.empty_window();
+        window.threshold_tokens(self.threshold_tokens)
     }
 }
 
@@ -226,3 +296,64 @@ pub struct Comparison {
 
 /// A revision: the id of the new form, and the id of the message that it replaces.
 pub type Revision = (MessageId, MessageId);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use contexture_config::ModelCompression;
+
+    use super::*;
+
+    fn configured(model: &str, context_length: u64) -> (WindowState, Option<String>) {
+        let entry = |threshold: Option<f64>, context_length| ModelCompression {
+            threshold: threshold.map(Threshold::from),
+            context_length,
+        };
+        let mut config = Config::default();
+        config.compression.models = [
+            ("small*", entry(Some(120_000.0), None)),
+            ("gpt-6*", entry(Some(120_000.0), None)),
+            ("gpt-6-mini", entry(Some(0.5), Some(100_000))),
+        ]
+        .map(|(pattern, entry)| (pattern.to_owned(), entry))
+        .into();
+        let agent = AgentWindow {
+            model: model.to_owned(),
+            context_length,
+            max_output_tokens: 10_000,
+        };
+        let (agent, warning) = ConfiguredAgent::of(agent, &config);
+        (agent.empty_window(), warning)
+    }
+
+    #[test]
+    fn the_entry_of_a_model_sets_its_threshold_and_its_window() {
+        let (window, warning) = configured("gpt-6", 400_000);
+        assert_eq!((window.threshold_tokens, warning), (Some(120_000), None));
+        for (given, length) in [(400_000, 100_000), (0, 100_000), (60_000, 60_000)] {
+            let (window, _) = configured("gpt-6-mini", given);
+            assert_eq!(window.context_length, length);
+            assert_eq!(window.threshold_tokens, Some(length / 2));
+        }
+        assert_eq!(
+            configured("claude-opus-5", 200_000).0.threshold_tokens,
+            None
+        );
+    }
+
+    #[test]
+    fn a_threshold_above_the_window_is_cut_to_it_and_told() {
+        let (window, warning) = configured("small", 50_000);
+        assert_eq!(window.threshold_tokens, Some(40_000));
+        // A session may have only a part of the model's window.
+        let (part, none) = configured("gpt-6", 50_000);
+        assert_eq!((part.threshold_tokens, none), (Some(40_000), None));
+        let warning = warning.unwrap();
+        let says = [
+            "`compression.models.small*.threshold` is 120,000",
+            "only 50,000",
+            "`0.8`",
+        ];
+        assert!(says.iter().all(|part| warning.contains(part)), "{warning}");
+    }
+}

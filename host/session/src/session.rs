@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use contexture_config::TranscriptMode;
+use contexture_config::{Config, TranscriptMode};
 use contexture_engine_api::{
     CurrentCompaction, Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState,
 };
@@ -31,7 +31,7 @@ use super::history::{self, History};
 use super::ingest::Ingest;
 use super::lock::SessionLock;
 use super::meter::Meter;
-use super::options::{AgentWindow, SessionOptions};
+use super::options::{AgentWindow, ConfiguredAgent, SessionOptions};
 use super::renderer::Renderer;
 use super::warnings::Warnings;
 use super::window::Window;
@@ -86,6 +86,7 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let warnings = Warnings::of(id);
         let config = engines.config();
+        let agent = configured(agent, config, &warnings);
         let beside = options.beside.as_ref().filter(|_| record.is_none());
         let (lock, loaded) = SessionLock::take(record, id, options.wait)?;
         let saved = match loaded {
@@ -256,6 +257,7 @@ impl Session {
     pub fn set_model(&mut self, agent: AgentWindow) -> Result<(), SessionError> {
         // If a stalled engine object came back after this call, it would not know the new model.
         self.link.reopen(&self.current);
+        let agent = configured(agent, self.link.engines().config(), &self.warnings);
         self.current.set_agent(agent);
         self.link.set_counter(self.current.counter);
         self.settled = false;
@@ -447,6 +449,15 @@ impl Drop for Session {
             self.save();
         }
     }
+}
+
+/// Applies the configuration to the agent's model, and warns about what does not fit it.
+fn configured(agent: AgentWindow, config: &Config, warnings: &Warnings) -> ConfiguredAgent {
+    let (agent, warning) = ConfiguredAgent::of(agent, config);
+    warning
+        .into_iter()
+        .for_each(|warning| warnings.add(warning));
+    agent
 }
 
 /// The compaction in force of a session that is open elsewhere. None if another engine made it or

@@ -25,7 +25,7 @@ use crate::conversation::ConversationState;
 use crate::engine_transcript::EngineTranscript;
 use crate::history::History;
 use crate::meter::Meter;
-use crate::options::AgentWindow;
+use crate::options::{AgentWindow, ConfiguredAgent};
 use crate::request::ReadMessage;
 use crate::warnings::Warnings;
 use crate::window_entry::WindowEntry;
@@ -67,6 +67,11 @@ pub(crate) fn agent() -> AgentWindow {
     }
 }
 
+/// The agent with the default configuration, which says nothing of its model.
+pub(crate) fn configured(agent: AgentWindow) -> ConfiguredAgent {
+    ConfiguredAgent::of(agent, &Config::default()).0
+}
+
 /// A message of OpenAI chat completions.
 pub(crate) fn message(role: &str, text: &str) -> String {
     json!({"role": role, "content": text}).to_string()
@@ -91,7 +96,12 @@ pub(crate) fn body(messages: &[String]) -> String {
 
 /// A conversation in which these messages were said, with the ids from 1 on.
 pub(crate) fn conversation(messages: &[String]) -> ConversationState {
-    let meter = Meter::new(agent(), "", Default::default(), Default::default());
+    let meter = Meter::new(
+        configured(agent()),
+        "",
+        Default::default(),
+        Default::default(),
+    );
     let transcript = EngineTranscript::of("s", None);
     let history = History::default();
     let mut current = ConversationState::new(history, 1, meter, transcript, Warnings::of("s"));

@@ -236,6 +236,21 @@ impl Window {
         first: usize,
         calls: &'a [ToolCallView<'a>],
     ) -> Vec<MessageView<'a>> {
+        self.views_of(first, calls, false)
+    }
+
+    /// All messages with the pins that the host wrote into summaries and notices, which an engine
+    /// does not see.
+    pub(super) fn whole_views<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> Vec<MessageView<'a>> {
+        self.views_of(0, calls, true)
+    }
+
+    fn views_of<'a>(
+        &'a self,
+        first: usize,
+        calls: &'a [ToolCallView<'a>],
+        is_whole: bool,
+    ) -> Vec<MessageView<'a>> {
         let mut rest = calls;
         self.slots
             .iter()
@@ -244,7 +259,7 @@ impl Window {
                 let count = slot.message().map_or(0, |message| message.calls.len());
                 let (own, others) = rest.split_at(count.min(rest.len()));
                 rest = others;
-                slot.view(own, self)
+                slot.view(own, self, is_whole)
             })
             .collect()
     }

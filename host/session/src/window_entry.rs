@@ -9,6 +9,7 @@
 //! Texts that the host adds get a mark at the beginning, see [`marked`]. The seal that protects
 //! them on the wire is made in `contexture_formats`.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use contexture_engine_api::{
@@ -25,7 +26,7 @@ use serde_json::{Map, Value};
 use super::counting;
 use super::request::ReadMessage;
 use super::window::Window;
-use contexture_contract::is_marked;
+use contexture_contract::{is_marked, without_pins};
 
 /// The fewest bytes per token that the upper bound of a token count assumes. Only texts of single
 /// symbols have less.
@@ -53,6 +54,9 @@ pub(super) struct WindowEntry {
     /// The full arguments of its calls, in the form that replaces shortened ones. Made on first
     /// use.
     own_arguments: OnceLock<Vec<ShortArguments>>,
+    /// The text of a summary or a notice without the pins that the host wrote into it, or None if
+    /// it has none. Made on first use.
+    without_pins: OnceLock<Option<String>>,
 }
 
 impl WindowEntry {
@@ -87,6 +91,7 @@ impl WindowEntry {
             counter: *counter,
             tokens: OnceLock::new(),
             own_arguments: OnceLock::new(),
+            without_pins: OnceLock::new(),
         }
     }
 
@@ -101,6 +106,7 @@ impl WindowEntry {
             counter: *counter,
             tokens: OnceLock::new(),
             own_arguments: OnceLock::new(),
+            without_pins: OnceLock::new(),
         }
     }
 
@@ -109,6 +115,7 @@ impl WindowEntry {
         Self {
             content: Arc::new(content),
             tokens: OnceLock::new(),
+            without_pins: OnceLock::new(),
             ..self
         }
     }
@@ -279,6 +286,7 @@ impl WindowEntry {
             content: Arc::clone(&self.content),
             state: self.state.clone(),
             tokens: OnceLock::new(),
+            without_pins: OnceLock::new(),
             ..message.clone()
         }
     }
@@ -395,12 +403,13 @@ impl WindowEntry {
             .map(|short| short.arguments.as_str())
     }
 
-    /// The entry as an engine sees it. `calls` are the calls of this entry. `window` is needed to
-    /// look up the call that a stub result answers.
+    /// The entry as an engine sees it, or with its section of pins if it `is_whole`. `calls` are the
+    /// calls of this entry. `window` is needed to look up the call that a stub result answers.
     pub(super) fn view<'a>(
         &'a self,
         calls: &'a [ToolCallView<'a>],
         window: &'a Window,
+        is_whole: bool,
     ) -> MessageView<'a> {
         let view = match &*self.content {
             EntryContent::Summary {
@@ -409,10 +418,19 @@ impl WindowEntry {
             } => {
                 let role = if *in_system_role { "system" } else { "user" };
                 let view = MessageView::new(self.id, role);
-                match unsealed_notice(text) {
-                    Some(text) => view.with_text(text).with_kind(MessageKind::Notice),
-                    None => view.with_text(text).with_kind(MessageKind::Summary),
-                }
+                let (text, kind) = match unsealed_notice(text) {
+                    Some(text) => (text, MessageKind::Notice),
+                    None => (text.as_str(), MessageKind::Summary),
+                };
+                let text = match is_whole {
+                    true => text,
+                    false => self
+                        .without_pins
+                        .get_or_init(|| own_part(text))
+                        .as_deref()
+                        .unwrap_or(text),
+                };
+                view.with_text(text).with_kind(kind)
             }
             EntryContent::Stub { call, index, text } => {
                 let answered = window
@@ -568,6 +586,14 @@ pub(super) fn marked(text: &str, mark: &str, declared: &[String]) -> String {
     match is_marked(text.trim_start(), &[mark], declared) {
         true => text.to_owned(),
         false => format!("{mark}\n{text}"),
+    }
+}
+
+/// The part of a summary or a notice that is the engine's. None if all of it is.
+fn own_part(text: &str) -> Option<String> {
+    match without_pins(text) {
+        Cow::Owned(own) => Some(own),
+        Cow::Borrowed(_) => None,
     }
 }
 

@@ -34,13 +34,15 @@ impl Compactor {
         current: &mut ConversationState,
     ) -> Result<Option<CompactionReport>, CallError> {
         let ask: Question = |engine, request| engine.rewrite(request);
-        let Some((base, proposal)) = self.proposed(engine, current, "rewrite", ask)? else {
+        let Some((base, mut proposal)) = self.proposed(engine, current, "rewrite", ask)? else {
             return Ok(None);
         };
         let calls = base.call_views(0);
-        let views = base.views(0, &calls);
+        let views = base.whole_views(&calls);
+        let (pins, _) = self.keep_pins(current, &views, &mut proposal);
         let limits = Limits {
             purpose: Purpose::Rewrite,
+            pins,
             ..limits(engine, current, &views, false)
         };
         let counter = current.counter;
@@ -79,11 +81,12 @@ impl Compactor {
             return Ok(None);
         }
         let ask: Question = |engine, request| engine.select(request);
-        let Some((base, view)) = self.proposed(engine, current, "select", ask)? else {
+        let Some((base, mut view)) = self.proposed(engine, current, "select", ask)? else {
             return Ok(None);
         };
         let calls = base.call_views(0);
-        let views = base.views(0, &calls);
+        let views = base.whole_views(&calls);
+        let (pins, _) = self.keep_pins(current, &views, &mut view);
         let usable = current.state().usable_tokens();
         // A view may be as large as the window allows: it need not save tokens, only fit.
         let limits = Limits {
@@ -94,6 +97,7 @@ impl Compactor {
             usable_tokens: usable,
             may_shorten_last_user: false,
             marks: engine.about().marks.clone(),
+            pins,
         };
         let counter = current.counter;
         match contract::check(&views, &view, &limits, |text| counter.count_text(text)) {

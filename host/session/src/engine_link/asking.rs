@@ -21,10 +21,14 @@ use contexture_formats::{self as formats, Format};
 use contexture_providers::{ModelClient, Question, cancelled};
 use contexture_runtime::supervision::CallState;
 
+use super::guidance::Guidance;
+
 /// What a session's model calls are made with. Shared with the services of its engine.
 #[derive(Debug)]
 pub(crate) struct Asking {
     configured: ModelClient,
+    /// What the user wants of summaries.
+    pub(crate) guidance: Guidance,
     /// A client that replaces the configured one for as long as its owner keeps it.
     lent: Mutex<Weak<ModelClient>>,
     /// The agent's last request, if a question may continue it.
@@ -91,9 +95,10 @@ impl SentPrompt {
 }
 
 impl Asking {
-    pub(crate) fn new(configured: ModelClient) -> Self {
+    pub(crate) fn new(configured: ModelClient, guidance: Guidance) -> Self {
         Self {
             configured,
+            guidance,
             lent: Mutex::default(),
             sent: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -143,18 +148,22 @@ impl Asking {
         if self.stopped.load(Ordering::Acquire) {
             return vec![Err(cancelled()); requests.len()];
         }
+        let guided = requests
+            .iter()
+            .map(|request| self.guidance.applied(request));
+        let requests: Vec<_> = guided.collect();
         // The lock ends with this block, because the calls may take minutes and the session must
         // not wait for them.
         let questions = {
             let sent = lock(&self.sent);
             let sent = sent.as_ref().filter(|sent| client.continues(sent.format));
-            let question = |request| Question {
+            let asked = requests.iter().map(|request| Question {
                 request,
                 continued: sent
                     .zip(request.continued.as_ref())
                     .and_then(|(sent, asked)| sent.continued(request, asked, counter)),
-            };
-            requests.iter().map(question).collect()
+            });
+            asked.collect()
         };
         client.ask(questions, cancel)
     }

@@ -86,6 +86,8 @@ impl HostServices for SessionServices {
         let context_length = context_length
             .or_else(|| known_window(name).map(|window| window.context_length))
             .unwrap_or(UNKNOWN_WINDOW);
+        let guidance = &self.asking.guidance;
+        let context_length = guidance.left_of(context_length, self.counter);
         Some(ModelInfo::new(name.to_owned(), context_length))
     }
 

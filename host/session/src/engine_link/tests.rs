@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::conversation::ConversationState;
-use crate::testing::{agent, conversation, engines, ids, talk};
+use crate::testing::{agent, configured, conversation, engines, ids, talk};
 
 fn open(session: &str, yaml: &str) -> (TempDir, EngineLink, Script) {
     let (home, engines) = engines(yaml);
@@ -21,7 +21,7 @@ fn open(session: &str, yaml: &str) -> (TempDir, EngineLink, Script) {
     let link = EngineLink::open(
         &engines,
         session,
-        &agent(),
+        &configured(agent()),
         &options,
         &transcript,
         None,

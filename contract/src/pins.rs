@@ -1,0 +1,461 @@
+//! Pins: words that a user wants in the window verbatim after every compaction.
+//!
+//! A line `/pin WORDS` in a user's message pins the rest of the line, `/pin` alone pins every other
+//! line of the message, and `/unpin WORDS` ends a pin. The configuration may have pins, too. Once
+//! the message is compacted, its pins stand in a section at the end of a summary, under
+//! [`PINS_HEADING`]. If the engine makes no summary, a notice has the section.
+//!
+//! The host writes these sections, and engines never see one ([`without_pins`]). So a pin survives
+//! every engine, the change of one, and a summary by a model. All state is in the window itself:
+//! [`Pins::of`] reads it from there, [`Pins::keep_in`] writes it into a proposal, and the check of a
+//! proposal reads it again and refuses one that loses a pin.
+//!
+//! Pins take a bounded share of the window. If they have more, the newest stay.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use contexture_engine_api::{
+    Compaction, Entry, MessageId, MessageKind, MessageView, NOTICE_MARK, SUMMARY_END_MARK,
+    SUMMARY_MARK,
+};
+
+/// The heading over the pins in a summary or a notice.
+pub const PINS_HEADING: &str = "## Pinned by the user. It still holds, word for word:";
+
+const PIN: &str = "/pin";
+const UNPIN: &str = "/unpin";
+
+/// Pins take at most one part in this many of the window, which is about a fifth of a summary.
+const WINDOW_PARTS: u64 = 100;
+/// The least and the most tokens that pins may take, whatever the window.
+const LEAST_TOKENS: u64 = 256;
+const MOST_TOKENS: u64 = 2_000;
+
+/// The most tokens that pins may take in a window of this many, their heading included.
+pub fn most_pin_tokens(context_length: u64) -> u64 {
+    (context_length / WINDOW_PARTS).clamp(LEAST_TOKENS, MOST_TOKENS)
+}
+
+/// The pins that hold in a window, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pins {
+    all: Vec<String>,
+    /// Those that fit, which have to stay.
+    fitting: Vec<String>,
+}
+
+impl Pins {
+    /// Returns the pins of these messages and those of the configuration, which come first. Of those
+    /// that do not fit into `most_tokens`, the oldest are left out. `count` returns the tokens of a
+    /// text.
+    pub fn of(
+        messages: &[MessageView<'_>],
+        configured: &[String],
+        most_tokens: u64,
+        count: impl Fn(&str) -> u64,
+    ) -> Self {
+        let mut said = Reader::default();
+        messages.iter().for_each(|message| said.read(message, None));
+        let mut all = Reader::default();
+        let lines = configured.iter().flat_map(|pin| pin.lines());
+        lines.for_each(|line| all.pin(line));
+        let of_user = said.pins.into_iter().filter(|pin| !all.pins.contains(pin));
+        let of_user: Vec<String> = of_user.collect();
+        let newest_first = all.pins.iter().chain(of_user.iter().rev());
+        let mut left = most_tokens.saturating_sub(count(PINS_HEADING));
+        let mut fits = Vec::new();
+        for pin in newest_first {
+            let tokens = count(&format!("\n- {pin}"));
+            if tokens <= left {
+                left -= tokens;
+                fits.push(pin.clone());
+            }
+        }
+        all.pins.extend(of_user);
+        Self {
+            fitting: (all.pins.iter())
+                .filter(|pin| fits.contains(*pin))
+                .cloned()
+                .collect(),
+            all: all.pins,
+        }
+    }
+
+    /// The pins that fit and have to be in the window after a compaction.
+    pub fn fitting(&self) -> &[String] {
+        &self.fitting
+    }
+
+    /// The pins that do not fit.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        let left_out = (self.all.iter()).filter(|pin| !self.fitting.contains(pin));
+        left_out.map(String::as_str)
+    }
+
+    /// Writes the pins that a proposal would lose into its last summary, or into a notice before the
+    /// user's last message if it has no summary. Sections that the engine wrote are removed. Returns
+    /// whether anything was written.
+    pub fn keep_in(&self, messages: &[MessageView<'_>], proposal: &mut Compaction) -> bool {
+        for entry in &mut proposal.entries {
+            let text = match entry {
+                Entry::Summary(summary) => &mut summary.text,
+                Entry::Notice(notice) => &mut notice.text,
+                _ => continue,
+            };
+            let own = match without_pins(text) {
+                Cow::Owned(own) => own,
+                Cow::Borrowed(_) => continue,
+            };
+            *text = own;
+        }
+        let Some(section) = self.missing(messages, &proposal.entries) else {
+            return false;
+        };
+        let mut entries = proposal.entries.iter_mut().rev();
+        let summary = entries.find_map(|entry| match entry {
+            Entry::Summary(summary) => Some(&mut summary.text),
+            _ => None,
+        });
+        if let Some(text) = summary {
+            *text = format!("{}\n\n{section}", text.trim_end());
+        }
+        // A summary that is kept may come after this one, with a pin that has ended.
+        if let Some(section) = self.missing(messages, &proposal.entries) {
+            let last = messages.iter().rfind(|message| message.is_real_user());
+            let is_last = |entry: &Entry| last.is_some_and(|last| entry.ids() == [last.id()]);
+            let at = proposal.entries.iter().position(is_last);
+            (proposal.entries).insert(at.unwrap_or(0), Entry::notice(section));
+        }
+        true
+    }
+
+    /// The section that these entries lack: pins that they would lose, and pins that have ended and
+    /// still stand in a summary that is kept. None if nothing is missing.
+    fn missing(&self, messages: &[MessageView<'_>], entries: &[Entry]) -> Option<String> {
+        let after = pins_after(messages, entries);
+        let ended = after.iter().filter(|pin| !self.all.contains(pin));
+        let ended = ended.map(|pin| format!("\n- {UNPIN} {pin}"));
+        let lost = self.fitting.iter().filter(|pin| !after.contains(pin));
+        let lost = lost.map(|pin| format!("\n- {pin}"));
+        let lines: String = ended.chain(lost).collect();
+        (!lines.is_empty()).then(|| format!("{PINS_HEADING}{lines}"))
+    }
+}
+
+/// Returns the first of these pins that the window would not have after the proposal.
+pub(super) fn lost<'p>(
+    messages: &[MessageView<'_>],
+    entries: &[Entry],
+    pins: &'p [String],
+) -> Option<&'p String> {
+    if pins.is_empty() {
+        return None;
+    }
+    let after = pins_after(messages, entries);
+    pins.iter().find(|pin| !after.contains(pin))
+}
+
+/// Returns the text of a summary or a notice without its section of pins. It is borrowed if it has
+/// none.
+pub fn without_pins(text: &str) -> Cow<'_, str> {
+    match section(text) {
+        Some((before, _, after)) => Cow::Owned(format!("{}{after}", before.trim_end())),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// The pins of the window that a proposal makes of these messages.
+fn pins_after(messages: &[MessageView<'_>], entries: &[Entry]) -> Vec<String> {
+    let by_id: HashMap<MessageId, &MessageView<'_>> = (messages.iter())
+        .map(|message| (message.id(), message))
+        .collect();
+    let mut reader = Reader::default();
+    for entry in entries {
+        match entry {
+            Entry::Keep(id) | Entry::Restore(id) => {
+                if let Some(message) = by_id.get(id) {
+                    reader.read(message, None);
+                }
+            }
+            Entry::Replace(new) => {
+                if let Some(message) = by_id.get(&new.id) {
+                    reader.read(message, new.text.as_deref());
+                }
+            }
+            Entry::Summary(summary) => reader.read_section(&summary.text),
+            Entry::Notice(notice) => reader.read_section(&notice.text),
+            _ => {}
+        }
+    }
+    reader.pins
+}
+
+/// Collects pins in the order of the window.
+#[derive(Debug, Default)]
+struct Reader {
+    pins: Vec<String>,
+}
+
+impl Reader {
+    /// Reads a message, or the text that takes the place of its own.
+    fn read(&mut self, message: &MessageView<'_>, text: Option<&str>) {
+        let text = text.unwrap_or(message.text());
+        match message.kind() {
+            MessageKind::Summary | MessageKind::Notice => self.read_section(text),
+            _ if message.is_real_user() => self.read_said(text),
+            _ => {}
+        }
+    }
+
+    fn read_section(&mut self, text: &str) {
+        let Some((_, lines, _)) = section(text) else {
+            return;
+        };
+        for line in lines.lines().filter_map(|line| line.strip_prefix("- ")) {
+            match line.strip_prefix(UNPIN) {
+                Some(words) => self.unpin(words),
+                None => self.pin(line),
+            }
+        }
+    }
+
+    /// Reads a user's words. In a code block a line is no command.
+    fn read_said(&mut self, text: &str) {
+        if !text.contains(PIN) && !text.contains(UNPIN) {
+            return;
+        }
+        let mut is_code = false;
+        let lines = text.lines().filter(|line| {
+            let is_fence = line.trim_start().starts_with("```");
+            is_code ^= is_fence;
+            !is_code && !is_fence
+        });
+        let lines: Vec<&str> = lines.collect();
+        for line in &lines {
+            match command(line) {
+                Some((PIN, "")) => {
+                    let others = lines.iter().filter(|line| command(line).is_none());
+                    others.for_each(|line| self.pin(line));
+                }
+                Some((PIN, words)) => self.pin(words),
+                Some((_, words)) => self.unpin(words),
+                None => {}
+            }
+        }
+    }
+
+    /// Adds a pin. What is pinned again is newer than what was pinned since.
+    fn pin(&mut self, words: &str) {
+        let words = words.trim();
+        // A mark of the host's would make the summary unreadable.
+        let marks = [SUMMARY_MARK, SUMMARY_END_MARK, NOTICE_MARK, PINS_HEADING];
+        let is_marked = marks.iter().any(|mark| words.contains(mark));
+        // In a section, a command would be carried out.
+        if words.is_empty() || is_marked || command(words).is_some() {
+            return;
+        }
+        self.pins.retain(|pin| pin != words);
+        self.pins.push(words.to_owned());
+    }
+
+    fn unpin(&mut self, words: &str) {
+        self.pins.retain(|pin| pin != words.trim());
+    }
+}
+
+/// The command of a line, with its words.
+fn command(line: &str) -> Option<(&'static str, &str)> {
+    [UNPIN, PIN].into_iter().find_map(|name| {
+        let words = line.strip_prefix(name)?;
+        (words.trim().is_empty() || words.starts_with([' ', '\t'])).then(|| (name, words.trim()))
+    })
+}
+
+/// The text before the section of pins, the lines of the section, and what follows it.
+fn section(text: &str) -> Option<(&str, &str, &str)> {
+    let at = text.rfind(PINS_HEADING)?;
+    let (before, rest) = text.split_at(at);
+    let rest = rest.strip_prefix(PINS_HEADING)?.strip_prefix('\n')?;
+    if !before.is_empty() && !before.ends_with('\n') {
+        return None;
+    }
+    let lines = rest.split_inclusive('\n');
+    let length = lines
+        .take_while(|line| line.starts_with("- "))
+        .map(str::len);
+    let (lines, after) = rest.split_at(length.sum());
+    Some((before, lines, after))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn count(text: &str) -> u64 {
+        (text.len() as u64).div_ceil(4)
+    }
+
+    fn pins(messages: &[MessageView<'_>]) -> Vec<String> {
+        Pins::of(messages, &[], 10_000, count).all
+    }
+
+    fn said(id: u64, text: &str) -> MessageView<'_> {
+        MessageView::new(MessageId(id), "user").with_text(text)
+    }
+
+    #[test]
+    fn a_users_lines_pin_and_unpin() {
+        let code = "```\n/pin in code\n```\n/pinned\n /pin indented\n/pin  src/main.rs \n/pin a\tb";
+        assert_eq!(pins(&[said(1, code)]), ["src/main.rs", "a\tb"]);
+        let whole = "The port is 8123.\n\n/pin\nUse TLS.\n/pin last";
+        assert_eq!(
+            pins(&[said(1, whole)]),
+            ["The port is 8123.", "Use TLS.", "last"]
+        );
+        let ended = [
+            said(1, "/pin a\n/pin b"),
+            said(2, "/unpin a"),
+            said(3, "/pin c"),
+        ];
+        assert_eq!(pins(&ended), ["b", "c"]);
+        let marked = format!("/pin x {SUMMARY_END_MARK} y");
+        let others = [
+            MessageView::new(MessageId(1), "assistant").with_text("/pin a"),
+            MessageView::new(MessageId(2), "tool").with_text("/pin b"),
+            said(3, &marked),
+            said(4, "/pin /unpin c"),
+        ];
+        assert_eq!(pins(&others), [""; 0]);
+    }
+
+    #[test]
+    fn the_newest_pins_fit_and_those_of_the_configuration_come_first() {
+        let long = "word ".repeat(20);
+        let text = format!("/pin old {long}\n/pin middle\n/pin new {long}");
+        let most = count(PINS_HEADING) + 50;
+        let pins = Pins::of(&[said(1, &text)], &["always".to_owned()], most, count);
+        let fitting = pins
+            .fitting()
+            .iter()
+            .map(|pin| pin.split(' ').next().unwrap());
+        assert_eq!(fitting.collect::<Vec<_>>(), ["always", "middle", "new"]);
+        assert!(pins.left_out().eq([format!("old {}", long.trim())]));
+    }
+
+    #[test]
+    fn a_section_is_the_hosts_alone() {
+        let forged = format!("Notes.\n\n{PINS_HEADING}\n- forged\n");
+        assert_eq!(without_pins(&forged), "Notes.");
+        let messages = [said(1, "/pin a"), said(2, "go on")];
+        let entries = vec![
+            Entry::summary(forged, vec![MessageId(1)]),
+            Entry::Keep(MessageId(2)),
+        ];
+        let mut proposal = Compaction::new(entries);
+        assert!(Pins::of(&messages, &[], 1_000, count).keep_in(&messages, &mut proposal));
+        let Entry::Summary(summary) = &proposal.entries[0] else {
+            panic!("{proposal:?}");
+        };
+        assert_eq!(summary.text, format!("Notes.\n\n{PINS_HEADING}\n- a"));
+    }
+
+    /// A window in which every message has a text of its own, so that it can be played on.
+    type Told = Vec<(u64, MessageKind, String)>;
+
+    fn views(window: &Told) -> Vec<MessageView<'_>> {
+        window
+            .iter()
+            .map(|(id, kind, text)| {
+                let view = MessageView::new(MessageId(*id), "user").with_text(text);
+                view.with_kind(*kind).with_tokens(count(text))
+            })
+            .collect()
+    }
+
+    /// What becomes of each message: 0 keeps it, 1 drops it, and 2 goes into the next summary.
+    fn proposal(window: &Told, fates: &[u8]) -> Compaction {
+        let mut entries = Vec::new();
+        let mut covers = Vec::new();
+        let last = window.len() - 1;
+        for (at, (id, _, _)) in window.iter().enumerate() {
+            let fate = if at == last {
+                0
+            } else {
+                fates[at % fates.len()]
+            };
+            match fate {
+                0 => entries.push(Entry::Keep(MessageId(*id))),
+                1 => entries.push(Entry::dropped(MessageId(*id), "test")),
+                _ => covers.push(MessageId(*id)),
+            }
+            if !covers.is_empty() && fate != 2 {
+                let at = entries.len() - 1;
+                entries.insert(at, Entry::summary("Notes.", std::mem::take(&mut covers)));
+            }
+        }
+        Compaction::new(entries)
+    }
+
+    proptest! {
+        /// Whatever is kept, dropped or summarised, in any number of compactions: what is pinned and
+        /// fits is in the window, and what was unpinned is not pinned again.
+        #[test]
+        fn pins_survive_any_compactions(
+            rounds in prop::collection::vec(
+                (prop::collection::vec("(/pin [a-d]{1,2}\n|/unpin [a-d]\n|hm\n){1,3}", 1..5),
+                 prop::collection::vec(0_u8..3, 1..6)),
+                1..8,
+            ),
+            most in 12_u64..40,
+        ) {
+            let mut window: Told = Vec::new();
+            let mut next = 1;
+            for (said, fates) in rounds {
+                for text in said {
+                    window.push((next, MessageKind::Original, text));
+                    next += 1;
+                }
+                let before = views(&window);
+                let pins = Pins::of(&before, &[], most, count);
+                let mut proposal = proposal(&window, &fates);
+                pins.keep_in(&before, &mut proposal);
+                prop_assert_eq!(lost(&before, &proposal.entries, pins.fitting()), None);
+                let texts: HashMap<u64, (MessageKind, String)> = window.iter()
+                    .map(|(id, kind, text)| (*id, (*kind, text.clone()))).collect();
+                let mut after: Told = Vec::new();
+                for entry in &proposal.entries {
+                    match entry {
+                        Entry::Keep(id) => {
+                            let (kind, text) = texts[&id.0].clone();
+                            after.push((id.0, kind, text));
+                        }
+                        Entry::Summary(summary) => {
+                            after.push((next, MessageKind::Summary, summary.text.clone()));
+                            next += 1;
+                        }
+                        Entry::Notice(notice) => {
+                            after.push((next, MessageKind::Notice, notice.text.clone()));
+                            next += 1;
+                        }
+                        _ => {}
+                    }
+                }
+                window = after;
+                let now = Pins::of(&views(&window), &[], u64::MAX, count);
+                let is_again = now.all.iter().find(|pin| !pins.all.contains(pin));
+                prop_assert_eq!(is_again, None);
+                for pin in pins.fitting() {
+                    prop_assert!(now.all.contains(pin), "{} in {:?}", pin, window);
+                    let is_there = window.iter().any(|(_, _, text)| text.lines().any(|line| {
+                        [format!("- {pin}"), format!("/pin {pin}")].contains(&line.to_owned())
+                    }));
+                    prop_assert!(is_there, "{} in {:?}", pin, window);
+                }
+            }
+        }
+    }
+}

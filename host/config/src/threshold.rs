@@ -1,0 +1,249 @@
+//! How large a prompt may get before it is compacted, and for which model.
+//!
+//! [`Threshold`] is a share of the window or a number of tokens. `compression.threshold` is one, and
+//! `compression.models` has one for each pattern of model names. [`Compression::for_model`] finds
+//! the entry for a model. The most specific pattern that matches counts, so the order of the lines
+//! in the file does not matter: a YAML mapping has none.
+//!
+//! That a threshold fits its window is checked in `load` as far as the file tells the window, and by
+//! the session for the window of the model at hand.
+
+use std::cmp::Reverse;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::sections::Compression;
+
+/// The smallest threshold in tokens.
+const LEAST_TOKENS: f64 = 1_000.0;
+/// What a threshold may be, in words that follow "must be".
+pub(crate) const RULE: &str = "a share of the window above 0 and up to 1, or a whole number of at least 1000 tokens such \
+    as `120k`";
+
+/// The size of a prompt at which a compaction is due. A number up to 1 is a share of the window, and
+/// a larger one is a number of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(from = "f64", into = "serde_json::Number")]
+pub enum Threshold {
+    /// A share of the window, above 0 and up to 1.
+    Share(f64),
+    /// A number of tokens.
+    Tokens(u64),
+}
+
+impl From<f64> for Threshold {
+    fn from(number: f64) -> Self {
+        match number <= 1.0 {
+            true => Self::Share(number),
+            false => Self::Tokens(number as u64),
+        }
+    }
+}
+
+impl From<Threshold> for serde_json::Number {
+    fn from(threshold: Threshold) -> Self {
+        match threshold {
+            // The schema allows no number that JSON does not have.
+            Threshold::Share(share) => Self::from_f64(share).unwrap_or_else(|| 0.into()),
+            Threshold::Tokens(tokens) => tokens.into(),
+        }
+    }
+}
+
+impl Threshold {
+    /// Whether the number is a threshold: a share above 0 and up to 1, or a whole number of at least
+    /// 1,000 tokens. A smaller one is meant otherwise, such as `50` for 50 percent.
+    pub(crate) fn allows(number: f64) -> bool {
+        // Above 1e15, not every whole number is a float.
+        let is_tokens = (LEAST_TOKENS..1e15).contains(&number) && number.fract() == 0.0;
+        is_tokens || number > 0.0 && number <= 1.0
+    }
+
+    /// Returns the threshold in tokens for a window of this many. None if it is a share and the
+    /// window is not known, which is 0.
+    pub fn tokens(self, context_length: u64) -> Option<u64> {
+        match self {
+            Self::Share(_) if context_length == 0 => None,
+            Self::Share(share) => Some((context_length as f64 * share).round() as u64),
+            Self::Tokens(tokens) => Some(tokens),
+        }
+    }
+}
+
+/// `compression.models.*`: what holds for the models whose names match the pattern.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ModelCompression {
+    /// The size of the prompt from which any engine compacts with this model, in place of the
+    /// engine's own setting: a share of the window, or a number of tokens such as `120k`.
+    #[schemars(with = "Option<f64>", extend("format" = "threshold"))]
+    pub threshold: Option<Threshold>,
+    /// The model's context window, in tokens; none if it is known by the model's name. If a program
+    /// states a smaller one, that counts.
+    #[schemars(range(min = 1))]
+    pub context_length: Option<u64>,
+}
+
+impl Compression {
+    /// Returns the entry of `models` for the model with this name, and its pattern. Of several that
+    /// match, it is the one with the most characters that are not wildcards, then the one with the
+    /// fewest wildcards, then the first in the alphabet.
+    ///
+    /// `*` stands for any characters and `?` for one. Case does not matter. A pattern without `/`
+    /// also matches the part of a name after its last `/`, as `gpt-6*` does with `openai/gpt-6`.
+    pub fn for_model(&self, model: &str) -> Option<(&str, &ModelCompression)> {
+        let model = model.to_lowercase();
+        let short = model.rsplit('/').next().unwrap_or(&model);
+        let matching = self.models.iter().filter(|(pattern, _)| {
+            let pattern = pattern.to_lowercase();
+            matches(&pattern, &model) || !pattern.contains('/') && matches(&pattern, short)
+        });
+        let best = matching.min_by_key(|(pattern, _)| {
+            let wildcards = pattern.chars().filter(|c| is_wildcard(*c)).count();
+            (Reverse(pattern.chars().count() - wildcards), wildcards)
+        });
+        best.map(|(pattern, entry)| (pattern.as_str(), entry))
+    }
+}
+
+/// Whether a pattern may stand for other names than itself.
+pub(crate) fn has_wildcard(pattern: &str) -> bool {
+    pattern.contains(is_wildcard)
+}
+
+fn is_wildcard(c: char) -> bool {
+    matches!(c, '*' | '?')
+}
+
+/// Whether the whole name matches the pattern. Its time is at most the product of both lengths.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut of_name) = (0, 0);
+    // The last `*`, and how much of the name it stands for so far.
+    let mut star: Option<(usize, usize)> = None;
+    while of_name < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, of_name));
+                at += 1;
+            }
+            Some(c) if *c == '?' || *c == name[of_name] => {
+                at += 1;
+                of_name += 1;
+            }
+            _ => {
+                let Some((after, upto)) = star else {
+                    return false;
+                };
+                star = Some((after, upto + 1));
+                (at, of_name) = (after + 1, upto + 1);
+            }
+        }
+    }
+    pattern[at..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn with(patterns: &[String]) -> Compression {
+        let entries = patterns
+            .iter()
+            .map(|pattern| (pattern.clone(), ModelCompression::default()));
+        Compression {
+            models: entries.collect(),
+            ..Compression::default()
+        }
+    }
+
+    /// The definition of a match, without regard to its cost.
+    fn matches_by_definition(pattern: &[char], name: &[char]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, rest) => rest.is_none(),
+            (Some(('*', after)), rest) => {
+                matches_by_definition(after, name)
+                    || rest.is_some_and(|(_, rest)| matches_by_definition(pattern, rest))
+            }
+            (Some((c, after)), Some((of_name, rest))) => {
+                (*c == '?' || c == of_name) && matches_by_definition(after, rest)
+            }
+            (Some(_), None) => false,
+        }
+    }
+
+    #[test]
+    fn a_number_is_a_share_or_tokens_and_stays_as_written() {
+        for (written, threshold, tokens) in [
+            ("0.5", Threshold::Share(0.5), 100_000),
+            ("1", Threshold::Share(1.0), 200_000),
+            ("120000", Threshold::Tokens(120_000), 120_000),
+        ] {
+            let read: Threshold = serde_json::from_str(written).unwrap();
+            assert_eq!(read, threshold);
+            assert_eq!(read.tokens(200_000), Some(tokens));
+        }
+        assert_eq!(Threshold::Share(0.5).tokens(0), None);
+        let shown = serde_json::to_string(&Threshold::Tokens(120_000)).unwrap();
+        assert_eq!(shown, "120000");
+        for wrong in [0.0, -1.0, 1.5, 50.0, 999.0, 1_000.5, 2e15, f64::NAN] {
+            assert!(!Threshold::allows(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_most_specific_pattern_counts() {
+        let patterns = [
+            "*",
+            "gpt-*",
+            "gpt-6*",
+            "GPT-6-mini",
+            "gpt-6-????",
+            "openai/gpt-6*",
+        ];
+        let compression = with(&patterns.map(String::from));
+        for (model, pattern) in [
+            ("claude-opus-5", "*"),
+            ("gpt-5", "gpt-*"),
+            ("gpt-6", "gpt-6*"),
+            ("gpt-6-mini", "GPT-6-mini"),
+            ("gpt-6-nano", "gpt-6-????"),
+            ("openai/gpt-6", "openai/gpt-6*"),
+            ("openrouter/gpt-5", "gpt-*"),
+        ] {
+            let (found, _) = compression.for_model(model).unwrap();
+            assert_eq!(found, pattern, "{model}");
+        }
+        assert_eq!(with(&["gpt-6*".to_owned()]).for_model("my-gpt-6"), None);
+        assert_eq!(Compression::default().for_model("gpt-6"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_matches_as_defined(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
+            let as_chars = |text: &str| text.chars().collect::<Vec<_>>();
+            let expected = matches_by_definition(&as_chars(&pattern), &as_chars(&name));
+            prop_assert_eq!(matches(&pattern, &name), expected);
+        }
+
+        #[test]
+        fn no_matching_pattern_is_more_specific_and_the_order_does_not_matter(
+            mut patterns in prop::collection::vec("[ab*?]{0,5}", 0..6),
+            name in "[ab]{0,5}",
+        ) {
+            let compression = with(&patterns);
+            let found = compression.for_model(&name).map(|(pattern, _)| pattern.to_owned());
+            let literals = |pattern: &str| pattern.chars().filter(|c| !is_wildcard(*c)).count();
+            let most = patterns.iter().filter(|pattern| matches(pattern, &name)).map(|pattern| literals(pattern)).max();
+            prop_assert_eq!(found.as_deref().map(literals), most);
+            patterns.reverse();
+            let reversed = with(&patterns);
+            prop_assert_eq!(reversed.for_model(&name).map(|(pattern, _)| pattern), found.as_deref());
+        }
+    }
+}
