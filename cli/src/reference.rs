@@ -106,3 +106,11 @@ fn the_schema_for_editors_is_what_config_schema_prints() {
     assert!(named["virtual-files"].is_object());
     check("config.schema.json", &output::pretty(&schema));
 }
+
+/// The package of this crate includes no file from outside its folder, so it has a copy.
+#[test]
+fn the_template_of_new_engines_is_the_example_engine() {
+    let source = docs().join("../plugins/context_engine/keep-tail/src/lib.rs");
+    let source = std::fs::read_to_string(source).unwrap();
+    check("../cli/src/plugins/template/keep_tail.rs", &source);
+}
