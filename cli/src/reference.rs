@@ -57,7 +57,7 @@ fn describe(command: &mut clap::Command, path: &str, depth: usize, page: &mut St
     ));
     for command in command
         .get_subcommands_mut()
-        .filter(|command| command.get_name() != "help")
+        .filter(|command| command.get_name() != "help" && !command.is_hide_set())
     {
         // `mut_args` takes a command by value.
         let shown = std::mem::take(command).mut_args(|argument| {
