@@ -20,6 +20,14 @@ ci:
 long:
     .ci/long
 
+# the crates as they are published, each built from its package
+package:
+    .ci/package
+
+# the archive of a release for this machine, in target/archives
+archive:
+    .ci/archive
+
 # format everything
 fmt:
     cargo fmt --all

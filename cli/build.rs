@@ -5,14 +5,16 @@
 //! `carried.rs`, a list of pairs of a file name and its text. In the manifests, everything
 //! inherited from the workspace is spelled out, because a copy has no workspace.
 //!
-//! The script also sets `cfg(shared_data)`, see `tests/shared_data.rs`.
+//! The package from a registry does not have these sources. The list is empty there, and a new
+//! crate depends on the published versions.
+//!
+//! The script also sets `cfg(shared_data)` as `tests/shared_data.rs` does, which is not in the
+//! package either.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
 
-#[path = "../tests/shared_data.rs"]
-mod shared_data;
 #[path = "src/plugins/spelled_out.rs"]
 mod spelled_out;
 
@@ -21,8 +23,27 @@ mod spelled_out;
 const CARRIED: [&str; 3] = ["engine-api", "contract", "testkit"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    shared_data::main();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    println!("cargo::rustc-check-cfg=cfg(shared_data)");
+    let is_checkout = repository.join("engine-api/Cargo.toml").is_file();
+    let files = match is_checkout {
+        true => carried(&repository)?,
+        false => String::new(),
+    };
+    let data = repository.join("../shared/data");
+    // Cargo would run the script each time if it watched a folder that does not exist.
+    if is_checkout && data.is_dir() {
+        println!("cargo::rustc-cfg=shared_data");
+        println!("cargo::rerun-if-changed={}", data.display());
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+    let out = std::env::var("OUT_DIR")?;
+    std::fs::write(Path::new(&out).join("carried.rs"), format!("&[\n{files}]"))?;
+    Ok(())
+}
+
+/// Returns the pairs of the list as Rust code.
+fn carried(repository: &Path) -> Result<String, Box<dyn Error>> {
     let root = read(&repository.join("Cargo.toml"))?;
     let place = |path: &str| {
         assert!(CARRIED.contains(&path), "{path} is not handed out");
@@ -61,9 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let out = std::env::var("OUT_DIR")?;
-    std::fs::write(Path::new(&out).join("carried.rs"), format!("&[\n{files}]"))?;
-    Ok(())
+    Ok(files)
 }
 
 fn read(path: &Path) -> Result<String, String> {

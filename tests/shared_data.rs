@@ -1,10 +1,10 @@
-//! The build script of every package with tests on real conversations: sets `cfg(shared_data)` where these are. They
-//! lie beside the repository and are no part of it. Sets `cfg(installed_embedder)` where `tests/real/install` has
-//! installed a sentence encoder.
+//! A part of the build script of every package with tests on real conversations: sets `cfg(shared_data)` if these
+//! exist. They lie beside the repository and are not part of it. Sets `cfg(installed_embedder)` if `tests/real/install`
+//! has installed a sentence encoder.
 
 use std::path::Path;
 
-/// As a build script of its own, or as part of one.
+/// Prints the instructions to cargo.
 pub(crate) fn main() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut above = package.ancestors();

@@ -1,6 +1,7 @@
 // Builds the native part with cargo, in a checkout of the repository, and puts it beside this file.
 //
-//   node build.mjs                what is released
+//   node build.mjs                for this machine
+//   node build.mjs --dist         what is released: smaller, and slower to build
 //   node build.mjs --debug        faster to build
 //   node build.mjs --if-missing   does nothing if it is there: what `npm install` runs
 import { spawnSync } from "node:child_process";
@@ -20,7 +21,8 @@ if (!existsSync(manifest)) {
   );
   process.exit(1);
 }
-const profile = process.argv.includes("--debug") ? ["debug"] : ["release", "--release"];
+const profiles = { "--debug": ["debug"], "--dist": ["dist", "--profile", "dist"] };
+const profile = profiles[process.argv[2]] ?? ["release", "--release"];
 const cargo = process.env.CARGO ?? "cargo";
 // Alone, the package has fewer features of its dependencies than in the workspace, and a checkout that has built the
 // workspace would compile them once more.

@@ -185,6 +185,12 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write the manual pages of all commands into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder, which is made if it does not exist
+        folder: PathBuf,
+    },
 }
 
 /// Runs the command that the program's arguments name, and returns its exit code:
@@ -291,6 +297,15 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "contexture", &mut script);
             output::print_bytes(&script)?;
+            Ok(OK)
+        }
+        Command::Man { folder } => {
+            std::fs::create_dir_all(folder)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
+                .map_err(|source| CliError::Write {
+                    path: folder.clone(),
+                    source,
+                })?;
             Ok(OK)
         }
     }

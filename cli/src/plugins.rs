@@ -38,7 +38,8 @@ pub(crate) enum PluginsCommand {
     #[command(
         after_help = "Without --api the crate depends on the sources that this program was built from. If they \
                       no longer exist, or if VERSION is the version that this program carries, the crate gets \
-                      copies of the interface and the test kit.\n\n\
+                      copies of the interface and the test kit. A program from crates.io carries none, so the \
+                      crate depends on the published versions.\n\n\
                       Examples:\n  contexture plugins new my-engine\n  contexture plugins new my-lcm --from lcm \
                       --api ~/src/contexture"
     )]

@@ -57,7 +57,7 @@ fn describe(command: &mut clap::Command, path: &str, depth: usize, page: &mut St
     ));
     for command in command
         .get_subcommands_mut()
-        .filter(|command| command.get_name() != "help")
+        .filter(|command| command.get_name() != "help" && !command.is_hide_set())
     {
         // `mut_args` takes a command by value.
         let shown = std::mem::take(command).mut_args(|argument| {
@@ -105,4 +105,12 @@ fn the_schema_for_editors_is_what_config_schema_prints() {
     assert!(named["lcm"]["properties"]["soft_threshold"].is_object());
     assert!(named["virtual-files"].is_object());
     check("config.schema.json", &output::pretty(&schema));
+}
+
+/// The package of this crate includes no file from outside its folder, so it has a copy.
+#[test]
+fn the_template_of_new_engines_is_the_example_engine() {
+    let source = docs().join("../plugins/context_engine/keep-tail/src/lib.rs");
+    let source = std::fs::read_to_string(source).unwrap();
+    check("../cli/src/plugins/template/keep_tail.rs", &source);
 }

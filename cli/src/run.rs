@@ -19,6 +19,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use contexture::config::Loaded;
+#[cfg(unix)]
 use contexture_engine_api::make_private_folder;
 use contexture_gateway::{Gateway, Totals};
 use tokio::signal::ctrl_c;
@@ -58,6 +59,7 @@ const SIGNALLED: i32 = 128;
 /// How long answers in progress may take after the command has ended.
 const AFTER: Duration = Duration::from_secs(2);
 /// The size in bytes from which a log is rotated. One old log is kept.
+#[cfg(unix)]
 const LARGEST_LOG: u64 = 8 << 20;
 
 /// Runs the command and returns its exit code. The last lines are printed after stderr is restored,

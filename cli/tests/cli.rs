@@ -572,6 +572,9 @@ fn every_command_has_help_with_an_example() {
         let ran = home.done(format!("completions {shell}"));
         assert!(ran.stdout.contains("compress"), "{shell}");
     }
+    home.done("man pages");
+    let page = home.read("pages/contexture-sessions-export.1");
+    assert!(page.contains(".SH SYNOPSIS"), "{page}");
 }
 
 #[test]

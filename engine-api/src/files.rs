@@ -32,6 +32,7 @@ pub fn immutable_uri(path: &Path) -> String {
 /// Returns options that create a new file with mode 0600, so that only its owner can use it. If the
 /// file exists, its mode stays as it is.
 pub fn private_file_options() -> OpenOptions {
+    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     {

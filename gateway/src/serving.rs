@@ -34,8 +34,10 @@ const QUIET_TIME: Duration = Duration::from_secs(1);
 /// The least time between two warnings that connections have to wait.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// How many open files are reserved for other things than connections: stores, logs, plugins.
+#[cfg(unix)]
 const RESERVED_FILES: u64 = 128;
 /// The number of open files that [`raise_file_limit`] asks for.
+#[cfg(unix)]
 const WANTED_FILES: u64 = 65_536;
 
 /// Serves connections until the gateway is told to stop, and then finishes the requests under way,

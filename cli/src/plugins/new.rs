@@ -8,7 +8,8 @@
 //! A crate needs the interface and the test kit as dependencies. [`ApiSource`] decides where these
 //! come from: a checkout of the repository, copies inside the crate, or the registry. The copies
 //! are packed into this program by the build script, so that a crate can be created without a
-//! network.
+//! network. A program that was installed from the registry has no copies and names the registry's
+//! version.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,7 @@ use crate::error::CliError;
 use crate::{OK, output};
 
 /// The sources that an engine is written and tested with, as pairs of path and text. The build
-/// script packs them.
+/// script packs them. Empty if this program was built outside a checkout.
 static CARRIED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/carried.rs"));
 
 /// Names that a crate which depends on the interface and its test kit cannot have.
@@ -49,7 +50,9 @@ const COPIES: &str = "contexture";
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-const KEEP_TAIL: &str = include_str!("../../../plugins/context_engine/keep-tail/src/lib.rs");
+/// A copy of the example engine's source, because the package of this crate cannot include files
+/// from outside its folder. A test in `reference.rs` keeps it equal.
+const KEEP_TAIL: &str = include_str!("template/keep_tail.rs");
 
 /// The engine to begin with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -76,6 +79,7 @@ impl ApiSource {
             let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
             return Ok(match built_from.filter(|folder| lacks(folder).is_none()) {
                 Some(folder) => Self::Sources(folder.to_owned()),
+                None if CARRIED.is_empty() => Self::Version(API_VERSION.to_owned()),
                 None => Self::Copies,
             });
         };
@@ -83,8 +87,8 @@ impl ApiSource {
             && asked.chars().all(|one| one.is_ascii_digit() || one == '.');
         if is_version && !Path::new(asked).exists() {
             // A version that this program carries needs no registry.
-            let carried = format!("{API_VERSION}.").starts_with(&format!("{asked}."));
-            return Ok(match carried {
+            let is_carried = format!("{API_VERSION}.").starts_with(&format!("{asked}."));
+            return Ok(match is_carried && !CARRIED.is_empty() {
                 true => Self::Copies,
                 false => Self::Version(asked.to_owned()),
             });

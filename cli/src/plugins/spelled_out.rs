@@ -8,8 +8,8 @@
 //! that it does not find becomes the version `*`.
 
 /// Returns `manifest` with everything spelled out that it takes from its workspace. `root` is the
-/// manifest of the workspace. Lints and a build script are left out. `place` returns the path of a
-/// package of the workspace from its folder.
+/// manifest of the workspace. Lints are left out. `place` returns the path of a package of the
+/// workspace from its folder.
 pub(crate) fn spelled_out(manifest: &str, root: &str, place: &dyn Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut section = "";
@@ -17,7 +17,7 @@ pub(crate) fn spelled_out(manifest: &str, root: &str, place: &dyn Fn(&str) -> St
         if line.starts_with('[') {
             section = line;
         }
-        if section == "[lints]" || line.starts_with("build = ") {
+        if section == "[lints]" {
             continue;
         }
         let (key, own) = match line.split_once(" = ") {

@@ -184,6 +184,10 @@ pub fn has_others(gid: u32, own: u32, groups: &str, users: &str) -> bool {
             .any(|user| number(user, 3) == Some(gid) && !is_own(user))
 }
 
+/// Accepts every file, because the permissions of this system are not read.
+///
+/// # Errors
+/// Never fails.
 #[cfg(not(unix))]
 pub fn check_writers(_: &Path, _: &Metadata) -> Result<Option<String>, Untrusted> {
     Ok(None)

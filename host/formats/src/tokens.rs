@@ -25,6 +25,7 @@ mod image_size;
 mod media;
 mod model_name;
 mod pieces;
+mod vocabulary;
 mod windows;
 
 pub(crate) use contexture_contract::CALL_TOKENS;

@@ -26,6 +26,8 @@ pub(crate) fn find_program(
     Err("this system is not supported".to_owned())
 }
 
+// As on Unix, so that the caller is the same.
+#[allow(dead_code)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
     pub(crate) library: Library,

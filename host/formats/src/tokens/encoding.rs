@@ -15,6 +15,7 @@ use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
 use super::cache::{CachePool, LineCache, LongTexts, PieceCache};
 use super::model_name::ModelName;
 use super::pieces::{CL100K_PATTERN, O200K_PATTERN, Pieces, lines};
+use super::vocabulary;
 
 /// The maximum length in bytes of an ordinary piece. Real documents have no longer ones.
 /// tiktoken's time per byte grows with the piece, and it needs some 40 bytes of memory for each
@@ -105,8 +106,8 @@ impl Encoding {
 
     fn tables(self) -> &'static CoreBPE {
         match self {
-            Self::O200kBase => tiktoken_rs::o200k_base_singleton(),
-            Self::Cl100kBase => tiktoken_rs::cl100k_base_singleton(),
+            Self::O200kBase => vocabulary::o200k_base(),
+            Self::Cl100kBase => vocabulary::cl100k_base(),
         }
     }
 }

@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+#[cfg(unix)]
 use std::process::Stdio;
 #[cfg(target_os = "linux")]
 use std::time::Duration;
@@ -114,7 +115,7 @@ impl Library {
 
     /// Calls `start` with a copy for a child process to load. The copy is a file, so standard input
     /// is empty.
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(all(unix, not(target_os = "linux")))]
     pub(crate) fn for_child<T>(&self, start: impl FnOnce(Stdio, &Path) -> T) -> io::Result<T> {
         self.with_copy(|copy| start(Stdio::null(), copy))
     }
