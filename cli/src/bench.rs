@@ -293,7 +293,7 @@ impl<'a> Bench<'a> {
     fn check(&self, engine: &str) -> Result<(), CliError> {
         let stage = self.stage(Timing::default())?;
         start::check_settings(stage.engines())?;
-        let agent = window::choose(None, None, None, &self.loaded.config.model).agent;
+        let agent = window::choose(None, None, None, &self.loaded.config).agent;
         let options = SessionOptions {
             engine: Some(engine.to_owned()),
             ..SessionOptions::default()
@@ -388,7 +388,7 @@ impl<'a> Bench<'a> {
             self.args.context_length,
             self.args.model.as_deref(),
             conversation.model(),
-            &config.model,
+            config,
         );
         let ttl = config.prompt_caching.cache_ttl.at_first();
         let prices = Prices::fitting(&chosen.agent.model, ttl);

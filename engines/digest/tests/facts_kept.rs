@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../../../host/replay/src/identifiers.rs"]
+#[allow(unreachable_pub)]
 mod identifiers;
 mod support;
 

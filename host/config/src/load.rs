@@ -233,7 +233,13 @@ fn contradictions(config: &Config) -> Vec<Found> {
         );
         add(&["model", "max_output_tokens"], message);
     }
-    for (keys, threshold, model, window) in thresholds(config) {
+    for WrittenThreshold {
+        keys,
+        threshold,
+        model,
+        window,
+    } in thresholds(config)
+    {
         if let (Threshold::Tokens(tokens), Some(window)) = (threshold, window)
             && tokens > window
         {
@@ -279,9 +285,17 @@ fn contradictions(config: &Config) -> Vec<Found> {
     found
 }
 
-/// The thresholds of the file: the path of each, its value, the model that it is for, and the size of
-/// that model's window. Both are None if the file does not tell them.
-fn thresholds(config: &Config) -> Vec<(Vec<&str>, Threshold, Option<&str>, Option<u64>)> {
+/// A threshold of the file.
+struct WrittenThreshold<'c> {
+    keys: Vec<&'c str>,
+    threshold: Threshold,
+    /// The model that it is for. None if the file does not tell it.
+    model: Option<&'c str>,
+    /// The size of that model's window, in tokens. None if the file does not tell it.
+    window: Option<u64>,
+}
+
+fn thresholds(config: &Config) -> Vec<WrittenThreshold<'_>> {
     let compression = &config.compression;
     let window = |model: Option<&str>| {
         let table = || Some(known_window(model?)?.context_length);
@@ -289,23 +303,30 @@ fn thresholds(config: &Config) -> Vec<(Vec<&str>, Threshold, Option<&str>, Optio
         written.or_else(table)
     };
     let model = config.model.name.as_deref();
-    let mut found = vec![(
-        vec!["compression", "threshold"],
-        compression.threshold,
+    let mut found = vec![WrittenThreshold {
+        keys: vec!["compression", "threshold"],
+        threshold: compression.threshold,
         model,
-        window(model),
-    )];
+        window: window(model),
+    }];
     let settings = config.context.engines.get(BUILT_IN);
     if let Some(threshold) = settings.and_then(|settings| settings.get("threshold")?.as_f64()) {
-        let keys = vec!["context", "engines", BUILT_IN, "threshold"];
-        found.push((keys, threshold.into(), model, window(model)));
+        found.push(WrittenThreshold {
+            keys: vec!["context", "engines", BUILT_IN, "threshold"],
+            threshold: threshold.into(),
+            model,
+            window: window(model),
+        });
     }
     for (pattern, entry) in &compression.models {
         if let Some(threshold) = entry.threshold {
-            let keys = vec!["compression", "models", pattern, "threshold"];
             let model = Some(pattern.as_str()).filter(|pattern| !has_wildcard(pattern));
-            let window = entry.context_length.or_else(|| window(model));
-            found.push((keys, threshold, model, window));
+            found.push(WrittenThreshold {
+                keys: vec!["compression", "models", pattern, "threshold"],
+                threshold,
+                model,
+                window: entry.context_length.or_else(|| window(model)),
+            });
         }
     }
     found
