@@ -293,7 +293,7 @@ fn config_check_names_every_problem() {
     home.put("home/config.yaml", "compression: {threshold: 7}\n");
     let ran = home.contexture("config check");
     assert_eq!(ran.code, 2);
-    ran.stderr_has("from 0 to 1");
+    ran.stderr_has("a share of the window above 0 and up to 1");
 
     // The settings of an engine are checked by the schema that its manifest declares.
     plugin(

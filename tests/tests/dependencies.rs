@@ -236,7 +236,10 @@ const CIRCLES: &[(&str, &[&[&str]])] = &[
         "engines/lcm",
         &[&["error", "search", "session_state", "store", "tools"]],
     ),
-    ("host/config", &[&["check", "schema", "secrets"]]),
+    (
+        "host/config",
+        &[&["check", "schema", "secrets"], &["sections", "threshold"]],
+    ),
     (
         "host/formats",
         &[

@@ -54,7 +54,6 @@ mod tests {
         let expected = [
             "0a1b2c3d",
             "0a1b2c3d-1111-2222-3333-0123456789ab",
-            "0123456789ab",
             "3f2a91c",
             "MAX_LINE",
             "parseLine",
