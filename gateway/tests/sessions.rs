@@ -350,7 +350,7 @@ async fn what_fails_open_says_why() {
     assert_eq!(said.header("x-contexture-status"), "failed-open");
     assert!(
         said.header("x-contexture-reason")
-            .contains("set `context_length`"),
+            .contains("set `context_length` in `compression.models` or in `model`"),
         "{}",
         said.header("x-contexture-reason")
     );
