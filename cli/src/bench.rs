@@ -265,7 +265,7 @@ impl<'a> Bench<'a> {
             found: Comparison::default(),
         };
         let timings = match args.timings.is_empty() {
-            true => vec![Timing::Safe, Timing::Threshold, Timing::Economy],
+            true => Timing::ALL.to_vec(),
             false => args.timings.iter().map(|one| one.timing()).collect(),
         };
         for engine in names {

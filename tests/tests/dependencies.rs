@@ -236,10 +236,7 @@ const CIRCLES: &[(&str, &[&[&str]])] = &[
         "engines/lcm",
         &[&["error", "search", "session_state", "store", "tools"]],
     ),
-    (
-        "host/config",
-        &[&["check", "schema", "secrets"], &["sections", "threshold"]],
-    ),
+    ("host/config", &[&["check", "schema", "secrets"]]),
     (
         "host/formats",
         &[

@@ -95,7 +95,7 @@ fn cells(score: &Score) -> [String; COLUMNS.len()] {
         score.engine.clone(),
         score
             .timing
-            .map_or_else(dash, |timing| timing_name(timing).to_owned()),
+            .map_or_else(dash, |timing| timing.name().to_owned()),
         dollars(score.cost_usd),
         format!("{:.3}", score.cost_ratio),
         format!("{:.3}", score.worst_ratio),
@@ -135,7 +135,7 @@ pub(super) fn csv(found: &Comparison) -> String {
 fn csv_row(place: &str, score: &Score, text: &mut String) {
     let kept = &score.kept;
     let _ = write!(text, "{place},{},", quoted(&score.engine));
-    let _ = write!(text, "{},", score.timing.map_or("", timing_name));
+    let _ = write!(text, "{},", score.timing.map_or("", Timing::name));
     let _ = write!(
         text,
         "{},{},{},",
@@ -168,14 +168,5 @@ fn quoted(value: &str) -> String {
     match value.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", value.replace('"', "\"\"")),
         false => value.to_owned(),
-    }
-}
-
-/// The name of a timing, as the configuration has it.
-fn timing_name(timing: Timing) -> &'static str {
-    match timing {
-        Timing::Safe => "safe",
-        Timing::Threshold => "threshold",
-        Timing::Economy => "economy",
     }
 }

@@ -18,12 +18,6 @@ use crate::replay_table::{dollars, table};
 use crate::terminal::Progress;
 use crate::{Global, OK, output};
 
-/// The values of `compression.timing` with their names. All are tried.
-const TIMINGS: [(Timing, &str); 3] = [
-    (Timing::Safe, "safe"),
-    (Timing::Threshold, "threshold"),
-    (Timing::Economy, "economy"),
-];
 const TTLS: [CacheTtl; 3] = [CacheTtl::FiveMinutes, CacheTtl::OneHour, CacheTtl::Auto];
 
 /// A combination of settings, and what the prompts would have cost with it in US dollars.
@@ -59,13 +53,13 @@ pub(super) fn run(
         .map(|input| input.recording.requests().len())
         .sum();
     let progress = Progress::new(
-        requests * named.len() * TIMINGS.len() * TTLS.len(),
+        requests * named.len() * Timing::ALL.len() * TTLS.len(),
         "trying settings",
     );
     let mut tried = vec![];
     for ttl in TTLS {
         let prices = prices(args, ttl)?;
-        for (timing, timing_name) in TIMINGS {
+        for timing in Timing::ALL {
             let mut with = loaded.clone();
             with.config.compression.timing = timing;
             with.config.prompt_caching.cache_ttl = ttl;
@@ -85,7 +79,7 @@ pub(super) fn run(
                 let is_configured = (name.clone(), timing, ttl) == configured;
                 tried.push(Tried {
                     engine: name,
-                    timing: timing_name,
+                    timing: timing.name(),
                     ttl,
                     cost_usd,
                     failures,

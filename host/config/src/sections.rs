@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::threshold::{ModelCompression, Threshold};
+use super::threshold::{self, ModelCompression, Threshold};
 
 /// The key among an engine's settings that says where the engine runs. The host reads it, and the
 /// engine never sees it.
@@ -334,6 +334,20 @@ pub enum Timing {
     Economy,
 }
 
+impl Timing {
+    /// All timings, the default first.
+    pub const ALL: [Self; 3] = [Self::Safe, Self::Threshold, Self::Economy];
+
+    /// Returns the value of `compression.timing` that selects this timing.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Threshold => "threshold",
+            Self::Economy => "economy",
+        }
+    }
+}
+
 impl Default for Compression {
     fn default() -> Self {
         Self {
@@ -358,6 +372,16 @@ impl Compression {
     /// their types, defaults and descriptions.
     pub fn schema() -> Value {
         schemars::schema_for!(Self).to_value()
+    }
+
+    /// Returns the entry of `models` for the model with this name, and its pattern. Of several that
+    /// match, it is the one with the most characters that are not wildcards, then the one with the
+    /// fewest wildcards, then the first in the alphabet.
+    ///
+    /// `*` stands for any characters and `?` for one. Case does not matter. A pattern without `/`
+    /// also matches the part of a name after its last `/`, as `gpt-6*` does with `openai/gpt-6`.
+    pub fn for_model(&self, model: &str) -> Option<(&str, &ModelCompression)> {
+        threshold::for_model(&self.models, model)
     }
 }
 

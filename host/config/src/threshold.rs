@@ -1,19 +1,18 @@
 //! How large a prompt may get before it is compacted, and for which model.
 //!
 //! [`Threshold`] is a share of the window or a number of tokens. `compression.threshold` is one, and
-//! `compression.models` has one for each pattern of model names. [`Compression::for_model`] finds
-//! the entry for a model. The most specific pattern that matches counts, so the order of the lines
+//! `compression.models` has one for each pattern of model names. [`for_model`] finds the entry
+//! for a model. The most specific pattern that matches counts, so the order of the lines
 //! in the file does not matter: a YAML mapping has none.
 //!
 //! That a threshold fits its window is checked in `load` as far as the file tells the window, and by
 //! the session for the window of the model at hand.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::sections::Compression;
 
 /// The smallest threshold in tokens.
 const LEAST_TOKENS: f64 = 1_000.0;
@@ -85,26 +84,23 @@ pub struct ModelCompression {
     pub context_length: Option<u64>,
 }
 
-impl Compression {
-    /// Returns the entry of `models` for the model with this name, and its pattern. Of several that
-    /// match, it is the one with the most characters that are not wildcards, then the one with the
-    /// fewest wildcards, then the first in the alphabet.
-    ///
-    /// `*` stands for any characters and `?` for one. Case does not matter. A pattern without `/`
-    /// also matches the part of a name after its last `/`, as `gpt-6*` does with `openai/gpt-6`.
-    pub fn for_model(&self, model: &str) -> Option<(&str, &ModelCompression)> {
-        let model = model.to_lowercase();
-        let short = model.rsplit('/').next().unwrap_or(&model);
-        let matching = self.models.iter().filter(|(pattern, _)| {
-            let pattern = pattern.to_lowercase();
-            matches(&pattern, &model) || !pattern.contains('/') && matches(&pattern, short)
-        });
-        let best = matching.min_by_key(|(pattern, _)| {
-            let wildcards = pattern.chars().filter(|c| is_wildcard(*c)).count();
-            (Reverse(pattern.chars().count() - wildcards), wildcards)
-        });
-        best.map(|(pattern, entry)| (pattern.as_str(), entry))
-    }
+/// Returns the entry for the model with this name, and its pattern. See
+/// [`Compression::for_model`](crate::Compression::for_model).
+pub(crate) fn for_model<'m>(
+    models: &'m BTreeMap<String, ModelCompression>,
+    model: &str,
+) -> Option<(&'m str, &'m ModelCompression)> {
+    let model = model.to_lowercase();
+    let short = model.rsplit('/').next().unwrap_or(&model);
+    let matching = models.iter().filter(|(pattern, _)| {
+        let pattern = pattern.to_lowercase();
+        matches(&pattern, &model) || !pattern.contains('/') && matches(&pattern, short)
+    });
+    let best = matching.min_by_key(|(pattern, _)| {
+        let wildcards = pattern.chars().filter(|c| is_wildcard(*c)).count();
+        (Reverse(pattern.chars().count() - wildcards), wildcards)
+    });
+    best.map(|(pattern, entry)| (pattern.as_str(), entry))
 }
 
 /// Whether a pattern may stand for other names than itself.
@@ -151,6 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Compression;
 
     fn with(patterns: &[String]) -> Compression {
         let entries = patterns
