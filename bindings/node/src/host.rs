@@ -446,17 +446,7 @@ fn made(
                 error => error.into(),
             })?)
         }
-        SessionCall::Status => {
-            let engine = session.status()?;
-            text_of(&json!({
-                "session": session.id(),
-                "engine": session.engine().name(),
-                "source": session.engine().source(),
-                "window": session.state(),
-                "model_calls": session.model_calls(),
-                "status": engine,
-            }))
-        }
+        SessionCall::Status => text_of(&session.report()?),
         SessionCall::Engine => text_of(session.engine().name()),
         SessionCall::Reset => {
             session.reset()?;

@@ -644,18 +644,7 @@ impl Session {
 
     /// Returns how full the window is, which engine runs, and what the engine says about itself.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let status = self.with(py, |state| {
-            let session = open(state)?;
-            let engine = session.status().map_err(of_session)?;
-            Ok(json!({
-                "session": session.id(),
-                "engine": session.engine().name(),
-                "source": session.engine().source(),
-                "window": session.state(),
-                "model_calls": session.model_calls(),
-                "status": engine,
-            }))
-        })?;
+        let status = self.with(py, |state| open(state)?.report().map_err(of_session))?;
         walk::parse(py, &status.to_string())
     }
 

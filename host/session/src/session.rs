@@ -438,6 +438,23 @@ impl Session {
     pub fn status(&mut self) -> Result<serde_json::Value, SessionError> {
         self.link.status()
     }
+
+    /// How full the window is, which engine runs, and what the engine says about itself, as JSON for
+    /// a caller in another language.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub fn report(&mut self) -> Result<serde_json::Value, SessionError> {
+        let status = self.status()?;
+        Ok(serde_json::json!({
+            "session": self.id(),
+            "engine": self.engine().name(),
+            "source": self.engine().source(),
+            "window": self.state(),
+            "model_calls": self.model_calls(),
+            "status": status,
+        }))
+    }
 }
 
 impl Drop for Session {
