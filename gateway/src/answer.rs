@@ -207,8 +207,8 @@ impl Rounds {
             visible,
         });
         let (shared, slot) = (Arc::clone(shared), slot.clone());
+        let announced = shared.work.later().await;
         if is_whole {
-            let announced = shared.work.later().await;
             // The request is over, so its span must not last until this is done.
             tokio::spawn(async move {
                 // If the next request comes immediately, it ingests the answer in its own turn,
@@ -220,7 +220,10 @@ impl Rounds {
                 drop(announced);
             });
         } else {
-            let ingesting = async move { ingest_deferred(&shared, slot).await };
+            let ingesting = async move {
+                ingest_deferred(&shared, slot).await;
+                drop(announced);
+            };
             let ingested = tokio::spawn(ingesting.in_current_span());
             if tokio::time::timeout(settings.max_hold, ingested)
                 .await
