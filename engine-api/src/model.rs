@@ -129,6 +129,10 @@ open_struct! {
         /// The size of the model's window in tokens. Instructions, material and answer share it, so
         /// a request must leave space for its answer.
         pub context_length: u64,
+        /// Whether to extract a summary without the model if the messages contradict what the model
+        /// wrote. If false, its contradicted sentences are marked.
+        #[serde(default)]
+        pub extract_if_contradicted: bool,
     }
 }
 
@@ -138,6 +142,7 @@ impl ModelInfo {
         Self {
             name: name.into(),
             context_length,
+            extract_if_contradicted: false,
         }
     }
 }

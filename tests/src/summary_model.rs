@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 pub enum Mood {
     /// A summary of a line.
     Answers,
+    /// This text.
+    Says(&'static str),
     /// A text as long as it can be.
     Rambles,
     /// A refusal.
@@ -158,6 +160,7 @@ fn reply(mood: Mood, number: u64) -> (&'static str, Value) {
     let error = |code: &str, message: &str| json!({"error": {"code": code, "message": message}});
     match mood {
         Mood::Answers | Mood::Fickle => ("200 OK", says(&format!("Summary {number}."), "stop")),
+        Mood::Says(text) => ("200 OK", says(text, "stop")),
         Mood::Rambles => ("200 OK", says(&"and so on ".repeat(3_000), "stop")),
         Mood::Refuses => ("200 OK", says("", "content_filter")),
         Mood::Empty => ("200 OK", says("", "stop")),

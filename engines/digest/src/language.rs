@@ -8,6 +8,7 @@
 use contexture_engine_api::{MessageKind, MessageView};
 
 use crate::sections::Section;
+use crate::work_record::Contradiction;
 
 /// The language in which a digest writes everything but quotes.
 ///
@@ -130,6 +131,55 @@ impl Language {
 
     pub(crate) fn named(self) -> String {
         self.pick(["The user also named", "用户还提到"]).to_owned()
+    }
+
+    /// The mark in a sentence that the messages contradict.
+    pub(crate) fn contradicted(self, shown: Contradiction<'_>) -> String {
+        let (open, close) = self.mark();
+        let [before, after] = self.shown(shown);
+        let (Contradiction::Failed(what)
+        | Contradiction::LastRun(what)
+        | Contradiction::Unchanged(what)) = shown;
+        format!("{open}{before}{what}{after}{close}")
+    }
+
+    /// What the marks in a text say, see [`contradicted`](Self::contradicted).
+    pub(crate) fn contradictions_in(self, text: &str) -> impl Iterator<Item = Contradiction<'_>> {
+        let (open, close) = self.mark();
+        let marks = text.split(open).skip(1);
+        let told = marks.filter_map(move |mark| Some(mark.split_once(close)?.0));
+        told.filter_map(move |told| {
+            [
+                Contradiction::Failed,
+                Contradiction::LastRun,
+                Contradiction::Unchanged,
+            ]
+            .into_iter()
+            .find_map(|shown| {
+                let [before, after] = self.shown(shown(""));
+                let what = told.strip_prefix(before)?.strip_suffix(after)?;
+                Some(shown(what))
+            })
+        })
+    }
+
+    fn mark(self) -> (&'static str, &'static str) {
+        match self {
+            Self::English => (" [not confirmed: ", "]"),
+            Self::Chinese => ("［未经证实：", "］"),
+        }
+    }
+
+    /// The words before and after what a mark names.
+    fn shown(self, shown: Contradiction<'_>) -> [&'static str; 2] {
+        match (self, shown) {
+            (Self::English, Contradiction::Failed(_)) => ["", " failed in its last run"],
+            (Self::English, Contradiction::LastRun(_)) => ["the last test run ended: ", ""],
+            (Self::English, Contradiction::Unchanged(_)) => ["no tool call here changed ", ""],
+            (Self::Chinese, Contradiction::Failed(_)) => ["", " 最近一次运行失败"],
+            (Self::Chinese, Contradiction::LastRun(_)) => ["最近一次测试的结果：", ""],
+            (Self::Chinese, Contradiction::Unchanged(_)) => ["这里没有工具调用改动过 ", ""],
+        }
     }
 
     pub(crate) fn failed(self) -> &'static str {

@@ -60,6 +60,7 @@ mod text;
 mod tool;
 mod user;
 mod words;
+mod work_record;
 
 pub use language::Language;
 pub use merge::merge;
@@ -67,6 +68,7 @@ pub use readings::Readings;
 pub use rules::{RULES_HEADING, RuleSection, Rules, keep_rules, without_rules};
 pub use sections::{Section, sections};
 pub use shorten::{cut_arguments, shorten_arguments};
+pub use work_record::{CheckedSummary, WorkRecord};
 
 use contexture_engine_api::MessageView;
 
@@ -243,6 +245,13 @@ impl<'a> Digest<'a> {
     /// Patches count as changes too.
     pub fn changed_files(&self) -> Vec<String> {
         files::changed(&self.span)
+    }
+
+    /// Returns what these messages show about changed files and tests, to check what a model's summary
+    /// claims. `earlier` is the text of the summaries before the messages. Files that it names count
+    /// as changed.
+    pub fn work_record(&self, earlier: &str) -> WorkRecord {
+        WorkRecord::of(&self.span, earlier, self.language)
     }
 
     /// Writes the whole summary: the [rules](Rules) of users in a tenth of the budget, and the rest

@@ -498,7 +498,7 @@ fn may_claim(lower: &str) -> bool {
 
 /// Whether a sentence says that something is not done, or only will be. Words that the item has
 /// itself do not count.
-fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
+pub(crate) fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
     let is_in_item = |word: &str| {
         let mut words = item.split(|c: char| !c.is_ascii_alphabetic());
         words.any(|own| own == word)

@@ -129,7 +129,7 @@ impl Call<'_> {
     }
 
     /// Returns the whole command. The words of a list are joined, and a leading shell is left out.
-    fn command(&self, span: &Span<'_>) -> Option<String> {
+    pub(crate) fn command(&self, span: &Span<'_>) -> Option<String> {
         let words: Vec<&str> = span.sources[self.arguments.clone()]
             .iter()
             .filter(|argument| COMMAND_KEYS.contains(&&*argument.key))
@@ -229,13 +229,29 @@ impl Call<'_> {
             || self.action == Action::Run
                 && self.result.is_some_and(|result| {
                     let source = &span.sources[result];
-                    source.outcome.map_or(source.error.is_some(), |at| {
-                        let line = &source.text[line_around(&source.text, at)];
-                        // If the result line counts failures, a count of 0 is a success.
-                        line.contains("failed") && !line.contains(" 0 failed")
-                    })
+                    let line = |at| &source.text[line_around(&source.text, at)];
+                    source
+                        .outcome
+                        .map_or(source.error.is_some(), |at| counts_failures(line(at)))
                 })
     }
+}
+
+/// Whether the result line of a test run counts failures: `1 failed`, `failures=1` or `FAIL`, but
+/// not `0 failed`.
+fn counts_failures(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    lower.match_indices("fail").any(|(at, _)| {
+        let before = lower[..at].trim_end_matches([' ', ':']);
+        let after = lower[at..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        let after = after.trim_start_matches([':', '=', ' ']);
+        let is_none = before.ends_with('0')
+            && !before
+                .trim_end_matches('0')
+                .ends_with(|c: char| c.is_ascii_digit())
+            || after.starts_with('0') && !before.ends_with(|c: char| c.is_ascii_digit());
+        !is_none
+    })
 }
 
 /// Returns the main line of a command, without comments and without a leading `cd`.

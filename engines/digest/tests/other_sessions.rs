@@ -4,7 +4,7 @@
 mod support;
 
 use contexture_digest::{Budget, Digest};
-use support::{Message, data, openai, with_views};
+use support::{Message, claude_code, data, openai, with_views};
 
 fn check(name: &str, messages: &[Message]) {
     with_views(messages, |views| {
@@ -45,4 +45,36 @@ fn agent_runs() {
     let row: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     check("swe-agent", &openai(&row["history"]));
+}
+
+/// What agents themselves reported in real sessions is mostly true, so few of the sentences may be marked.
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn few_of_the_sentences_of_real_agents_are_marked() {
+    let mut sessions = vec![claude_code(&data("claude-code/main.jsonl"))];
+    for entry in std::fs::read_dir(data("swe-agent")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        if let Ok(row) = serde_json::from_str::<serde_json::Value>(&text) {
+            sessions.push(openai(&row["history"]));
+        }
+    }
+    let (mut sentences, mut marked) = (0, 0);
+    for messages in &sessions {
+        for end in 1..messages.len() {
+            let said = &messages[end];
+            if said.role != "assistant" || said.text.trim().is_empty() {
+                continue;
+            }
+            sentences += said.text.matches(['.', '\n']).count();
+            with_views(&messages[..end], |views| {
+                let checked = Digest::of(views, None).work_record("").check(&said.text);
+                marked += checked.contradictions;
+                if std::env::var_os("SHOW_DIGEST").is_some() && checked.contradictions > 0 {
+                    println!("=== {}", checked.text);
+                }
+            });
+        }
+    }
+    assert!(sentences > 300, "{sentences}");
+    assert!(marked * 100 < sentences, "{marked} of {sentences}");
 }

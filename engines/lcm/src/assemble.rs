@@ -9,21 +9,23 @@
 //! provider's prompt cache keeps working across compactions.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use contexture_digest::{RuleSection, without_rules};
 use contexture_engine_api::{MessageId, SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK};
+use contexture_summaries::WHAT_HOLDS;
 
 use crate::dag::{Level, Node, NodeId};
 use crate::dates;
 
 /// The text after the mark of the first block of summaries. It tells the model how to get the
 /// original messages.
-const PREAMBLE: &str = "Earlier messages of this conversation, summarised. Rules that the user stated still hold; \
-    the latest summaries say how far the work is; the rest is background. Nothing is lost: lcm_expand with the id of a \
-    summary gives back its messages word for word, lcm_grep searches all of them.";
-/// The same text of older versions, whose blocks are still read.
-const OLD_PREAMBLE: &str = "Earlier messages of this conversation, summarised. Nothing is lost: lcm_expand \
-    with the id of a summary gives back its messages word for word, lcm_grep searches all of them.";
+static PREAMBLE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "Earlier messages of this conversation, summarised. {WHAT_HOLDS} Nothing is lost: lcm_expand with the id of a \
+         summary gives back its messages word for word, lcm_grep searches all of them."
+    )
+});
 
 /// The text after the mark of a block that follows another one. Repeating the preamble would only
 /// cost tokens.
@@ -33,7 +35,7 @@ const CONTINUED: &str = "The summaries go on.";
 /// before this one, in which case the preamble is not repeated. `rules` is the section of the rules
 /// that are shown here. It takes the place of the sections of the nodes.
 pub(crate) fn block(nodes: &[&Node], continued: bool, rules: &RuleSection) -> String {
-    let first = if continued { CONTINUED } else { PREAMBLE };
+    let first = if continued { CONTINUED } else { &PREAMBLE };
     let mut text = format!("{SUMMARY_MARK}\n{first}\n");
     if !rules.text.is_empty() {
         let _ = write!(text, "\n{}\n", harmless(&rules.text));
@@ -118,7 +120,7 @@ pub(crate) fn nodes_in(text: &str) -> Vec<ShownNode<'_>> {
     let ours = lines
         .next()
         .is_some_and(|line| line.trim_end() == SUMMARY_MARK)
-        && (lines.next()).is_some_and(|line| [PREAMBLE, OLD_PREAMBLE, CONTINUED].contains(&line));
+        && (lines.next()).is_some_and(|line| [PREAMBLE.as_str(), CONTINUED].contains(&line));
     match ours {
         true => lines.filter_map(node_of).collect(),
         false => Vec::new(),

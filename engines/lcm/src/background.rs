@@ -409,11 +409,11 @@ impl Background {
         };
         let making = self.making.remove(at);
         let (purpose, draft) = making.purpose;
-        match finished {
-            Ok(text) => {
+        let less = making.summariser.asked_for_less();
+        let (model, services) = (&making.model, &session.services);
+        match finished.and_then(|text| draft.by_model(&text, less, model, services)) {
+            Ok(written) => {
                 self.written += 1;
-                let less = making.summariser.asked_for_less();
-                let written = draft.by_model(&text, less, &making.model, &session.services);
                 stage(purpose, written, session, staging);
                 Answered::Written
             }

@@ -34,7 +34,7 @@ use arrange::Arranged;
 
 /// The approximate number of tokens of the text around the nodes of a block: its mark and its first
 /// lines.
-const PREAMBLE_TOKENS: u64 = 64;
+const PREAMBLE_TOKENS: u64 = 80;
 
 /// How a compaction may use the model. The texts that are prepared are used in every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,9 +12,9 @@
 
 use std::borrow::Cow;
 
-use contexture_digest::{Budget, Digest, RuleSection, Rules, merge, without_rules};
+use contexture_digest::{Budget, Digest, RuleSection, Rules, WorkRecord, merge, without_rules};
 use contexture_engine_api::{
-    EngineError, FailureKind, MessageView, ModelFailure, ModelInfo, Services,
+    EngineError, FailureKind, LogLevel, MessageView, ModelFailure, ModelInfo, Services,
 };
 use contexture_secrets::mask_secrets;
 use contexture_summaries::{Prompts, Summariser, digested, excerpt};
@@ -58,6 +58,8 @@ pub(crate) struct Draft {
     facts: Vec<String>,
     /// The rules that users stated in the span. They are put in front of the text, whoever writes it.
     rules: RuleSection,
+    /// What the sources show about the work, to check what the model claims.
+    record: WorkRecord,
     /// The tokens of the sources. A text that is not shorter than that is not a summary.
     source_tokens: u64,
     budget: u64,
@@ -188,6 +190,7 @@ impl Job {
             extracted,
             facts: Vec::new(),
             rules,
+            record: WorkRecord::default(),
             source_tokens,
             budget,
             is_blank: messages.iter().all(is_blank),
@@ -196,6 +199,7 @@ impl Job {
         let summariser = model.map(|model| {
             let missing = digest.missing_from(&draft.rules.text, chars(budget));
             draft.facts = missing.lines().map(str::to_owned).collect();
+            draft.record = digest.work_record("");
             let most = material_tokens(model.context_length, budget);
             draft.summariser(transcript(messages, most, services), focus, model, services)
         });
@@ -230,6 +234,7 @@ impl Job {
             // facts again would repeat them.
             facts: Vec::new(),
             rules,
+            record: digest.work_record(&joined),
             source_tokens,
             budget,
             is_blank: false,
@@ -267,18 +272,33 @@ impl Draft {
         self.budget
     }
 
-    /// Makes a text from the model's answer and appends the facts that the answer lacks.
-    /// `asked_for_less` says whether the model had to be asked for a shorter text, which makes its
-    /// level lower.
+    /// Makes a text from the model's answer: marks what the sources contradict, and appends the facts
+    /// that the answer lacks. `asked_for_less` says whether the model had to be asked for a shorter
+    /// text, which makes its level lower.
+    ///
+    /// # Errors
+    /// The sources contradict the answer, and such an answer is not to be used.
     pub(crate) fn by_model(
         &self,
         text: &str,
         asked_for_less: bool,
         model: &str,
         services: &Services,
-    ) -> Written {
-        let text = self.rules.before(&self.with_facts(text, services));
-        Written {
+    ) -> Result<Written, ModelFailure> {
+        let checked = self.record.check(text);
+        if checked.contradictions > 0 {
+            let told = format!(
+                "{} statements of a summary by {model} are contradicted by the messages",
+                checked.contradictions
+            );
+            let model = services.model();
+            if model.is_some_and(|model| model.extract_if_contradicted) {
+                return Err(ModelFailure::new(FailureKind::Other, told));
+            }
+            services.log(LogLevel::Warn, &format!("{told}, and marked in it"));
+        }
+        let text = self.rules.before(&self.with_facts(&checked.text, services));
+        Ok(Written {
             tokens: services.count_tokens(&text),
             text,
             level: match asked_for_less {
@@ -286,7 +306,7 @@ impl Draft {
                 false => Level::Normal,
             },
             model: Some(model.to_owned()),
-        }
+        })
     }
 
     /// Appends the facts that the text lacks, as long as budget and source size leave room for
@@ -369,12 +389,12 @@ pub(crate) fn write_all(
             let Some(summariser) = asking[at].as_mut().filter(|_| !round.is_empty()) else {
                 continue;
             };
-            match summariser.answered(answers.by_ref().take(round.len()).collect()) {
+            let answered = summariser.answered(answers.by_ref().take(round.len()).collect());
+            let less = summariser.asked_for_less();
+            let by_model = |text: String| drafts[at].by_model(&text, less, &model, services);
+            match answered.and_then(|text| text.map(by_model).transpose()) {
                 Ok(None) => continue,
-                Ok(Some(text)) => {
-                    let less = summariser.asked_for_less();
-                    written[at] = Some(drafts[at].by_model(&text, less, &model, services));
-                }
+                Ok(text) => written[at] = text,
                 Err(failure) if failure.kind == FailureKind::Cancelled => {
                     return Err(EngineError::Cancelled);
                 }

@@ -7,20 +7,24 @@
 //! summary: they add them, remove them, and count what they cost. The answer of the model is
 //! checked in `answer`.
 
+use std::sync::LazyLock;
+
 use contexture_engine_api::{ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
 use contexture_secrets::mask_secrets;
 
 use crate::answer::{notes_in, unmarked, words_of};
 use crate::summariser::{Prompts, tagged};
 
-/// What a summary says about itself, after [`SUMMARY_MARK`]: which part of it holds, which is the
-/// state of the task, and which must not be taken for a request.
-const PREAMBLE: &str = "Earlier turns were compacted into these notes. Rules that the user stated still hold, so keep to \
-    them. Goal, progress and next steps say how far the work was. The rest is background and asks for nothing. The messages \
-    after the notes are what counts now.";
-/// What older versions wrote instead. It called the rules of users background, too.
-const OLD_PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are background, not \
-    instructions; the messages after them are what counts now.";
+/// What every summary says about itself: which part of it holds, which is the state of the task, and
+/// which must not be taken for a request.
+pub const WHAT_HOLDS: &str = "Rules that the user stated still hold, so keep to them. Goal, progress and next steps say how \
+    far the work was. The rest is background and asks for nothing.";
+/// The sentences after [`SUMMARY_MARK`].
+static PREAMBLE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "Earlier turns were compacted into these notes. {WHAT_HOLDS} The messages after the notes are what counts now."
+    )
+});
 
 /// The largest number of tokens of the seal that the host adds to the shorter form of a message.
 pub const SEAL_TOKENS: u64 = 8;
@@ -172,14 +176,14 @@ impl Prompts for Brief {
 /// Returns the text of a summary without the marks and the preamble. They are removed wherever they
 /// stand, so that no summary is ever wrapped in another.
 pub fn body_of(summary: &str) -> String {
-    let text = unmarked(summary).replace(PREAMBLE, "");
-    text.replace(OLD_PREAMBLE, "").trim().to_owned()
+    let text = unmarked(summary).replace(PREAMBLE.as_str(), "");
+    text.trim().to_owned()
 }
 
 /// Returns the summary as it stands in the window, with its mark and preamble. The host adds the
 /// end mark.
 pub fn marked(body: &str) -> String {
-    format!("{SUMMARY_MARK} {PREAMBLE}\n\n{body}")
+    format!("{SUMMARY_MARK} {}\n\n{body}", *PREAMBLE)
 }
 
 /// The largest number of tokens that a summary takes in the window besides its text: those of any

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use contexture_digest::{Budget, RuleSection, Rules};
+use contexture_digest::{Budget, RuleSection, Rules, WorkRecord};
 use contexture_engine_api::{
     BackgroundCall, CompressOrder, Delivery, EngineError, FailureKind, MessageId, MessageView,
     ModelAnswer, ModelFailure, ModelInfo, Services,
@@ -58,8 +58,10 @@ pub trait Task {
     /// The rules that users stated in these messages, and those of the earlier summary. The cycle puts
     /// them in front of the text, whoever wrote it, so their tokens are part of the task's budget.
     fn rules(&self) -> RuleSection;
+    /// What the messages show about the work, to check what the model claims.
+    fn work_record(&self) -> WorkRecord;
     /// Completes the model's text, for instance with facts that it left out, and shortens it to its
-    /// budget.
+    /// budget. Its contradicted sentences are marked already.
     fn finish(&self, text: String) -> String;
 }
 
@@ -125,8 +127,8 @@ impl WrittenSummary {
 enum Purpose {
     /// The next compaction, with the earlier summary that the text updates.
     Next(Option<String>),
-    /// To replace this text, which was written without the model and is in force.
-    Redo(String),
+    /// To replace the text `of`, which was written without the model and is in force.
+    Redo { of: String, record: WorkRecord },
 }
 
 /// A text that a model is being asked for between turns, together with its open calls. `P` says
@@ -401,7 +403,7 @@ impl SummaryCycle {
                 }
                 // A redo belongs to a text that is in force, so it stays queued. A failed
                 // preparation is simply started again by the engine.
-                if matches!(making.purpose, Purpose::Redo(_)) {
+                if matches!(making.purpose, Purpose::Redo { .. }) {
                     self.redo.push(making);
                 }
                 return;
@@ -416,7 +418,10 @@ impl SummaryCycle {
                     previous,
                 });
             }
-            Purpose::Redo(of) => {
+            Purpose::Redo { of, record } => {
+                let Ok((text, _)) = self.checked(&record, &text) else {
+                    return;
+                };
                 self.better.push((of, text));
                 // A session can last for weeks, and only summaries in the window are ever looked
                 // up.
@@ -458,9 +463,10 @@ impl SummaryCycle {
                     .into(),
             ),
         };
-        Ok(match answer {
-            Ok(text) => {
-                let note = format!("{} wrote the summary", model.name);
+        let checked = answer.and_then(|text| self.checked(&task.work_record(), &text));
+        Ok(match checked {
+            Ok((text, marked)) => {
+                let note = format!("{} wrote the summary{marked}", model.name);
                 WrittenSummary::new(task, task.finish(text), note)
             }
             Err(reason) => {
@@ -472,7 +478,10 @@ impl SummaryCycle {
                 // does not lose what the extract has.
                 let summariser = self.summariser(task, Some(text.clone()), &model);
                 let written = WrittenSummary::new(task, text, note);
-                let purpose = Purpose::Redo(written.text.clone());
+                let purpose = Purpose::Redo {
+                    of: written.text.clone(),
+                    record: task.work_record(),
+                };
                 WrittenSummary {
                     degraded: true,
                     redo: summariser.map(|it| Making::new(purpose, task.covers(), model.name, it)),
@@ -480,6 +489,27 @@ impl SummaryCycle {
                 }
             }
         })
+    }
+
+    /// Marks what the messages contradict in a model's text. Returns the text, and what a person is
+    /// told about the marks.
+    ///
+    /// # Errors
+    /// A sentence for a person, if there is such a statement and the text may not be used then.
+    fn checked(&self, record: &WorkRecord, text: &str) -> Result<(String, String), String> {
+        let checked = record.check(text);
+        let told = match checked.contradictions {
+            0 => return Ok((checked.text, String::new())),
+            1 => "the messages contradict 1 statement of the model's summary".to_owned(),
+            many => format!("the messages contradict {many} statements of the model's summary"),
+        };
+        match self
+            .model()
+            .is_some_and(|model| model.extract_if_contradicted)
+        {
+            true => Err(told),
+            false => Ok((checked.text, format!("; {told}, which are marked"))),
+        }
     }
 
     /// The best text that is ready for a task: the one that covers the most of its messages, with
@@ -645,6 +675,10 @@ mod tests {
             let rest: Vec<String> = rest.map(u64::to_string).collect();
             let before = ready.map_or("", |ready| &ready.text);
             format!("{before}<{}>", rest.join(" "))
+        }
+
+        fn work_record(&self) -> WorkRecord {
+            WorkRecord::default()
         }
 
         fn finish(&self, text: String) -> String {

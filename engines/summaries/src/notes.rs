@@ -8,7 +8,7 @@
 
 use std::cell::OnceCell;
 
-use contexture_digest::{Digest, Readings, RuleSection, without_rules};
+use contexture_digest::{Digest, Readings, RuleSection, WorkRecord, without_rules};
 use contexture_engine_api::{CompressOrder, MessageId, MessageView, Services};
 
 use crate::brief::{Brief, Headings};
@@ -147,6 +147,10 @@ impl Task for Notes<'_, '_> {
             }
             (None, None) => digested(self.digest(), rules, tokens, services),
         }
+    }
+
+    fn work_record(&self) -> WorkRecord {
+        self.digest().work_record(self.previous.unwrap_or_default())
     }
 
     fn finish(&self, text: String) -> String {

@@ -24,11 +24,12 @@ use super::threshold::{self, ModelCompression, Threshold};
 pub(super) const ISOLATION: &str = "isolation";
 
 /// The keys of `compression` that the host reads itself, for every engine.
-const HOST_KEYS: [&str; 7] = [
+const HOST_KEYS: [&str; 8] = [
     "wait_for_model",
     "automatic",
     "timing",
     "guidance",
+    "contradicted",
     "template",
     "pin",
     "models",
@@ -306,6 +307,9 @@ pub struct Compression {
     /// them, relative to the config file; at most 1,000 tokens. An engine that reads its summaries
     /// itself keeps its own layout.
     pub template: Option<PathBuf>,
+    /// What happens to a model's summary that the messages contradict, for instance because it says
+    /// that tests pass whose last run failed.
+    pub contradicted: Contradicted,
     /// Words that stand in the window verbatim after every compaction, such as rules or paths of
     /// files, each line on its own. A line `/pin WORDS` in a user's message pins words of a session.
     /// All pins together may take a hundredth of the window, from 256 to 2,000 tokens.
@@ -315,6 +319,19 @@ pub struct Compression {
     /// any characters and `?` for one; of several patterns that match, the one with the most other
     /// characters counts.
     pub models: BTreeMap<String, ModelCompression>,
+}
+
+/// `compression.contradicted`: what happens to a model's summary that claims what the messages
+/// contradict. A claim is contradicted if no tool call changed a file that the summary says was
+/// changed, or if the last run of tests failed that it says pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Contradicted {
+    /// The sentence is marked, with what the messages show.
+    #[default]
+    Mark,
+    /// The summary is extracted from the messages, without the model.
+    Extract,
 }
 
 /// `compression.timing`: when conversations are compacted. An early compaction makes the next
@@ -361,6 +378,7 @@ impl Default for Compression {
             wait_for_model: false,
             guidance: None,
             template: None,
+            contradicted: Contradicted::default(),
             pin: Vec::new(),
             models: BTreeMap::new(),
         }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use contexture_digest::{RuleSection, Rules, without_rules};
+use contexture_digest::{Digest, RuleSection, Rules, WorkRecord, without_rules};
 use contexture_engine_api::{
     Compaction, CompressOrder, CompressRequest, EngineError, Entry, LogLevel, MessageId,
     MessageKind, MessageView, Outcome, OwnedMessage, Replacement, Services, ToolCallView, roomy,
@@ -384,6 +384,11 @@ impl Task for Material<'_> {
 
     fn rules(&self) -> RuleSection {
         self.rules.clone()
+    }
+
+    fn work_record(&self) -> WorkRecord {
+        let digest = Digest::of(&self.said, None);
+        digest.work_record(self.previous().unwrap_or_default())
     }
 
     fn finish(&self, text: String) -> String {

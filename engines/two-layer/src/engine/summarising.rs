@@ -5,7 +5,7 @@
 //! Without a model, the summary is a digest in the language of the conversation. The prompts and
 //! the JSON format are in `wording`, and which messages a summary covers is decided in `split`.
 
-use contexture_digest::{Digest, Language, Readings, RuleSection, without_rules};
+use contexture_digest::{Digest, Language, Readings, RuleSection, WorkRecord, without_rules};
 use contexture_engine_api::{
     CompressOrder, CompressRequest, EngineError, MessageId, MessageKind, MessageView, Services,
 };
@@ -78,8 +78,7 @@ impl Task for Covered<'_> {
         let rest = ready.map(|ready| ready.rest(&self.messages));
         let messages = rest.as_ref().unwrap_or(&self.messages);
         let previous = ready.map(|ready| ready.text.as_str()).or(self.previous());
-        let (language, readings) = (Language::of(messages), Readings::default());
-        let digest = Digest::written_in(language, &readings, messages, previous, None);
+        let digest = digest_of(messages, previous);
         let digest = digested(&digest, &self.rules, self.question.budget, &self.services);
         match self.question.format {
             SummaryFormat::Text => digest,
@@ -91,9 +90,20 @@ impl Task for Covered<'_> {
         self.rules.clone()
     }
 
+    fn work_record(&self) -> WorkRecord {
+        let digest = digest_of(&self.messages, None);
+        digest.work_record(self.previous().unwrap_or_default())
+    }
+
     fn finish(&self, text: String) -> String {
         self.cut(text)
     }
+}
+
+/// The digest of these messages, in the language of the conversation.
+fn digest_of<'a>(messages: &[MessageView<'a>], previous: Option<&str>) -> Digest<'a> {
+    let (language, readings) = (Language::of(messages), Readings::default());
+    Digest::written_in(language, &readings, messages, previous, None)
 }
 
 impl TwoLayer {

@@ -1,6 +1,7 @@
-//! What the user wants of summaries: `compression.guidance` and the layout of `compression.template`.
+//! What the user wants of summaries: `compression.guidance`, the layout of `compression.template`, and
+//! `compression.contradicted`.
 //!
-//! Both go into every request for a summary here, at the one place that all of them pass, whichever
+//! The texts go into every request for a summary here, at the one place that all of them pass, whichever
 //! engine asks: one that is linked in, a plugin, or a program in another language. An engine says
 //! with [`ModelRequest::layout`] whether its answer may have another layout. Requests for anything
 //! else than a summary stay as they are.
@@ -11,7 +12,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use contexture_config::Loaded;
+use contexture_config::{Contradicted, Loaded};
 use contexture_engine_api::ModelRequest;
 use contexture_formats::tokens::TokenCounter;
 
@@ -27,6 +28,9 @@ const AROUND_TOKENS: u64 = 40;
 pub(crate) struct Guidance {
     guidance: Option<String>,
     template: Option<String>,
+    /// Whether a summary that the messages contradict is extracted instead:
+    /// `compression.contradicted`.
+    pub(crate) extract_if_contradicted: bool,
     /// Whether the log says already that an engine has a layout of its own.
     is_told: AtomicBool,
 }
@@ -36,6 +40,8 @@ impl Guidance {
         Self {
             guidance: loaded.config.compression.guidance.clone(),
             template: loaded.template.clone(),
+            extract_if_contradicted: loaded.config.compression.contradicted
+                == Contradicted::Extract,
             is_told: AtomicBool::new(false),
         }
     }
@@ -99,7 +105,7 @@ mod tests {
         Guidance {
             guidance: Some("Name every test.".to_owned()),
             template: Some("## Tests".to_owned()),
-            is_told: AtomicBool::new(false),
+            ..Guidance::default()
         }
     }
 

@@ -88,7 +88,9 @@ impl HostServices for SessionServices {
             .unwrap_or(UNKNOWN_WINDOW);
         let guidance = &self.asking.guidance;
         let context_length = guidance.left_of(context_length, self.counter);
-        Some(ModelInfo::new(name.to_owned(), context_length))
+        let mut model = ModelInfo::new(name.to_owned(), context_length);
+        model.extract_if_contradicted = guidance.extract_if_contradicted;
+        Some(model)
     }
 
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
