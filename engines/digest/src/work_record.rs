@@ -8,7 +8,8 @@
 //! Only what tools did and what users report is evidence. The assistant's own sentences are not,
 //! because they may be where the claim comes from. All of this is comparison of words. In doubt a
 //! sentence passes: one about the future, one with a "not" or an "if", one about a file that a
-//! command named, and one about tests of which no run is known.
+//! command named, and one about tests of which no run is known. Sentences in other languages than
+//! English and Chinese pass too, because their denials are not known.
 
 use std::sync::LazyLock;
 
@@ -54,18 +55,6 @@ static CHANGED: LazyLock<Words> = LazyLock::new(|| {
         "重构",
         "改写",
         "实现了",
-        "erstellt",
-        "geändert",
-        "geschrieben",
-        "creado",
-        "modificado",
-        "escrito",
-        "créé",
-        "modifié",
-        "écrit",
-        "作成",
-        "変更し",
-        "編集し",
     ])
 });
 /// Words with which a sentence claims that a run succeeded.
@@ -83,30 +72,11 @@ static PASSED: LazyLock<Words> = LazyLock::new(|| {
         "successfully",
         "通过",
         "成功",
-        "bestanden",
-        "erfolgreich",
-        "pasan",
-        "pasaron",
-        "exitosamente",
-        "réussi",
-        "réussis",
-        "passent",
-        "合格",
-        "パス",
     ])
 });
 /// Words that make a sentence one about all tests.
-static TESTS: LazyLock<Words> = LazyLock::new(|| {
-    Words::new([
-        "tests",
-        "suite",
-        "specs",
-        "测试",
-        "用例",
-        "pruebas",
-        "テスト",
-    ])
-});
+static TESTS: LazyLock<Words> =
+    LazyLock::new(|| Words::new(["tests", "suite", "specs", "测试", "用例"]));
 /// Parts of the commands that run tests.
 const RUNNERS: [&str; 3] = ["test", "spec", "jest"];
 /// Words in a line of a test report that say that what the line names failed.
