@@ -294,10 +294,7 @@ impl<'a> Bench<'a> {
         let stage = self.stage(Timing::default())?;
         start::check_settings(stage.engines())?;
         let agent = window::choose(None, None, None, &self.loaded.config).agent;
-        let options = SessionOptions {
-            engine: Some(engine.to_owned()),
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions::default().engine(Some(engine.to_owned()));
         let opened = Session::open(stage.engines(), None, "check", agent, options);
         opened.and_then(Session::end).map_err(failed)
     }

@@ -447,12 +447,10 @@ impl Job<'_> {
         let marking = self.marking(&conversation, &chosen.agent.model);
         let conversation = Arc::new(conversation);
         let agent = chosen.agent.clone();
-        let options = SessionOptions {
-            engine: self.engine.clone(),
-            unrelated: Unrelated::Refuse,
-            cache_markers: false,
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions::default()
+            .engine(self.engine.clone())
+            .unrelated(Unrelated::Refuse)
+            .cache_markers(false);
         let id = self.args.session.as_deref().unwrap_or("compress");
         let opened = Session::open(self.engines, self.store.as_ref(), id, agent, options);
         let mut session = opened.map_err(|error| self.failed(error))?;
@@ -489,15 +487,13 @@ impl Job<'_> {
         conversation: &Arc<Conversation>,
     ) -> Result<(CompactionReport, bool), CliError> {
         let began = Instant::now();
-        let options = TurnOptions {
-            compact: match self.args.force {
+        let options = TurnOptions::default()
+            .compact(match self.args.force {
                 true => Compact::Force,
                 false => Compact::Auto,
-            },
-            focus: self.args.focus.clone(),
-            wait_for_model: Some(true),
-            ..TurnOptions::default()
-        };
+            })
+            .focus(self.args.focus.clone())
+            .wait_for_model(Some(true));
         let turn = session.turn_over(conversation, &options, &mut |_| {});
         let Turn {
             rewrite,

@@ -46,11 +46,9 @@ pub(crate) fn status(loaded: &Loaded, engine: &str) -> Result<Value, String> {
 /// Opens a session with this engine on a stage. Background calls are left to the caller, so that
 /// they can be shown.
 fn open(stage: &TempHome, engine: &str, agent: AgentWindow) -> Result<Session, SessionError> {
-    let options = SessionOptions {
-        engine: Some(engine.to_owned()),
-        background: BackgroundBy::Embedder,
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::default()
+        .engine(Some(engine.to_owned()))
+        .background(BackgroundBy::Embedder);
     Session::open(stage.engines(), None, "trial", agent, options)
 }
 

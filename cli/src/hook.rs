@@ -137,11 +137,9 @@ fn answer(agent: Caller, global: &Global) -> Result<(), CliError> {
     if event.agent_id.as_ref().is_some_and(|id| !id.is_null()) {
         return Ok(());
     }
-    let options = HostOptions {
-        config: global.config.clone(),
-        offline: global.offline,
-        ..HostOptions::default()
-    };
+    let options = HostOptions::default()
+        .config(global.config.clone())
+        .offline(global.offline);
     let host = Host::open(&options).map_err(not_opened)?;
     let folder = Folder::of(&host, agent, &event.session_id);
     match (event.event.as_str(), event.source.as_deref()) {
@@ -196,12 +194,10 @@ fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, 
     // The text has to be much smaller than the window, and the engine makes it as small as that.
     let session = host.session(&id).model(&model.model, budget.window);
     let mut session = session.open().map_err(|error| failed(&error))?;
-    let options = TurnOptions {
-        compact: Compact::Force,
-        focus: event.focus.clone(),
-        wait_for_model: Some(true),
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default()
+        .compact(Compact::Force)
+        .focus(event.focus.clone())
+        .wait_for_model(Some(true));
     let turn = session.turn_over(&conversation, &options, &mut |_| {});
     drop(turn.map_err(|error| failed(&error))?);
     let tools = session.tools().map_err(|error| failed(&error))?;

@@ -157,10 +157,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
             reason: Lines(error.to_string()),
         },
     };
-    let options = SessionOptions {
-        engine: Some(engine.to_owned()),
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::default().engine(Some(engine.to_owned()));
     let opened = Session::open(&engines, Some(&store), session_id, agent, options);
     let mut session = opened.map_err(failed)?;
     let compared = session.compare(history).map_err(failed)?;
@@ -172,10 +169,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
         (0..messages).for_each(|_| progress.step());
     };
     // The recording decides what the window is, so the engine must not compact it here.
-    let options = TurnOptions {
-        compact: Compact::Never,
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default().compact(Compact::Never);
     let turn = session.turn_over(history, &options, shown);
     turn.map_err(failed)?;
     drop(progress);

@@ -138,11 +138,9 @@ impl Engine {
     /// Opens a host. Fails if it has no session of this name, so that whoever starts the server
     /// learns at once that it does not exist.
     fn open(which: Which, global: &Global) -> Result<Self, CliError> {
-        let options = HostOptions {
-            config: global.config.clone(),
-            offline: global.offline,
-            ..HostOptions::default()
-        };
+        let options = HostOptions::default()
+            .config(global.config.clone())
+            .offline(global.offline);
         let host = Host::open(&options).map_err(|error| CliError::Gateway(error.into()))?;
         if let Which::Named(session) = &which
             && host.read_only_session(session).map_err(failed)?.is_none()

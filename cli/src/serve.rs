@@ -95,11 +95,9 @@ pub(crate) async fn open_for_command(global: &Global, urls: BaseUrls) -> Result<
 }
 
 fn options(global: &Global) -> HostOptions {
-    HostOptions {
-        config: global.config.clone(),
-        offline: global.offline,
-        ..HostOptions::default()
-    }
+    HostOptions::default()
+        .config(global.config.clone())
+        .offline(global.offline)
 }
 
 /// Handles the signals of the process: SIGHUP reloads the configuration, the first SIGTERM or

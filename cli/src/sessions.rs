@@ -513,11 +513,9 @@ pub(crate) fn beside(
     engine: &str,
 ) -> Result<Session, CliError> {
     let agent = window::choose(None, None, None, engines.config()).agent;
-    let options = SessionOptions {
-        engine: Some(engine.to_owned()),
-        beside: Some(Arc::clone(store)),
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::default()
+        .engine(Some(engine.to_owned()))
+        .beside(Some(Arc::clone(store)));
     let opened = Session::open(engines, None, id, agent, options);
     opened.map_err(|error| CliError::EngineFailed {
         because: "what it derives of a session is its own",

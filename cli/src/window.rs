@@ -107,11 +107,7 @@ pub(crate) fn choose(
             .min(quarter),
     };
     Chosen {
-        agent: AgentWindow {
-            model: model.to_owned(),
-            context_length,
-            max_output_tokens,
-        },
+        agent: AgentWindow::new(model.to_owned(), context_length, max_output_tokens),
         notes,
     }
 }

@@ -85,25 +85,15 @@ impl Made {
         loaded.config.compression.timing = timing;
         let client = configured_client(&loaded.config, Resolved::NoModel(NoModel::Offline));
         let engines = Engines::new(loaded, client).unwrap();
-        let agent = AgentWindow {
-            model: "gpt-5".to_owned(),
-            context_length: WINDOW,
-            max_output_tokens: WINDOW / 4,
-        };
-        let options = SessionOptions {
-            engine: Some("compressor".to_owned()),
-            ..SessionOptions::default()
-        };
+        let agent = AgentWindow::new("gpt-5", WINDOW, WINDOW / 4);
+        let options = SessionOptions::default().engine(Some("compressor".to_owned()));
         let mut session = Session::open(&engines, None, "test", agent, options).unwrap();
         let all = self.chat();
         let all = all.as_array().unwrap();
         let mut compactions = 0;
         for answer in (1..all.len()).step_by(2) {
             let body = value!({"model": "gpt-5", "messages": &all[..answer]}).to_string();
-            let options = TurnOptions {
-                time_ms: Some(0),
-                ..TurnOptions::default()
-            };
+            let options = TurnOptions::default().time_ms(Some(0));
             let turn = session.turn_with(&body, None, &options).unwrap();
             let outcome = turn.compaction.map(|report| report.outcome);
             compactions += u64::from(outcome == Some(OutcomeKind::Compacted));

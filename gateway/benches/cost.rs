@@ -92,12 +92,8 @@ impl Session {
 
     fn recording(&self, context_length: u64) -> Recording {
         let conversation = formats::read(self.body(&self.messages).to_string(), None).unwrap();
-        let agent = AgentWindow {
-            // Its tokens are nearly the provider's, which counts four bytes as one.
-            model: "gpt-5".to_owned(),
-            context_length,
-            max_output_tokens: 8_000,
-        };
+        // Its tokens are nearly the provider's, which counts four bytes as one.
+        let agent = AgentWindow::new("gpt-5", context_length, 8_000);
         Recording::new(conversation.into_iter().next().unwrap(), agent)
     }
 }

@@ -501,11 +501,7 @@ impl TurnRequest {
         };
         cell.learn_limit(&shared.host, &self.spec.id, limit);
         let mut spec = self.spec.clone();
-        spec.agent = AgentWindow {
-            model,
-            context_length: answer + fit.goal,
-            max_output_tokens: answer,
-        };
+        spec.agent = AgentWindow::new(model, answer + fit.goal, answer);
         let guard = cell.acquire(&shared.host, &spec)?;
         let ratio = guard.session.prompt_was_refused(fit.size);
         let mut result = self.run(shared, guard, before.restored.clone(), Compact::Force)?;
@@ -527,11 +523,8 @@ impl TurnRequest {
         if result.prompt_tokens > fit.goal {
             // The engine cannot compact further, so the built-in engine shortens this one request.
             // The session keeps its history.
-            let window = AgentWindow {
-                context_length: (fit.goal as f64 / ratio.max(0.5)) as u64,
-                max_output_tokens: 0,
-                ..spec.agent
-            };
+            let goal = (fit.goal as f64 / ratio.max(0.5)) as u64;
+            let window = AgentWindow::new(spec.agent.model, goal, 0);
             if let Some(body) = self.shortened(shared, &result.body, window)
                 && body.len() < result.body.len()
             {
@@ -558,13 +551,11 @@ impl TurnRequest {
         restored: Bytes,
         compact: Compact,
     ) -> Result<TurnResult, Failure> {
-        let options = TurnOptions {
-            compact,
-            without_tools: self.without_tools,
+        let options = TurnOptions::default()
+            .compact(compact)
+            .without_tools(self.without_tools)
             // The record is written while the model answers, see `answer::turn_in`.
-            saves_later: true,
-            ..TurnOptions::default()
-        };
+            .saves_later(true);
         let text = as_text(&restored)?;
         let span = trace::turn_span(&self.spec.id);
         let format = Some(self.api.format());
@@ -685,18 +676,13 @@ impl TurnRequest {
     /// Runs a forced compaction of a body in a temporary session with the `compressor` engine.
     /// Errors are logged and become None.
     fn shortened(&self, shared: &Shared, body: &Bytes, agent: AgentWindow) -> Option<Bytes> {
-        let options = SessionOptions {
-            engine: Some("compressor".to_owned()),
-            provider: Some(self.spec.provider.to_owned()),
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions::default()
+            .engine(Some("compressor".to_owned()))
+            .provider(Some(self.spec.provider.to_owned()));
         let engines = shared.host.engines();
         let session = Session::open(&engines, None, &self.spec.id, agent, options);
         let fitted = session.and_then(|mut session| {
-            let options = TurnOptions {
-                compact: Compact::Force,
-                ..TurnOptions::default()
-            };
+            let options = TurnOptions::default().compact(Compact::Force);
             let text = std::str::from_utf8(body).unwrap_or_default();
             let turn = session.turn_with(text, Some(self.api.format()), &options)?;
             Ok(Bytes::from(turn.body.into_owned()))

@@ -30,16 +30,13 @@ pub(crate) fn of(
     let max_output_tokens = longest_answer(wire)
         .or(settings.max_output_tokens)
         .unwrap_or(0);
-    Some(AgentWindow {
-        model: model.to_owned(),
+    // A client that asks for more than half of the window leaves the length to the provider.
+    let reserved = Some(max_output_tokens).filter(|reserved| *reserved < context_length / 2);
+    Some(AgentWindow::new(
+        model,
         context_length,
-        // A client that asks for more than half of the window leaves the length to the provider.
-        max_output_tokens: if max_output_tokens < context_length / 2 {
-            max_output_tokens
-        } else {
-            0
-        },
-    })
+        reserved.unwrap_or(0),
+    ))
 }
 
 /// The limit on the answer's tokens that the request names. None if it names none.

@@ -27,6 +27,7 @@ use contexture_session::{
     TempHomeError, Unrelated,
 };
 use contexture_transcript::{Record, RecordError};
+use derive_setters::Setters;
 
 use crate::gateway_token::{GatewayToken, TokenError};
 use crate::mask_secrets;
@@ -57,8 +58,9 @@ pub enum HostError {
 }
 
 /// Where a host finds its files, and what it may do. The defaults are those of the command line, so
-/// a program and the command line share sessions.
-#[derive(Debug, Clone, Default)]
+/// a program and the command line share sessions. Each field has a setter of its name.
+#[derive(Debug, Clone, Default, Setters)]
+#[non_exhaustive]
 pub struct HostOptions {
     /// The home directory. By default it is `$CONTEXTURE_HOME`, and `~/.contexture` if that is not
     /// set.
@@ -222,15 +224,8 @@ impl Host {
         SessionBuilder {
             host: self,
             id: id.to_owned(),
-            agent: AgentWindow {
-                model: String::new(),
-                context_length: 0,
-                max_output_tokens: 0,
-            },
-            options: SessionOptions {
-                peers: Some(Peers::of(&self.record, id)),
-                ..SessionOptions::default()
-            },
+            agent: AgentWindow::new("", 0, 0),
+            options: SessionOptions::default().peers(Some(Peers::of(&self.record, id))),
             tenant: None,
         }
     }
@@ -245,12 +240,10 @@ impl Host {
             return Ok(None);
         };
         let SessionBuilder { agent, .. } = self.session(id);
-        let options = SessionOptions {
-            engine: Some(delivered.engine),
-            beside: Some(Arc::clone(&self.record)),
-            peers: Some(Peers::of(&self.record, id)),
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions::default()
+            .engine(Some(delivered.engine))
+            .beside(Some(Arc::clone(&self.record)))
+            .peers(Some(Peers::of(&self.record, id)));
         Ok(Some(Session::open(
             &self.engines(),
             None,
@@ -290,10 +283,7 @@ impl Host {
         // home directory.
         let stage = TempHome::new(engines.loaded().clone(), engines.client().clone())?;
         let SessionBuilder { agent, .. } = self.session("tools");
-        let options = SessionOptions {
-            engine: engine.map(str::to_owned),
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions::default().engine(engine.map(str::to_owned));
         let mut session = Session::open(stage.engines(), None, "tools", agent, options)?;
         Ok(session.tools()?)
     }

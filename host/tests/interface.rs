@@ -118,11 +118,7 @@ impl Agent {
 
     fn session_of(&self, context_length: u64) -> Session {
         let engines = engines_in(self.home.path());
-        let agent = AgentWindow {
-            model: "gpt-4o".into(),
-            context_length,
-            max_output_tokens: 100,
-        };
+        let agent = AgentWindow::new("gpt-4o", context_length, 100);
         let record = Record::open(self.home.path()).unwrap();
         Session::open(
             &engines,
@@ -566,10 +562,7 @@ fn its_tools_are_in_every_request_and_at_its_limit_none_may_be_called() {
     let body =
         json!({"model": "gpt-4o", "messages": &long, "tools": [&own], "tool_choice": "auto"});
     let body = body.to_string();
-    let options = TurnOptions {
-        compact: Compact::Force,
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default().compact(Compact::Force);
     let compacted = session.turn_with(&body, None, &options).unwrap();
     assert_eq!(
         compacted.tools_denied.as_deref(),
@@ -587,10 +580,7 @@ fn its_tools_are_in_every_request_and_at_its_limit_none_may_be_called() {
         tool("two words"),
         ToolSpec::new("list", "", json!([])),
     ]);
-    let options = TurnOptions {
-        compact: Compact::Force,
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default().compact(Compact::Force);
     let more = [
         message("assistant", &"pumps ".repeat(300)),
         message("user", "and now?"),
@@ -757,10 +747,7 @@ fn strictly_manual_means_that_nothing_is_compacted_but_when_asked() {
         report.reason
     );
     assert_eq!(large.body, body);
-    let options = TurnOptions {
-        compact: Compact::Force,
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default().compact(Compact::Force);
     let forced = session.turn_with(&body, None, &options).unwrap();
     assert_eq!(forced.compaction.unwrap().outcome, OutcomeKind::Compacted);
 }

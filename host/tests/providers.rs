@@ -999,11 +999,9 @@ fn the_embedding_programs_model_answers_where_the_configuration_follows_the_agen
         let config = format!("auxiliary:\n  compression:\n    provider: {provider}\n");
         std::fs::write(home.path().join("config.yaml"), config).unwrap();
         let open = |offline| {
-            let options = HostOptions {
-                offline,
-                model: Some(lent()),
-                ..HostOptions::in_home(home.path())
-            };
+            let options = HostOptions::in_home(home.path())
+                .offline(offline)
+                .model(Some(lent()));
             Host::open(&options).unwrap().engines()
         };
         let expected = answers.then_some(("own", Some(9_000)));

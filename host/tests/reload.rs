@@ -255,10 +255,7 @@ fn pauses_outlive_the_process() {
                 "model": "claude-sonnet-4-5", "max_tokens": 100, "system": "Read.", "messages": messages,
             })
             .to_string();
-            let options = TurnOptions {
-                time_ms: Some(minute * 60_000),
-                ..TurnOptions::default()
-            };
+            let options = TurnOptions::default().time_ms(Some(minute * 60_000));
             let turn = session.turn_with(&request, None, &options).unwrap();
             body = turn.body.replace("\":\"", "\": \"");
             let answer = json!({"role": "assistant", "content": "Yes."});

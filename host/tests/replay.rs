@@ -37,11 +37,7 @@ fn one(document: &Value) -> Conversation {
 }
 
 fn agent(context_length: u64) -> AgentWindow {
-    AgentWindow {
-        model: "gpt-5".into(),
-        context_length,
-        max_output_tokens: 1_000,
-    }
+    AgentWindow::new("gpt-5", context_length, 1_000)
 }
 
 /// A first question of 2,000 tokens, then answers and questions of 100 tokens each.
@@ -1003,14 +999,7 @@ fn a_real_session_stays_in_its_window() {
     let document = std::fs::read_to_string(path).unwrap();
     let conversation = read(document, None).unwrap().remove(0);
     let model = conversation.model().unwrap().to_owned();
-    let recording = Recording::new(
-        conversation,
-        AgentWindow {
-            model,
-            context_length: 100_000,
-            max_output_tokens: 16_000,
-        },
-    );
+    let recording = Recording::new(conversation, AgentWindow::new(model, 100_000, 16_000));
     let log = recorded(&recording).unwrap();
     let none = without_engine(&recording, Ttl::FiveMinutes);
     let compressor = played(&stage(), "compressor", &recording);

@@ -217,11 +217,7 @@ impl Home {
 }
 
 fn agent() -> AgentWindow {
-    AgentWindow {
-        model: "gpt-4o".into(),
-        context_length: 128_000,
-        max_output_tokens: 4_096,
-    }
+    AgentWindow::new("gpt-4o", 128_000, 4_096)
 }
 
 fn session_in(home: &Path) -> Session {
@@ -620,10 +616,7 @@ fn the_compaction_in_force_survives_a_restart_to_the_byte() {
 fn a_fallbacks_compaction_is_the_fallbacks() {
     let home = Home::new("compact_at: 9, fails: true");
     let request = body(&talk(40));
-    let small = AgentWindow {
-        context_length: 16_000,
-        ..agent()
-    };
+    let small = AgentWindow::new("gpt-4o", 16_000, 4_096);
     let mut session = session_with(home.path(), small);
     let done = turn(&mut session, &request);
     let report = done.compaction.unwrap();

@@ -94,11 +94,7 @@ impl Agent {
 
     fn session_in(&self, id: &str, record: Option<&std::sync::Arc<Record>>) -> Session {
         let engines = engines_in(self.home.path());
-        let agent = AgentWindow {
-            model: "gpt-4o".into(),
-            context_length: 100_000,
-            max_output_tokens: 100,
-        };
+        let agent = AgentWindow::new("gpt-4o", 100_000, 100);
         let options = SessionOptions::default();
         Session::open(&engines, record, id, agent, options).unwrap()
     }

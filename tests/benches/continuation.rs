@@ -167,17 +167,10 @@ impl Played {
         let at = before.len() - (self.messages.len() - self.read.len());
 
         let home = Home::new();
-        let agent = AgentWindow {
-            model: "gpt-5".to_owned(),
-            context_length: window,
-            max_output_tokens: window / 10,
-        };
+        let agent = AgentWindow::new("gpt-5", window, window / 10);
         let mut session =
             Session::open(&engines(&home), None, "cut", agent, under(engine)).unwrap();
-        let options = TurnOptions {
-            compact: Compact::Force,
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default().compact(Compact::Force);
         let body = json!({"model": "gpt-5", "messages": before}).to_string();
         let turn = session.turn_with(&body, None, &options).unwrap();
         let report = turn.compaction.unwrap();

@@ -137,11 +137,7 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
     let home = Home::new();
     home.configure("context:\n  engine: lcm\n");
     let engines = engines(&home);
-    let agent = AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length: 128_000,
-        max_output_tokens: 12_800,
-    };
+    let agent = AgentWindow::new("gpt-5", 128_000, 12_800);
     let corpus = std::fs::read_to_string(corpus).unwrap();
     let lines: Vec<&str> = corpus.lines().collect();
     let options = SessionOptions::default();

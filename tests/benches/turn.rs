@@ -154,11 +154,7 @@ impl Bench {
     }
 
     fn session(&self, id: &str, context_length: u64) -> Session {
-        let agent = AgentWindow {
-            model: "gpt-5".to_owned(),
-            context_length,
-            max_output_tokens: context_length / 10,
-        };
+        let agent = AgentWindow::new("gpt-5", context_length, context_length / 10);
         let options = under(self.engine);
         assert!(self.home.path().is_dir());
         Session::open(&self.engines, Some(&self.record), id, agent, options).unwrap()
@@ -170,18 +166,12 @@ impl Bench {
         let mut session = self.session(&id, (messages as u64 + 150) * 900);
         let mut history: Vec<String> = (0..messages).map(message).collect();
         let mut said = messages;
-        let only_look = TurnOptions {
-            compact: Compact::Never,
-            ..TurnOptions::default()
-        };
+        let only_look = TurnOptions::default().compact(Compact::Never);
         session
             .turn_with(&body(&history), None, &only_look)
             .unwrap();
         if is_compacted {
-            let force = TurnOptions {
-                compact: Compact::Force,
-                ..TurnOptions::default()
-            };
+            let force = TurnOptions::default().compact(Compact::Force);
             let body = body(&history);
             let turn = session.turn_with(&body, None, &force).unwrap();
             let outcome = turn.compaction.unwrap().outcome;
@@ -229,10 +219,7 @@ impl Bench {
     /// The turn that compacts a coding session, all of which was counted and observed before.
     fn compacting(&self, messages: usize) -> Times {
         let body = coding_session(messages).to_string();
-        let only_look = TurnOptions {
-            compact: Compact::Never,
-            ..TurnOptions::default()
-        };
+        let only_look = TurnOptions::default().compact(Compact::Never);
         let mut times = Times::default();
         for run in 0..15 {
             let mut session = self.session(&format!("compacting {run}"), 400_000);

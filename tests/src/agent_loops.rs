@@ -75,11 +75,7 @@ impl Played {
 impl Loop {
     /// Runs the loop. The client sends the whole conversation each time, as agents do.
     pub fn play(&self, engines: &Arc<Engines>) -> Played {
-        let agent = AgentWindow {
-            model: MODEL.to_owned(),
-            context_length: self.window,
-            max_output_tokens: self.window / 10,
-        };
+        let agent = AgentWindow::new(MODEL.to_owned(), self.window, self.window / 10);
         let mut session = Session::open(engines, None, "loop", agent, under(self.engine)).unwrap();
         let mut messages = vec![
             json!({"role": "system", "content": words(1, SYSTEM_TOKENS)}),

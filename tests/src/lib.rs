@@ -302,16 +302,9 @@ pub fn session(
     conversation: &Arc<Conversation>,
     context_length: u64,
 ) -> Result<(Session, Decision), SessionError> {
-    let agent = AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length,
-        max_output_tokens: context_length / 10,
-    };
+    let agent = AgentWindow::new("gpt-5", context_length, context_length / 10);
     let mut session = Session::open(engines, None, "test", agent, SessionOptions::default())?;
-    let only_look = TurnOptions {
-        compact: Compact::Never,
-        ..TurnOptions::default()
-    };
+    let only_look = TurnOptions::default().compact(Compact::Never);
     let turn = session.turn_over(conversation, &only_look, &mut |_| {})?;
     let decision = turn.decision;
     Ok((session, decision))
@@ -319,10 +312,7 @@ pub fn session(
 
 /// Options of a session under this engine.
 pub fn under(engine: &str) -> SessionOptions {
-    SessionOptions {
-        engine: Some(engine.to_owned()),
-        ..SessionOptions::default()
-    }
+    SessionOptions::default().engine(Some(engine.to_owned()))
 }
 
 /// Compacts a session's conversation where that is due; where it is not, the report says why.
@@ -334,10 +324,7 @@ pub fn compact(
     conversation: &Arc<Conversation>,
     compact: Compact,
 ) -> Result<Option<CompactionReport>, SessionError> {
-    let options = TurnOptions {
-        compact,
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default().compact(compact);
     let turn = session.turn_over(conversation, &options, &mut |_| {})?;
     Ok(turn.compaction)
 }

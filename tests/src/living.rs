@@ -10,11 +10,7 @@ use crate::{Home, chat, engines};
 
 /// An agent's window of this many tokens.
 pub fn agent(context_length: u64) -> AgentWindow {
-    AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length,
-        max_output_tokens: 1_000,
-    }
+    AgentWindow::new("gpt-5", context_length, 1_000)
 }
 
 /// What came of a turn.

@@ -422,11 +422,7 @@ impl Scenario {
             if open.as_ref().is_none_or(|(known, _)| *known != name) {
                 // A session has one writer, so the old one closes first.
                 drop(open.take());
-                let agent = AgentWindow {
-                    model: "gpt-5".to_owned(),
-                    context_length: WINDOW,
-                    max_output_tokens: WINDOW / 10,
-                };
+                let agent = AgentWindow::new("gpt-5", WINDOW, WINDOW / 10);
                 let session = Session::open(all, None, "rules", agent, under(name))
                     .expect("the session opens");
                 open = Some((name, session));
@@ -437,11 +433,9 @@ impl Scenario {
             let mut asked = sent.clone();
             asked.push(json!({"role": "user", "content": tongue_free(phase)}));
             let body = json!({"model": "gpt-5", "messages": asked}).to_string();
-            let options = TurnOptions {
-                compact: Compact::Force,
-                wait_for_model: Some(true),
-                ..TurnOptions::default()
-            };
+            let options = TurnOptions::default()
+                .compact(Compact::Force)
+                .wait_for_model(Some(true));
             let turn = session
                 .turn_with(&body, None, &options)
                 .expect("the turn runs");

@@ -51,11 +51,7 @@ fn no_engine_compacts_again_and_again_or_costs_more_than_none() {
 const ENGINES: [&str; 5] = ["compressor", "lcm", "tiered", "two-layer", "virtual-files"];
 
 fn open(home: &Home, engine: &str, context_length: u64) -> Session {
-    let agent = AgentWindow {
-        model: "claude-sonnet-4-5".to_owned(),
-        context_length,
-        max_output_tokens: context_length / 10,
-    };
+    let agent = AgentWindow::new("claude-sonnet-4-5", context_length, context_length / 10);
     Session::open(&engines(home), None, "test", agent, under(engine)).unwrap()
 }
 
@@ -82,10 +78,7 @@ fn with_compression_off_no_engine_compacts_by_itself() {
                     && reason.contains("compression.enabled: false")
             });
             assert_eq!(said, !fits, "{engine}: {outcome:?}");
-            let force = TurnOptions {
-                compact: Compact::Force,
-                ..TurnOptions::default()
-            };
+            let force = TurnOptions::default().compact(Compact::Force);
             let asked = session.turn_with(&body, None, &force).unwrap();
             let report = asked.compaction.unwrap();
             assert_eq!(report.outcome, OutcomeKind::Compacted, "{report:?}");
@@ -117,10 +110,7 @@ fn no_compaction_makes_a_prompt_larger_however_small_it_is() {
                 let home = Home::new();
                 let mut session = open(&home, engine, 200_000);
                 let body = chat(turns, size).to_string();
-                let force = TurnOptions {
-                    compact: Compact::Force,
-                    ..TurnOptions::default()
-                };
+                let force = TurnOptions::default().compact(Compact::Force);
                 let turn = session.turn_with(&body, None, &force).unwrap();
                 let report = turn.compaction.unwrap();
                 let smaller = report.tokens_after < report.tokens_before;

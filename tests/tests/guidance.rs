@@ -19,17 +19,11 @@ fn asked(engine: &str, config: &str) -> Vec<String> {
     home.configure(config);
     std::fs::write(home.path().join("layout.md"), TEMPLATE).unwrap();
     let all = engines_with(&home, model.client());
-    let agent = AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length: 48_000,
-        max_output_tokens: 4_000,
-    };
+    let agent = AgentWindow::new("gpt-5", 48_000, 4_000);
     let mut session = Session::open(&all, None, "s", agent, under(engine)).unwrap();
-    let options = TurnOptions {
-        compact: Compact::Force,
-        wait_for_model: Some(true),
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default()
+        .compact(Compact::Force)
+        .wait_for_model(Some(true));
     // An engine that shortens messages first summarises them if it is asked again and nothing is left to shorten.
     for turns in [60, 60, 100, 100] {
         let body = chat(turns, 1_800).to_string();

@@ -104,11 +104,7 @@ fn open(engines: &Arc<Engines>) -> Session {
 }
 
 fn open_as(engines: &Arc<Engines>, id: &str) -> Session {
-    let agent = AgentWindow {
-        model: "gpt-4o".into(),
-        context_length: 100_000,
-        max_output_tokens: 4_096,
-    };
+    let agent = AgentWindow::new("gpt-4o", 100_000, 4_096);
     Session::open(engines, None, id, agent, SessionOptions::default()).unwrap()
 }
 

@@ -24,11 +24,7 @@ use serde_json::{Value, json};
 const LCM: &str = "context:\n  engine: lcm\n  on_failure: fail\n";
 
 fn agent(context_length: u64) -> AgentWindow {
-    AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length,
-        max_output_tokens: context_length / 10,
-    }
+    AgentWindow::new("gpt-5", context_length, context_length / 10)
 }
 
 #[test]
@@ -154,10 +150,7 @@ impl Play {
         drop(self.session.take());
         self.late.clear();
         self.engines = open(&self.home, self.model.as_ref());
-        let options = SessionOptions {
-            background: BackgroundBy::Embedder,
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions::default().background(BackgroundBy::Embedder);
         let record = Some(&self.record);
         let session = Session::open(&self.engines, record, "s", agent(3_000), options);
         self.session = Some(session.unwrap());
@@ -253,11 +246,11 @@ impl Play {
     }
 
     fn compact(&mut self) -> Option<OutcomeKind> {
-        self.turn_with(&TurnOptions {
-            compact: Compact::Force,
-            wait_for_model: Some(true),
-            ..TurnOptions::default()
-        })
+        self.turn_with(
+            &TurnOptions::default()
+                .compact(Compact::Force)
+                .wait_for_model(Some(true)),
+        )
     }
 
     /// The answers come late: whatever happened since, happened while the calls were out.

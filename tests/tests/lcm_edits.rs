@@ -82,11 +82,7 @@ impl Client {
             engines: engines(&home),
             record: Record::open(home.path()).unwrap(),
             session: None,
-            agent: AgentWindow {
-                model: "gpt-5".to_owned(),
-                context_length,
-                max_output_tokens: context_length / 10,
-            },
+            agent: AgentWindow::new("gpt-5", context_length, context_length / 10),
             restarts,
             words,
             home,

@@ -40,11 +40,7 @@ struct Outcome {
 fn play(home: &Home, body: &Value, context_length: u64, source: Source) -> Outcome {
     let engines = engines(home);
     let record = Record::open(home.path()).unwrap();
-    let agent = AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length,
-        max_output_tokens: context_length / 10,
-    };
+    let agent = AgentWindow::new("gpt-5", context_length, context_length / 10);
     let options = SessionOptions::default();
     let mut session = Session::open(&engines, Some(&record), "s", agent, options).unwrap();
     assert_eq!(session.engine().source(), source);

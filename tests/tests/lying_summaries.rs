@@ -21,17 +21,11 @@ fn compacted(engine: &str, config: &str, words: &'static str) -> (String, String
     home.configure(config);
     model.turns(Mood::Says(words));
     let all = engines_with(&home, model.client());
-    let agent = AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length: 48_000,
-        max_output_tokens: 4_000,
-    };
+    let agent = AgentWindow::new("gpt-5", 48_000, 4_000);
     let mut session = Session::open(&all, None, "s", agent, under(engine)).unwrap();
-    let options = TurnOptions {
-        compact: Compact::Force,
-        wait_for_model: Some(true),
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default()
+        .compact(Compact::Force)
+        .wait_for_model(Some(true));
     // An engine that shortens messages first summarises them if it is asked again and nothing is left to shorten.
     let (mut body, mut notes) = (String::new(), Vec::new());
     for turns in [60, 60, 100, 100] {

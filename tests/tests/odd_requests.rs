@@ -244,11 +244,7 @@ fn document(format: Format, talk: &[Said]) -> String {
 }
 
 fn agent() -> AgentWindow {
-    AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length: 1_500,
-        max_output_tokens: 100,
-    }
+    AgentWindow::new("gpt-5", 1_500, 100)
 }
 
 fn stage() -> (Home, TempHome) {
@@ -278,10 +274,7 @@ fn played(
     let mut session = Session::open(engines, None, &name, agent(), under(engine))
         .map_err(|error| format!("open: {error}"))?;
     for order in [Compact::Auto, Compact::Force] {
-        let options = TurnOptions {
-            compact: order,
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default().compact(order);
         let turn = session
             .turn_over(conversation, &options, &mut |_| {})
             .map_err(|error| format!("{order:?}: {error}"))?;

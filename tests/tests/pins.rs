@@ -58,18 +58,12 @@ fn play(names: &[&str], config: &str, model: Option<&SummaryModel>) -> (usize, V
         sent.extend(work.by_ref().take(64));
         sent.push(json!({"role": "user", "content": format!("Go on with round {round}.")}));
         let name = names[round % names.len()];
-        let agent = AgentWindow {
-            model: "gpt-5".to_owned(),
-            context_length: 48_000,
-            max_output_tokens: 4_800,
-        };
+        let agent = AgentWindow::new("gpt-5", 48_000, 4_800);
         let mut session = Session::open(&all, Some(&record), "pins", agent, under(name)).unwrap();
         let body = json!({"model": "gpt-5", "messages": sent}).to_string();
-        let options = TurnOptions {
-            compact: Compact::Force,
-            wait_for_model: Some(true),
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default()
+            .compact(Compact::Force)
+            .wait_for_model(Some(true));
         let turn = session.turn_with(&body, None, &options).unwrap();
         let window: Value = serde_json::from_str(&turn.body).unwrap();
         let window = lines(&window["messages"]);

@@ -57,11 +57,11 @@ fn files() -> Vec<PathBuf> {
 }
 
 fn open(engines: &Arc<Engines>, conversation: &Conversation, context_length: u64) -> Session {
-    let agent = AgentWindow {
-        model: conversation.model().unwrap_or("gpt-5").to_owned(),
+    let agent = AgentWindow::new(
+        conversation.model().unwrap_or("gpt-5").to_owned(),
         context_length,
-        max_output_tokens: 4_096,
-    };
+        4_096,
+    );
     Session::open(engines, None, "real", agent, SessionOptions::default()).unwrap()
 }
 

@@ -282,15 +282,8 @@ fn a_panic_in_any_method_closes_the_session_to_the_engine() {
 
 /// The methods that are called outside of a compaction, by turns and each in its own way.
 fn call_everything(engines: &Arc<Engines>) -> Vec<String> {
-    let agent = |model: &str| AgentWindow {
-        model: model.to_owned(),
-        context_length: 200_000,
-        max_output_tokens: 1_000,
-    };
-    let options = SessionOptions {
-        background: BackgroundBy::Embedder,
-        ..SessionOptions::default()
-    };
+    let agent = |model: &str| AgentWindow::new(model.to_owned(), 200_000, 1_000);
+    let options = SessionOptions::default().background(BackgroundBy::Embedder);
     let mut session = Session::open(engines, None, "test", agent("gpt-5"), options).unwrap();
     let mut said = Vec::new();
     let mut note = |result: Result<(), SessionError>| {

@@ -219,19 +219,12 @@ impl Restarted {
 
     /// The window that is handed out for these messages.
     fn send(&self, messages: &[Value], compact: Compact, at: &str) -> Vec<Value> {
-        let agent = AgentWindow {
-            model: "gpt-5".into(),
-            context_length: 100_000,
-            max_output_tokens: 10_000,
-        };
+        let agent = AgentWindow::new("gpt-5", 100_000, 10_000);
         let (engines, record) = (engines(&self.home), self.record());
         let options = SessionOptions::default();
         let mut session = Session::open(&engines, Some(&record), "s", agent, options).unwrap();
         let body = json!({"model": "gpt-5", self.wire.list(): messages}).to_string();
-        let options = TurnOptions {
-            compact,
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default().compact(compact);
         let handed = match self.is_document {
             false => {
                 let format = Some(self.wire.format());

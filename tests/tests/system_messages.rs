@@ -28,11 +28,7 @@ fn each_follows_a_users_turn_after_any_compaction() {
             "context:\n  engine: {engine}\n  on_failure: fail\n  engines: {{two-layer: {{token_threshold: 2000}}}}\n"
         ));
         let engines = engines(&home);
-        let agent = AgentWindow {
-            model: "claude-opus-4-6".to_owned(),
-            context_length: 4_000,
-            max_output_tokens: 400,
-        };
+        let agent = AgentWindow::new("claude-opus-4-6", 4_000, 400);
         let options = SessionOptions::default();
         let mut session = Session::open(&engines, None, "s", agent, options).unwrap();
         let mut said: Vec<Value> = Vec::new();

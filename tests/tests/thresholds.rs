@@ -19,19 +19,12 @@ const CONFIG: &str = "compression:
 ";
 
 fn agent(model: &str) -> AgentWindow {
-    AgentWindow {
-        model: model.to_owned(),
-        context_length: 100_000,
-        max_output_tokens: 2_000,
-    }
+    AgentWindow::new(model.to_owned(), 100_000, 2_000)
 }
 
 /// The decision of the session's engine about a conversation of about 20,000 tokens.
 fn decision(session: &mut Session) -> Decision {
-    let options = TurnOptions {
-        compact: Compact::Never,
-        ..TurnOptions::default()
-    };
+    let options = TurnOptions::default().compact(Compact::Never);
     let body = chat(40, 1_800).to_string();
     let turn = session.turn_with(&body, None, &options).unwrap();
     let tokens = session.state().best_prompt_tokens();

@@ -42,15 +42,8 @@ impl Agent {
     }
 
     fn session_of(&self, engine: Option<&str>, context_length: u64) -> Session {
-        let agent = AgentWindow {
-            model: "gpt-5".into(),
-            context_length,
-            max_output_tokens: context_length / 10,
-        };
-        let options = SessionOptions {
-            engine: engine.map(str::to_owned),
-            ..SessionOptions::default()
-        };
+        let agent = AgentWindow::new("gpt-5", context_length, context_length / 10);
+        let options = SessionOptions::default().engine(engine.map(str::to_owned));
         Session::open(&self.engines, Some(&self.record), "one", agent, options).unwrap()
     }
 

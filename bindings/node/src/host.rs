@@ -220,12 +220,15 @@ fn host_of(spec: HostSpec, dispatch: Dispatcher) -> Result<u32, Failure> {
         )));
     }
     let model = spec.model.clone();
-    let host = contexture::Host::open(&HostOptions {
-        home: spec.home.clone(),
-        config: spec.config.clone(),
-        offline: spec.offline,
-        model: model.map(|model| lent_model(model.name, model.context_length, Arc::new(dispatch))),
-    })?;
+    let host = contexture::Host::open(
+        &HostOptions::default()
+            .home(spec.home.clone())
+            .config(spec.config.clone())
+            .offline(spec.offline)
+            .model(
+                model.map(|model| lent_model(model.name, model.context_length, Arc::new(dispatch))),
+            ),
+    )?;
     // Other programs only warn of unknown keys, because many users may share their configuration. A
     // program's own configuration with a misspelled key is an error.
     let engines = host.engines();
@@ -349,11 +352,7 @@ fn replayed(
     document: String,
     spec: ReplaySpec,
 ) -> Result<String, Failure> {
-    let agent = AgentWindow {
-        model: spec.model,
-        context_length: spec.context_length,
-        max_output_tokens: 0,
-    };
+    let agent = AgentWindow::new(spec.model, spec.context_length, 0);
     let recordings = formats::read(document, None).map_err(Failure::format)?;
     let engines = host.engines();
     // The engine must find nothing of the user's sessions, and leave nothing there.
@@ -431,11 +430,7 @@ fn made(
             context_length,
             max_output_tokens,
         } => {
-            session.set_model(AgentWindow {
-                model,
-                context_length,
-                max_output_tokens,
-            })?;
+            session.set_model(AgentWindow::new(model, context_length, max_output_tokens))?;
             Ok("null".to_owned())
         }
         SessionCall::Tools => Ok(formats::tool_list(&session.tools()?, Format::OpenAiChat)),
@@ -487,19 +482,19 @@ fn turned(
     // The system prompt, and what a provider compacted itself, are no messages of the session.
     let before = formats::split(body, Some(format)).map_err(Failure::format)?;
     let leading = before.leading();
-    let options = TurnOptions {
-        compact: match spec.compact {
-            WhenToCompact::Auto => Compact::Auto,
-            WhenToCompact::Force => Compact::Force,
-            WhenToCompact::Never => Compact::Never,
-        },
-        focus: spec.focus,
-        memory: spec.memory,
-        fixed_tokens: spec.fixed_tokens,
-        // The caller counts the system prompt too, if it is a message of the request.
-        keep_from: spec.keep_from.map(|index| index.saturating_sub(leading)),
-        ..TurnOptions::default()
+    let compact = match spec.compact {
+        WhenToCompact::Auto => Compact::Auto,
+        WhenToCompact::Force => Compact::Force,
+        WhenToCompact::Never => Compact::Never,
     };
+    // The caller counts the system prompt too, if it is a message of the request.
+    let keep_from = spec.keep_from.map(|index| index.saturating_sub(leading));
+    let options = TurnOptions::default()
+        .compact(compact)
+        .focus(spec.focus)
+        .memory(spec.memory)
+        .fixed_tokens(spec.fixed_tokens)
+        .keep_from(keep_from);
     let turn = session.turn_with(body, Some(format), &options)?;
     let raw = |text: String| RawValue::from_string(text).map_err(Failure::format);
     let mut places = Vec::with_capacity(leading + turn.messages.len());

@@ -95,11 +95,11 @@ pub(crate) fn agent(
     max_output_tokens: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<AgentWindow> {
     let max_output_tokens = max_output_tokens.map(|tokens| whole(tokens, "max_output_tokens", 0));
-    Ok(AgentWindow {
-        model: text(model, "model")?,
-        context_length: whole(context_length, "context_length", 1)?,
-        max_output_tokens: max_output_tokens.transpose()?.unwrap_or(0),
-    })
+    Ok(AgentWindow::new(
+        text(model, "model")?,
+        whole(context_length, "context_length", 1)?,
+        max_output_tokens.transpose()?.unwrap_or(0),
+    ))
 }
 
 /// Reads a number of seconds, whole or not. Fails if it is negative, not finite or too large for a

@@ -105,12 +105,11 @@ impl OpenHost {
             )));
         }
         let (model, lent) = model.unzip();
-        let options = HostOptions {
-            home,
-            config: config.clone(),
-            offline,
-            model: lent,
-        };
+        let options = HostOptions::default()
+            .home(home)
+            .config(config.clone())
+            .offline(offline)
+            .model(lent);
         let host = contexture::Host::open(&options).map_err(of_host)?;
         // Other programs only warn of unknown keys, because many users may share their
         // configuration. A Python program has its own, so a misspelled key is an error.

@@ -65,11 +65,11 @@ fn play<'py>(
     config: Option<&Bound<'py, PyAny>>,
     offline: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let agent = AgentWindow {
-        model: argument::text(model, "model")?,
-        context_length: argument::whole(context_length, "context_length", 1)?,
-        max_output_tokens: 0,
-    };
+    let agent = AgentWindow::new(
+        argument::text(model, "model")?,
+        argument::whole(context_length, "context_length", 1)?,
+        0,
+    );
     let engine = engine
         .map(|engine| argument::text(engine, "engine"))
         .transpose()?;

@@ -467,14 +467,12 @@ impl Session {
             own,
             leading,
         } = self.walk(messages_or_body)?;
-        let options = TurnOptions {
-            compact,
-            focus,
-            memory,
-            fixed_tokens,
-            keep_from: keep_from.map(|index| index.saturating_sub(leading)),
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default()
+            .compact(compact)
+            .focus(focus)
+            .memory(memory)
+            .fixed_tokens(fixed_tokens)
+            .keep_from(keep_from.map(|index| index.saturating_sub(leading)));
         let (format, note) = (self.format, self.note);
         let (places, changed, body, report, agent) = self.with(py, move |state| {
             let agent = state.agent.clone();

@@ -90,11 +90,9 @@ fn cycle(global: &Global, loaded: &Loaded, folder: &Path, release: bool) -> Resu
 }
 
 fn reload_gateway(global: &Global, loaded: &Loaded) -> Result<Result<(), ReloadError>, CliError> {
-    let options = HostOptions {
-        config: global.config.clone(),
-        offline: global.offline,
-        ..HostOptions::default()
-    };
+    let options = HostOptions::default()
+        .config(global.config.clone())
+        .offline(global.offline);
     let unusable = |error: GatewayError| CliError::Gateway(error);
     let host = Host::open(&options).map_err(|error| unusable(error.into()))?;
     let token = host.gateway_token();

@@ -44,10 +44,7 @@ fn talk(session: &mut Session) -> Result<(), Box<dyn Error>> {
         let said = format!("Day {day}: crate {day:03} stands on shelf {shelf} now. {words}");
         history.push(json!({"role": "user", "content": said}));
         let request = json!({"model": "gpt-4o", "messages": history}).to_string();
-        let options = TurnOptions {
-            wait_for_model: Some(true),
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default().wait_for_model(Some(true));
         let turn = session.turn_with(&request, None, &options)?;
         if turn.compaction.is_some() {
             let window: Value = serde_json::from_str(&turn.body)?;

@@ -248,14 +248,12 @@ impl<'a> Player<'a> {
         let engines = stage.engines();
         let caching = &engines.config().prompt_caching;
         let id = stage.fresh_session();
-        let options = SessionOptions {
-            engine: named.map(str::to_owned),
+        let options = SessionOptions::default()
+            .engine(named.map(str::to_owned))
             // Markers would be part of the bodies that are compared, and would move with each
             // request.
-            cache_markers: false,
-            offer_tools: true,
-            ..SessionOptions::default()
-        };
+            .cache_markers(false)
+            .offer_tools(true);
         let record = stage.record();
         let agent = recording.agent.clone();
         let mut session = Session::open(engines, record, &id, agent, options)?;
@@ -306,11 +304,9 @@ impl<'a> Player<'a> {
         let body = self.script.request(request.answer);
         // If the request has no time, no time is assumed to have passed.
         self.time_ms = request.time_ms.unwrap_or(self.time_ms);
-        let options = TurnOptions {
-            fixed_tokens: Some(self.fixed_tokens),
-            time_ms: Some(self.time_ms),
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default()
+            .fixed_tokens(Some(self.fixed_tokens))
+            .time_ms(Some(self.time_ms));
         let format = Some(self.script.format);
         let turn = self.session.turn_with(&body, format, &options)?;
         let (body, selected) = (turn.body.into_owned(), turn.selected);

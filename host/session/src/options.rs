@@ -14,9 +14,11 @@ use contexture_config::{Config, Threshold, engine_name};
 use contexture_engine_api::{MessageId, WindowState, grouped};
 use contexture_formats::tokens::known_window;
 use contexture_transcript::Record;
+use derive_setters::Setters;
 
 /// The agent's model, as far as a session needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AgentWindow {
     /// The model's name. It selects the tokenizer and the prices of the prompt cache.
     pub model: String,
@@ -27,6 +29,16 @@ pub struct AgentWindow {
 }
 
 impl AgentWindow {
+    /// Describes a model by its name, the size of its context window and the tokens that are reserved
+    /// for the answer.
+    pub fn new(model: impl Into<String>, context_length: u64, max_output_tokens: u64) -> Self {
+        Self {
+            model: model.into(),
+            context_length,
+            max_output_tokens,
+        }
+    }
+
     /// The state of a window without messages.
     pub(crate) fn empty_window(&self) -> WindowState {
         WindowState::default()
@@ -145,8 +157,9 @@ pub enum Unrelated {
     Refuse,
 }
 
-/// How a session runs, apart from the model.
-#[derive(Debug, Clone)]
+/// How a session runs, apart from the model. Each field has a setter of its name.
+#[derive(Debug, Clone, Setters)]
+#[non_exhaustive]
 pub struct SessionOptions {
     /// The name of the engine. None for the configured one.
     pub engine: Option<String>,
@@ -236,8 +249,16 @@ pub enum Compact {
     Never,
 }
 
-/// Options for one turn. The default lets the engine decide.
-#[derive(Debug, Clone, Default)]
+/// Options for one turn. The default lets the engine decide. Each field has a setter of its name.
+///
+/// ```
+/// use contexture_session::{Compact, TurnOptions};
+///
+/// let options = TurnOptions::default().compact(Compact::Force).wait_for_model(Some(true));
+/// # assert_eq!(options.compact, Compact::Force);
+/// ```
+#[derive(Debug, Clone, Default, Setters)]
+#[non_exhaustive]
 pub struct TurnOptions {
     /// Whether the turn may compact the window.
     pub compact: Compact,
@@ -317,11 +338,7 @@ mod tests {
         ]
         .map(|(pattern, entry)| (pattern.to_owned(), entry))
         .into();
-        let agent = AgentWindow {
-            model: model.to_owned(),
-            context_length,
-            max_output_tokens: 10_000,
-        };
+        let agent = AgentWindow::new(model.to_owned(), context_length, 10_000);
         let (agent, warning) = ConfiguredAgent::of(agent, &config);
         (agent.empty_window(), warning)
     }

@@ -60,11 +60,7 @@ pub(crate) fn scripted(engines: &Engines, session: &str) -> (Opened, Script) {
 }
 
 pub(crate) fn agent() -> AgentWindow {
-    AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length: 20_000,
-        max_output_tokens: 1_000,
-    }
+    AgentWindow::new("gpt-5", 20_000, 1_000)
 }
 
 /// The agent with the default configuration, which says nothing of its model.

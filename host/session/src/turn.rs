@@ -384,12 +384,10 @@ impl Session {
         if (compared.common, compared.new + compared.revised) != (compared.held, 0) {
             return None;
         }
-        let options = TurnOptions {
-            compact: Compact::Never,
-            without_tools,
-            saves_later: true,
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default()
+            .compact(Compact::Never)
+            .without_tools(without_tools)
+            .saves_later(true);
         self.turn_with(&again, Some(format), &options).ok()?;
         Some(())
     }

@@ -295,10 +295,7 @@ impl Store {
             under("lcm"),
         )
         .unwrap();
-        let options = TurnOptions {
-            compact: Compact::Never,
-            ..TurnOptions::default()
-        };
+        let options = TurnOptions::default().compact(Compact::Never);
         session.turn_over(history, &options, &mut |_| {}).unwrap();
         if whole.is_some() {
             session.resume_log(&conversation, history).unwrap();

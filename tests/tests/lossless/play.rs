@@ -252,9 +252,5 @@ fn window(chat: &Chat) -> AgentWindow {
         .count_text(&chat.body(chat.messages.len()))
         .saturating_sub(messages);
     let context_length = 2 * fixed + (messages / 3).max(250);
-    AgentWindow {
-        model: "gpt-5".to_owned(),
-        context_length,
-        max_output_tokens: context_length / 10,
-    }
+    AgentWindow::new("gpt-5", context_length, context_length / 10)
 }

@@ -124,11 +124,7 @@ impl Driver {
     }
 
     fn agent(&self) -> AgentWindow {
-        AgentWindow {
-            model: MODEL.to_owned(),
-            context_length: self.window,
-            max_output_tokens: self.window / 10,
-        }
+        AgentWindow::new(MODEL.to_owned(), self.window, self.window / 10)
     }
 
     fn session(&mut self) -> Result<&mut Session, String> {
@@ -136,10 +132,7 @@ impl Driver {
             let agent = self.agent();
             // What a configuration chooses may be stood in for, what is named may not.
             let named = (self.engine != self.configured).then_some(self.engine);
-            let options = SessionOptions {
-                engine: named.map(str::to_owned),
-                ..SessionOptions::default()
-            };
+            let options = SessionOptions::default().engine(named.map(str::to_owned));
             let Process { engines, record } = self.process();
             let session = Session::open(engines, Some(record), SESSION, agent, options);
             self.session = Some(session.map_err(|error| format!("resume: {error}"))?);

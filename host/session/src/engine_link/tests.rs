@@ -12,10 +12,7 @@ use crate::testing::{agent, configured, conversation, engines, ids, talk};
 
 fn open(session: &str, yaml: &str) -> (TempDir, EngineLink, Script) {
     let (home, engines) = engines(yaml);
-    let options = SessionOptions {
-        engine: Some("scripted".to_owned()),
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::default().engine(Some("scripted".to_owned()));
     let transcript = EngineTranscript::of(session, None);
     let warnings = Warnings::of(session);
     let link = EngineLink::open(
