@@ -1,0 +1,54 @@
+"""An agent of Microsoft's Agent Framework with the middleware."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import contexture
+from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, provider, shell  # noqa: F401
+
+pytest.importorskip("agent_framework", reason="Agent Framework is not installed: pip install agent-framework-core")
+pytest.importorskip("agent_framework_openai", reason="its OpenAI client is not installed: pip install agent-framework-openai")
+
+from agent_framework import Agent, tool  # noqa: E402
+from agent_framework_openai import OpenAIChatClient, OpenAIChatCompletionClient  # noqa: E402
+
+from contexture.agent_framework import ContextureMiddleware  # noqa: E402
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("client", [OpenAIChatCompletionClient, OpenAIChatClient])
+def test_a_long_run_stays_inside_the_window(
+    host: contexture.Host, provider: Provider, client: type, streams: bool  # noqa: F811
+) -> None:
+    calls: list[str] = []
+
+    @tool(approval_mode="never_require")
+    def bash(command: str) -> str:
+        """Runs a command."""
+        return shell(calls, command)
+
+    middleware = ContextureMiddleware(host, MODEL, WINDOW, engine="lcm")
+    chat = client(model=MODEL, base_url=f"{provider.url}/v1", api_key="none")
+    chat.function_invocation_configuration["max_iterations"] = 100
+    # The history stays here: one that the provider keeps never comes by the middleware.
+    options = {"store": False}
+    agent = Agent(chat, SYSTEM, tools=[bash, *middleware.tools], middleware=[middleware], default_options=options)
+
+    async def go() -> str:
+        session = agent.create_session(session_id="harbour")
+        if streams:
+            stream = agent.run(TASK, session=session, stream=True)
+            async for _ in stream:
+                pass
+            response = await stream.get_final_response()
+        else:
+            response = await agent.run(TASK, session=session)
+        # The session has all of it.
+        stored = [content for message in session.state["in_memory"]["messages"] for content in message.contents]
+        assert sum(content.type == "function_result" for content in stored) == len(calls) + 3
+        return response.messages[-1].text
+
+    check(provider, host, "harbour", asyncio.run(go()), calls)
