@@ -51,6 +51,9 @@ class Sessions:
         format: Literal["openai", "responses"] = "openai",
         **options: Unpack[Options],
     ) -> None:
+        # Not every provider takes a conversation that begins with the model's words.
+        options.setdefault("summaries", "folded")
+
         def open(id: str) -> Session:
             return host.session(id, model, context_length, format=format, **options)
 
@@ -138,7 +141,9 @@ def window(
             case Changed(index, _):
                 result.append(changed(pieces[index], place.message))
             case _:
-                result.append(added(place.message))
+                # Not every provider takes a system message in the middle of a conversation.
+                role = "user" if place.message["role"] == "system" else place.message["role"]
+                result.append(added({**place.message, "role": role}))
     messages = []
     for _, group in groupby(result, key=lambda piece: id(piece.message)):
         same = list(group)

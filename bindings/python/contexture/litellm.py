@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._adapter import Sessions
+from ._adapter import Chat, Piece, Sessions, tool, window
 from ._aio import _in_thread
 from ._native import ArgumentError, Host
 
@@ -41,7 +41,7 @@ class ContextureCallback(CustomLogger):
         super().__init__()
         self.sessions = Sessions(host, model, context_length, **options)
         #: The engine's tools, as a request has them.
-        self.tools: list[dict[str, Any]] = [{"type": "function", "function": one} for one in self.sessions.tools()]
+        self.tools: list[dict[str, Any]] = [tool(**one) for one in self.sessions.tools()]
 
     async def call_tool(self, session_id: str, name: str, arguments: dict[str, Any] | str) -> str:
         """Answers a call of one of the engine's tools."""
@@ -56,9 +56,12 @@ class ContextureCallback(CustomLogger):
             return None
         if "messages" not in kwargs:
             raise ArgumentError("pass `messages` to LiteLLM by its name: a positional argument does not reach a callback")
-        body = {"messages": kwargs["messages"], "tools": kwargs.get("tools")}
-        turn = await _in_thread(self.sessions.turn, id, body)
-        return {**kwargs, "messages": turn.messages} if turn.changed else None
+        turn = await _in_thread(self.sessions.turn, id, {"messages": kwargs["messages"], "tools": kwargs.get("tools")})
+        if not turn.changed:
+            return None
+        pieces: list[Piece[Chat]] = [Piece(message, message) for message in kwargs["messages"]]
+        result = window(turn, pieces, lambda _, chat: Piece(chat, chat), lambda chat: Piece(chat, chat))
+        return {**kwargs, "messages": [message for message, _ in result]}
 
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: Any, call_type: CallTypes | None

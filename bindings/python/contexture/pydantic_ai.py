@@ -146,5 +146,5 @@ def _added(chat: Chat) -> Piece[ModelMessage]:
     if chat["role"] == "assistant":
         response = ModelResponse([TextPart(text_of(chat))])
         return Piece(chat, response, response.parts)
-    part = SystemPromptPart(text_of(chat)) if chat["role"] == "system" else UserPromptPart(text_of(chat))
+    part = UserPromptPart(text_of(chat))
     return Piece(chat, ModelRequest([part]), [part])

@@ -94,12 +94,12 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provid
     provider.close()
 
 
-def check(provider: Provider, host: Host, session_id: str, said: str, calls: list[str]) -> None:
-    """Checks a session that has ended: what the agent said last, what the provider saw, and that nothing is lost."""
+def check(provider: Provider, sessions: Sessions, said: str, calls: list[str]) -> None:
+    """Checks the session ``harbour``, which has ended: the last answer, what the provider saw, and that nothing is lost."""
     report = provider.report()
     assert said == report["last_words"]
     assert report["violations"] == [] and report["overflows"] == []
-    assert len(report["requests"]) == ROUNDS + 1, len(report["requests"])
+    assert len(report["requests"]) == ROUNDS + 1
     # Each fifth round has two calls.
     assert len(calls) == ROUNDS + ROUNDS // 5 and len(set(calls)) == len(calls)
 
@@ -108,76 +108,72 @@ def check(provider: Provider, host: Host, session_id: str, said: str, calls: lis
     whole = sum(len(shell(["x"], "")) for _ in calls) // 4
     assert max(sizes) < REAL_WINDOW < whole / 2, (max(sizes), whole)
     for body in bodies:
-        items = _items(body)
         assert _system(body).startswith(SYSTEM), body
+        items = _items(body)
         assert any(TASK in json.dumps(item) for item in items)
         _check_pairs(items)
-        # A summary is where it belongs: before what is left of the conversation.
-        if FACT not in json.dumps(items, ensure_ascii=False) and body is not bodies[0]:
-            marked = [at for at, item in enumerate(items) if "[CONTEXT COMPACTION]" in json.dumps(item)]
-            assert marked and marked[0] <= min(at for at, item in enumerate(items) if _calls(item)), body
 
-    with host.session(session_id, MODEL, WINDOW, engine="lcm", format=_format(bodies[0])) as session:
-        status = session.status()
-        assert FACT in session.call_tool("lcm_grep", {"pattern": "heron"})
-    compactions = status["window"]["compactions"]
-    assert compactions > 1, status
     # The fact left the window, and each of the model's own calls found it again.
-    without = {at for at, body in enumerate(bodies) if FACT not in json.dumps(body, ensure_ascii=False)}
-    found = [at for at, body in enumerate(bodies) if "4711-heron" in json.dumps(_results(body)[:1])]
+    without = {at for at, body in enumerate(bodies) if FACT not in json.dumps(body)}
+    found = [at for at, body in enumerate(bodies) if "4711-heron" in json.dumps(_items(body)[-1])]
     assert without >= {19, 39, 59} and found == [1, 20, 40, 60], (without, found)
+    assert FACT in sessions.call_tool("harbour", "lcm_grep", {"pattern": "heron"})
+    # A summary is where it belongs: before what is left of the conversation.
+    for at in without - {0}:
+        marked = [at for at, item in enumerate(_items(bodies[at])) if "[CONTEXT COMPACTION]" in json.dumps(item)]
+        assert marked and marked[0] <= next(at for at, item in enumerate(_items(bodies[at])) if _calls(item)), bodies[at]
+
     # What comes back with the next request is known: the answer as it was shown, and the history as it was.
     assert sum(turn["new"] for turn in provider.turns) == 1 + len(calls) + 3
     assert not any(turn["branched"] or turn["revised"] or turn["warnings"] for turn in provider.turns), provider.turns
     # Between two compactions a request begins with the last one, so that the provider's prompt cache holds.
+    with sessions.open("harbour") as session:
+        compactions = session.status()["window"]["compactions"]
     items = [_items(body) for body in bodies]
     rewritten = sum(later[: len(earlier)] != earlier for earlier, later in zip(items, items[1:]))
-    assert rewritten == compactions, (rewritten, compactions)
-def _items(body: dict[str, Any]) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = body["messages"] if "messages" in body else body["input"]
-    return items
-
-
-def _format(body: dict[str, Any]) -> Any:
-    return "openai" if "messages" in body else "responses"
+    assert rewritten == compactions > 1, (rewritten, compactions)
 
 
 def _system(body: dict[str, Any]) -> str:
+    """The system prompt, which leads."""
+    system = body.get("system") or body.get("instructions")
+    if system is None:
+        first = (body.get("messages") or body["input"])[0]
+        assert first["role"] in ("system", "developer"), first
+        system = first["content"]
+    return system if isinstance(system, str) else "".join(block["text"] for block in system)
+
+
+def _items(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a request has, one call or result or text at a time."""
     if "messages" not in body:
-        return str(body["instructions"])
-    first = body["messages"][0]
-    assert first["role"] == "system", first
-    content = first["content"]
-    return content if isinstance(content, str) else "".join(block["text"] for block in content)
-
-
-def _check_pairs(items: list[dict[str, Any]]) -> None:
-    """The results of a message's calls follow it, before anything else is said to the model, and there are no others."""
-    open_calls: list[str] = []
-    for item in items:
-        result = item.get("tool_call_id") or (item["call_id"] if item.get("type") == "function_call_output" else None)
-        if result is not None:
-            open_calls.remove(result)
-            continue
-        calls = _calls(item)
-        # Only the Responses API allows the model to say something between a call and its result.
-        says = item.get("type") == "reasoning" or (item.get("type"), item.get("role")) == ("message", "assistant")
-        assert calls or says or not open_calls, f"{open_calls} have no results before {item}"
-        open_calls += calls
-    assert not open_calls
+        return list(body["input"])
+    items = []
+    for message in body["messages"]:
+        content = message["content"] if "system" in body else None
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        # Only the Messages API has calls and results in blocks.
+        items += [message] if blocks is None else [{"role": message["role"], **block} for block in blocks]
+    return items
 
 
 def _calls(item: dict[str, Any]) -> list[str]:
+    """The ids of calls."""
     if item.get("type") == "function_call":
         return [item["call_id"]]
-    return [call["id"] for call in item.get("tool_calls") or []]
+    return [item["id"]] if item.get("type") == "tool_use" else [call["id"] for call in item.get("tool_calls") or []]
 
 
-def _results(body: dict[str, Any]) -> list[Any]:
-    """The results at the end of a request, the last one first."""
-    results = []
-    for item in reversed(_items(body)):
-        if item.get("role") != "tool" and item.get("type") != "function_call_output":
-            break
-        results.append(item)
-    return results
+def _check_pairs(items: list[dict[str, Any]]) -> None:
+    """Each result is of a call before it, and all calls have one before the user or the system says anything."""
+    open_calls: list[str] = []
+    for item in items:
+        result = item.get("tool_call_id") or item.get("tool_use_id")
+        if item.get("type") == "function_call_output":
+            result = item["call_id"]
+        if result is not None:
+            open_calls.remove(result)
+        says = result is None and item.get("role") in ("user", "system", "developer")
+        assert not (says and open_calls), (open_calls, item)
+        open_calls += _calls(item)
+    assert not open_calls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,10 @@ from agent_framework_openai import OpenAIChatClient, OpenAIChatCompletionClient 
 from contexture.agent_framework import ContextureMiddleware  # noqa: E402
 
 
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("streams", "summaries"), [(False, "folded"), (True, "own")])
 @pytest.mark.parametrize("client", [OpenAIChatCompletionClient, OpenAIChatClient])
 def test_a_long_run_stays_inside_the_window(
-    host: contexture.Host, provider: Provider, client: type, streams: bool  # noqa: F811
+    host: contexture.Host, provider: Provider, client: Any, streams: bool, summaries: Any  # noqa: F811
 ) -> None:
     calls: list[str] = []
 
@@ -30,7 +31,7 @@ def test_a_long_run_stays_inside_the_window(
         """Runs a command."""
         return shell(calls, command)
 
-    middleware = ContextureMiddleware(host, MODEL, WINDOW, engine="lcm")
+    middleware = ContextureMiddleware(host, MODEL, WINDOW, engine="lcm", summaries=summaries)
     chat = client(model=MODEL, base_url=f"{provider.url}/v1", api_key="none")
     chat.function_invocation_configuration["max_iterations"] = 100
     # The history stays here: one that the provider keeps never comes by the middleware.
@@ -51,4 +52,4 @@ def test_a_long_run_stays_inside_the_window(
         assert sum(content.type == "function_result" for content in stored) == len(calls) + 3
         return response.messages[-1].text
 
-    check(provider, host, "harbour", asyncio.run(go()), calls)
+    check(provider, middleware.sessions, asyncio.run(go()), calls)

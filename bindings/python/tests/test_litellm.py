@@ -59,4 +59,4 @@ def test_a_long_loop_stays_inside_the_window(
                     text = await callback.call_tool("harbour", call.function.name, arguments)
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
 
-    check(provider, host, "harbour", asyncio.run(go()), calls)
+    check(provider, callback.sessions, asyncio.run(go()), calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,10 @@ from openai import AsyncOpenAI  # noqa: E402
 from contexture.openai_agents import ContextureRun  # noqa: E402
 
 
-@pytest.mark.parametrize("model", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_a_long_run_stays_inside_the_window(host: contexture.Host, provider: Provider, model: type) -> None:  # noqa: F811
+@pytest.mark.parametrize(("model", "summaries"), [(OpenAIResponsesModel, "folded"), (OpenAIChatCompletionsModel, "own")])
+def test_a_long_run_stays_inside_the_window(
+    host: contexture.Host, provider: Provider, model: Any, summaries: Any  # noqa: F811
+) -> None:
     calls: list[str] = []
 
     @function_tool
@@ -28,7 +31,7 @@ def test_a_long_run_stays_inside_the_window(host: contexture.Host, provider: Pro
         return shell(calls, command)
 
     client = AsyncOpenAI(base_url=f"{provider.url}/v1", api_key="none", max_retries=0)
-    run = ContextureRun(host, "harbour", MODEL, WINDOW, engine="lcm")
+    run = ContextureRun(host, "harbour", MODEL, WINDOW, engine="lcm", summaries=summaries)
     agent = Agent("Coder", instructions=SYSTEM, model=model(MODEL, client), tools=[bash, *run.tools])
     session = SQLiteSession("harbour")
 
@@ -40,4 +43,4 @@ def test_a_long_run_stays_inside_the_window(host: contexture.Host, provider: Pro
         assert sum(item.get("type") == "function_call_output" for item in stored) == len(calls) + 3
         return str(result.final_output)
 
-    check(provider, host, "harbour", asyncio.run(go()), calls)
+    check(provider, run.sessions, asyncio.run(go()), calls)
