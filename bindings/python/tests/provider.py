@@ -6,13 +6,9 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from contexture import Host, Turn
 from contexture._adapter import Sessions
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -75,23 +71,6 @@ class Provider:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-
-
-@pytest.fixture
-def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    folder = tmp_path / "record"
-    folder.mkdir()
-    provider = Provider(folder)
-    turn = Sessions.turn
-
-    def recorded(self: Sessions, id: str | None, body: dict[str, Any]) -> Turn:
-        result = turn(self, id, body)
-        provider.turns.append(result.report)
-        return result
-
-    monkeypatch.setattr(Sessions, "turn", recorded)
-    yield provider
-    provider.close()
 
 
 def check(provider: Provider, sessions: Sessions, said: str, calls: list[str]) -> None:

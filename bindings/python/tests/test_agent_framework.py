@@ -8,21 +8,28 @@ from typing import Any
 import pytest
 
 import contexture
-from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, provider, shell  # noqa: F401
+from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, shell
 
 pytest.importorskip("agent_framework", reason="Agent Framework is not installed: pip install agent-framework-core")
 pytest.importorskip("agent_framework_openai", reason="its OpenAI client is not installed: pip install agent-framework-openai")
 
-from agent_framework import Agent, tool  # noqa: E402
-from agent_framework_openai import OpenAIChatClient, OpenAIChatCompletionClient  # noqa: E402
+from agent_framework import Agent, tool
+from agent_framework_openai import OpenAIChatClient, OpenAIChatCompletionClient
 
-from contexture.agent_framework import ContextureMiddleware  # noqa: E402
+from contexture.agent_framework import ContextureMiddleware
 
 
-@pytest.mark.parametrize(("streams", "summaries"), [(False, "folded"), (True, "own")])
-@pytest.mark.parametrize("client", [OpenAIChatCompletionClient, OpenAIChatClient])
-def test_a_long_run_stays_inside_the_window(
-    host: contexture.Host, provider: Provider, client: Any, streams: bool, summaries: Any  # noqa: F811
+CASES = [
+    pytest.param(OpenAIChatCompletionClient, False, "folded", id="chat"),
+    pytest.param(OpenAIChatCompletionClient, True, "own", id="extra_chat_stream"),
+    pytest.param(OpenAIChatClient, False, "folded", id="extra_responses"),
+    pytest.param(OpenAIChatClient, True, "own", id="extra_responses_stream"),
+]
+
+
+@pytest.mark.parametrize(("client", "streams", "summaries"), CASES)
+def test_sixty_rounds_stay_inside_the_window(
+    host: contexture.Host, provider: Provider, client: Any, streams: bool, summaries: Any
 ) -> None:
     calls: list[str] = []
 

@@ -8,42 +8,43 @@ from typing import Any
 import pytest
 
 import contexture
-from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, provider, shell  # noqa: F401
+from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, shell
 
 pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
 
-from langchain.agents import create_agent  # noqa: E402
-from langgraph.checkpoint.memory import InMemorySaver  # noqa: E402
+from langchain.agents import create_agent
+from langgraph.checkpoint.memory import InMemorySaver
 
-from contexture.langchain import ContextureMiddleware  # noqa: E402
+from contexture.langchain import ContextureMiddleware
 
-OPENAI = "langchain_openai.ChatOpenAI"
 #: Without these, the client leaves out the reasoning that belongs to a call.
 RESPONSES = {"output_version": "responses/v1", "store": False, "include": ["reasoning.encrypted_content"]}
 CLAUDE = {"max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+OPENAI, ANTHROPIC = "langchain_openai.ChatOpenAI", "langchain_anthropic.ChatAnthropic"
+
 #: The model, whether the agent runs in a loop of asyncio, and where summaries go.
-CASES: list[tuple[Any, ...]] = [
-    (OPENAI, {"model": MODEL}, "/v1", False, "folded"),
-    (OPENAI, {"model": MODEL}, "/v1", True, "own"),
-    (OPENAI, {"model": MODEL, **RESPONSES}, "/v1", False, "own"),
-    ("langchain_anthropic.ChatAnthropic", {"model": "claude-opus-4-5", **CLAUDE}, "", False, "own"),
-    ("langchain_anthropic.ChatAnthropic", {"model": "claude-opus-4-5", **CLAUDE}, "", True, "folded"),
+CASES = [
+    pytest.param(OPENAI, {"model": MODEL}, False, "folded", id="chat"),
+    pytest.param(OPENAI, {"model": MODEL}, True, "own", id="extra_async"),
+    pytest.param(OPENAI, {"model": MODEL, **RESPONSES}, False, "own", id="extra_responses"),
+    pytest.param(ANTHROPIC, {"model": "claude-opus-4-5", **CLAUDE}, False, "own", id="extra_anthropic"),
+    pytest.param(ANTHROPIC, {"model": "claude-opus-4-5", **CLAUDE}, True, "folded", id="extra_anthropic_async"),
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "path", "is_async", "summaries"), CASES)
-def test_a_long_run_stays_inside_the_window(
+@pytest.mark.parametrize(("name", "options", "is_async", "summaries"), CASES)
+def test_sixty_rounds_stay_inside_the_window(
     host: contexture.Host,
-    provider: Provider,  # noqa: F811
+    provider: Provider,
     name: str,
     options: dict[str, Any],
-    path: str,
     is_async: bool,
     summaries: Any,
 ) -> None:
     package, _, kind = name.partition(".")
     module = pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
-    model = getattr(module, kind)(base_url=f"{provider.url}{path}", api_key="none", max_retries=0, **options)
+    url = provider.url if name == ANTHROPIC else f"{provider.url}/v1"
+    model = getattr(module, kind)(base_url=url, api_key="none", max_retries=0, **options)
     calls: list[str] = []
 
     def bash(command: str) -> str:

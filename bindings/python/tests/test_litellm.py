@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import contexture
-from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, provider, shell  # noqa: F401
+from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, shell
 
 # It would ask for its list of prices at each start.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 litellm = pytest.importorskip("litellm", reason="LiteLLM is not installed: pip install litellm")
 
-from contexture.litellm import ContextureCallback  # noqa: E402
+from contexture.litellm import ContextureCallback
 
 BASH = {
     "type": "function",
@@ -28,8 +28,8 @@ BASH = {
 }
 
 
-def test_a_long_loop_stays_inside_the_window(
-    host: contexture.Host, provider: Provider, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+def test_sixty_rounds_stay_inside_the_window(
+    host: contexture.Host, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
     callback = ContextureCallback(host, MODEL, WINDOW, engine="lcm")

@@ -8,20 +8,26 @@ from typing import Any
 import pytest
 
 import contexture
-from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, provider, shell  # noqa: F401
+from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, shell
 
 pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install openai-agents")
 
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, RunConfig, SQLiteSession  # noqa: E402
-from agents import function_tool  # noqa: E402
-from openai import AsyncOpenAI  # noqa: E402
+from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, RunConfig, SQLiteSession
+from agents import function_tool
+from openai import AsyncOpenAI
 
-from contexture.openai_agents import ContextureRun  # noqa: E402
+from contexture.openai_agents import ContextureRun
 
 
-@pytest.mark.parametrize(("model", "summaries"), [(OpenAIResponsesModel, "folded"), (OpenAIChatCompletionsModel, "own")])
-def test_a_long_run_stays_inside_the_window(
-    host: contexture.Host, provider: Provider, model: Any, summaries: Any  # noqa: F811
+CASES = [
+    pytest.param(OpenAIResponsesModel, "folded", id="responses"),
+    pytest.param(OpenAIChatCompletionsModel, "own", id="extra_chat"),
+]
+
+
+@pytest.mark.parametrize(("model", "summaries"), CASES)
+def test_sixty_rounds_stay_inside_the_window(
+    host: contexture.Host, provider: Provider, model: Any, summaries: Any
 ) -> None:
     calls: list[str] = []
 

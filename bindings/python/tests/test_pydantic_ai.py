@@ -7,29 +7,23 @@ from typing import Any
 import pytest
 
 import contexture
-from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, provider, shell  # noqa: F401
+from provider import MODEL, SYSTEM, TASK, WINDOW, Provider, check, shell
 
 pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed: pip install 'pydantic-ai-slim[openai]'")
 
-from pydantic_ai import Agent, UsageLimits  # noqa: E402
-from contexture.pydantic_ai import ContextureCapability  # noqa: E402
+from pydantic_ai import Agent, UsageLimits
 
+from contexture.pydantic_ai import ContextureCapability
 
 OPENAI = "pydantic_ai.providers.openai.OpenAIProvider"
+ANTHROPIC = "pydantic_ai.providers.anthropic.AnthropicProvider"
+
 #: The model, its provider, and where summaries go.
-CASES: list[tuple[Any, ...]] = [
-    ("pydantic_ai.models.openai.OpenAIChatModel", OPENAI, MODEL, "/v1", "folded"),
-    ("pydantic_ai.models.openai.OpenAIResponsesModel", OPENAI, MODEL, "/v1", "own"),
-    *(
-        (
-            "pydantic_ai.models.anthropic.AnthropicModel",
-            "pydantic_ai.providers.anthropic.AnthropicProvider",
-            "claude-opus-4-5",
-            "",
-            summaries,
-        )
-        for summaries in ("own", "folded")
-    ),
+CASES = [
+    pytest.param("pydantic_ai.models.openai.OpenAIChatModel", OPENAI, "folded", id="chat"),
+    pytest.param("pydantic_ai.models.openai.OpenAIResponsesModel", OPENAI, "own", id="extra_responses"),
+    pytest.param("pydantic_ai.models.anthropic.AnthropicModel", ANTHROPIC, "folded", id="extra_anthropic"),
+    pytest.param("pydantic_ai.models.anthropic.AnthropicModel", ANTHROPIC, "own", id="extra_anthropic_own"),
 ]
 CLAUDE: Any = {"max_tokens": 2000, "anthropic_thinking": {"type": "enabled", "budget_tokens": 1024}}
 
@@ -40,14 +34,16 @@ def load(name: str) -> Any:
     return getattr(pytest.importorskip(module, reason=reason, exc_type=ImportError), kind)
 
 
-@pytest.mark.parametrize(("model", "service", "name", "path", "summaries"), CASES)
-def test_a_long_run_stays_inside_the_window(
-    host: contexture.Host, provider: Provider, model: str, service: str, name: str, path: str, summaries: Any  # noqa: F811
+@pytest.mark.parametrize(("model", "service", "summaries"), CASES)
+def test_sixty_rounds_stay_inside_the_window(
+    host: contexture.Host, provider: Provider, model: str, service: str, summaries: Any
 ) -> None:
     calls: list[str] = []
+    name, url, settings = MODEL, f"{provider.url}/v1", None
+    if service == ANTHROPIC:
+        name, url, settings = "claude-opus-4-5", provider.url, CLAUDE
     capability = ContextureCapability(host, name, WINDOW, engine="lcm", summaries=summaries)
-    client = load(model)(name, provider=load(service)(base_url=f"{provider.url}{path}", api_key="none"))
-    settings = CLAUDE if name != MODEL else None
+    client = load(model)(name, provider=load(service)(base_url=url, api_key="none"))
     agent = Agent(client, instructions=SYSTEM, capabilities=[capability], model_settings=settings)
 
     @agent.tool_plain
