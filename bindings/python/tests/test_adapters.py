@@ -59,6 +59,17 @@ def test_conversations_have_sessions_of_their_own(host: contexture.Host) -> None
         sessions.turn(None, {"messages": chat(1)})
 
 
+def test_a_conversation_goes_on_after_its_session_was_closed(host: contexture.Host) -> None:
+    sessions = Sessions(host, "gpt-4o", 16_000, engine="lcm")
+    messages = [*chat(60), {"role": "user", "content": "And now?"}]
+    first = sessions.turn("harbour", {"messages": messages})
+    assert first.report["compaction"]["outcome"] == "compacted"
+    sessions.close()
+    # The framework passes its whole history again.
+    again = sessions.turn("harbour", {"messages": [*messages, *chat(1)[::-1], {"role": "user", "content": "And then?"}]})
+    assert again.report["new"] == 3 and not again.report["branched"] and len(again.messages) == len(first.messages) + 3
+
+
 def test_wrong_arguments_are_told_to_the_model(host: contexture.Host) -> None:
     sessions = Sessions(host, "gpt-4o", 16_000, engine="lcm")
     sessions.turn("harbour", {"messages": chat(3)})

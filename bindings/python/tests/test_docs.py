@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from contexture._adapter import Sessions
+
+from provider import Provider
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 GUIDE = (REPOSITORY / "docs" / "python.md").read_text()
 
@@ -36,6 +40,44 @@ def test_the_engine_of_the_guide_holds_everything() -> None:
     names: dict[str, Any] = {}
     exec(block(section("An engine in Python"), "python"), names)
     assert names["held"], names["table"]
+
+
+EXAMPLES = {
+    "LangChain": ("langchain", "langchain_openai"),
+    "OpenAI Agents SDK": ("agents",),
+    "Pydantic AI": ("pydantic_ai",),
+    "LiteLLM": ("litellm",),
+    "Microsoft Agent Framework": ("agent_framework", "agent_framework_openai"),
+}
+
+
+@pytest.mark.parametrize("framework", EXAMPLES)
+def test_the_example_of_a_framework_runs(
+    framework: str, provider: Provider, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for module in EXAMPLES[framework]:
+        pytest.importorskip(module, reason=f"{framework} is not installed")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("CONTEXTURE_HOME", str(tmp_path / "home"))
+    shown = block(section("Agent frameworks").split(f"\n### {framework}\n")[1].split("\n### ")[0], "python")
+    assert len(shown.splitlines()) <= 10
+    names: dict[str, Any] = {}
+    exec(shown, names)
+    # It was asked with the engine's tools, and has a session of that name.
+    report = provider.report()
+    assert capsys.readouterr().out.strip() == report["last_words"]
+    assert report["requests"][-1]["tools"] > 0 and not any(turn["branched"] for turn in provider.turns)
+    [adapter] = [value for value in names.values() if isinstance(getattr(value, "sessions", None), Sessions)]
+    assert "Hello" in adapter.sessions.call_tool("work", "lcm_grep", {"pattern": "Hello"})
+
+
+def test_the_guide_names_the_versions_that_are_tested() -> None:
+    tested = (REPOSITORY / "bindings" / "python" / "tests" / "frameworks.txt").read_text()
+    named = re.findall(r"\| `([a-z-]+)` ([0-9.]+) \|", section("Agent frameworks"))
+    assert len(named) == len(EXAMPLES)
+    for package, version in named:
+        assert f"{package}=={version}\n" in tested
 
 
 def test_the_readme_works_outside_the_repository() -> None:
