@@ -19,15 +19,17 @@ from openai import AsyncOpenAI
 from contexture.openai_agents import ContextureRun
 
 
+#: The model, whether it streams, and where summaries go.
 CASES = [
-    pytest.param(OpenAIResponsesModel, "folded", id="responses"),
-    pytest.param(OpenAIChatCompletionsModel, "own", id="extra_chat"),
+    pytest.param(OpenAIResponsesModel, False, "folded", id="responses"),
+    pytest.param(OpenAIResponsesModel, True, "own", id="extra_stream"),
+    pytest.param(OpenAIChatCompletionsModel, False, "own", id="extra_chat"),
 ]
 
 
-@pytest.mark.parametrize(("model", "summaries"), CASES)
+@pytest.mark.parametrize(("model", "streams", "summaries"), CASES)
 def test_sixty_rounds_stay_inside_the_window(
-    host: contexture.Host, provider: Provider, model: Any, summaries: Any
+    host: contexture.Host, provider: Provider, model: Any, streams: bool, summaries: Any
 ) -> None:
     calls: list[str] = []
 
@@ -43,7 +45,13 @@ def test_sixty_rounds_stay_inside_the_window(
 
     async def go() -> str:
         config = run.config(RunConfig(tracing_disabled=True))
-        result = await Runner.run(agent, TASK, session=session, hooks=run, run_config=config, max_turns=100)
+        options: Any = {"session": session, "hooks": run, "run_config": config, "max_turns": 100}
+        if streams:
+            result: Any = Runner.run_streamed(agent, TASK, **options)
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await Runner.run(agent, TASK, **options)
         stored = await session.get_items()
         # The SDK's session has all of it.
         assert sum(item.get("type") == "function_call_output" for item in stored) == len(calls) + 3
