@@ -1,14 +1,16 @@
-"""What the adapters for agent frameworks share.
+"""Shared by the adapters for agent frameworks.
 
-A framework keeps the whole conversation. Before each call of the model, an adapter passes that conversation to a session, and
-sends what the session returns. The framework's own history is not changed, so nothing is lost, and a stored history can be
-continued in another process. ``Sessions`` opens a session for each conversation. ``window`` maps the result of a turn back to
-the framework's own messages, which it knows as ``Piece``.
+A framework keeps the whole conversation. Before each call of the model, an adapter passes that conversation to a session and
+sends what the session returns. The framework's own history is not changed.
+
+``Sessions`` opens a session for each conversation. A ``Piece`` links a message of chat completions to the framework's
+message, and ``window`` uses these links to map the result of a turn back to the framework's messages.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,10 +19,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
-from ._native import ArgumentError, Changed, Host, Kept, Session, ToolError, Turn
+from ._native import ArgumentError, Changed, ContextureError, Host, Kept, Session, ToolError, Turn
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+logger = logging.getLogger(__name__)
 
 _Message = TypeVar("_Message")
 
@@ -40,7 +44,7 @@ class Options(TypedDict, total=False):
 class Sessions:
     """The sessions of an agent's conversations."""
 
-    #: So many stay open between two calls. An open session holds its messages in memory and its lock, so not all can.
+    #: How many sessions stay open between two calls. An open session keeps its messages in memory and holds its lock.
     KEPT = 32
 
     def __init__(
@@ -63,10 +67,13 @@ class Sessions:
 
     @contextmanager
     def open(self, id: str | None) -> Iterator[Session]:
-        """The session of a conversation, for one call."""
+        """Opens the session of a conversation for one call."""
         if not id:
-            raise ArgumentError("a conversation needs an id, by which its session is found again")
-        # Each call has a handle of its own, so that no other call closes it. It stays in place of the last call's.
+            raise ArgumentError(
+                "the conversation has no id, so its session cannot be found: name a thread or a session as the framework does, "
+                "or pass `session_id` to the adapter"
+            )
+        # Each call has its own handle, so no other call can close it. Afterwards it replaces the handle of the last call.
         session = self._open(id)
         try:
             yield session
@@ -86,16 +93,20 @@ class Sessions:
             return session.turn(body)
 
     def answer(self, id: str | None, message: Any, usage: Any) -> None:
-        """Passes the model's answer on, with the usage if the provider reported it."""
-        with self.open(id) as session:
-            session.answer(message, usage or None)
+        """Shows the session the model's answer, and the usage if the provider reported it."""
+        try:
+            with self.open(id) as session:
+                session.answer(message, usage or None)
+        except ContextureError as error:
+            # No reason to lose an answer that was paid for. It comes again with the next request.
+            logger.warning("contexture did not read an answer: %s", error)
 
     def tools(self) -> list[dict[str, Any]]:
         """The engine's tools: ``name``, ``description`` and ``parameters``, a JSON schema."""
         return [tool["function"] for tool in self._host.tools(self._engine)]
 
     def call_tool(self, id: str | None, name: str, arguments: dict[str, Any] | str) -> str:
-        """Answers a call of one of these tools. Wrong arguments are told to the model, as any other answer."""
+        """Answers a call of one of these tools. If the arguments are wrong, the answer says so to the model."""
         with self.open(id) as session:
             try:
                 return session.call_tool(name, arguments)
@@ -112,9 +123,10 @@ class Sessions:
 
 @dataclass
 class Piece(Generic[_Message]):
-    """One message of chat completions, and the framework's message that it is of, with those of its parts that it is of.
+    """A message of chat completions, and the framework's message that it was made from.
 
-    A framework may keep in one message what chat completions have in several, such as two tool results.
+    Some frameworks store two tool results in one message, which are two messages of chat completions. Then each piece has its
+    own ``parts`` of the message.
     """
 
     chat: Chat
@@ -128,10 +140,10 @@ def window(
     changed: Callable[[Piece[_Message], Chat], Piece[_Message]],
     added: Callable[[Chat], Piece[_Message]],
 ) -> list[tuple[_Message, list[Any]]]:
-    """The messages that the model is to see, each with its parts.
+    """Returns the messages to send, each with its parts.
 
-    ``pieces`` are those that were passed to the turn. ``changed`` gives a piece another content, ``added`` makes one of a
-    summary. Pieces of one message that are still neighbours are one message again.
+    ``pieces`` are the messages that were passed to the turn. ``changed`` returns a piece with new content, and ``added`` makes
+    a piece for a summary. Neighbours that belong to one message are joined again.
     """
     result = []
     for place in turn.places:
@@ -152,7 +164,7 @@ def window(
 
 
 def assistant(text: str, calls: Iterable[tuple[str | None, str | None, Any]]) -> Chat:
-    """The model's message with its calls, each an id, a name and arguments, as JSON or as a dictionary."""
+    """Returns a message of the model. A call is an id, a name, and arguments as JSON or as a dictionary."""
     functions = [
         {
             "id": id,
@@ -182,7 +194,7 @@ def usage(
     cache_write: int | None = None,
     reasoning: int | None = None,
 ) -> dict[str, int | None] | None:
-    """The tokens that a provider reported, under the session's names. ``None`` if it reported nothing."""
+    """Returns what a provider reported, under the names that a session reads. ``None`` if it reported nothing."""
     figures = {"prompt_tokens": prompt, "completion_tokens": completion, "reasoning_tokens": reasoning}
     return {**figures, "cache_read_tokens": cache_read, "cache_write_tokens": cache_write} if prompt else None
 
@@ -190,9 +202,10 @@ def usage(
 def with_texts(
     parts: Iterable[Any], texts: Sequence[Any], is_text: Callable[[Any], bool], is_call: Callable[[Any], bool]
 ) -> list[Any]:
-    """The parts of a model's message with other texts: where its own were, or before its first call if it had none.
+    """Replaces the texts among the parts of a model's message.
 
-    What else there is before that, such as signed thinking, stays first.
+    The new texts take the place of the first old one. If there was none, they go before the first call, but after parts that
+    have to come first, such as signed thinking.
     """
     result, texts = list[Any](), list(texts)
     for part in parts:
@@ -212,9 +225,10 @@ def rewritten(
     text: Callable[[str], Any],
     call: Callable[[Any, str], Any],
 ) -> Piece[_Message]:
-    """A piece with the text and the arguments of another form. All other parts stay as they are.
+    """Returns a piece with the text and the arguments of ``chat``. All other parts stay as they are.
 
-    ``call_id`` is ``None`` for a part that is no call. ``text`` makes a part with a text, ``call`` a call with arguments.
+    ``call_id`` returns ``None`` for a part that is not a call. ``text`` makes a part from a text, and ``call`` returns a call
+    with other arguments.
     """
     before, after = arguments_of(piece.chat), arguments_of(chat)
     parts: list[Any] = []
@@ -227,5 +241,5 @@ def rewritten(
 
 
 def arguments_of(chat: Chat) -> dict[str, str]:
-    """The arguments of a message's calls, as JSON, by the calls' ids."""
+    """Returns the arguments of a message's calls as JSON, by the ids of the calls."""
     return {call["id"]: call["function"]["arguments"] for call in chat.get("tool_calls") or []}

@@ -1,12 +1,8 @@
 """Contexture as a chat middleware of Microsoft's Agent Framework.
 
->>> from contexture.agent_framework import ContextureMiddleware                                             # doctest: +SKIP
->>> middleware = ContextureMiddleware(contexture.Host(), "gpt-5.2", 128_000, engine="lcm")                  # doctest: +SKIP
->>> agent = Agent(client, instructions, tools=[*tools, *middleware.tools], middleware=[middleware])         # doctest: +SKIP
->>> await agent.run("Go on.", session=session)                                                              # doctest: +SKIP
-
-The agent's session keeps the whole conversation; only what the model sees is compacted. Each session has one of Contexture's
-under its id. Conversations that the provider keeps are not compacted, since their history never comes by here.
+``Agent(client, tools=middleware.tools, middleware=[middleware])``: the agent's session keeps the whole conversation, and
+only what the model sees is compacted. The id of the session is also that of Contexture's session. If the provider keeps the
+conversation, the history is not in the request, so nothing is compacted.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ContextureMiddleware(ChatMiddleware):
-    """Keeps what an agent's model sees inside its window. ``session_id`` names the one session of an agent without sessions."""
+    """Keeps an agent inside its model's window. An agent that runs without sessions needs a ``session_id``."""
 
     def __init__(
         self, host: Host, model: str, context_length: int, *, session_id: str | None = None, **options: Unpack[Options]
@@ -96,7 +92,7 @@ class ContextureMiddleware(ChatMiddleware):
 
 
 def _pieces(message: Message) -> list[Piece[Message]]:
-    """One for each tool result, and one for any other message."""
+    """Returns a piece for each tool result of a message, or one for any other message."""
     if message.role == "tool":
         return [
             Piece({"role": "tool", "tool_call_id": one.call_id, "content": str(one.result or "")}, message, [one])
@@ -114,7 +110,7 @@ def _pieces(message: Message) -> list[Piece[Message]]:
 
 
 def _messages(message: Message, parts: list[Content]) -> list[Message]:
-    """A message with these parts. A client may send calls before text, so text that is new comes in a message of its own."""
+    """Returns a message with these parts. A client may send calls before text, so new text becomes a message of its own."""
     if parts == message.contents:
         return [message]
     groups = [parts]
@@ -132,7 +128,7 @@ def _block(content: Content) -> Chat:
 
 
 def _changed(piece: Piece[Message], chat: Chat) -> Piece[Message]:
-    """A piece with the text and the arguments of another form. What else it has, such as reasoning, it keeps."""
+    """Returns a piece with the text and the arguments of ``chat``. Everything else, such as reasoning, is kept."""
     if piece.message.role == "tool":
         return Piece(chat, piece.message, [Content.from_function_result(chat["tool_call_id"], result=text_of(chat))])
     return rewritten(

@@ -1,11 +1,8 @@
 """Contexture as a middleware of LangChain's agents.
 
->>> from contexture.langchain import ContextureMiddleware                                               # doctest: +SKIP
->>> middleware = ContextureMiddleware(contexture.Host(), "gpt-4o", 128_000, engine="lcm")               # doctest: +SKIP
->>> agent = create_agent("openai:gpt-4o", tools, middleware=[middleware], checkpointer=InMemorySaver()) # doctest: +SKIP
-
-The agent's state keeps the whole conversation; only what the model sees is compacted. The engine's tools are the agent's, and
-each thread has a session of its own.
+``create_agent(model, tools, middleware=[ContextureMiddleware(host, "gpt-5.2", 400_000, engine="lcm")])``: the agent's state
+keeps the whole conversation, and only what the model sees is compacted. The agent gets the engine's tools. Each thread has
+its own session.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from ._native import Host
 try:
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
     from langchain.tools import ToolRuntime
-    from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, SystemMessage
+    from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
     from langchain_core.messages import convert_to_messages, convert_to_openai_messages
     from langchain_core.tools import BaseTool, StructuredTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
     from ._adapter import Options
 
-#: What a model is billed for and a session counts. Other blocks, such as signed thinking, stay in the message itself.
+#: The blocks that a session reads. Other blocks, such as signed thinking, stay in the message.
 _BLOCKS = ("text", "image_url", "input_audio", "file")
 
 #: Blocks that repeat a call of ``tool_calls``.
@@ -41,10 +38,10 @@ _CALLS = ("tool_use", "function_call", "tool_call")
 
 
 class ContextureMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Keeps what an agent's model sees inside its window.
+    """Keeps an agent inside its model's window.
 
-    A thread's session has the thread's id (``config={"configurable": {"thread_id": ...}}``). ``session_id`` names the one
-    session of an agent without threads. If several agents share a thread, ``agent`` tells their sessions apart.
+    The id of a session is that of the thread (``config={"configurable": {"thread_id": ...}}``). An agent without threads needs
+    a ``session_id``. If several agents share a thread, give each of them a name with ``agent``.
     """
 
     def __init__(
@@ -111,7 +108,7 @@ class ContextureMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
 
 def _chat(message: BaseMessage) -> Chat:
-    """A message as one of chat completions."""
+    """Returns a message in the form of chat completions."""
     chat = convert_to_openai_messages(message)
     if not isinstance(chat, dict):
         return {"role": "user", "content": message.text}
@@ -121,7 +118,7 @@ def _chat(message: BaseMessage) -> Chat:
 
 
 def _changed(piece: Piece[BaseMessage], chat: Chat) -> Piece[BaseMessage]:
-    """A message with the content and the arguments of another form. What else it has, such as signed thinking, it keeps."""
+    """Returns a piece with the content and the arguments of ``chat``. Everything else, such as signed thinking, is kept."""
     message, update = piece.message, dict[str, Any]()
     if chat.get("content") != piece.chat.get("content"):
         content = chat.get("content") or ""

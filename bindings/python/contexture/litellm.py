@@ -1,13 +1,9 @@
 """Contexture as a callback of LiteLLM.
 
->>> from contexture.litellm import ContextureCallback                                              # doctest: +SKIP
->>> callback = ContextureCallback(contexture.Host(), "gpt-5.2", 128_000, engine="lcm")             # doctest: +SKIP
->>> litellm.callbacks.append(callback)                                                             # doctest: +SKIP
->>> await litellm.acompletion(                                                                     # doctest: +SKIP
-...     model="openai/gpt-5.2", messages=messages, tools=[*tools, *callback.tools], litellm_session_id="work")
-
-The caller keeps the whole conversation, passes it with each call, and runs the tools; ``callback.call_tool`` answers the
-engine's. Calls without a ``litellm_session_id`` are not touched. Of a stream the answer comes with the next request.
+``litellm.callbacks.append(callback)``, and then ``litellm.acompletion(..., litellm_session_id="work")``: the caller keeps
+the whole conversation, passes it with each call, and runs the tools. ``callback.tools`` are the engine's tools, and
+``callback.call_tool`` answers their calls. Calls without a ``litellm_session_id`` are not touched. If the answer is a
+stream, the session reads it with the next request.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ _CALLS = (CallTypes.acompletion, CallTypes.completion)
 
 
 class ContextureCallback(CustomLogger):
-    """Keeps what the model sees inside its window, for the calls of this process that name a session."""
+    """Keeps the calls of this process that name a session inside the model's window."""
 
     def __init__(self, host: Host, model: str, context_length: int, **options: Unpack[Options]) -> None:
         super().__init__()

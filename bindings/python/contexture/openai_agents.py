@@ -1,12 +1,8 @@
 """Contexture in runs of the OpenAI Agents SDK.
 
->>> from contexture.openai_agents import ContextureRun                                     # doctest: +SKIP
->>> run = ContextureRun(contexture.Host(), "work", "gpt-5.2", 128_000, engine="lcm")       # doctest: +SKIP
->>> agent = Agent("Coder", model="gpt-5.2", tools=[*tools, *run.tools])                    # doctest: +SKIP
->>> await Runner.run(agent, "Go on.", session=sdk_session, hooks=run, run_config=run.config()) # doctest: +SKIP
-
-The runner and its session keep the whole conversation; only what the model sees is compacted. Conversations that the provider
-keeps (``conversation_id``, ``previous_response_id``) are not compacted, since their history never comes by here.
+``Runner.run(agent, "Hello", hooks=run, run_config=run.config())``, with ``run.tools`` among the agent's tools: the SDK keeps
+the whole conversation, and only what the model sees is compacted. If the provider keeps the conversation
+(``conversation_id``, ``previous_response_id``), the history is not in the request, so nothing is compacted.
 """
 
 from __future__ import annotations
@@ -32,16 +28,15 @@ if TYPE_CHECKING:
 
 
 class ContextureRun(RunHooks[Any]):
-    """One conversation, through any number of runs.
+    """One conversation, with any number of runs.
 
-    A run needs three things of it: the hooks (the object itself), the filter (in ``config()``), and for the engine's tools,
-    ``tools`` among the agent's tools.
+    Pass the object itself as the ``hooks`` of a run and ``config()`` as its ``run_config``, and give the agent its ``tools``.
     """
 
     def __init__(
         self, host: Host, session_id: str, model: str, context_length: int, **options: Unpack[Options]
     ) -> None:
-        # The SDK speaks in items of the Responses API, whichever API the model has.
+        # The SDK uses items of the Responses API, whichever API the model has.
         self.sessions = Sessions(host, model, context_length, "responses", **options)
         self.session_id = session_id
         #: The engine's tools.
@@ -76,7 +71,7 @@ class ContextureRun(RunHooks[Any]):
 
 
 def _definition(tool: Any) -> dict[str, Any]:
-    """A tool as the Responses API has it. Of tools that the provider runs, only the name is known here."""
+    """Returns a tool in the form of the Responses API. Of a tool that the provider runs, only the name is known."""
     definition = {"type": "function", "name": tool.name}
     if isinstance(tool, FunctionTool):
         definition |= {"description": tool.description, "parameters": tool.params_json_schema}

@@ -1,11 +1,8 @@
 """Contexture as a capability of Pydantic AI's agents.
 
->>> from contexture.pydantic_ai import ContextureCapability                                       # doctest: +SKIP
->>> capability = ContextureCapability(contexture.Host(), "gpt-5.2", 128_000, engine="lcm")        # doctest: +SKIP
->>> agent = Agent("openai:gpt-5.2", tools=tools, capabilities=[capability])                       # doctest: +SKIP
-
-The run's messages stay whole; only what the model sees is compacted. The engine's tools are the agent's, and each conversation
-(``conversation_id``, which Pydantic AI finds in ``message_history``) has a session of its own.
+``Agent(model, capabilities=[ContextureCapability(host, "gpt-5.2", 400_000, engine="lcm")])``: the messages of a run stay
+whole, and only what the model sees is compacted. The agent gets the engine's tools. Each conversation has its own session.
+Its id is the ``conversation_id``, which Pydantic AI finds in the ``message_history``.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ContextureCapability(AbstractCapability[Any]):
-    """Keeps what an agent's model sees inside its window. ``session_id`` names the one session of all runs, if it is given."""
+    """Keeps an agent inside its model's window. With ``session_id``, all runs share one session."""
 
     def __init__(
         self, host: Host, model: str, context_length: int, *, session_id: str | None = None, **options: Unpack[Options]
@@ -87,7 +84,7 @@ class ContextureCapability(AbstractCapability[Any]):
 
 
 def _pieces(message: ModelMessage) -> list[Piece[ModelMessage]]:
-    """One for each part of a request, and one for a response."""
+    """Returns a piece for each part of a request, or one for a response."""
     if isinstance(message, ModelRequest):
         return [Piece(_chat(part), message, [part]) for part in message.parts]
     calls = [part for part in message.parts if isinstance(part, ToolCallPart)]
@@ -97,7 +94,7 @@ def _pieces(message: ModelMessage) -> list[Piece[ModelMessage]]:
 
 
 def _chat(part: Any) -> Chat:
-    """A part of a request. A file is only named, and stays in the part itself."""
+    """Returns a part of a request in the form of chat completions. A file is only named there."""
     match part:
         case SystemPromptPart():
             return {"role": "system", "content": part.content}
@@ -122,10 +119,10 @@ def _is_text(item: Any) -> bool:
 
 
 def _changed(piece: Piece[ModelMessage], chat: Chat) -> Piece[ModelMessage]:
-    """A piece with the text and the arguments of another form. What else it has, such as signed thinking, it keeps."""
+    """Returns a piece with the text and the arguments of ``chat``. Everything else, such as signed thinking, is kept."""
     text = text_of(chat)
     if not piece.parts:
-        # Of the system prompt, what was added; the parts before it stay, for a provider that caches each.
+        # The system prompt. Only the addition is returned, so that the parts before it can still be cached one by one.
         return Piece(chat, piece.message, [InstructionPart(text.removeprefix(text_of(piece.chat)).strip())])
     if isinstance(piece.message, ModelRequest):
         [part] = piece.parts

@@ -55,7 +55,7 @@ def test_conversations_have_sessions_of_their_own(host: contexture.Host) -> None
         sessions.turn(name, {"messages": messages})
     found = sessions.call_tool("harbour", "lcm_grep", {"pattern": "secret of the"})
     assert "secret of the harbour" in found and "secret of the lighthouse" not in found
-    with pytest.raises(contexture.ArgumentError, match="needs an id"):
+    with pytest.raises(contexture.ArgumentError, match="the conversation has no id"):
         sessions.turn(None, {"messages": chat(1)})
 
 
@@ -74,6 +74,16 @@ def test_wrong_arguments_are_told_to_the_model(host: contexture.Host) -> None:
     sessions = Sessions(host, "gpt-4o", 16_000, engine="lcm")
     sessions.turn("harbour", {"messages": chat(3)})
     assert "pattern" in sessions.call_tool("harbour", "lcm_grep", {"patern": "secret"})
+
+
+def test_an_answer_that_cannot_be_read_is_a_warning(host: contexture.Host, caplog: pytest.LogCaptureFixture) -> None:
+    sessions = Sessions(host, "gpt-4o", 16_000)
+    messages = chat(1)
+    sessions.turn("harbour", {"messages": messages[:1]})
+    sessions.answer("harbour", {"role": "assistant", "content": object()}, None)
+    assert "contexture did not read an answer" in caplog.text
+    # It comes again with the next request.
+    assert sessions.turn("harbour", {"messages": [*messages, {"role": "user", "content": "And?"}]}).report["new"] == 2
 
 
 def test_only_the_last_sessions_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
