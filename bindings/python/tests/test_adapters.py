@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import contexture
-from contexture._adapter import Chat, Piece, Sessions, assistant, rewritten
+from contexture._adapter import Chat, Piece, Sessions, assistant, rewritten, window
 
 from conftest import chat
+from provider import MODEL, SYSTEM, TASK, WINDOW, shell
 
 FRAMEWORKS = {
     "agent_framework": ("agent_framework", "agent-framework-core"),
@@ -114,6 +115,25 @@ def test_only_the_last_sessions_stay_open(tmp_path: Path, monkeypatch: pytest.Mo
         assert first.turn(chat(2)).report["new"] == 2
     sessions.close()
     assert in_use() == []
+
+
+@pytest.mark.parametrize("engine", ["compressor", "virtual-files"])
+def test_what_a_session_adds_is_sent_in_its_place(host: contexture.Host, engine: str) -> None:
+    sessions = Sessions(host, MODEL, WINDOW, engine=engine, summaries="own")
+    calls: list[str] = []
+    messages: list[Chat] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": TASK}]
+    for at in range(30):
+        messages.append(assistant("", [(f"call_{at}", "bash", {"command": f"check {at}"})]))
+        messages.append({"role": "tool", "tool_call_id": f"call_{at}", "content": shell(calls, "check")})
+        turn = sessions.turn("harbour", {"messages": messages})
+    pieces = [Piece(message, message) for message in messages]
+    sent = window(turn, pieces, lambda piece, chat: Piece(chat, chat), lambda chat: Piece(chat, {**chat, "added": True}))
+    added = [message for message, _ in sent if "added" in message]
+    texts = [place.message["content"] for place in turn.places if isinstance(place, contexture.Summary)]
+    assert added and [message["content"] for message in added] == texts
+    # Not every provider takes a system message there.
+    assert all(message["role"] != "system" for message, _ in sent[1:])
+    assert len(sent) == len(turn.places) and sent[0][0]["content"].startswith(SYSTEM)
 
 
 def test_a_summary_stands_before_the_calls_of_the_message_that_it_joined() -> None:
