@@ -1,8 +1,9 @@
 //! The provider simulator as a program, to be asked by hand or to run in a separate process: `contexture-provider-simulator
-//! [PORT] [WINDOW] [--rounds N] [--result BYTES] [--talk BYTES] [--record FOLDER]`.
+//! [PORT] [WINDOW] [--rounds N] [--result BYTES] [--also EVERY NAME ARGUMENTS] [--talk BYTES] [--record FOLDER]`.
 //!
-//! It simulates a coding session with this many rounds and this much text from a tool. With `--talk` it calls no tools
-//! and gives answers of this length. It prints its address to stdout, and requests and refusals to stderr. With a
+//! It simulates a coding session with this many rounds and this much text from a tool. With `--also` it calls another tool
+//! as well in every so many rounds, with these arguments as JSON. With `--talk` it calls no tools and gives answers of this
+//! length. It prints its address to stdout, and requests and refusals to stderr. With a
 //! folder to record in, it writes each body there as `0.json`, `1.json` and so on, and what became of all requests to
 //! `report.json`.
 
@@ -22,6 +23,16 @@ fn main() {
         match argument.as_str() {
             "--rounds" => coder.rounds = number().unwrap_or(coder.rounds),
             "--result" => coder.result = number().unwrap_or(coder.result),
+            "--also" => {
+                let every = number().unwrap_or(1);
+                let name = arguments.next().unwrap_or_default();
+                let object = arguments
+                    .next()
+                    .and_then(|text| serde_json::from_str(&text).ok());
+                coder
+                    .also
+                    .push((every, name, object.unwrap_or_else(|| json!({}))));
+            }
             "--talk" => talk = number().unwrap_or(0),
             "--record" => folder = arguments.next().map(PathBuf::from),
             _ => plain.push(argument.parse::<u64>().ok()),
