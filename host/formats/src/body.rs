@@ -343,9 +343,9 @@ pub struct WireBody<'a> {
     body: BodySpans,
 }
 
-impl WireBody<'_> {
+impl<'a> WireBody<'a> {
     /// The text of the whole body.
-    pub fn text(&self) -> &str {
+    pub fn text(&self) -> &'a str {
         self.text
     }
 

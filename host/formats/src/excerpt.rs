@@ -2,7 +2,8 @@
 //!
 //! A session reads only the messages of a request that are new. [`parse_messages_after`]
 //! returns the messages, and [`excerpt`] also keeps their JSON, as a [`Conversation`].
-//! [`part_of_wire`] cuts some messages out of a wire message that holds several.
+//! [`ExcerptBuilder`] makes the same of messages that were read before, and [`part_of_wire`] cuts
+//! some messages out of a wire message that holds several.
 //!
 //! The name of a tool is only in the call, not in the result. Callers therefore pass along a
 //! map of the calls seen so far.
@@ -60,16 +61,71 @@ pub fn excerpt(
     raw: &[&str],
     earlier: &mut HashMap<String, String>,
 ) -> Result<Conversation, FormatError> {
-    let messages = parse_messages_after(format, raw, earlier)?;
-    let mut document = String::with_capacity(raw.iter().map(|raw| raw.len() + 1).sum());
-    let mut items = Vec::with_capacity(raw.len());
+    let mut excerpt = ExcerptBuilder::new(format);
+    excerpt.messages = parse_messages_after(format, raw, earlier)?;
+    (excerpt.document).reserve(raw.iter().map(|raw| raw.len() + 1).sum());
     for raw in raw {
-        let start = document.len();
-        document.push_str(raw);
-        items.push(ItemSpan::bare(start..document.len()));
-        document.push('\n');
+        excerpt.push_item(raw);
     }
-    Ok(lone(format, document, items, messages))
+    Ok(excerpt.finish())
+}
+
+/// Collects messages that were read before into a conversation that holds nothing else, without
+/// reading them again. They may come from several conversations. The result is written like one of
+/// [`excerpt`].
+#[derive(Debug)]
+pub struct ExcerptBuilder {
+    format: Format,
+    document: String,
+    items: Vec<ItemSpan>,
+    messages: Vec<Message>,
+}
+
+impl ExcerptBuilder {
+    /// Begins a conversation in this format, without messages.
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            document: String::new(),
+            items: Vec::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    /// Copies the message `index` of a conversation, and all messages that share its wire message.
+    /// Returns the index that the first of them gets. `None` if there is no such message.
+    pub fn add(&mut self, from: &Conversation, index: usize) -> Option<usize> {
+        let items = from.messages.get(index)?.items.clone();
+        let (at, first) = (self.messages.len(), self.items.len());
+        for item in items.clone() {
+            self.push_item(from.item(item));
+        }
+        let start = from
+            .messages
+            .partition_point(|message| message.items.start < items.start);
+        let messages = from.messages.iter().skip(start);
+        let sharers = messages.take_while(|message| message.items == items);
+        self.messages.extend(sharers.cloned().map(|mut message| {
+            message.items = first..self.items.len();
+            for media in &mut message.media {
+                media.item = first + media.item - items.start;
+            }
+            message
+        }));
+        Some(at)
+    }
+
+    /// Returns the conversation. Its document has one wire item per line.
+    pub fn finish(self) -> Conversation {
+        lone(self.format, self.document, self.items, self.messages)
+    }
+
+    fn push_item(&mut self, json: &str) {
+        let start = self.document.len();
+        self.document.push_str(json);
+        self.items.push(ItemSpan::bare(start..self.document.len()));
+        self.document.push('\n');
+    }
 }
 
 /// A conversation of messages that were read on their own.

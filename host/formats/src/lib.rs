@@ -53,7 +53,7 @@ pub use continued::continued;
 pub use conversation::Conversation;
 pub use convert::Converted;
 pub use error::FormatError;
-pub use excerpt::{excerpt, parse_messages_after, part_of_wire, role_of};
+pub use excerpt::{ExcerptBuilder, excerpt, parse_messages_after, part_of_wire, role_of};
 pub use excerpt::{item_lines, parse_messages};
 pub use log_history::Resumed;
 pub use log_history::is_compaction_item;

@@ -244,7 +244,7 @@ pub(super) fn planned_messages<'a>(
         planned = part_neighbours(messages, planned, wire, place);
     }
     if results_are_users(target) {
-        open_with_user(conversation, &mut planned);
+        open_with_user(conversation, &mut planned, place);
     }
     Ok(planned)
 }
@@ -252,22 +252,23 @@ pub(super) fn planned_messages<'a>(
 /// Inserts a user message before an assistant message at the head, because Anthropic requires a
 /// user message first. The inserted text carries the host's mark. If the conversation already
 /// started with an assistant message in Anthropic's format, it stays as it was.
-fn open_with_user(conversation: &Conversation, planned: &mut Vec<PlannedMessage<'_>>) {
+fn open_with_user(
+    conversation: &Conversation,
+    planned: &mut Vec<PlannedMessage<'_>>,
+    place: &dyn Fn(usize) -> usize,
+) {
     let Some(PlannedMessage::Kept(first)) = planned.first() else {
         return;
     };
-    let Some(index) = first.parts.first().map(|part| part.index) else {
+    let message = (first.parts.first()).and_then(|part| conversation.messages().get(part.index));
+    let Some(message) = message.filter(|message| message.role == "assistant") else {
         return;
     };
-    let answers = conversation
-        .messages()
-        .get(index)
-        .is_some_and(|message| message.role == "assistant");
-    if answers && !(index == 0 && results_are_users(conversation.format())) {
-        let text = if index == 0 {
-            "The assistant spoke first."
-        } else {
-            REMOVED
+    let spoke_first = place(message.items.start) == 0;
+    if !(spoke_first && results_are_users(conversation.format())) {
+        let text = match spoke_first {
+            true => "The assistant spoke first.",
+            false => REMOVED,
         };
         planned.insert(
             0,

@@ -11,8 +11,8 @@ use contexture_engine_api::{
 };
 use contexture_formats::PlanEntry::Message;
 use contexture_formats::{
-    Conversation, Format, FormatError, PlanEntry, RenderPlan, WireReading, excerpt, excerpt_with,
-    item_lines, parse_messages, read, render_all, split,
+    Conversation, ExcerptBuilder, Format, FormatError, PlanEntry, RenderPlan, RenderedItem,
+    WireReading, excerpt, excerpt_with, item_lines, parse_messages, read, render_all, split,
 };
 
 /// The files of the real conversations beside the repository.
@@ -36,6 +36,7 @@ fn one(document: &str) -> Conversation {
     assert_eq!(all.len(), 1);
     let one = all.remove(0);
     assert_wire_messages_are_read_alone(&one);
+    assert_messages_can_be_copied(&one);
     if let Some(whole) = one.whole().unwrap() {
         assert_wire_messages_are_read_alone(&whole);
     }
@@ -82,6 +83,51 @@ fn assert_wire_messages_are_read_alone(document: &Conversation) {
         }
         at += wire.len();
     }
+}
+
+/// Copies of messages are the same messages with the same JSON and media, in whatever order they are copied.
+fn assert_messages_can_be_copied(document: &Conversation) {
+    let mut copy = ExcerptBuilder::new(document.format());
+    let all: Vec<_> = document.messages().iter().enumerate().collect();
+    let wires: Vec<_> = all
+        .chunk_by(|one, next| one.1.items == next.1.items)
+        .rev()
+        .collect();
+    let mut copied = 0;
+    for wire in &wires {
+        let (any, _) = wire.last().unwrap();
+        assert_eq!(copy.add(document, *any), Some(copied));
+        copied += wire.len();
+    }
+    assert_eq!(copy.add(document, all.len()), None);
+    let copy = copy.finish();
+    let seen = |from: &Conversation, at: usize| {
+        let message = &from.messages()[at];
+        let items: Vec<_> = message
+            .items
+            .clone()
+            .map(|item| from.item(item).to_owned())
+            .collect();
+        let media: Vec<_> = message
+            .media
+            .iter()
+            .map(|media| from.media_data(media).to_owned())
+            .collect();
+        (
+            message.identity,
+            message.kind,
+            message.tool_name.clone(),
+            items,
+            media,
+        )
+    };
+    let expected = wires
+        .iter()
+        .copied()
+        .flatten()
+        .map(|(at, _)| seen(document, *at));
+    let copies = (0..copy.messages().len()).map(|at| seen(&copy, at));
+    assert!(copies.eq(expected), "{}", document.document());
 }
 
 /// What an engine can tell of a message, but for its raw JSON.
@@ -1920,4 +1966,31 @@ fn a_compacted_log_is_read_whole_beside_its_window() {
         assert_eq!(log.document(), joined(&lines));
     }
     assert!(one(LOG).whole().unwrap().is_none(), "it is whole");
+}
+
+/// Anthropic takes no request that begins with an assistant message, so a removed beginning leaves a user message.
+#[test]
+fn an_assistant_message_leads_only_if_it_led_before() {
+    let said = [
+        r#"{"role":"assistant","content":"done"}"#,
+        r#"{"role":"user","content":"more"}"#,
+    ];
+    let kept = excerpt(Format::Anthropic, &said, &mut HashMap::new()).unwrap();
+    let leaves = |first: usize| {
+        let items = kept
+            .outgoing(&RenderPlan::whole(2), &|item| first + item)
+            .unwrap();
+        let text = |item| match item {
+            RenderedItem::Original(index) => kept.item(index).to_owned(),
+            RenderedItem::New { text, .. } => text,
+        };
+        items.into_iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(leaves(0), said);
+    let [opening, rest @ ..] = leaves(7).try_into().map(|all: [String; 3]| all).unwrap();
+    assert!(
+        opening.contains(r#""role":"user""#) && opening.contains("were removed"),
+        "{opening}"
+    );
+    assert_eq!(rest, said);
 }

@@ -32,7 +32,7 @@ use super::error::SessionError;
 use super::history::History;
 use super::options::{Relation, Unrelated};
 use super::preamble::Preamble;
-use super::request::{BodyBefore, ReadMessage, Request, Source, keep_what_was_said};
+use super::request::{BodyBefore, ReadMessage, Request, keep_what_was_said};
 use super::warnings::Warnings;
 use super::window_entry::WindowEntry;
 
@@ -135,7 +135,7 @@ impl Ingest {
         let mut compared = compare(history, request)?;
         // A request with a single message may be the first message, edited. After a compaction by
         // the provider it is not, because the earlier messages are hidden.
-        let is_compacted = request.is_compacted();
+        let is_compacted = request.is_compacted;
         let single = compared.kept + compared.incoming.len() == 1 && !is_compacted;
         if !history.branch().is_empty() && !compared.is_related() && !single {
             if self.unrelated == Unrelated::Refuse && !is_compacted {
@@ -286,8 +286,7 @@ impl Ingest {
         }
         // If a session begins with a document, its reader knows that the document is complete, so
         // no warning is needed.
-        let begins =
-            matches!(request.source, Source::Document(_)) && current.history.branch().is_empty();
+        let begins = !request.is_sent() && current.history.branch().is_empty();
         if foreign > 0 && !begins {
             self.warnings.add(format!(
                 "the request holds {foreign} summaries that this session has no record of. They cover {known} \

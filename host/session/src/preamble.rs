@@ -6,11 +6,11 @@
 
 use contexture_contract::Grouping;
 use contexture_formats::tokens::TokenCounter;
-use contexture_formats::{self as formats, Conversation, Format, FormatError};
+use contexture_formats::{self as formats, Format, FormatError, WireBody};
 
 use super::align::raw_hash;
 use super::counting::fixed_tokens;
-use super::request::{Request, Source};
+use super::request::Request;
 
 /// The system prompt and the tools of the last request.
 #[derive(Debug)]
@@ -28,25 +28,8 @@ pub(crate) struct Preamble {
 }
 
 impl Preamble {
-    /// The preamble of a conversation that was read. Its tokens are `fixed`, if the caller knows
-    /// them, and are counted otherwise.
-    pub(crate) fn of(
-        conversation: &Conversation,
-        counter: &TokenCounter,
-        fixed: Option<u64>,
-    ) -> Self {
-        Self {
-            hash: None,
-            system: conversation.system().map(str::to_owned),
-            tools: (conversation.tool_lists())
-                .flat_map(formats::tool_names)
-                .collect(),
-            tokens: fixed.unwrap_or_else(|| fixed_tokens(counter, conversation)),
-            grouping: grouping_of(conversation.format()),
-        }
-    }
-
-    /// The preamble of a request, if it is another one than that of the request `before`.
+    /// The preamble of a request, if it is another one than that of the request `before`. Its tokens
+    /// are `fixed`, if the caller knows them, and are counted otherwise.
     ///
     /// # Errors
     /// The system prompt or the tools are not valid in the format.
@@ -56,30 +39,19 @@ impl Preamble {
         counter: &TokenCounter,
         fixed: Option<u64>,
     ) -> Result<Option<Self>, FormatError> {
-        let (text, wire) = match &request.source {
-            Source::Body { text, wire } => (*text, wire),
-            Source::Document(conversation) => {
-                return Ok(Some(Self::of(conversation, counter, fixed)));
-            }
-        };
-        let parts = wire
-            .system
-            .iter()
-            .chain(&wire.tools)
-            .chain(&wire.system_messages);
-        // A provider never changes a compaction of its own, it only adds a newer one. So the last
-        // one is enough for the hash.
-        let parts = parts.chain(wire.compacted.last());
-        let hash = parts.fold(wire.format as u64, |hash, part| {
-            hash.rotate_left(1) ^ raw_hash(part)
-        });
-        if before.is_some_and(|before| before.hash == Some(hash)) {
+        let hash = request.body.as_ref().map(hash_of);
+        if hash.is_some() && before.is_some_and(|before| before.hash == hash) {
             return Ok(None);
         }
-        let conversation = formats::read_frame(text, wire.format)?;
+        let conversation = request.preamble()?;
         Ok(Some(Self {
-            hash: Some(hash),
-            ..Self::of(&conversation, counter, fixed)
+            hash,
+            system: conversation.system().map(str::to_owned),
+            tools: (conversation.tool_lists())
+                .flat_map(formats::tool_names)
+                .collect(),
+            tokens: fixed.unwrap_or_else(|| fixed_tokens(counter, &conversation)),
+            grouping: grouping_of(conversation.format()),
         }))
     }
 
@@ -87,6 +59,18 @@ impl Preamble {
     pub(crate) fn expire(&mut self) {
         self.hash = None;
     }
+}
+
+/// The hash of the system prompt and the tools of a body.
+fn hash_of(body: &WireBody<'_>) -> u64 {
+    let parts = body.system.iter().chain(&body.tools);
+    let parts = parts.chain(&body.system_messages);
+    // A provider never changes a compaction of its own, it only adds a newer one. So the last one
+    // is enough for the hash.
+    let parts = parts.chain(body.compacted.last());
+    parts.fold(body.format as u64, |hash, part| {
+        hash.rotate_left(1) ^ raw_hash(part)
+    })
 }
 
 /// The rules for keeping tool calls and their results together that apply to a format. Formats

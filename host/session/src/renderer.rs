@@ -12,10 +12,9 @@
 
 mod draft;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use contexture_engine_api::MessageId;
 use contexture_formats::{self as formats, Conversation, FormatError, RenderedItem};
 
 pub(crate) use self::draft::BodyDraft;
@@ -25,7 +24,7 @@ use super::align::raw_hash;
 use super::conversation::ConversationState;
 use super::history::History;
 use super::options::BodyMessage;
-use super::request::{Request, Source};
+use super::request::Request;
 use super::warnings::Warnings;
 use super::window::Window;
 use super::window_entry::WindowEntry;
@@ -213,7 +212,8 @@ impl Renderer {
         if let Some(rendered) = going_on.filter(|rendered| !rendered.ends_in_role_of_next(request))
         {
             let rendered = rendered.continued(request);
-            if matches!(request.source, Source::Body { .. }) {
+            // Nothing was handed out if the request before it was not sent to the model.
+            if !current.history.handed().is_empty() {
                 // The recorded answer holds the bytes that the model returned. The client may write
                 // the same answer differently, and its bytes count.
                 let is_kept = |at: usize, raw: u64| match rendered.out.get(at) {
@@ -237,11 +237,8 @@ impl Renderer {
         for unit in &log.units {
             note_written(&mut current.history, unit);
         }
-        let handed = match request.source {
-            Source::Body { .. } => log,
-            Source::Document(_) => WireLog::default(),
-        };
-        current.history.set_handed(handed);
+        let handed = request.is_sent().then_some(log);
+        current.history.set_handed(handed.unwrap_or_default());
         self.remember(current, Some(rendered.clone()));
         Ok(Some(rendered))
     }
@@ -293,35 +290,27 @@ impl Renderer {
     ) -> Result<RenderedBody, FormatError> {
         let source = material(current, request, window)?;
         let index = |slot: &WindowEntry| source.index.get(&slot.id()).copied();
-        // A document may hold only the shorter form of a message that was restored. For a request
-        // body, `material` already took the full message.
-        let is_document = matches!(request.source, Source::Document(_));
-        let is_short = |at| is_document && current.history.sent.is_short(at);
-        let entries = window.plan_entries(index, is_short);
+        // `material` has the full form of every message that the window shows in full.
+        let entries = window.plan_entries(index, |_| false);
         let new_window = formats::RenderPlan {
             entries,
             system_note: None,
             own_summaries: self.own_summaries,
         };
+        let wire = |item: usize| source.wires.get(item).copied();
         // Messages that are not in the request get positions far apart, so that none counts as a
         // neighbour of another.
-        let place = |item: usize| {
-            let wire = source.wires.get(item).copied().flatten();
-            wire.unwrap_or(usize::MAX / 2 + item * 2)
-        };
+        let place = |item: usize| wire(item).unwrap_or(usize::MAX / 2 + item * 2);
         let items = source.conversation.outgoing(&new_window, &place)?;
         let out: Vec<RenderedWire> = items
             .into_iter()
-            .map(|item| {
-                let wire = |item: usize| source.wires.get(item).copied().flatten();
-                match item {
-                    RenderedItem::Original(item) => match wire(item) {
-                        Some(wire) => RenderedWire::Kept(wire),
-                        None => RenderedWire::Made(source.conversation.item(item).into(), None),
-                    },
-                    RenderedItem::New { text, of } => {
-                        RenderedWire::Made(text.into(), of.and_then(wire))
-                    }
+            .map(|item| match item {
+                RenderedItem::Original(item) => match wire(item) {
+                    Some(wire) => RenderedWire::Kept(wire),
+                    None => RenderedWire::Made(source.conversation.item(item).into(), None),
+                },
+                RenderedItem::New { text, of } => {
+                    RenderedWire::Made(text.into(), of.and_then(wire))
                 }
             })
             .collect();
@@ -421,103 +410,73 @@ fn note_written(history: &mut History, unit: &WireEntry) {
 /// comes from the request if that holds it in the form that is needed, otherwise from memory.
 ///
 /// # Errors
-/// A wire message cannot be read, or it holds another number of messages than expected.
+/// A wire message cannot be read, or it does not hold the messages that it is recorded for.
 fn material(
     current: &mut ConversationState,
     request: &Request<'_>,
     window: &Window,
 ) -> Result<Material, FormatError> {
-    let units = &current.history.sent.units;
-    if let Source::Document(conversation) = request.source {
-        let ids = units.iter().map(|unit| unit.origin.id());
-        return Ok(Material {
-            conversation: Arc::clone(conversation),
-            index: ids.enumerate().map(|(at, id)| (id, at)).collect(),
-            wires: (0..request.raw.len()).map(Some).collect(),
-        });
-    }
-    let unit_of: IdMap<&WireEntry> = units.iter().map(|unit| (unit.origin.id(), unit)).collect();
-    let (mut texts, mut wires): (Vec<&str>, Vec<Option<usize>>) = (Vec::new(), Vec::new());
-    // The message ids of these texts, in order. None for a message that the window does not
-    // show.
-    let mut ids: Vec<Option<MessageId>> = Vec::new();
-    let mut taken: HashSet<usize> = HashSet::new();
-    let mut remembered = HashMap::new();
-    // The index after the last of these texts in the request.
-    let mut end = None;
-    for slot in window
-        .slots()
-        .iter()
-        .filter(|slot| slot.message().is_some())
-    {
-        // If a message was restored, the request has only its shorter form, so memory has to
-        // provide it.
-        let in_request = unit_of.get(&slot.id());
-        match in_request.filter(|unit| unit.is_said() || !slot.is_original()) {
-            Some(unit) if taken.insert(unit.wires.start) => {
-                if request.joins() && end != Some(unit.wires.start) {
-                    texts.push(NOBODYS);
-                    wires.push(None);
-                    ids.push(None);
-                }
-                end = Some(unit.wires.end);
-                for wire in unit.wires.clone() {
-                    texts.push(request.wire_text(wire));
-                    wires.push(Some(wire));
-                }
-                let in_it = current.history.sent.beginning_in(unit.wires.start);
-                ids.extend(in_it.iter().map(|unit| Some(unit.origin.id())));
-            }
-            Some(_) => {}
-            // The request no longer has the message, but memory does.
-            None => {
-                let Some(wire) = slot.wire() else { continue };
-                let first = *remembered.entry(wire.key).or_insert_with(|| {
-                    if request.joins() {
-                        texts.push(NOBODYS);
-                        wires.push(None);
-                        ids.push(None);
-                    }
-                    end = None;
-                    wires.extend(wire.texts.iter().map(|_| None));
-                    texts.extend(wire.texts);
-                    ids.extend(std::iter::repeat_n(None, wire.views));
-                    ids.len() - wire.views
-                });
-                if let Some(id) = ids.get_mut(first + wire.place) {
-                    *id = Some(slot.id());
-                }
-            }
+    let History { sent, names, .. } = &mut current.history;
+    let unit_of: IdMap<&WireEntry> = (sent.units.iter())
+        .map(|unit| (unit.origin.id(), unit))
+        .collect();
+    // If a message was restored, the request has only its shorter form, so memory has to provide it.
+    let in_request = |slot: &&WindowEntry| {
+        let unit = unit_of.get(&slot.id()).copied();
+        unit.filter(|unit| unit.is_said() || !slot.is_original())
+    };
+    let shown = window.slots().iter();
+    let shown = shown.filter(|slot| slot.message().is_some());
+    let wires = shown.clone().filter_map(|slot| in_request(&slot));
+    let mut wires: Vec<usize> = wires.flat_map(|unit| unit.wires.clone()).collect();
+    wires.sort_unstable();
+    wires.dedup();
+    let read = request.read(&wires, names)?;
+    let mut excerpt = formats::ExcerptBuilder::new(request.format);
+    let mut index = IdMap::default();
+    let mut wires = Vec::new();
+    for held in read.chunk_by(|one, next| one.wires.start == next.wires.start) {
+        let Some(first) = held.first() else { continue };
+        let Some(at) = excerpt.add(&first.conversation, first.index) else {
+            continue;
+        };
+        wires.extend(first.wires.clone());
+        let units = sent.beginning_in(first.wires.start);
+        if units.len() != held.len() {
+            return Err(FormatError::Window(format!(
+                "wire message {} holds {} messages where {} were recorded",
+                first.wires.start,
+                held.len(),
+                units.len()
+            )));
         }
+        index.extend((units.iter().map(|unit| unit.origin.id())).zip(at..));
     }
-    let conversation = formats::excerpt(request.format, &texts, &mut current.history.names)?;
-    if conversation.messages().len() != ids.len() {
-        return Err(FormatError::Window(format!(
-            "{} messages were read where {} stand",
-            conversation.messages().len(),
-            ids.len()
-        )));
+    // The first message in the excerpt of each wire message that memory provides.
+    let mut remembered: HashMap<_, Option<usize>> = HashMap::new();
+    for slot in shown.filter(|slot| in_request(slot).is_none()) {
+        let Some((conversation, message, place)) = slot.in_wire() else {
+            continue;
+        };
+        let wire = (Arc::as_ptr(conversation), message - place);
+        let first = *(remembered.entry(wire)).or_insert_with(|| excerpt.add(conversation, message));
+        index.extend(first.map(|first| (slot.id(), first + place)));
     }
-    let places = ids.into_iter().enumerate();
     Ok(Material {
-        conversation: Arc::new(conversation),
-        index: places.filter_map(|(at, id)| Some((id?, at))).collect(),
+        conversation: excerpt.finish(),
+        index,
         wires,
     })
 }
 
-/// An empty user message to put between messages that are not neighbours in the request. Without
-/// it, the parser of the Responses format would join them into one message.
-const NOBODYS: &str = r#"{"type":"message","role":"user","content":""}"#;
-
 /// The messages of a window as a conversation that can be rendered.
 struct Material {
-    conversation: Arc<Conversation>,
+    conversation: Conversation,
     /// The index of each window message in the conversation.
     index: IdMap<usize>,
-    /// For each item of the conversation, the index of the request's wire message that it is. None
-    /// if it comes from memory.
-    wires: Vec<Option<usize>>,
+    /// The request's wire message that each item of the conversation is. The items after these come
+    /// from memory.
+    wires: Vec<usize>,
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! [`Request::body`] splits a request body and hashes each wire message. A client repeats its
 //! history with every request, so the beginning that equals the last body is not split again
 //! ([`BodyBefore`]). [`Request::document`] makes a request of a conversation that was read from a
-//! file.
+//! file. It was parsed when it was read, so its messages are not parsed again.
 //!
-//! [`Request::read`] parses selected wire messages into [`ReadMessage`]s. One wire message may hold
-//! several messages, and in some formats one message spans several wire messages. What the messages
-//! are to the session is found out in `compare`.
+//! [`Request::read`] parses selected wire messages into [`ReadMessage`]s and remembers them. One
+//! wire message may hold several messages, and in some formats one message spans several wire
+//! messages. What the messages are to the session is found out in `compare`.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,19 +24,20 @@ use crate::align::raw_hash;
 /// What a client sends: a request body, or a conversation that was read from a document.
 pub(crate) struct Request<'b> {
     pub(crate) format: Format,
-    /// The hash of each wire message. The system prompt and compactions of the provider itself are
+    /// The JSON of each wire message. The system prompt and compactions of the provider itself are
     /// not among them.
+    wires: Vec<&'b str>,
+    /// The hash of each wire message.
     pub(crate) raw: Vec<u64>,
-    pub(crate) source: Source<'b>,
-}
-
-/// The text that the messages of a request are read from.
-pub(crate) enum Source<'b> {
-    Body {
-        text: &'b str,
-        wire: Box<WireBody<'b>>,
-    },
-    Document(&'b Arc<Conversation>),
+    /// Whether the request begins with a compaction that the provider made itself.
+    pub(crate) is_compacted: bool,
+    /// The body that the messages are put back into. None if the request is not sent to the model,
+    /// because the caller renders the conversation itself.
+    pub(crate) body: Option<WireBody<'b>>,
+    /// The system prompt and the tools, if they were parsed already.
+    preamble: Option<&'b Conversation>,
+    /// For each wire message, the messages that it holds a part of. Empty if it was not parsed.
+    parsed: RefCell<Vec<Vec<ReadMessage>>>,
 }
 
 /// What is remembered of the last body, so that the next one is split only after the common
@@ -77,79 +80,82 @@ impl<'b> Request<'b> {
         before: &mut Option<BodyBefore>,
     ) -> Result<Self, FormatError> {
         let earlier = before.as_ref().map(|before| &before.beginning);
-        let (wire, beginning, known) = formats::split_again(text, format, earlier)?;
-        let leading = wire.leading();
+        let (body, beginning, known) = formats::split_again(text, format, earlier)?;
+        let leading = body.leading();
         let known = known.saturating_sub(leading);
         let before_it = before.take().filter(|before| before.leading == leading);
         let mut raw = before_it.map_or_else(Vec::new, |before| before.raw);
         raw.truncate(known);
-        raw.extend(
-            wire.messages
-                .iter()
-                .skip(raw.len())
-                .map(|raw| raw_hash(raw)),
-        );
+        let new = body.messages.iter().skip(raw.len());
+        raw.extend(new.map(|wire| raw_hash(wire)));
         *before = beginning.map(|beginning| BodyBefore {
             beginning,
             raw: raw.clone(),
             leading,
         });
         Ok(Self {
-            format: wire.format,
+            format: body.format,
+            wires: body.messages.clone(),
+            parsed: RefCell::new(vec![Vec::new(); raw.len()]),
             raw,
-            source: Source::Body {
-                text,
-                wire: Box::new(wire),
-            },
+            is_compacted: !body.compacted.is_empty(),
+            body: Some(body),
+            preamble: None,
         })
     }
 
-    /// A request that holds a conversation which was already parsed.
+    /// A request that holds a conversation which was already parsed. It is not sent to the model.
     pub(crate) fn document(conversation: &'b Arc<Conversation>) -> Self {
-        let items = conversation
-            .messages()
-            .iter()
-            .map(|message| message.items.end);
-        let items = items.max().unwrap_or(0);
-        Self {
+        let ends = conversation.messages().iter();
+        let items = ends.map(|message| message.items.end).max().unwrap_or(0);
+        let wires: Vec<&str> = (0..items).map(|item| conversation.item(item)).collect();
+        let request = Self {
             format: conversation.format(),
-            raw: (0..items)
-                .map(|item| raw_hash(conversation.item(item)))
-                .collect(),
-            source: Source::Document(conversation),
-        }
+            raw: wires.iter().map(|wire| raw_hash(wire)).collect(),
+            wires,
+            is_compacted: conversation.is_compacted_by_provider(),
+            body: None,
+            preamble: Some(conversation),
+            parsed: RefCell::new(vec![Vec::new(); items]),
+        };
+        request.remember(conversation, 0);
+        request
     }
 
     /// The JSON of a wire message of the request, or an empty string if there is none with this
     /// index.
     pub(crate) fn wire_text(&self, wire: usize) -> &str {
-        match &self.source {
-            Source::Body { wire: body, .. } => body.messages.get(wire).copied().unwrap_or(""),
-            Source::Document(conversation) => conversation.item(wire),
-        }
+        self.wires.get(wire).copied().unwrap_or("")
     }
 
-    /// Whether the request is a body that goes to the model, and not a document.
-    pub(crate) fn is_body(&self) -> bool {
-        matches!(self.source, Source::Body { .. })
-    }
-
-    /// Whether the request begins with a compaction that the provider made itself.
-    pub(crate) fn is_compacted(&self) -> bool {
-        match &self.source {
-            Source::Body { wire, .. } => !wire.compacted.is_empty(),
-            Source::Document(conversation) => conversation.compacted().next().is_some(),
-        }
+    /// Whether the result of the turn goes to the model.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.body.is_some()
     }
 
     /// Whether a message may span several wire messages.
     pub(crate) fn joins(&self) -> bool {
-        matches!(self.source, Source::Document(_))
-            || matches!(self.format, Format::OpenAiResponses | Format::Codex)
+        matches!(
+            self.format,
+            Format::OpenAiResponses | Format::Codex | Format::ClaudeCode
+        )
     }
 
-    /// Parses these wire messages, whose indexes must rise. `names` maps the calls so far to their
-    /// tools, and the calls found are added to it.
+    /// The system prompt and the tools, as a conversation whose messages do not count.
+    ///
+    /// # Errors
+    /// They are not valid in the format.
+    pub(crate) fn preamble(&self) -> Result<Cow<'b, Conversation>, FormatError> {
+        if let Some(preamble) = self.preamble {
+            return Ok(Cow::Borrowed(preamble));
+        }
+        let text = self.body.as_ref().map_or("", WireBody::text);
+        formats::read_frame(text, self.format).map(Cow::Owned)
+    }
+
+    /// Returns the messages in these wire messages, whose indexes must rise. Those that were not
+    /// parsed before are parsed now. `names` maps the calls so far to their tools, and the calls
+    /// found are added to it.
     ///
     /// # Errors
     /// One of them is not a valid message of the format.
@@ -158,28 +164,38 @@ impl<'b> Request<'b> {
         wires: &[usize],
         names: &mut HashMap<String, String>,
     ) -> Result<Vec<ReadMessage>, FormatError> {
-        let wire = match &self.source {
-            Source::Document(conversation) => return Ok(read_document(conversation, wires)),
-            Source::Body { wire, .. } => wire,
-        };
-        let mut all = Vec::with_capacity(wires.len());
+        let is_unread = |at: &&usize| self.parsed.borrow().get(**at).is_some_and(Vec::is_empty);
+        let unread: Vec<usize> = wires.iter().filter(is_unread).copied().collect();
         // Consecutive wire messages are parsed together, because a message may span several of
         // them.
-        for run in wires.chunk_by(|one, next| one + 1 == *next) {
-            let texts: Vec<&str> = run
-                .iter()
-                .filter_map(|at| wire.messages.get(*at).copied())
-                .collect();
-            let conversation = Arc::new(formats::excerpt(self.format, &texts, names)?);
+        for run in unread.chunk_by(|one, next| one + 1 == *next) {
+            let texts: Vec<&str> = run.iter().map(|at| self.wire_text(*at)).collect();
+            let conversation = formats::excerpt(self.format, &texts, names)?;
             let first = run.first().copied().unwrap_or(0);
-            let messages = conversation.messages().iter().enumerate();
-            all.extend(messages.map(|(index, message)| ReadMessage {
-                conversation: Arc::clone(&conversation),
-                index,
-                wires: first + message.items.start..first + message.items.end,
-            }));
+            self.remember(&Arc::new(conversation), first);
         }
-        Ok(all)
+        let parsed = self.parsed.borrow();
+        let begin_in = |at: &usize| {
+            let messages = parsed.get(*at).into_iter().flatten();
+            let at = *at;
+            messages.filter(move |read| read.wires.start == at).cloned()
+        };
+        Ok(wires.iter().flat_map(begin_in).collect())
+    }
+
+    /// Remembers messages that were parsed. Their conversation begins in the wire message `first`.
+    fn remember(&self, conversation: &Arc<Conversation>, first: usize) {
+        let mut parsed = self.parsed.borrow_mut();
+        for (index, message) in conversation.messages().iter().enumerate() {
+            let wires = first + message.items.start..first + message.items.end;
+            for held in parsed.get_mut(wires.clone()).into_iter().flatten() {
+                held.push(ReadMessage {
+                    conversation: Arc::clone(conversation),
+                    index,
+                    wires: wires.clone(),
+                });
+            }
+        }
     }
 
     /// Adds the tool names of all calls in the request to `names`.
@@ -190,8 +206,15 @@ impl<'b> Request<'b> {
         &self,
         names: &mut HashMap<String, String>,
     ) -> Result<(), FormatError> {
-        if let Source::Body { wire, .. } = &self.source {
-            formats::parse_messages_after(self.format, &wire.messages, names)?;
+        // What is parsed for its calls alone is not kept: the window holds few of these messages,
+        // and each of them would keep the text of all in memory.
+        let parsed = self.parsed.borrow();
+        let wires = self.wires.iter().zip(&*parsed);
+        let unread = wires.filter_map(|(wire, held)| held.is_empty().then_some(*wire));
+        formats::parse_messages_after(self.format, &unread.collect::<Vec<_>>(), names)?;
+        let read = parsed.iter().flatten().filter_map(ReadMessage::message);
+        for call in read.flat_map(|message| &message.calls) {
+            names.insert(call.id.clone(), call.name.clone());
         }
         Ok(())
     }
@@ -219,15 +242,29 @@ pub(crate) fn keep_what_was_said(mut said: Vec<&mut ReadMessage>, all: usize) {
     }
 }
 
-/// The messages of a document that begin in one of these wire messages.
-fn read_document(conversation: &Arc<Conversation>, wires: &[usize]) -> Vec<ReadMessage> {
-    let messages = conversation.messages().iter().enumerate();
-    let wanted = messages.filter(|(_, message)| wires.binary_search(&message.items.start).is_ok());
-    wanted
-        .map(|(index, message)| ReadMessage {
-            conversation: Arc::clone(conversation),
-            index,
-            wires: message.items.clone(),
-        })
-        .collect()
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::{body, talk};
+
+    #[test]
+    fn a_message_is_parsed_once() {
+        let text = body(&talk(0..4));
+        let document = Arc::new(formats::read(text.as_str(), None).unwrap().remove(0));
+        let request = Request::body(&text, None, &mut None).unwrap();
+        let names = &mut HashMap::new();
+        let second = request.read(&[1], names).unwrap().remove(0);
+        let all = request.read(&[0, 1, 2, 3], names).unwrap();
+        assert!(Arc::ptr_eq(&all[1].conversation, &second.conversation));
+        let wires: Vec<_> = all.iter().map(|read| read.wires.clone()).collect();
+        assert_eq!(wires, [0..1, 1..2, 2..3, 3..4]);
+        let read = Request::document(&document).read(&[2, 3], names).unwrap();
+        let of_the_reader = |read: &ReadMessage| Arc::ptr_eq(&read.conversation, &document);
+        assert!(read.iter().all(of_the_reader));
+        assert_eq!(
+            read.iter().map(|read| read.index).collect::<Vec<_>>(),
+            [2, 3]
+        );
+    }
 }

@@ -243,7 +243,7 @@ impl Session {
         }
         self.current
             .meter
-            .note_request(options.time_ms, request.is_body());
+            .note_request(options.time_ms, request.is_sent());
         let engines = self.link.engines();
         if engines.config().prompt_caching.cache_ttl == CacheTtl::Auto {
             let prompt = self.current.rough_state().prompt_tokens;
@@ -301,7 +301,7 @@ impl Session {
         request: &Request<'_>,
         is_compacted: bool,
     ) -> Result<(), SessionError> {
-        if !request.is_body() {
+        if !request.is_sent() {
             return Ok(());
         }
         let usable = self.current.meter.agent().empty_window().usable_tokens();

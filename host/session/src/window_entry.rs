@@ -325,26 +325,6 @@ impl WindowEntry {
         }
     }
 
-    /// The wire messages that hold its message, from memory. None for an entry without a message.
-    pub(super) fn wire(&self) -> Option<SourceWire<'_>> {
-        let (conversation, _) = self.source.as_ref()?;
-        let message = self.message()?;
-        let shares = |other: &&Message| other.items == message.items;
-        let sharers: Vec<&Message> = conversation.messages().iter().filter(shares).collect();
-        Some(SourceWire {
-            key: (Arc::as_ptr(conversation) as usize, message.items.start),
-            texts: message
-                .items
-                .clone()
-                .map(|item| conversation.item(item))
-                .collect(),
-            place: sharers
-                .iter()
-                .position(|other| std::ptr::eq(*other, message))?,
-            views: sharers.len(),
-        })
-    }
-
     /// The position of its message: the conversation from which it was read, its index there, and
     /// how many messages of the same wire message precede it.
     pub(super) fn in_wire(&self) -> Option<(&Arc<Conversation>, usize, usize)> {
@@ -567,17 +547,6 @@ impl TokenSource for WindowEntry {
     fn tokens_of(&self, _id: MessageId) -> u64 {
         self.tokens()
     }
-}
-
-/// The wire messages that hold a message, together with the other messages in them.
-pub(super) struct SourceWire<'a> {
-    /// Equal for all messages in the same wire messages.
-    pub(super) key: (usize, usize),
-    pub(super) texts: Vec<&'a str>,
-    /// The index of the message among those in the wire messages.
-    pub(super) place: usize,
-    /// The number of messages in the wire messages.
-    pub(super) views: usize,
 }
 
 /// The text with `mark` in front of it. If it already begins with that mark or with one that the

@@ -16,7 +16,7 @@ use contexture_formats::prompt_cache::{self, CacheProvider, Ttl};
 
 use super::{RenderedBody, RenderedWire};
 use crate::options::BodyMessage;
-use crate::request::{Request, Source};
+use crate::request::Request;
 use crate::warnings::Warnings;
 
 /// The body of a request as the model is to see it. [`BodyDraft::serialise`] makes the text of it.
@@ -84,11 +84,11 @@ impl<'r, 'b> BodyDraft<'r, 'b> {
     /// document, which the caller renders in the format that it wants. If the tools or the markers
     /// cannot be added, the body goes without them, with a warning.
     pub(crate) fn serialise(self, warnings: &Warnings) -> Cow<'b, str> {
-        let Source::Body { text, wire } = &self.request.source else {
+        let Some(wire) = &self.request.body else {
             return Cow::Borrowed("");
         };
         let mut body = match (&self.rendered, &self.note) {
-            (None, None) => Cow::Borrowed(*text),
+            (None, None) => Cow::Borrowed(wire.text()),
             (rendered, note) => {
                 let whole = RenderedBody::whole(self.request);
                 let rendered = rendered.as_ref().unwrap_or(&whole);

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use contexture_engine_api::ToolSpec;
+use contexture_engine_api::{MessageId, ToolSpec};
 use contexture_formats::Format;
 use contexture_formats::prompt_cache::{CacheProvider, Ttl};
 use serde_json::{Value, json};
@@ -79,6 +79,25 @@ fn a_client_that_goes_on_from_the_body_is_understood() {
     let origins: Vec<Origin> = handed.units.iter().map(|unit| unit.origin).collect();
     let (summary, last) = (MessageId(4), MessageId(3));
     assert_eq!(origins, [Origin::Host(summary), Origin::Said(last)]);
+}
+
+#[test]
+fn a_document_is_laid_out_like_a_request_and_has_no_body() {
+    let messages = talk(0..3);
+    let mut current = conversation(&messages);
+    compact(&mut current);
+    let text = body(&messages);
+    let read = Arc::new(formats::read(text.as_str(), None).unwrap().remove(0));
+    let document = Request::document(&read);
+    let draft = renderer().render(&mut current, &document, None);
+    let laid_out = draft.messages();
+    assert_eq!(draft.serialise(&Warnings::of("s")), "");
+    // Nothing was sent, so there is nothing that a client could go on from.
+    assert!(current.history.handed().is_empty());
+    let request = Request::body(&text, None, &mut None).unwrap();
+    let draft = renderer().render(&mut current, &request, None);
+    assert_eq!(draft.messages(), laid_out);
+    assert!(!current.history.handed().is_empty());
 }
 
 #[test]
