@@ -595,3 +595,87 @@ async fn a_session_is_exported_and_deleted() {
     let bytes = std::fs::read(stage.home.path().join("engines/lcm/lcm.sqlite3"));
     assert!(!bytes.is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("Is it warm")));
 }
+
+/// The answer to a request of the page with a token.
+async fn with_token(url: &str, token: &str, body: Option<Value>) -> (u16, Value) {
+    let http = reqwest::Client::new();
+    let request = match &body {
+        Some(body) => http.post(url).body(body.to_string()),
+        None => http.get(url),
+    };
+    let request = request.header("content-type", "application/json");
+    let answer = request.header("x-contexture-token", token).send().await;
+    let answer = answer.unwrap();
+    let status = answer.status().as_u16();
+    (status, answer.json().await.unwrap_or_default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_sees_and_changes_its_own_sessions_alone() {
+    // Variables that cargo sets for tests.
+    let (alice, bob) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_DESCRIPTION"));
+    let stage = Stage::new(
+        "context: {engine: lcm}\ngateway: {tokens: {alice: CARGO_PKG_VERSION, bob: CARGO_PKG_DESCRIPTION}}\n",
+    );
+    let gateway = stage.gateway().await;
+    let base = &gateway.base;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, base, "s");
+    agent
+        .headers
+        .push(("x-contexture-token".to_owned(), alice.to_owned()));
+    agent.ask("Is it cold?", "").await;
+    stage.provider.script([Answer::fault(Fault::Status(529))]);
+    agent.user("Is it warm?");
+    assert_eq!(agent.send().await.status, 529);
+
+    let overview = format!("{base}/contexture/overview");
+    let own = loop {
+        let (status, told) = with_token(&overview, alice, None).await;
+        assert_eq!(status, 200, "{told}");
+        if told["totals"]["turns"] == 1 && told["failures"][0].is_object() {
+            break told;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(
+        (&own["sessions"], &own["failures"][0]["status"]),
+        (&json!(1), &json!(529))
+    );
+    let (_, others) = with_token(&overview, bob, None).await;
+    let nothing = (&json!(0), &json!(0), &json!([]), &json!([]));
+    let told = (
+        &others["sessions"],
+        &others["totals"]["turns"],
+        &others["failures"],
+        &others["hours"],
+    );
+    assert_eq!(told, nothing);
+    let id = "alice%2Fs";
+    let requests = [
+        ("GET", format!("session?id={id}"), None),
+        ("GET", format!("tools?id={id}"), None),
+        ("GET", format!("export?id={id}"), None),
+        (
+            "POST",
+            "rename".to_owned(),
+            Some(json!({"session": "alice/s", "title": "Mine"})),
+        ),
+        (
+            "POST",
+            "delete".to_owned(),
+            Some(json!({"session": "alice/s"})),
+        ),
+    ];
+    for (token, wanted) in [("", 401), ("wrong", 401), (bob, 404), (alice, 200)] {
+        for (method, path, body) in &requests {
+            let url = format!("{base}/contexture/{path}");
+            let (status, told) = with_token(&url, token, body.clone()).await;
+            assert_eq!(status, wanted, "{token} {method} {path}: {told}");
+        }
+        let (status, _) = with_token(&overview, token, None).await;
+        assert_eq!(status == 401, wanted == 401);
+    }
+    let (_, own) = with_token(&overview, alice, None).await;
+    assert_eq!(own["sessions"], 0);
+}
