@@ -432,12 +432,7 @@ fn delete(
     if yes {
         for session in &chosen {
             store.forget(&session.session).map_err(CliError::Sessions)?;
-            let command = StoreCommand::Delete {
-                session: Some(session.session.clone()),
-                older_than_ms: None,
-                dry_run: false,
-            };
-            derived(engines, &session.engine, &command)?;
+            (engines.forget(&session.engine, &session.session)).map_err(CliError::of_keeper)?;
         }
     }
     let names: Vec<&str> = chosen.iter().map(|one| one.session.as_str()).collect();

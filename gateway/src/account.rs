@@ -7,43 +7,139 @@
 //! request, with and without markers for the provider's prompt cache.
 //!
 //! [`Diffs`] holds what the last compactions changed. It stays in memory, because it contains text
-//! of conversations. Prices come from the host's replay module.
+//! of conversations. Prices come from the configuration and from the list in the host's replay
+//! module, see [`price_of`].
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use contexture::Usage;
+use contexture::config::{ModelPrice, PriceSettings};
 use contexture::prompt_cache::Ttl;
-use contexture::replay::{Prices, Prompts};
+use contexture::replay::{ListPrice, Prices, Prompts};
 use contexture::session::{CompactionReport, Record, RecordError};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::Shared;
 use crate::api::Api;
+use crate::diff::Diff;
+use crate::subject::Subject;
 
 /// The key of the totals in the data that is stored with a session.
 pub(crate) const TOTALS: &str = "turns";
 const TURN_PREFIX: &str = "turn ";
 /// How many of the last turns are kept for each session. Older ones are overwritten.
 const MAX_TURNS: u64 = 500;
+/// How many hours with turns are kept for each session. Older ones are missing in the trend.
+const MAX_HOURS: usize = 240;
 /// How many diffs are kept in memory, over all sessions. If there are more, the oldest is dropped.
 const MAX_DIFFS: usize = 64;
 
-/// What prompts cost in US dollars at list prices, in three scenarios. The answer's tokens are not
-/// included.
+/// Costs in US dollars at list prices. The first three are what prompts cost in three scenarios. The
+/// answer costs the same in each of them.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Cost {
-    /// With the engine, as it was spent.
+    /// The prompts with the engine, as they were sent.
     engine: f64,
-    /// Without the engine, but with markers for the provider's prompt cache.
+    /// The prompts without the engine, but with markers for the provider's prompt cache.
     markers: f64,
     none: f64,
+    /// The answers.
+    output: f64,
+}
+
+impl Cost {
+    fn add(&mut self, other: &Self) {
+        self.engine += other.engine;
+        self.markers += other.markers;
+        self.none += other.none;
+        self.output += other.output;
+    }
+
+    /// What the engine saved against the cheaper one of the other scenarios. Negative if it cost
+    /// more.
+    fn saved(&self) -> f64 {
+        self.none.min(self.markers) - self.engine
+    }
+}
+
+/// Why a compaction was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cause {
+    /// The engine decided it.
+    #[default]
+    Engine,
+    /// The window was nearly full, so the host overruled the engine.
+    SafetyNet,
+    /// The provider refused the request as too long.
+    Refusal,
+}
+
+/// A compaction that was made, with what it changed.
+#[derive(Debug)]
+pub(crate) struct Compacted {
+    pub(crate) report: CompactionReport,
+    pub(crate) cause: Cause,
+    /// The figures that made it due, in words.
+    pub(crate) trigger: String,
+    pub(crate) diff: Diff,
+}
+
+/// A compaction, as it is stored with its turn. The fields up to `trigger` are those of its
+/// [`CompactionReport`].
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct CompactionRecord {
+    engine: String,
+    reason: String,
+    messages_before: usize,
+    messages_after: usize,
+    tokens_before: u64,
+    tokens_after: u64,
+    kept: usize,
+    replaced: usize,
+    summarised: usize,
+    inserted: usize,
+    dropped: usize,
+    degraded: bool,
+    model_calls: u64,
+    elapsed_ms: f64,
+    notes: Vec<String>,
+    cause: Cause,
+    trigger: String,
+}
+
+impl From<&Compacted> for CompactionRecord {
+    fn from(compacted: &Compacted) -> Self {
+        let report = &compacted.report;
+        Self {
+            engine: report.engine.clone(),
+            reason: report.reason.clone(),
+            messages_before: report.messages_before,
+            messages_after: report.messages_after,
+            tokens_before: report.tokens_before,
+            tokens_after: report.tokens_after,
+            kept: report.kept,
+            replaced: report.replaced,
+            summarised: report.summarised,
+            inserted: report.inserted,
+            dropped: report.dropped,
+            degraded: report.degraded,
+            model_calls: report.model_calls,
+            elapsed_ms: report.elapsed_ms,
+            notes: report.notes.clone(),
+            cause: compacted.cause,
+            trigger: compacted.trigger.clone(),
+        }
+    }
 }
 
 /// A finished turn, as it is stored and as the status page gets it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct TurnRecord {
     turn: u64,
     at_ms: u64,
@@ -61,16 +157,23 @@ pub(crate) struct TurnRecord {
     without: u64,
     /// The cost of the turn. None if the prices of the model are unknown.
     cost: Option<Cost>,
+    /// How long the gateway held the request, and how long it took until the head and until the end
+    /// of the answer, in milliseconds. All count from the arrival of the request.
     held_ms: f64,
+    first_ms: f64,
+    total_ms: f64,
+    /// The prompt size from which the engine compacts, in tokens. None if its decision names none.
+    due_from: Option<u64>,
+    /// The engine's decision about a compaction, in its own words.
+    decision: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    compaction: Option<Value>,
+    compaction: Option<CompactionRecord>,
 }
 
-/// The sums over all turns of a session, stored beside the single turns. Tokens include hidden
-/// rounds. Entries of older versions can be read, because missing fields get defaults.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Figures of turns, summed up. Tokens include hidden rounds.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct SessionTotals {
+pub(crate) struct Sums {
     turns: u64,
     compactions: u64,
     hidden_rounds: u64,
@@ -81,8 +184,57 @@ pub(crate) struct SessionTotals {
     without: u64,
     /// The cost of all turns whose model has known prices. None if there are none.
     cost: Option<Cost>,
-    at_ms: u64,
+    /// The turns whose model has no known price. They are not in `cost`.
+    unpriced: u64,
+}
+
+impl Sums {
+    pub(crate) fn has_unpriced(&self) -> bool {
+        self.unpriced > 0
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.turns += other.turns;
+        self.compactions += other.compactions;
+        self.hidden_rounds += other.hidden_rounds;
+        self.prompt += other.prompt;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+        self.output += other.output;
+        self.without += other.without;
+        self.unpriced += other.unpriced;
+        if let Some(cost) = &other.cost {
+            self.cost.get_or_insert_default().add(cost);
+        }
+    }
+}
+
+/// The figures of one hour, for the trend over time.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HourSums {
+    /// The number of the hour since the Unix epoch.
+    pub(crate) hour: u64,
+    #[serde(flatten)]
+    pub(crate) sums: Sums,
+}
+
+/// What is stored of a session beside the single turns. Entries of older versions can be read,
+/// because missing fields get defaults.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SessionTotals {
+    #[serde(flatten)]
+    pub(crate) sums: Sums,
+    pub(crate) at_ms: u64,
     last_without: u64,
+    /// The model and the agent of the last turn.
+    pub(crate) model: String,
+    pub(crate) agent: String,
+    /// None if it was not read yet, or if the session's messages are not stored.
+    pub(crate) subject: Option<Subject>,
+    /// The hours that had turns, oldest first, at most [`MAX_HOURS`].
+    pub(crate) hours: Vec<HourSums>,
 }
 
 /// Everything that is known of a turn once its answer has ended. It is the input of [`note`], with
@@ -90,16 +242,23 @@ pub(crate) struct SessionTotals {
 pub(crate) struct TurnStats<'t> {
     pub(crate) api: Api,
     pub(crate) model: &'t str,
+    pub(crate) agent: &'t str,
     pub(crate) window: u64,
-    pub(crate) held_ms: f64,
+    /// From the arrival of the request until it was sent, until the head of the answer, and until
+    /// its end.
+    pub(crate) held: Duration,
+    pub(crate) first: Duration,
+    pub(crate) total: Duration,
     pub(crate) last: Usage,
     pub(crate) all: Usage,
     pub(crate) hidden_rounds: u32,
-    /// The size of the client's request and of the one that was sent for it, in bytes.
-    pub(crate) request_bytes: usize,
+    /// The client's request, and the size of the one that was sent for it, in bytes.
+    pub(crate) request: &'t [u8],
     pub(crate) sent_bytes: usize,
     pub(crate) has_markers: bool,
-    pub(crate) compaction: Option<&'t CompactionReport>,
+    pub(crate) stores_texts: bool,
+    pub(crate) decision: &'t str,
+    pub(crate) compaction: Option<&'t Compacted>,
 }
 
 /// The current time in milliseconds since the Unix epoch, or 0 if the clock is before it.
@@ -117,6 +276,40 @@ fn cost(prices: &Prices, prompt: u64, read: u64, written: u64) -> f64 {
         written_tokens: written,
         ..Prompts::default()
     })
+}
+
+/// What a model costs: by the configuration, or else by the list prices. None if neither has it.
+pub(crate) fn price_of(settings: &PriceSettings, model: &str) -> Option<ListPrice> {
+    let configured = settings.for_model(model).and_then(|price| {
+        let ModelPrice {
+            input,
+            cached,
+            write,
+            output,
+        } = *price;
+        let input = input?;
+        Some(ListPrice {
+            input,
+            cached: cached.unwrap_or(input / 10.0),
+            write: write.unwrap_or(input),
+            output: output.unwrap_or(0.0),
+        })
+    });
+    configured.or_else(|| ListPrice::of_model(model))
+}
+
+/// The prompt size from which an engine compacts, in tokens, as its decision states it. An engine
+/// says this only in words. The engines of this project and the safety net write the number after
+/// one of a few phrases. None if there is no such number.
+fn due_from(decision: &str) -> Option<u64> {
+    let after = ["due from ", "fires at ", "compaction from ", "threshold "]
+        .into_iter()
+        .find_map(|words| Some(decision.split_once(words)?.1))?;
+    let is_number = |c: char| c.is_ascii_digit() || c == ',';
+    let number: String = (after.chars().take_while(|c| is_number(*c)))
+        .filter(char::is_ascii_digit)
+        .collect();
+    number.parse().ok()
 }
 
 /// Records a turn and adds it to the session's totals. Returns its number. The caller must not run
@@ -138,7 +331,7 @@ pub(crate) fn note(
     let without = match stats.sent_bytes {
         0 => last.input_tokens,
         sent => {
-            (last.input_tokens as f64 * stats.request_bytes as f64 / sent as f64).round() as u64
+            (last.input_tokens as f64 * stats.request.len() as f64 / sent as f64).round() as u64
         }
     };
     // Without the engine, the cache would hold the previous request, if that was less than five
@@ -150,7 +343,9 @@ pub(crate) fn note(
     };
     // Only Anthropic's API needs markers to cache anything.
     let is_cached_anyway = stats.has_markers || stats.api != Api::Messages;
-    let cost = Prices::of_model(stats.model, Ttl::FiveMinutes).map(|prices| {
+    let engines = shared.host.engines();
+    let cost = price_of(&engines.config().prices, stats.model).map(|price| {
+        let prices = price.prompts(Ttl::FiveMinutes);
         let markers = cost(&prices, without, read, without.saturating_sub(read));
         Cost {
             engine: cost(
@@ -164,29 +359,43 @@ pub(crate) fn note(
                 true => markers,
                 false => cost(&prices, without, 0, 0),
             },
+            output: all.output_tokens as f64 * price.output / 1e6,
         }
     });
-    totals.turns += 1;
-    totals.compactions += u64::from(stats.compaction.is_some());
-    totals.hidden_rounds += u64::from(stats.hidden_rounds);
-    totals.prompt += all.input_tokens;
-    totals.cache_read += all.cache_read_tokens;
-    totals.cache_write += all.cache_write_tokens;
-    totals.output += all.output_tokens;
-    totals.without += without;
-    if let Some(cost) = cost {
-        let saved = cost.none.min(cost.markers) - cost.engine;
-        let saved = (saved * 1e6) as i64;
+    if let Some(cost) = &cost {
+        let saved = (cost.saved() * 1e6) as i64;
         (shared.metrics.saved_microdollars).fetch_add(saved, Ordering::Relaxed);
-        let sums = totals.cost.get_or_insert_default();
-        sums.engine += cost.engine;
-        sums.markers += cost.markers;
-        sums.none += cost.none;
     }
+    let sums = Sums {
+        turns: 1,
+        compactions: u64::from(stats.compaction.is_some()),
+        hidden_rounds: u64::from(stats.hidden_rounds),
+        prompt: all.input_tokens,
+        cache_read: all.cache_read_tokens,
+        cache_write: all.cache_write_tokens,
+        output: all.output_tokens,
+        without,
+        cost,
+        unpriced: u64::from(cost.is_none()),
+    };
+    totals.sums.add(&sums);
+    totals.add_to_hour(at_ms / 3_600_000, &sums);
     totals.at_ms = at_ms;
     totals.last_without = without;
+    stats.model.clone_into(&mut totals.model);
+    stats.agent.clone_into(&mut totals.agent);
+    if totals.subject.is_none() {
+        let known = shared.subjects.of(session);
+        let subject = known.unwrap_or_else(|| Subject::of(stats.api.format(), stats.request));
+        match stats.stores_texts {
+            true => totals.subject = Some(subject),
+            false => shared.subjects.put(session, subject),
+        }
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let trigger = stats.compaction.map(|compacted| compacted.trigger.as_str());
     let turn = TurnRecord {
-        turn: totals.turns,
+        turn: totals.sums.turns,
         at_ms,
         model: stats.model.to_owned(),
         window: stats.window,
@@ -197,10 +406,12 @@ pub(crate) fn note(
         hidden_rounds: stats.hidden_rounds,
         without,
         cost,
-        held_ms: stats.held_ms,
-        compaction: stats
-            .compaction
-            .and_then(|report| serde_json::to_value(report).ok()),
+        held_ms: ms(stats.held),
+        first_ms: ms(stats.first),
+        total_ms: ms(stats.total),
+        due_from: due_from(trigger.unwrap_or(stats.decision)),
+        decision: stats.decision.to_owned(),
+        compaction: stats.compaction.map(CompactionRecord::from),
     };
     let name = format!("{TURN_PREFIX}{:03}", turn.turn % MAX_TURNS);
     // Numbers, texts and JSON values always have a JSON form.
@@ -208,6 +419,22 @@ pub(crate) fn note(
     let sums = serde_json::to_string(&totals).unwrap_or_default();
     record.keep(session, &[(&name, &kept), (TOTALS, &sums)])?;
     Ok(turn.turn)
+}
+
+impl SessionTotals {
+    /// Adds figures to those of their hour.
+    fn add_to_hour(&mut self, hour: u64, sums: &Sums) {
+        match self.hours.last_mut().filter(|last| last.hour == hour) {
+            Some(last) => last.sums.add(sums),
+            None => {
+                let sums = *sums;
+                self.hours.push(HourSums { hour, sums });
+            }
+        }
+        if self.hours.len() > MAX_HOURS {
+            self.hours.remove(0);
+        }
+    }
 }
 
 /// A session's totals. All zero if none are stored or they cannot be parsed.
@@ -240,28 +467,113 @@ pub(crate) fn of(
     Ok((all, turns))
 }
 
+/// The diff of a turn's compaction.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TurnDiff {
+    turn: u64,
+    #[serde(flatten)]
+    diff: Diff,
+}
+
 /// What the last compactions changed, over all sessions. It is kept in memory only, because it
 /// contains text of conversations.
 #[derive(Debug, Default)]
-pub(crate) struct Diffs(VecDeque<(String, u64, Value)>);
+pub(crate) struct Diffs(VecDeque<(String, TurnDiff)>);
 
 impl Diffs {
     /// Adds a diff, and drops the oldest one if there are more than [`MAX_DIFFS`].
-    pub(crate) fn push(&mut self, session: &str, turn: u64, diff: Value) {
-        self.0.push_back((session.to_owned(), turn, diff));
+    pub(crate) fn push(&mut self, session: &str, turn: u64, diff: Diff) {
+        self.0
+            .push_back((session.to_owned(), TurnDiff { turn, diff }));
         if self.0.len() > MAX_DIFFS {
             self.0.pop_front();
         }
     }
 
     /// The diffs of a session, oldest first, each with the number of its turn.
-    pub(crate) fn of(&self, session: &str) -> Vec<Value> {
-        let own = self.0.iter().filter(|(id, ..)| id == session);
-        own.map(|(_, turn, diff)| {
-            let mut diff = diff.clone();
-            diff["turn"] = Value::from(*turn);
-            diff
-        })
-        .collect()
+    pub(crate) fn of(&self, session: &str) -> Vec<TurnDiff> {
+        let own = self.0.iter().filter(|(id, _)| id == session);
+        own.map(|(_, diff)| diff.clone()).collect()
+    }
+
+    pub(crate) fn forget(&mut self, session: &str) {
+        self.0.retain(|(id, _)| id != session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn the_figure_of_a_decision_is_found_in_the_words_of_each_engine() {
+        for (decision, wanted) in [
+            (
+                "the prompt has 9,010 tokens; a compaction is due from 12,000, in a window of 24,000",
+                Some(12_000),
+            ),
+            (
+                "12,345 tokens; compaction from 16,800, a summary from 20,400",
+                Some(16_800),
+            ),
+            ("estimated 1,200 tokens, threshold 90,000", Some(90_000)),
+            (
+                "the prompt has 170,001 tokens as counted, and hygiene fires at 170,000, 85 % of a window of 200,000",
+                Some(170_000),
+            ),
+            ("it pays off", None),
+            ("a compaction is due from now on", None),
+        ] {
+            assert_eq!(due_from(decision), wanted, "{decision}");
+        }
+    }
+
+    #[test]
+    fn a_configured_price_takes_precedence_over_the_list() {
+        let price = |input, output| ModelPrice {
+            input,
+            output,
+            ..ModelPrice::default()
+        };
+        let settings = PriceSettings {
+            models: [
+                ("qwen3*".to_owned(), price(Some(0.5), Some(2.0))),
+                ("gpt-4o".to_owned(), price(Some(1.0), None)),
+                ("gpt-5".to_owned(), price(None, Some(3.0))),
+            ]
+            .into(),
+        };
+        let of = |model| price_of(&settings, model).map(|price| (price.input, price.output));
+        assert_eq!(of("openrouter/qwen3-coder"), Some((0.5, 2.0)));
+        assert_eq!(of("gpt-4o"), Some((1.0, 0.0)));
+        // Without a price of prompts, the entry says nothing.
+        assert_eq!(of("gpt-5"), Some((1.25, 10.0)));
+        assert_eq!(of("claude-sonnet-4-5"), Some((3.0, 15.0)));
+        assert_eq!(of("llama"), None);
+        assert_eq!(price_of(&settings, "qwen3").unwrap().cached, 0.05);
+    }
+
+    #[test]
+    fn hours_are_summed_up_and_the_oldest_is_dropped() {
+        let mut totals = SessionTotals::default();
+        let one = Sums {
+            turns: 1,
+            prompt: 10,
+            ..Sums::default()
+        };
+        for hour in [1, 1, 2] {
+            totals.add_to_hour(hour, &one);
+        }
+        let prompts = |totals: &SessionTotals| -> Vec<_> {
+            let hours = totals.hours.iter();
+            hours.map(|hour| (hour.hour, hour.sums.prompt)).collect()
+        };
+        assert_eq!(prompts(&totals), [(1, 20), (2, 10)]);
+        for hour in 3..=MAX_HOURS as u64 + 1 {
+            totals.add_to_hour(hour, &one);
+        }
+        assert_eq!(totals.hours.len(), MAX_HOURS);
+        assert_eq!(prompts(&totals)[0], (2, 10));
     }
 }

@@ -14,7 +14,7 @@
 //! [`stream`](crate::stream), and sending them is up to [`exchange`](crate::exchange).
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use contexture::formats::{self, Format};
@@ -55,8 +55,12 @@ pub(crate) struct Rounds {
     /// The usage of all rounds together, and of the last round.
     usage: Usage,
     last_usage: Usage,
-    /// How long the gateway held the request before it was sent.
+    /// How long the gateway held the request before it was sent, and when it sent it.
     hold_time: Duration,
+    sent_at: Instant,
+    /// From the arrival of the request to the head and to the end of the answer.
+    first_time: Duration,
+    total_time: Duration,
     /// The model call under way.
     call: Option<ModelCall>,
 }
@@ -78,6 +82,9 @@ impl Rounds {
             usage: Usage::default(),
             last_usage: Usage::default(),
             hold_time,
+            sent_at: call.began,
+            first_time: hold_time + call.began.elapsed(),
+            total_time: Duration::ZERO,
             call: Some(call),
         }
     }
@@ -85,8 +92,8 @@ impl Rounds {
     /// Records the turn for the status page. Turns without reported usage and without a compaction
     /// are left out. Errors are logged.
     fn note(&self, shared: &Shared) {
-        let report = self.result.report.as_deref();
-        if self.usage == Usage::default() && report.is_none() {
+        let compaction = self.result.compacted.as_deref();
+        if self.usage == Usage::default() && compaction.is_none() {
             return;
         }
         let (request, session) = (&self.request, &self.result.session);
@@ -94,22 +101,27 @@ impl Rounds {
         let stats = TurnStats {
             api: request.api,
             model: &request.spec.agent.model,
+            agent: request.sender,
             window: request.spec.agent.context_length,
-            held_ms: self.hold_time.as_secs_f64() * 1e3,
+            held: self.hold_time,
+            first: self.first_time,
+            total: self.total_time,
             last: self.last_usage,
             all: self.usage,
             hidden_rounds: self.hidden,
-            request_bytes: request.body.len(),
+            request: &request.body,
             sent_bytes: self.result.body.len(),
             has_markers,
-            compaction: report.map(|(report, _)| report),
+            stores_texts: self.result.stores_texts,
+            decision: &self.result.decision,
+            compaction,
         };
         // The lock also serializes `account::note`, which reads the sums and writes them back.
         let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
         match account::note(shared, session, &stats) {
             Ok(turn) => {
-                if let Some((_, diff)) = report {
-                    diffs.push(session, turn, diff.clone());
+                if let Some(compacted) = compaction {
+                    diffs.push(session, turn, compacted.diff.clone());
                 }
             }
             Err(error) => {
@@ -133,9 +145,14 @@ impl Rounds {
     /// Replaces the turn. A report of an earlier compaction is kept.
     fn set_result(&mut self, result: TurnResult) {
         self.result = TurnResult {
-            report: result.report.or(self.result.report.take()),
+            compacted: result.compacted.or(self.result.compacted.take()),
             ..result
         };
+    }
+
+    /// The time since the request arrived.
+    pub(crate) fn time(&self) -> Duration {
+        self.hold_time + self.sent_at.elapsed()
     }
 
     pub(crate) fn tools(&self) -> ToolNames {
@@ -184,6 +201,7 @@ impl Rounds {
         visible: Option<Vec<String>>,
     ) -> Usage {
         self.end_call(shared, &round);
+        self.total_time = self.time();
         let usage = self.usage;
         let session = self.result.session.clone();
         let is_whole = visible.is_none();

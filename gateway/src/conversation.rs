@@ -25,6 +25,7 @@ use contexture::{Compact, TurnOptions};
 use contexture_engine_api::Decision;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::account::{Cause, Compacted};
 use crate::agent_model;
 use crate::api::Api;
 use crate::diff::SentMessages;
@@ -99,8 +100,12 @@ pub(crate) struct TurnResult {
     pub(crate) compaction: Option<String>,
     /// The size of the prompt, as the session estimates it.
     pub(crate) prompt_tokens: u64,
-    /// The report of a compaction that succeeded, and its diff for the status page.
-    pub(crate) report: Option<ReportAndDiff>,
+    /// A compaction that was made. Shared because a turn is cloned for each round.
+    pub(crate) compacted: Option<Arc<Compacted>>,
+    /// The engine's decision about a compaction, in its own words.
+    pub(crate) decision: String,
+    /// Whether the record has the text of the session's messages.
+    pub(crate) stores_texts: bool,
     /// Why the session runs another engine than the configured one. None if it runs the configured
     /// one.
     pub(crate) fallback: Option<UnmanagedReason>,
@@ -121,9 +126,6 @@ pub(crate) struct FitLimits {
     /// The size that the prompt should have at most.
     pub(crate) goal: u64,
 }
-
-/// The report of a compaction, and what it changed. Shared because a turn is cloned for each round.
-pub(crate) type ReportAndDiff = Arc<(CompactionReport, serde_json::Value)>;
 
 pub(crate) fn as_text(body: &Bytes) -> Result<&str, Failure> {
     std::str::from_utf8(body)
@@ -283,14 +285,21 @@ pub(crate) fn read(
     })))
 }
 
-/// Why a compaction was due, for the log. If the safety net overruled the engine, its note with the
-/// numbers is returned instead of the engine's reason.
-fn trigger(decision: &Decision, report: &CompactionReport) -> String {
+/// Why a compaction was due, in a word and with the figures. If the safety net overruled the engine,
+/// its note with the numbers is returned instead of the engine's reason.
+fn trigger(compact: Compact, decision: &Decision, report: &CompactionReport) -> (Cause, String) {
+    if compact == Compact::Force {
+        let trigger = "the provider refused the request as too long";
+        return (Cause::Refusal, trigger.to_owned());
+    }
     let safety_net = report
         .notes
         .iter()
         .find(|note| note.starts_with("session hygiene"));
-    safety_net.map_or_else(|| decision.reason().to_owned(), Clone::clone)
+    match safety_net {
+        Some(note) => (Cause::SafetyNet, note.clone()),
+        None => (Cause::Engine, decision.reason().to_owned()),
+    }
 }
 
 /// Finds the session that a side call asks a summary of, so that the summary can be noted there.
@@ -516,7 +525,7 @@ impl TurnRequest {
                 break;
             }
             result = TurnResult {
-                report: again.report.or(result.report),
+                compacted: again.compacted.or(result.compacted),
                 ..again
             };
         }
@@ -578,7 +587,8 @@ impl TurnRequest {
                 session = %self.spec.id, engine = %report.engine, outcome,
                 before = report.tokens_before, after = report.tokens_after,
                 window = guard.session.state().context_length,
-                elapsed_ms = report.elapsed_ms as u64, trigger = %trigger(&turn.decision, report),
+                elapsed_ms = report.elapsed_ms as u64,
+                trigger = %trigger(compact, &turn.decision, report).1,
                 reason = %report.reason, "compaction"
             );
             format!("{outcome}; {}", report.reason)
@@ -591,12 +601,18 @@ impl TurnRequest {
                 .add("saved_tokens_total", "", (saved / 4.0).round());
         }
         let is_made = |report: &&CompactionReport| matches!(report.outcome, OutcomeKind::Compacted);
-        let report = turn.compaction.as_ref().filter(is_made).map(|report| {
+        let compacted = turn.compaction.as_ref().filter(is_made).map(|report| {
             let wire = formats::split(text, Some(self.api.format()));
             let messages = wire.map(|wire| wire.messages).unwrap_or_default();
-            let changes = guard.sent.changes(&messages, &turn.messages);
-            Arc::new((report.clone(), changes))
+            let (cause, trigger) = trigger(compact, &turn.decision, report);
+            Arc::new(Compacted {
+                report: report.clone(),
+                cause,
+                trigger,
+                diff: guard.sent.changes(&messages, &turn.messages),
+            })
         });
+        let decision = turn.decision.reason().to_owned();
         *guard.sent = SentMessages::now(turn.messages);
         let body = match turn.body {
             std::borrow::Cow::Borrowed(_) => restored.clone(),
@@ -622,7 +638,9 @@ impl TurnRequest {
             turn: 0,
             compaction,
             prompt_tokens,
-            report,
+            compacted,
+            decision,
+            stores_texts: guard.session.stores_texts(),
             fallback,
         })
     }

@@ -12,16 +12,40 @@
 use std::collections::HashSet;
 
 use contexture::session::BodyMessage;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 /// The most bytes that are kept of one message, and of all messages of a diff.
 const MAX_MESSAGE_BYTES: usize = 4_000;
 const MAX_DIFF_BYTES: usize = 256_000;
 
+/// What a compaction changed, in the order of the conversation.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Diff {
+    entries: Vec<DiffEntry>,
+    /// Whether the rest was too long to be kept.
+    is_cut: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+enum DiffEntry {
+    /// So many messages did not change.
+    Kept { kept: u64 },
+    /// A message before and after, each as JSON. One of them is None if the message was added or
+    /// removed.
+    Changed {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        before: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    },
+}
+
 /// A diff that is being written. It counts unchanged messages until the next change, and tracks how
 /// many bytes may still be added.
 struct DiffWriter {
-    entries: Vec<Value>,
+    entries: Vec<DiffEntry>,
     kept: u64,
     remaining: usize,
     is_cut: bool,
@@ -48,20 +72,15 @@ impl DiffWriter {
             self.is_cut = true;
             return;
         }
-        let mut entry = json!({});
-        if let Some(before) = before {
-            entry["before"] = json!(self.part(before));
-        }
-        if let Some(after) = after {
-            entry["after"] = json!(self.part(after));
-        }
-        self.entries.push(entry);
+        let before = before.map(|message| self.part(message));
+        let after = after.map(|message| self.part(message));
+        self.entries.push(DiffEntry::Changed { before, after });
     }
 
     /// Writes the number of unchanged messages since the last entry.
     fn flush(&mut self) {
         if self.kept > 0 {
-            self.entries.push(json!({"kept": self.kept}));
+            self.entries.push(DiffEntry::Kept { kept: self.kept });
             self.kept = 0;
         }
     }
@@ -149,7 +168,7 @@ impl SentMessages {
 
     /// The changes from the remembered body to this one, in the order of the conversation.
     /// `request` has the wire messages that both refer to.
-    pub(crate) fn changes(&self, request: &[&str], body: &[BodyMessage]) -> Value {
+    pub(crate) fn changes(&self, request: &[&str], body: &[BodyMessage]) -> Diff {
         let rest = (self.rest..request.len()).map(BodyMessage::Kept);
         let before: Vec<BodyMessage> = self.instead.iter().cloned().chain(rest).collect();
         let (had, has): (HashSet<MessageKey<'_>>, HashSet<MessageKey<'_>>) = (
@@ -195,6 +214,9 @@ impl SentMessages {
             }
         }
         writer.flush();
-        json!({"entries": writer.entries, "is_cut": writer.is_cut})
+        Diff {
+            entries: writer.entries,
+            is_cut: writer.is_cut,
+        }
     }
 }

@@ -22,6 +22,7 @@ mod diff;
 mod endpoint;
 mod exchange;
 mod failure;
+mod failures;
 mod headers;
 mod health;
 mod hidden;
@@ -41,6 +42,7 @@ mod sessions;
 mod settings;
 mod side_call;
 mod stream;
+mod subject;
 #[cfg_attr(not(feature = "otel"), path = "no_telemetry.rs")]
 mod telemetry;
 mod tls;
@@ -62,6 +64,7 @@ use tokio::sync::watch;
 use account::Diffs;
 use answer::FinishedAnswer;
 use api::Provider;
+use failures::FailureLog;
 use health::Health;
 use identity::IdentityCache;
 use metrics::Metrics;
@@ -70,6 +73,7 @@ pub use serving::raise_file_limit;
 use sessions::Sessions;
 use settings::Settings;
 pub use settings::{BaseUrls, SettingsError};
+use subject::Subjects;
 pub use telemetry::Telemetry;
 pub use tls::CertificateError;
 use unmanaged::UnmanagedLog;
@@ -134,11 +138,14 @@ pub(crate) struct Shared {
     identities: IdentityCache,
     metrics: Arc<Metrics>,
     unmanaged: UnmanagedLog,
+    failures: FailureLog,
     health: Health,
     work: WorkPool,
     settings: RwLock<Arc<Settings>>,
     /// What the last compactions changed, for the status page.
     diffs: Mutex<Diffs>,
+    subjects: Subjects,
+    started_ms: u64,
     address: SocketAddr,
     /// `gateway.listen` as it was at startup. A reload cannot move the socket, so it warns if the
     /// value differs.
@@ -353,9 +360,12 @@ impl Gateway {
                 identities: IdentityCache::default(),
                 metrics: Arc::default(),
                 unmanaged: UnmanagedLog::default(),
+                failures: FailureLog::default(),
                 health: Health::default(),
                 work: WorkPool::default(),
                 diffs: Mutex::default(),
+                subjects: Subjects::default(),
+                started_ms: account::now_ms(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,
                 listen: config.gateway.listen.clone(),

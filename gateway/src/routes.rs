@@ -35,6 +35,7 @@ use crate::coding::{self, CodingError};
 use crate::endpoint::{self, Endpoint, Route};
 use crate::exchange::{self, ClientRequest, error_response};
 use crate::failure::Failure;
+use crate::failures::Watch;
 use crate::headers;
 use crate::limits::{ActiveRequest, LimitReached};
 use crate::page;
@@ -284,7 +285,10 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         parts.headers.remove(CONTENT_ENCODING);
     }
     let query = parts.uri.query().map(|query| format!("?{query}"));
+    let endpoint_name = endpoint;
     let endpoint = route.endpoint;
+    let named = session.as_deref();
+    let watch = Watch::begin(shared, endpoint_name, tenant.as_deref(), named);
     let incoming = ClientRequest {
         method: parts.method,
         path,
@@ -297,14 +301,17 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         active,
     };
     let shared = Arc::clone(shared);
-    match endpoint {
-        Endpoint::Other if is_page => page::answer(shared, incoming).await,
+    if is_page && endpoint == Endpoint::Other {
+        return page::answer(shared, incoming).await;
+    }
+    let answer = match endpoint {
         Endpoint::Count if is_read => exchange::count_tokens(shared, settings, incoming).await,
         Endpoint::Conversation(api) if is_read => {
             exchange::answer(shared, settings, api, incoming).await
         }
         _ => exchange::other(&shared, &settings, api, incoming).await,
-    }
+    };
+    watch.over(answer)
 }
 
 /// The status and error type of a body that exceeds `gateway.max_body_mb`.

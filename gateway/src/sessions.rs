@@ -416,6 +416,23 @@ impl<L: Send + 'static> Sessions<L> {
         slot
     }
 
+    /// Removes a session from memory. Returns false if a request of it is being answered. The
+    /// session then stays.
+    pub(crate) fn close(&self, id: &str) -> bool {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        match slots.get(id) {
+            Some((slot, _)) if Arc::strong_count(&slot.cell) > 1 => false,
+            Some(_) => {
+                let gone = slots.remove(id);
+                drop(slots);
+                // Closing an engine can take long.
+                drop(gone);
+                true
+            }
+            None => true,
+        }
+    }
+
     /// Removes all sessions from memory. They are opened again with the configuration in force at
     /// that time. Requests under way keep their slots.
     pub(crate) fn close_all(&self) {

@@ -13,7 +13,6 @@ use std::sync::{Mutex, PoisonError};
 
 use axum::response::Response;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::account::now_ms;
 use crate::headers;
@@ -89,8 +88,11 @@ impl UnmanagedReason {
     }
 }
 
+/// The unmanaged requests of one session for one reason, as the status page gets them.
 #[derive(Debug, Clone, Serialize)]
-struct UnmanagedRow {
+pub(crate) struct UnmanagedRow {
+    /// The client's name for the session. Empty if it sends none.
+    session: String,
     status: Status,
     reason: &'static str,
     detail: String,
@@ -122,7 +124,8 @@ impl UnmanagedLog {
         }
         let row = rows
             .entry((session.to_owned(), why.reason))
-            .or_insert(UnmanagedRow {
+            .or_insert_with(|| UnmanagedRow {
+                session: session.to_owned(),
                 status: why.status,
                 reason: why.reason,
                 detail: String::new(),
@@ -148,19 +151,12 @@ impl UnmanagedLog {
         }
     }
 
-    /// The rows whose session `may_see` accepts, latest first, as JSON for the status page.
-    pub(crate) fn rows(&self, may_see: impl Fn(&str) -> bool) -> Value {
+    /// The rows whose session `may_see` accepts, latest first.
+    pub(crate) fn rows(&self, may_see: impl Fn(&str) -> bool) -> Vec<UnmanagedRow> {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rows: Vec<(String, UnmanagedRow)> = (rows.iter())
-            .filter(|((session, _), _)| may_see(session))
-            .map(|((session, _), row)| (session.clone(), row.clone()))
-            .collect();
-        rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.at_ms));
-        let entries = rows.into_iter().map(|(session, row)| {
-            let mut entry = json!(row);
-            entry["session"] = json!(session);
-            entry
-        });
-        entries.collect()
+        let seen = rows.values().filter(|row| may_see(&row.session));
+        let mut rows: Vec<UnmanagedRow> = seen.cloned().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.at_ms));
+        rows
     }
 }

@@ -32,6 +32,14 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("GET", "/contexture/sessions", ""),
     ("GET", "/contexture/session?id=s", ""),
     ("GET", "/contexture/not-managed", ""),
+    ("GET", "/contexture/overview", ""),
+    ("GET", "/contexture/export?id=s", ""),
+    (
+        "POST",
+        "/contexture/rename",
+        r#"{"session": "s", "title": "Mine"}"#,
+    ),
+    ("POST", "/contexture/delete", r#"{"session": "s"}"#),
     (
         "POST",
         "/contexture/tool",

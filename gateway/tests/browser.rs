@@ -28,6 +28,7 @@ fn routes() -> Value {
     let messages = json!({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]});
     let responses = json!({"model": "gpt-4o", "input": [{"role": "user", "content": "Hello"}]});
     let tool = json!({"session": "s", "tool": "lcm_grep", "arguments": {}});
+    let rename = json!({"session": "s", "title": "Mine"});
     let bodies = [
         ("/v1/chat/completions", chat),
         ("/v1/messages", messages.clone()),
@@ -35,6 +36,8 @@ fn routes() -> Value {
         ("/v1/responses", responses),
         ("/v1/embeddings", json!({})),
         ("/contexture/tool", tool),
+        ("/contexture/rename", rename),
+        ("/contexture/delete", json!({"session": "s"})),
     ];
     let posts = bodies
         .into_iter()
@@ -44,6 +47,8 @@ fn routes() -> Value {
         "/healthz",
         "/metrics",
         "/contexture/sessions",
+        "/contexture/overview",
+        "/contexture/export?id=s",
         "/v1/models",
         "/v1/responses",
     ];

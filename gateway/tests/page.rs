@@ -3,7 +3,9 @@
 
 mod support;
 
-use contexture_provider_simulator::{Coder, Request};
+use std::time::Duration;
+
+use contexture_provider_simulator::{Answer, Coder, Fault, Request};
 // Linked in, so that it can be named.
 use contexture_tiered as _;
 use serde_json::{Value, json};
@@ -60,7 +62,11 @@ async fn get(url: &str) -> (u16, Value) {
 
 async fn call(base: &str, session: &str, tool: &str, arguments: Value) -> (u16, Value) {
     let body = json!({"session": session, "tool": tool, "arguments": arguments});
-    let request = reqwest::Client::new().post(format!("{base}/contexture/tool"));
+    post(&format!("{base}/contexture/tool"), body).await
+}
+
+async fn post(url: &str, body: Value) -> (u16, Value) {
+    let request = reqwest::Client::new().post(url);
     let request = request.header("content-type", "application/json");
     let answer = request.body(body.to_string()).send().await.unwrap();
     let status = answer.status().as_u16();
@@ -263,4 +269,413 @@ async fn a_compacted_message_is_restored_from_the_page() {
     let next = stage.provider.requests().pop().unwrap();
     assert_eq!(shown(&next), shown(sent.last().unwrap()) + 2);
     stage.nothing_was_refused();
+}
+
+/// The overview, once it has this many turns.
+async fn overview(base: &str, turns: u64) -> Value {
+    loop {
+        let (status, told) = get(&format!("{base}/contexture/overview")).await;
+        assert_eq!(status, 200, "{told}");
+        if told["totals"]["turns"].as_u64().unwrap() >= turns {
+            return told;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The row of a session in the list.
+async fn row(base: &str, id: &str) -> Option<Value> {
+    let (_, list) = get(&format!("{base}/contexture/sessions")).await;
+    let rows = list["sessions"].as_array().unwrap().iter();
+    rows.into_iter().find(|row| row["id"] == id).cloned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overview_sums_all_sessions_up_and_names_what_failed() {
+    let stage = Stage::new(
+        "context: {engine: compressor}\nmodel: {context_length: 64000}\n\
+         prices: {models: {\"qwen3*\": {input: 2, cached: 1, output: 10}}}\n",
+    );
+    let gateway = stage.gateway().await;
+    let base = &gateway.base;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    for (session, model) in [("a", "qwen3-coder"), ("b", "gpt-4o"), ("c", "who-knows")] {
+        let mut agent = Agent::new(Api::Chat, base, session);
+        agent.model = model.to_owned();
+        agent
+            .headers
+            .push(("user-agent".to_owned(), "codex/1".to_owned()));
+        agent.ask("Is it cold?", "").await;
+    }
+    let told = overview(base, 3).await;
+    let totals = &told["totals"];
+    let (_, list) = get(&format!("{base}/contexture/sessions")).await;
+    let rows = list["sessions"].as_array().unwrap();
+    for key in [
+        "turns",
+        "prompt",
+        "output",
+        "without",
+        "compactions",
+        "cache_read",
+    ] {
+        let sum: u64 = rows.iter().map(|row| row[key].as_u64().unwrap()).sum();
+        assert_eq!(totals[key], sum, "{key}");
+        let hours = told["hours"].as_array().unwrap().iter();
+        let sum: u64 = hours.map(|hour| hour[key].as_u64().unwrap()).sum();
+        assert_eq!(totals[key], sum, "{key} by hours");
+    }
+    // The configured price, the list price, and none.
+    let cost = |row: &Value| {
+        let part = |key: &str| row["cost"][key].as_f64();
+        Some(part("engine")? + part("output")?)
+    };
+    let price = |row: &Value, input: f64, cached: f64, output: f64| {
+        let tokens = |key: &str| row[key].as_f64().unwrap();
+        let plain = tokens("prompt") - tokens("cache_read");
+        (plain * input + tokens("cache_read") * cached + tokens("output") * output) / 1e6
+    };
+    let by_id = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
+    for (id, wanted) in [
+        ("a", price(by_id("a"), 2.0, 1.0, 10.0)),
+        ("b", price(by_id("b"), 2.5, 1.25, 10.0)),
+    ] {
+        let cost = cost(by_id(id)).unwrap();
+        assert!(
+            cost > 0.0 && (cost - wanted).abs() < 1e-9,
+            "{id}: {cost} {wanted}"
+        );
+    }
+    assert_eq!(cost(by_id("c")), None);
+    assert_eq!(
+        (&totals["unpriced"], &told["unpriced_models"]),
+        (&json!(1), &json!(["who-knows"]))
+    );
+    assert_eq!(
+        told["prices_as_of"].as_str().unwrap().len(),
+        "2026-11-27".len()
+    );
+    assert_eq!(
+        (&told["sessions"], &told["engine"]),
+        (&json!(3), &json!("compressor"))
+    );
+    assert_eq!(
+        (&told["problems"], &told["failures"]),
+        (&json!([]), &json!([]))
+    );
+
+    // A refusal and a stream that breaks off.
+    stage.provider.script([
+        Answer::fault(Fault::Status(429)),
+        Answer::fault(Fault::CloseAfter(200)),
+    ]);
+    let mut agent = Agent::new(Api::Chat, base, "b");
+    agent.user("And now?");
+    assert_eq!(agent.send().await.status, 429);
+    assert!(agent.send().await.broken);
+    let failures = loop {
+        let (_, told) = get(&format!("{base}/contexture/overview")).await;
+        if told["failures"].as_array().unwrap().len() == 2 {
+            break told["failures"].clone();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let (broken, refused) = (&failures[0], &failures[1]);
+    assert_eq!(
+        (&refused["status"], &refused["endpoint"]),
+        (&json!(429), &json!("chat"))
+    );
+    let error = refused["error"].as_str().unwrap();
+    assert!(error.starts_with("Rate limit"), "{error}");
+    assert_eq!(broken["status"], 200);
+    assert!(
+        broken["error"].as_str().unwrap().contains("broke off"),
+        "{broken}"
+    );
+    assert!(
+        failures
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one["ms"].as_f64().unwrap() > 0.0)
+    );
+    // Each session has its own.
+    let session = refused["session"].as_str().unwrap();
+    let (_, own) = get(&format!("{base}/contexture/session?id={session}")).await;
+    let own = own["failures"].as_array().unwrap();
+    assert!(!own.is_empty() && own.iter().all(|one| one["session"] == session));
+    let (_, other) = get(&format!("{base}/contexture/session?id=a")).await;
+    assert_eq!(other["failures"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_known_by_its_first_words_and_can_be_renamed() {
+    let stage = Stage::new("context: {engine: lcm}\nmodel: {context_length: 64000}\n");
+    let gateway = stage.gateway().await;
+    let base = gateway.base.clone();
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, &base, "s");
+    agent
+        .headers
+        .push(("user-agent".to_owned(), "claude-cli/2".to_owned()));
+    agent.system = "<env>\nWorking directory: /home/ada/shop\n</env>".to_owned();
+    agent
+        .ask(
+            "<system-reminder>Be brief.</system-reminder> Fix the\nlogin page.",
+            "",
+        )
+        .await;
+    session(&base, "s", 1).await;
+    let one = row(&base, "s").await.unwrap();
+    for (key, wanted) in [
+        ("title", json!("Fix the login page.")),
+        ("project", json!("/home/ada/shop")),
+        ("agent", json!("claude-code")),
+        ("model", json!("claude-sonnet-4-5")),
+        ("is_renamed", json!(false)),
+    ] {
+        assert_eq!(one[key], wanted, "{key}");
+    }
+    let told = session(&base, "s", 1).await;
+    let turn = &told["turns"][0];
+    let ms = |key: &str| turn[key].as_f64().unwrap();
+    assert!(
+        0.0 < ms("held_ms") && ms("held_ms") <= ms("first_ms") && ms("first_ms") <= ms("total_ms"),
+        "{turn}"
+    );
+    // The size from which the engine compacts: half of the window.
+    assert_eq!(turn["due_from"], 32_000, "{turn}");
+
+    let url = format!("{base}/contexture/rename");
+    let rename = async |session: &str, title: &str| {
+        post(&url, json!({"session": session, "title": title})).await
+    };
+    assert_eq!(rename("s", "  The login\n page ").await, (200, json!({})));
+    let one = row(&base, "s").await.unwrap();
+    assert_eq!(
+        (&one["title"], &one["is_renamed"]),
+        (&json!("The login page"), &json!(true))
+    );
+    assert_eq!(rename("another", "x").await.0, 404);
+    assert_eq!(rename("s", &"x".repeat(201)).await.0, 400);
+    assert_eq!(post(&url, json!({"session": "s"})).await.0, 400);
+    // A form of another site could be sent without a preflight, so only JSON is taken.
+    let form = reqwest::Client::new()
+        .post(&url)
+        .header("content-type", "text/plain");
+    let form = form
+        .body(r#"{"session": "s", "title": "x"}"#)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(form.status(), 415);
+    gateway.stop().await;
+    let gateway = stage.gateway().await;
+    let one = row(&gateway.base, "s").await.unwrap();
+    assert_eq!(one["title"], "The login page");
+    let url = format!("{}/contexture/rename", gateway.base);
+    post(&url, json!({"session": "s", "title": " "})).await;
+    let one = row(&gateway.base, "s").await.unwrap();
+    assert_eq!(
+        (&one["title"], &one["is_renamed"]),
+        (&json!("Fix the login page."), &json!(false))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_words_are_not_stored_if_no_text_is() {
+    let stage = Stage::new("context: {engine: compressor}\n");
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    agent.ask("Fix the marmalade.", "").await;
+    session(&gateway.base, "s", 1).await;
+    assert_eq!(
+        row(&gateway.base, "s").await.unwrap()["title"],
+        "Fix the marmalade."
+    );
+    let (status, told) = get(&format!("{}/contexture/export?id=s", gateway.base)).await;
+    let error = told["error"].as_str().unwrap();
+    assert!(
+        status == 404 && error.contains("transcript.mode"),
+        "{status} {error}"
+    );
+    gateway.stop().await;
+    for file in std::fs::read_dir(stage.home.path()).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            let found = String::from_utf8_lossy(&bytes).contains("marmalade");
+            assert!(!found, "{}", path.display());
+        }
+    }
+    let gateway = stage.gateway().await;
+    assert_eq!(row(&gateway.base, "s").await.unwrap()["title"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_exported_and_deleted() {
+    let stage = Stage::new("context: {engine: lcm}\n");
+    let gateway = stage.gateway().await;
+    let base = &gateway.base;
+    stage.provider.answer_with(|_| Answer::text("Yes, it is."));
+    let mut agents = Vec::new();
+    for session in ["other", "s"] {
+        let mut agent = Agent::new(Api::Messages, base, session);
+        agent.ask("Is it cold?", "").await;
+        self::session(base, session, 1).await;
+        agents.push(agent);
+    }
+    let mut agent = agents.pop().unwrap();
+    let exported = reqwest::get(format!("{base}/contexture/export?id=s"))
+        .await
+        .unwrap();
+    assert_eq!(exported.headers()["content-type"], "application/x-ndjson");
+    assert_eq!(exported.headers()["x-content-type-options"], "nosniff");
+    let lines = exported.text().await.unwrap();
+    let lines: Vec<Value> = (lines.lines())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let roles: Vec<&str> = lines
+        .iter()
+        .map(|line| line["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(roles, ["user", "assistant"]);
+    assert!(lines[1].to_string().contains("Yes, it is."));
+    assert_eq!(
+        get(&format!("{base}/contexture/export?id=none")).await.0,
+        404
+    );
+
+    let url = format!("{base}/contexture/delete");
+    let delete = async |session: &str| post(&url, json!({"session": session})).await;
+    assert_eq!(delete("none").await.0, 404);
+    // While it is answered, it stays.
+    stage
+        .provider
+        .script([Answer::fault(Fault::HangAfter(200))]);
+    agent.user("Is it warm?");
+    let asking = tokio::spawn(async move { agent.send().await });
+    while stage.provider.requests().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (status, told) = delete("s").await;
+    let hanging = row(base, "s").await;
+    assert!(status == 409 && hanging.is_some(), "{status} {told}");
+    asking.abort();
+    let _ = asking.await;
+    let deleted = loop {
+        let deleted = delete("s").await;
+        if deleted.0 != 409 {
+            break deleted;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(deleted, (200, json!({})));
+    assert_eq!(row(base, "s").await, None);
+    assert!(row(base, "other").await.is_some());
+    for path in ["session", "tools", "export"] {
+        assert_eq!(
+            get(&format!("{base}/contexture/{path}?id=s")).await.0,
+            404,
+            "{path}"
+        );
+    }
+    assert_eq!(overview(base, 0).await["sessions"], 1);
+    // The next conversation of that name has nothing of the deleted one.
+    let mut agent = Agent::new(Api::Messages, base, "s");
+    let said = agent.ask("A new one?", "").await;
+    let id = said[0].header("x-contexture-session").replace('+', "%2B");
+    let told = session(base, &id, 1).await;
+    assert_eq!(
+        (&told["totals"]["turns"], &told["title"]),
+        (&json!(1), &json!("A new one?"))
+    );
+    gateway.stop().await;
+    let bytes = std::fs::read(stage.home.path().join("engines/lcm/lcm.sqlite3"));
+    assert!(!bytes.is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("Is it warm")));
+}
+
+/// The answer to a request of the page with a token.
+async fn with_token(url: &str, token: &str, body: Option<Value>) -> (u16, Value) {
+    let http = reqwest::Client::new();
+    let request = match &body {
+        Some(body) => http.post(url).body(body.to_string()),
+        None => http.get(url),
+    };
+    let request = request.header("content-type", "application/json");
+    let answer = request.header("x-contexture-token", token).send().await;
+    let answer = answer.unwrap();
+    let status = answer.status().as_u16();
+    (status, answer.json().await.unwrap_or_default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_sees_and_changes_its_own_sessions_alone() {
+    // Variables that cargo sets for tests.
+    let (alice, bob) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_DESCRIPTION"));
+    let stage = Stage::new(
+        "context: {engine: lcm}\ngateway: {tokens: {alice: CARGO_PKG_VERSION, bob: CARGO_PKG_DESCRIPTION}}\n",
+    );
+    let gateway = stage.gateway().await;
+    let base = &gateway.base;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, base, "s");
+    agent
+        .headers
+        .push(("x-contexture-token".to_owned(), alice.to_owned()));
+    agent.ask("Is it cold?", "").await;
+    stage.provider.script([Answer::fault(Fault::Status(529))]);
+    agent.user("Is it warm?");
+    assert_eq!(agent.send().await.status, 529);
+
+    let overview = format!("{base}/contexture/overview");
+    let own = loop {
+        let (status, told) = with_token(&overview, alice, None).await;
+        assert_eq!(status, 200, "{told}");
+        if told["totals"]["turns"] == 1 && told["failures"][0].is_object() {
+            break told;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(
+        (&own["sessions"], &own["failures"][0]["status"]),
+        (&json!(1), &json!(529))
+    );
+    let (_, others) = with_token(&overview, bob, None).await;
+    let nothing = (&json!(0), &json!(0), &json!([]), &json!([]));
+    let told = (
+        &others["sessions"],
+        &others["totals"]["turns"],
+        &others["failures"],
+        &others["hours"],
+    );
+    assert_eq!(told, nothing);
+    let id = "alice%2Fs";
+    let requests = [
+        ("GET", format!("session?id={id}"), None),
+        ("GET", format!("tools?id={id}"), None),
+        ("GET", format!("export?id={id}"), None),
+        (
+            "POST",
+            "rename".to_owned(),
+            Some(json!({"session": "alice/s", "title": "Mine"})),
+        ),
+        (
+            "POST",
+            "delete".to_owned(),
+            Some(json!({"session": "alice/s"})),
+        ),
+    ];
+    for (token, wanted) in [("", 401), ("wrong", 401), (bob, 404), (alice, 200)] {
+        for (method, path, body) in &requests {
+            let url = format!("{base}/contexture/{path}");
+            let (status, told) = with_token(&url, token, body.clone()).await;
+            assert_eq!(status, wanted, "{token} {method} {path}: {told}");
+        }
+        let (status, _) = with_token(&overview, token, None).await;
+        assert_eq!(status == 401, wanted == 401);
+    }
+    let (_, own) = with_token(&overview, alice, None).await;
+    assert_eq!(own["sessions"], 0);
 }

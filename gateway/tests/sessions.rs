@@ -1012,11 +1012,19 @@ async fn sessions_are_searched_in_the_tenants_scope_alone() {
         let others: Vec<&String> = nobodys.iter().chain(&theirs).collect();
         let http = reqwest::Client::new();
         for id in &others {
-            for path in ["session", "tools"] {
+            for path in ["session", "tools", "export"] {
                 let url = format!("{}/contexture/{path}", gateway.base);
                 let asked = http.get(url).query(&[("id", id)]);
                 let asked = asked.header("x-contexture-token", &alice);
                 assert_eq!(asked.send().await.unwrap().status(), 404, "{path} {id}");
+            }
+            for path in ["rename", "delete"] {
+                let asked = http.post(format!("{}/contexture/{path}", gateway.base));
+                let asked = asked.header("x-contexture-token", &alice);
+                let body = json!({"session": id, "title": "Mine"});
+                let asked = asked.header("content-type", "application/json");
+                let asked = asked.body(body.to_string()).send().await.unwrap();
+                assert_eq!(asked.status(), 404, "{path} {id}");
             }
         }
         let search = async |session: &str, other: Option<&str>, pattern: &str| {

@@ -21,7 +21,7 @@ use contexture_providers::{
     LentModel, ModelClient, NoModel, ProviderError, Resolved, configured_agent, configured_client,
     resolve_configured,
 };
-use contexture_runtime::engines::{Engines, NameTaken};
+use contexture_runtime::engines::{Engines, NameTaken, OpenError};
 use contexture_session::{
     AgentWindow, BackgroundBy, Peers, Session, SessionError, SessionOptions, TempHome,
     TempHomeError, Unrelated,
@@ -32,6 +32,9 @@ use derive_setters::Setters;
 use crate::gateway_token::{GatewayToken, TokenError};
 use crate::mask_secrets;
 use crate::open_record::open_record;
+
+/// How long [`Host::delete_session`] waits for a session that is in use.
+const DELETE_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a host or a session of it cannot be opened. It displays as the underlying error.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +58,9 @@ pub enum HostError {
     /// An engine could not be opened.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// An engine could not delete what it derived from a session.
+    #[error(transparent)]
+    Engine(#[from] OpenError),
 }
 
 /// Where a host finds its files, and what it may do. The defaults are those of the command line, so
@@ -270,6 +276,23 @@ impl Host {
         // The session may be open elsewhere, and two processes must not change it at the same time.
         let _hold = self.record.hold(id, SessionOptions::default().wait)?;
         Ok(self.record.wish_restored(id, Some(&wished))?)
+    }
+
+    /// Deletes a session with everything that is stored of it, and what its engine derived from it.
+    /// Returns false if the record does not know the session. Waits a moment if the session is in
+    /// use.
+    ///
+    /// # Errors
+    /// Returns an error if the session stays in use, if the record cannot be written, or if the
+    /// engine fails. In the last case, the record has already forgotten the session.
+    pub fn delete_session(&self, id: &str) -> Result<bool, HostError> {
+        let Some(session) = self.record.session(id)? else {
+            return Ok(false);
+        };
+        let _hold = self.record.hold(id, DELETE_WAIT)?;
+        self.record.forget(id)?;
+        self.engines().forget(&session.engine, id)?;
+        Ok(true)
     }
 
     /// Returns the tools that an engine offers to agents, without opening a session. Without a

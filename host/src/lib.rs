@@ -102,10 +102,10 @@ pub mod config {
     pub use contexture_config::{
         Auxiliary, AuxiliaryModel, Compression, Config, ConfigError, Context, DocumentError,
         Effective, Env, Finding, Gateway, GatewayMode, GatewayTls, Hygiene, Isolation, KeyPath,
-        Loaded, Location, Model, ModelCompression, OnFailure, OnLoadFailure, OnMissing, Origin,
-        PathStep, Plugins, Problem, PromptCaching, Provider, ProviderTls, Schema, SchemaError,
-        Setting, Supervision, Telemetry, Threshold, Timing, Transcript, TranscriptMode,
-        TranscriptStore, Upstream, editor_schema, with_text,
+        Loaded, Location, Model, ModelCompression, ModelPrice, OnFailure, OnLoadFailure, OnMissing,
+        Origin, PathStep, Plugins, PriceSettings, Problem, PromptCaching, Provider, ProviderTls,
+        Schema, SchemaError, Setting, Supervision, Telemetry, Threshold, Timing, Transcript,
+        TranscriptMode, TranscriptStore, Upstream, editor_schema, with_text,
     };
 }
 

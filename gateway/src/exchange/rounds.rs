@@ -14,7 +14,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::response::Response;
@@ -33,9 +33,11 @@ use super::first::{ProviderAnswer, StreamStart, send_fitting};
 use super::replies::{
     MAX_ERROR_BYTES, error_response, full_response, is_stream, read_all, unreachable,
 };
+use crate::account::now_ms;
 use crate::answer::{AnswerSlot, Rounds};
 use crate::api::Api;
 use crate::failure::cause_of;
+use crate::failures::FailedRequest;
 use crate::headers;
 use crate::limits::ActiveRequest;
 use crate::stream::AnswerReader;
@@ -228,6 +230,8 @@ async fn relay(
     response: (StreamStart, reqwest::Response),
     sender: FrameSender,
 ) {
+    let (request, _) = rounds.to_send();
+    let arrived = Instant::now().checked_sub(rounds.time());
     let broken = relay_rounds(&exchange, &slot, rounds, &mut reader, response, &sender).await;
     let api = exchange.api;
     let failed = |reader: &mut AnswerReader, error: &Value| {
@@ -265,6 +269,15 @@ async fn relay(
     };
     exchange.shared.metrics.add("cut_streams_total", "", 1.0);
     tracing::warn!(endpoint = api.name(), "{message}");
+    exchange.shared.failures.push(FailedRequest {
+        at_ms: now_ms(),
+        session: Some(request.spec.id.clone()),
+        tenant: request.spec.tenant.clone(),
+        endpoint: api.name(),
+        status: StatusCode::OK.as_u16(),
+        error: message,
+        ms: arrived.map_or(0.0, |at| at.elapsed().as_secs_f64() * 1e3),
+    });
     if let Some(last) = last {
         let _ = sender.send(last).await;
     }

@@ -32,9 +32,9 @@ pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Schema, SchemaError};
 pub use sections::{
     Auxiliary, AuxiliaryModel, Compression, Config, Context, Contradicted, Gateway, GatewayMode,
-    GatewayTls, Hygiene, Isolation, Model, OnFailure, OnLoadFailure, OnMissing, Plugins,
-    PromptCaching, Provider, ProviderTls, Supervision, Telemetry, Timing, Transcript,
-    TranscriptMode, TranscriptStore, Upstream,
+    GatewayTls, Hygiene, Isolation, Model, ModelPrice, OnFailure, OnLoadFailure, OnMissing,
+    Plugins, PriceSettings, PromptCaching, Provider, ProviderTls, Supervision, Telemetry, Timing,
+    Transcript, TranscriptMode, TranscriptStore, Upstream,
 };
 pub use show::{Effective, Origin, Setting};
 pub use threshold::{ModelCompression, Threshold};

@@ -469,7 +469,13 @@ mod tests {
         let known: Vec<_> = schema.properties().map(|(key, _)| key).collect();
         if known.is_empty() {
             assert!(
-                [".context.engines", ".gateway.tokens", ".compression.models"].contains(&at),
+                [
+                    ".context.engines",
+                    ".gateway.tokens",
+                    ".compression.models",
+                    ".prices.models"
+                ]
+                .contains(&at),
                 "{at}: only engines' own settings, and names that a user chooses, have no list of keys"
             );
             return;
@@ -480,6 +486,24 @@ mod tests {
             assert!(property.description.is_some(), "{at} has no description");
             compare(property, &object[key], &at);
         }
+    }
+
+    #[test]
+    fn the_price_of_a_model_is_that_of_the_most_specific_pattern() {
+        let prices = loads(
+            "prices:\n  models:\n    'qwen*': {input: 1, output: 4}\n    'qwen3-max': {input: 2.5}\n    'gpt-5': {output: 9}\n",
+        );
+        let of = |model| prices.config.prices.for_model(model)?.input;
+        assert_eq!(of("openrouter/Qwen3-Coder"), Some(1.0));
+        assert_eq!(of("qwen3-max"), Some(2.5));
+        // Without a price of prompts, there is nothing to reckon with.
+        assert_eq!(of("gpt-5"), None);
+        assert_eq!(of("gpt-4o"), None);
+        let message = refusal("prices:\n  models:\n    x: {input: -1}\n");
+        assert!(
+            message.starts_with("F:3:16: `prices.models.x.input` is -1"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -754,7 +778,7 @@ mod tests {
                 "F:1:1: unknown key `compresion`, did you mean `compression`?",
                 "F:4:3: unknown key `context.engne`, did you mean `context.engine`?",
                 "F:5:1: unknown key `threshold`; known here: context, transcript, compression, auxiliary, prompt_caching, hygiene, \
-                 model, plugins, gateway, upstream; there is a `compression.threshold`",
+                 model, plugins, gateway, upstream, prices; there is a `compression.threshold`",
             ]
         );
         assert_eq!(loaded.config, Config::default());

@@ -60,6 +60,8 @@ pub struct Config {
     pub gateway: Gateway,
     /// The providers to which the gateway forwards requests.
     pub upstream: Upstream,
+    /// What models cost, if that differs from the list prices or is not known.
+    pub prices: PriceSettings,
 }
 
 /// `context`: which engine runs, and what happens to a turn if the engine is missing, cannot be
@@ -495,6 +497,45 @@ pub struct Model {
     /// The number of tokens that is reserved for an answer.
     #[schemars(range(min = 1))]
     pub max_output_tokens: Option<u64>,
+}
+
+/// `prices`: what models cost, for the costs that the gateway's page and metrics show. List prices of
+/// Claude's and OpenAI's models are built in, and an entry here takes precedence over them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PriceSettings {
+    /// The prices of single models, under a pattern of their names such as `qwen3*`. Patterns work as
+    /// in `compression.models`.
+    pub models: BTreeMap<String, ModelPrice>,
+}
+
+impl PriceSettings {
+    /// Returns the entry of `models` for the model with this name, if there is one with an `input`
+    /// price. Patterns work as in [`Compression::for_model`].
+    pub fn for_model(&self, model: &str) -> Option<&ModelPrice> {
+        let (_, price) = threshold::for_model(&self.models, model)?;
+        price.input.is_some().then_some(price)
+    }
+}
+
+/// `prices.models.*`: what the models whose names match the pattern cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ModelPrice {
+    /// US dollars for a million tokens of the prompt; none if the entry says nothing.
+    #[schemars(range(min = 0.0))]
+    pub input: Option<f64>,
+    /// US dollars for a million tokens of the prompt that the provider's cache has; none for a tenth
+    /// of `input`.
+    #[schemars(range(min = 0.0))]
+    pub cached: Option<f64>,
+    /// US dollars for a million tokens of the prompt that are written to the provider's cache; none
+    /// for the same as `input`.
+    #[schemars(range(min = 0.0))]
+    pub write: Option<f64>,
+    /// US dollars for a million tokens of the answer; none for answers that cost nothing.
+    #[schemars(range(min = 0.0))]
+    pub output: Option<f64>,
 }
 
 /// `plugins`: where plugins are. `contexture plugins install` puts a plugin into the first folder

@@ -86,10 +86,10 @@ pub struct ModelCompression {
 
 /// Returns the entry for the model with this name, and its pattern. See
 /// [`Compression::for_model`](crate::Compression::for_model).
-pub(crate) fn for_model<'m>(
-    models: &'m BTreeMap<String, ModelCompression>,
+pub(crate) fn for_model<'m, T>(
+    models: &'m BTreeMap<String, T>,
     model: &str,
-) -> Option<(&'m str, &'m ModelCompression)> {
+) -> Option<(&'m str, &'m T)> {
     let model = model.to_lowercase();
     let short = model.rsplit('/').next().unwrap_or(&model);
     let matching = models.iter().filter(|(pattern, _)| {

@@ -30,6 +30,6 @@ pub use player::{
     Played, Step, play, play_observed, recorded, with_context_editing, without_engine,
     without_markers,
 };
-pub use prices::{PriceError, Prices, Shares};
+pub use prices::{ListPrice, PRICES_AS_OF, PriceError, Prices, Shares};
 pub use recording::{Recording, Request};
 pub use report::{CONTEXT_EDITING, ConversationReport, Report, Row, UNCACHED};

@@ -7,7 +7,8 @@
 //!
 //! Read [`Prices::given`] first if the user names prices, or [`Prices::of_model`] to look them up.
 //! [`Prices::cost`] is the total, and [`Prices::shares`] splits it by what the tokens were. The
-//! price of answers is not included: an engine does not change them.
+//! price of answers is not included: an engine does not change them. [`ListPrice`] has it for those
+//! who count what was spent.
 
 use contexture_formats::prompt_cache::{Ttl, prices as cache_prices};
 use contexture_formats::tokens::claude;
@@ -17,6 +18,160 @@ use super::figures::{CompactionCost, Prompts, Spent};
 
 /// The price of a write for an hour, as a multiple of the price of one for five minutes.
 const LONG: f64 = 2.0 / 1.25;
+
+/// The day on which the list prices were compared with those that the providers publish, as
+/// LiteLLM 1.110.2 lists them. Providers change prices, so whoever shows a cost shows this day.
+pub const PRICES_AS_OF: &str = "2026-11-27";
+
+/// The list prices of one model, in US dollars per million tokens. Surcharges for very long prompts
+/// and discounts for batches are not included.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ListPrice {
+    /// The price of a prompt token that is neither read from the cache nor written to it.
+    pub input: f64,
+    /// The price of a prompt token that is read from the cache.
+    pub cached: f64,
+    /// The price of a prompt token that is written to the cache, for Claude for five minutes. Equal
+    /// to `input` if the provider charges nothing for writes.
+    pub write: f64,
+    /// The price of a token of the answer, including reasoning.
+    pub output: f64,
+}
+
+/// The list prices of OpenAI's models (platform.openai.com, "Pricing"): input, cached input, cache
+/// write and output. The names are whole, without a date, and with a hyphen for each dot.
+#[rustfmt::skip]
+const OPENAI: &[(&str, [f64; 4])] = &[
+    ("gpt-3-5-turbo",      [0.5, 0.5, 0.5, 1.5]),
+    ("gpt-4",              [30.0, 30.0, 30.0, 60.0]),
+    ("gpt-4-turbo",        [10.0, 10.0, 10.0, 30.0]),
+    ("gpt-4-1",            [2.0, 0.5, 2.0, 8.0]),
+    ("gpt-4-1-mini",       [0.4, 0.1, 0.4, 1.6]),
+    ("gpt-4-1-nano",       [0.1, 0.025, 0.1, 0.4]),
+    ("gpt-4o",             [2.5, 1.25, 2.5, 10.0]),
+    ("gpt-4o-mini",        [0.15, 0.075, 0.15, 0.6]),
+    ("gpt-5",              [1.25, 0.125, 1.25, 10.0]),
+    ("gpt-5-chat",         [1.25, 0.125, 1.25, 10.0]),
+    ("gpt-5-codex",        [1.25, 0.125, 1.25, 10.0]),
+    ("gpt-5-mini",         [0.25, 0.025, 0.25, 2.0]),
+    ("gpt-5-nano",         [0.05, 0.005, 0.05, 0.4]),
+    ("gpt-5-pro",          [15.0, 15.0, 15.0, 120.0]),
+    ("gpt-5-1",            [1.25, 0.125, 1.25, 10.0]),
+    ("gpt-5-1-chat",       [1.25, 0.125, 1.25, 10.0]),
+    ("gpt-5-1-codex",      [1.25, 0.125, 1.25, 10.0]),
+    ("gpt-5-1-codex-max",  [1.25, 0.125, 1.25, 10.0]),
+    ("gpt-5-1-codex-mini", [0.25, 0.025, 0.25, 2.0]),
+    ("gpt-5-2",            [1.75, 0.175, 1.75, 14.0]),
+    ("gpt-5-2-chat",       [1.75, 0.175, 1.75, 14.0]),
+    ("gpt-5-2-codex",      [1.75, 0.175, 1.75, 14.0]),
+    ("gpt-5-2-pro",        [21.0, 21.0, 21.0, 168.0]),
+    ("gpt-5-3-chat",       [1.75, 0.175, 1.75, 14.0]),
+    ("gpt-5-3-codex",      [1.75, 0.175, 1.75, 14.0]),
+    ("gpt-5-4",            [2.5, 0.25, 2.5, 15.0]),
+    ("gpt-5-4-mini",       [0.75, 0.075, 0.75, 4.5]),
+    ("gpt-5-4-nano",       [0.2, 0.02, 0.2, 1.25]),
+    ("gpt-5-4-pro",        [30.0, 30.0, 30.0, 180.0]),
+    ("gpt-5-5",            [5.0, 0.5, 5.0, 30.0]),
+    ("gpt-5-5-pro",        [30.0, 30.0, 30.0, 180.0]),
+    ("gpt-5-6",            [4.0, 0.4, 5.0, 20.0]),
+    ("gpt-5-6-sol",        [4.0, 0.4, 5.0, 20.0]),
+    ("gpt-5-6-terra",      [2.0, 0.2, 2.5, 12.0]),
+    ("gpt-5-6-luna",       [0.2, 0.02, 0.25, 1.2]),
+    ("gpt-6-astra",        [10.0, 1.0, 12.5, 50.0]),
+    ("gpt-6-sol",          [2.0, 0.2, 2.5, 10.0]),
+    ("gpt-6-luna",         [0.1, 0.01, 0.125, 0.5]),
+    ("gpt-6-1-sol",        [2.0, 0.1, 2.5, 10.0]),
+    ("gpt-6-1-terra",      [1.0, 0.05, 1.25, 5.0]),
+    ("o1",                 [15.0, 7.5, 15.0, 60.0]),
+    ("o1-pro",             [150.0, 150.0, 150.0, 600.0]),
+    ("o3",                 [2.0, 0.5, 2.0, 8.0]),
+    ("o3-mini",            [1.1, 0.55, 1.1, 4.4]),
+    ("o3-pro",             [20.0, 20.0, 20.0, 80.0]),
+    ("o4-mini",            [1.1, 0.275, 1.1, 4.4]),
+];
+
+impl ListPrice {
+    /// Returns the list prices of a model by Anthropic or OpenAI, in any provider's spelling.
+    /// Returns `None` for every other model, and for a version that the table does not have:
+    /// a new version is not known to cost as much as the one before it.
+    pub fn of_model(model: &str) -> Option<Self> {
+        Self::of_claude(model).or_else(|| {
+            let name = plain_name(model);
+            let (_, prices) = OPENAI.iter().find(|(known, _)| *known == name)?;
+            let [input, cached, write, output] = *prices;
+            Some(Self {
+                input,
+                cached,
+                write,
+                output,
+            })
+        })
+    }
+
+    /// The list prices of Claude models (platform.claude.com, "Pricing"). A write for five minutes
+    /// costs a quarter more than plain input, and an answer five times as much.
+    fn of_claude(model: &str) -> Option<Self> {
+        let (input, cached) = match claude(model)? {
+            ("opus", (5, 5)) => (4.0, 0.2),
+            ("opus", (4, 5..=8) | (5, 0)) => (5.0, 0.5),
+            ("opus", (3, 0) | (4, 0 | 1)) => (15.0, 1.5),
+            ("sonnet", (5, 5)) => (2.0, 0.1),
+            ("sonnet", (5, 0)) => (2.0, 0.2),
+            ("sonnet", (3, 5 | 7) | (4, 0 | 5 | 6)) => (3.0, 0.3),
+            ("haiku", (3, 5)) => (0.8, 0.08),
+            ("haiku", (4, 5)) => (1.0, 0.1),
+            ("haiku", (5, 5)) => (0.1, 0.01),
+            _ => return None,
+        };
+        Some(Self {
+            input,
+            cached,
+            write: input * 1.25,
+            output: input * 5.0,
+        })
+    }
+
+    /// Returns the prices of prompts. A write for an hour costs twice as much as plain input if the
+    /// provider charges for writes, as Anthropic does. `ttl` is the lifetime of ordinary writes.
+    pub fn prompts(&self, ttl: Ttl) -> Prices {
+        let write_long = match self.write > self.input {
+            true => self.write * LONG,
+            false => self.write,
+        };
+        Prices {
+            input: self.input,
+            cached: self.cached,
+            write: match ttl {
+                Ttl::FiveMinutes => self.write,
+                Ttl::OneHour => write_long,
+            },
+            write_long,
+        }
+    }
+}
+
+/// A model's name as the table has it: without provider, variant and date, in lower case, with
+/// hyphens for dots. `openai/GPT-5.4-2026-03-05:free` becomes `gpt-5-4`.
+fn plain_name(model: &str) -> String {
+    let name = model.rsplit('/').next().unwrap_or_default();
+    let name = name.split([':', '@', '[']).next().unwrap_or_default();
+    let name = name.trim().to_ascii_lowercase().replace(['.', '_'], "-");
+    let mut words: Vec<&str> = name.split('-').collect();
+    if words.last() == Some(&"latest") {
+        words.pop();
+    }
+    let is_number = |word: &&str, digits| {
+        word.len() == digits && word.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if let [.., year, month, day] = words.as_slice()
+        && is_number(year, 4)
+        && is_number(month, 2)
+        && is_number(day, 2)
+    {
+        words.truncate(words.len() - 3);
+    }
+    words.join("-")
+}
 
 /// The prices of prompt tokens, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -54,27 +209,10 @@ impl Prices {
         }
     }
 
-    /// Returns the list prices of a Claude model (platform.claude.com, "Pricing"). Returns `None`
-    /// if the model is not from Anthropic or its prices are not known.
+    /// Returns the list prices of a model's prompts, see [`ListPrice::of_model`]. Returns `None` if
+    /// they are not known. `ttl` is the lifetime of ordinary writes.
     pub fn of_model(model: &str, ttl: Ttl) -> Option<Self> {
-        let input = match claude(model)? {
-            ("opus", (4, 5..=8)) => 5.0,
-            ("opus", (3, 0) | (4, 0 | 1)) => 15.0,
-            ("sonnet", (3, 5 | 7) | (4, 0 | 5 | 6)) => 3.0,
-            ("haiku", (3, 5)) => 0.8,
-            ("haiku", (4, 5)) => 1.0,
-            _ => return None,
-        };
-        let write_long = input * 2.0;
-        Some(Self {
-            input,
-            cached: input / 10.0,
-            write: match ttl {
-                Ttl::FiveMinutes => input * 1.25,
-                Ttl::OneHour => write_long,
-            },
-            write_long,
-        })
+        ListPrice::of_model(model).map(|price| price.prompts(ttl))
     }
 
     /// Returns the prices that fit a model best. They are its list prices if they are known.
@@ -229,7 +367,20 @@ mod tests {
         assert_eq!(input("claude-opus-4-5-20251101"), Some(5.0));
         assert_eq!(input("anthropic/claude-opus-4.1"), Some(15.0));
         assert_eq!(input("claude-haiku-4-5"), Some(1.0));
-        for unknown in ["claude-opus-6", "claude-latest", "gpt-5", ""] {
+        assert_eq!(input("gpt-4o"), Some(2.5));
+        assert_eq!(input("openai/GPT-5.4-2026-03-05:free"), Some(2.5));
+        assert_eq!(input("gpt-5.1-codex-mini"), Some(0.25));
+        assert_eq!(input("gpt-5-chat-latest"), Some(1.25));
+        assert_eq!(input("o4-mini-2025-04-16"), Some(1.1));
+        for unknown in [
+            "claude-opus-6",
+            "claude-latest",
+            // Neither is known to cost as much as the model whose name it begins with.
+            "gpt-5.9",
+            "gpt-4o-audio-preview",
+            "qwen3-coder",
+            "",
+        ] {
             assert_eq!(input(unknown), None, "{unknown}");
         }
         for ttl in [Ttl::FiveMinutes, Ttl::OneHour] {
@@ -239,12 +390,28 @@ mod tests {
     }
 
     #[test]
+    fn each_price_of_the_table_is_plausible() {
+        for (name, [input, cached, write, output]) in OPENAI {
+            assert_eq!(plain_name(name), *name, "no spelling leads to {name}");
+            assert!(0.0 < *cached && cached <= input, "{name}");
+            assert!(input <= write && *write <= input * 1.25 + 1e-9, "{name}");
+            assert!(output > input, "{name}");
+        }
+        let opus = ListPrice::of_model("claude-opus-4-8").unwrap();
+        assert_eq!((opus.write, opus.output), (6.25, 25.0));
+        // OpenAI charges for a write once, however long it is kept.
+        let prompts = ListPrice::of_model("gpt-4o").unwrap().prompts(Ttl::OneHour);
+        assert_eq!((prompts.write, prompts.write_long), (2.5, 2.5));
+    }
+
+    #[test]
     fn an_unknown_model_pays_what_its_provider_charges_for_the_cache() {
         let fitting = |model| Prices::fitting(model, Ttl::FiveMinutes);
         let sonnet = Prices::sonnet(Ttl::FiveMinutes);
         assert_eq!(fitting("claude-latest"), sonnet);
         assert_eq!(fitting("claude-opus-4-5").input, 5.0);
-        let other = fitting("gpt-5");
+        assert_eq!(fitting("gpt-5").input, 1.25);
+        let other = fitting("qwen3-coder");
         assert_eq!(
             (other.input, other.cached, other.write, other.write_long),
             (3.0, 0.3, 3.0, 3.0)

@@ -686,6 +686,30 @@ impl Engines {
         Ok(self.supervisor.manage(&name, manage)?)
     }
 
+    /// Has an engine delete what it derived from a session, such as a search index. Does nothing if
+    /// the engine derives nothing, or nothing from this session, or if `engine` is empty because no
+    /// engine has the session.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] if the engine is not available or fails.
+    pub fn forget(&self, engine: &str, session: &str) -> Result<(), OpenError> {
+        if engine.is_empty() {
+            return Ok(());
+        }
+        let command = StoreCommand::Delete {
+            session: Some(session.to_owned()),
+            older_than_ms: None,
+            dry_run: false,
+        };
+        match self.manage(Some(engine), &command) {
+            Err(OpenError::Call(CallError::Failed {
+                error: EngineError::InvalidInput(_) | EngineError::Unsupported(_),
+                ..
+            })) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
     /// Opens the built-in compressor for a session. Use it when the session's own engine has failed
     /// and a fallback is allowed.
     ///

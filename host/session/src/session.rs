@@ -431,6 +431,12 @@ impl Session {
         self.link.wants_restored()
     }
 
+    /// Whether the text of messages is stored, because the engine reads the transcript or the user
+    /// asked for it. Otherwise the record has only ids and hashes of them.
+    pub fn stores_texts(&self) -> bool {
+        self.current.history.keeps_texts()
+    }
+
     /// The engine's own status, as JSON for the user.
     ///
     /// # Errors

@@ -1,0 +1,268 @@
+//! Finds out what a conversation is about, so that a person recognizes it in the list of the status
+//! page: the first words of its user, and the folder that the agent works in.
+//!
+//! Both are read from the request with [`Subject::of`]. Agents put text of their own before the
+//! user's words, such as reminders in tags, which is left out. The folder is known if the agent
+//! names it in a form that is listed in `FOLDERS`.
+//!
+//! A subject is text of a conversation. It is stored only if the session's messages are, and
+//! otherwise stays in memory, in [`Subjects`].
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use contexture::formats::{Format, WireBody, split};
+use contexture::mask_secrets;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The most characters of a title.
+const TITLE_CHARS: usize = 90;
+/// The most bytes of a folder's path. More is no path.
+const MAX_FOLDER_BYTES: usize = 300;
+/// How many messages are searched for the user's first words and for the folder.
+const MAX_MESSAGES: usize = 8;
+/// How many sessions in memory have their subject remembered. If there are more, all are forgotten,
+/// and each is read again with the next request of its session.
+const MAX_SESSIONS: usize = 10_000;
+
+/// The words before the path of the folder that an agent works in.
+const FOLDERS: [&str; 5] = [
+    // Claude Code, OpenCode
+    "orking directory: ",
+    // Codex
+    "<cwd>",
+    // Cline
+    "Current Working Directory (",
+    // Gemini CLI, Qwen Code
+    "I'm currently working in the directory: ",
+    // Goose
+    "current directory: ",
+];
+
+/// Tags around what a user really said. All others that begin a text are the agent's own.
+const USERS_TAGS: [&str; 4] = ["task", "user_message", "user_query", "feedback"];
+
+/// The beginnings of texts that are not the user's, besides those in tags.
+const NOT_USERS: [&str; 2] = ["# AGENTS.md instructions", "[Request interrupted"];
+
+/// What a conversation is about, as far as its first messages tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Subject {
+    /// The first words of the user, on one line. Secrets are masked.
+    pub(crate) title: Option<String>,
+    /// The folder that the agent works in, as the agent names it.
+    pub(crate) project: Option<String>,
+}
+
+impl Subject {
+    /// Reads the subject from a request. Empty if the request cannot be read, or does not tell.
+    pub(crate) fn of(format: Format, request: &[u8]) -> Self {
+        let text = std::str::from_utf8(request).unwrap_or_default();
+        let Ok(wire) = split(text, Some(format)) else {
+            return Self::default();
+        };
+        let first = wire.messages.iter().take(MAX_MESSAGES);
+        let title = first
+            .filter_map(|raw| serde_json::from_str::<Value>(raw).ok())
+            .filter(|message| message["role"] == "user")
+            .find_map(|message| texts(&message["content"]).find_map(title_of));
+        Self {
+            title,
+            project: folder(&wire),
+        }
+    }
+}
+
+/// The texts of a message's content, in order.
+fn texts(content: &Value) -> impl Iterator<Item = &str> {
+    let whole = content.as_str().into_iter();
+    let blocks = content.as_array().into_iter().flatten();
+    whole.chain(blocks.filter_map(|block| block["text"].as_str()))
+}
+
+/// The first words of a text that its user wrote, or None if an agent wrote all of it.
+fn title_of(text: &str) -> Option<String> {
+    let mut rest = text.trim_start();
+    while let Some(inside) = rest.strip_prefix('<') {
+        let end = inside.find(|c: char| !(c.is_ascii_alphanumeric() || "_- ".contains(c)));
+        let tag = &inside[..end.unwrap_or(inside.len())];
+        let Some(after) = inside[tag.len()..].strip_prefix('>') else {
+            break;
+        };
+        rest = match USERS_TAGS.contains(&tag) {
+            true => after,
+            // An agent may cut off a long text before the tag that ends it.
+            false => after
+                .split_once(&format!("</{tag}>"))
+                .map_or("", |(_, rest)| rest),
+        }
+        .trim_start();
+    }
+    if NOT_USERS.iter().any(|start| rest.starts_with(start)) {
+        return None;
+    }
+    let rest = match USERS_TAGS
+        .iter()
+        .find_map(|tag| rest.find(&format!("</{tag}>")))
+    {
+        Some(end) => &rest[..end],
+        None => rest,
+    };
+    let start = &rest[..rest.floor_char_boundary(4 * TITLE_CHARS)];
+    let masked = mask_secrets(start);
+    let words: Vec<&str> = masked.split_whitespace().collect();
+    let words = words.join(" ");
+    if words.is_empty() {
+        return None;
+    }
+    Some(shortened(&words))
+}
+
+/// The beginning of a text up to a space, with an ellipsis if something is left out.
+fn shortened(words: &str) -> String {
+    let Some((cut, _)) = words.char_indices().nth(TITLE_CHARS) else {
+        return words.to_owned();
+    };
+    let start = &words[..cut];
+    // Languages without spaces are cut anywhere.
+    let end = start.rfind(' ').filter(|at| *at > cut / 2).unwrap_or(cut);
+    format!("{}…", &words[..end])
+}
+
+/// The folder that the system prompt or one of the first messages names.
+fn folder(wire: &WireBody<'_>) -> Option<String> {
+    let first = wire.messages.iter().take(MAX_MESSAGES);
+    let parts = wire.system.iter().chain(&wire.system_messages).chain(first);
+    let mut places = parts.flat_map(|raw| {
+        FOLDERS
+            .iter()
+            .filter_map(|words| raw.find(words).map(|at| &raw[at + words.len()..]))
+    });
+    places.find_map(path)
+}
+
+/// The path at the beginning of a part of a JSON string. Ends at a line break, a quote, a tag or a
+/// parenthesis.
+fn path(raw: &str) -> Option<String> {
+    let mut path = String::new();
+    let mut chars = raw.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' | '<' | ')' | '`' => break,
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | '/')) => path.push(escaped),
+                _ => break,
+            },
+            c => path.push(c),
+        }
+        if path.len() > MAX_FOLDER_BYTES {
+            return None;
+        }
+    }
+    let path = path.trim();
+    let is_path = path.contains(['/', '\\']);
+    is_path.then(|| mask_secrets(path).into_owned())
+}
+
+/// The subjects of sessions whose messages are not stored.
+#[derive(Debug, Default)]
+pub(crate) struct Subjects(Mutex<HashMap<String, Subject>>);
+
+impl Subjects {
+    pub(crate) fn of(&self, session: &str) -> Option<Subject> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(session).cloned()
+    }
+
+    pub(crate) fn put(&self, session: &str, subject: Subject) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_SESSIONS {
+            all.clear();
+        }
+        all.insert(session.to_owned(), subject);
+    }
+
+    pub(crate) fn forget(&self, session: &str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn subject(format: Format, body: &Value) -> (Option<String>, Option<String>) {
+        let subject = Subject::of(format, body.to_string().as_bytes());
+        (subject.title, subject.project)
+    }
+
+    fn some(title: &str, project: &str) -> (Option<String>, Option<String>) {
+        (Some(title.to_owned()), Some(project.to_owned()))
+    }
+
+    #[test]
+    fn the_users_words_and_the_folder_are_found_in_the_requests_of_agents() {
+        let claude_code = json!({
+            "model": "claude-sonnet-4-5",
+            "messages": [{"role": "user", "content": [
+                {"type": "text", "text": "<system-reminder>\nNever mention this.\n</system-reminder>"},
+                {"type": "text", "text": "Fix the login\n  page."}
+            ]}],
+            "system": [{"type": "text", "text": "You are Claude Code.\n<env>\nWorking directory: /home/a/shop\nIs git: Yes"}]
+        });
+        assert_eq!(
+            subject(Format::Anthropic, &claude_code),
+            some("Fix the login page.", "/home/a/shop")
+        );
+        let codex = json!({"model": "gpt-5.2-codex", "instructions": "You are Codex.", "input": [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "# AGENTS.md instructions for /w/api\n\nUse tabs."}]},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "<environment_context>\n  <cwd>/w/api</cwd>\n</environment_context>"}]},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Why does CI fail?"}]}
+        ]});
+        assert_eq!(
+            subject(Format::OpenAiResponses, &codex),
+            some("Why does CI fail?", "/w/api")
+        );
+        let cline = json!({"model": "gpt-4o", "messages": [
+            {"role": "system", "content": "You are Cline."},
+            {"role": "user", "content": [
+                {"type": "text", "text": "<task>\nAdd a dark mode\n</task>"},
+                {"type": "text", "text": "<environment_details>\n# Current Working Directory (C:\\Users\\a\\app) Files\n"}
+            ]}
+        ]});
+        assert_eq!(
+            subject(Format::OpenAiChat, &cline),
+            some("Add a dark mode", "C:\\Users\\a\\app")
+        );
+    }
+
+    #[test]
+    fn what_a_request_does_not_tell_is_left_out() {
+        let silent = json!({"model": "m", "messages": [{"role": "user", "content": "<system-reminder>cut off"}]});
+        assert_eq!(subject(Format::OpenAiChat, &silent), (None, None));
+        assert_eq!(Subject::of(Format::OpenAiChat, b"{"), Subject::default());
+        // A tag that a user wrote about is the user's words.
+        let html = json!({"messages": [{"role": "user", "content": "<br/> is wrong here"}]});
+        let (title, _) = subject(Format::OpenAiChat, &html);
+        assert_eq!(title.unwrap(), "<br/> is wrong here");
+    }
+
+    #[test]
+    fn a_title_is_short_and_has_no_secrets() {
+        let text = format!(
+            "Deploy with sk-ant-api03-{} now {}",
+            "a".repeat(60),
+            "word ".repeat(99)
+        );
+        let title = title_of(&text).unwrap();
+        assert!(title.chars().count() <= TITLE_CHARS + 1 && title.ends_with('…'));
+        assert!(!title.contains("aaaa"), "{title}");
+        let chinese = title_of(&"修复登录页面".repeat(40)).unwrap();
+        assert_eq!(chinese.chars().count(), TITLE_CHARS + 1);
+    }
+}
