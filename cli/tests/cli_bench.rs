@@ -61,16 +61,16 @@ impl Made {
             .collect()
     }
 
-    /// What these prompts cost: each reads the one before from the cache and writes the rest, unless it is too short to
+    /// What these prompts cost with gpt-5: each reads the one before from the cache and writes the rest, unless it is too short to
     /// be cached.
     fn cost_usd(self) -> f64 {
         let (mut cost, mut cached) = (0.0, 0);
         for prompt in self.prompts() {
             if prompt < 1_024 {
-                cost += prompt as f64 * 3.0;
+                cost += prompt as f64 * 1.25;
                 continue;
             }
-            cost += cached as f64 * 0.3 + (prompt - cached) as f64 * 3.0;
+            cost += cached as f64 * 0.125 + (prompt - cached) as f64 * 1.25;
             cached = prompt;
         }
         cost / 1e6
@@ -314,7 +314,7 @@ fn rows_go_to_a_table_or_a_spreadsheet() {
             .unwrap();
         line.split_whitespace().collect()
     };
-    assert_eq!(cells("none")[1..5], ["–", "$0.0610", "1.000", "1.000"]);
+    assert_eq!(cells("none")[1..5], ["–", "$0.0254", "1.000", "1.000"]);
     assert_eq!(cells("compressor")[1], "economy");
 
     let said = bench(&home, &[&one[..], &["--per-session", "--csv"]].concat());

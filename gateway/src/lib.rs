@@ -57,6 +57,7 @@ mod work;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use contexture::formats::tokens::TokenCounter;
 use contexture::{Host, HostError, HostOptions, TokenError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -328,6 +329,8 @@ impl Gateway {
         listen: Option<&str>,
         command: Option<BaseUrls>,
     ) -> Result<Self, GatewayError> {
+        // Nearly every model is counted like the unknown one. The first request need not wait for it.
+        let counter = tokio::task::spawn_blocking(|| TokenCounter::for_model("").load());
         // Opening the host reads files and loads plugins, which would block the runtime.
         let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
         let host = opened.map_err(|error| GatewayError::Panicked(error.to_string()))??;
@@ -351,6 +354,9 @@ impl Gateway {
                 address: wanted,
                 cause,
             })?;
+        counter
+            .await
+            .map_err(|error| GatewayError::Panicked(error.to_string()))?;
         // If port 0 was asked for, only the bound socket knows the port.
         let address = listener.local_addr().map_err(GatewayError::LocalAddress)?;
         Ok(Self {
