@@ -61,8 +61,8 @@ impl Made {
             .collect()
     }
 
-    /// What these prompts cost with gpt-5: each reads the one before from the cache and writes the rest, unless it is too short to
-    /// be cached.
+    /// What these prompts cost with gpt-5: each reads the one before from the cache and writes the rest, unless it is too
+    /// short to be cached.
     fn cost_usd(self) -> f64 {
         let (mut cost, mut cached) = (0.0, 0);
         for prompt in self.prompts() {

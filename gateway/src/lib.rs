@@ -57,7 +57,7 @@ mod work;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use contexture::formats::tokens::TokenCounter;
+use contexture::tokens::TokenCounter;
 use contexture::{Host, HostError, HostOptions, TokenError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
