@@ -312,8 +312,7 @@ fn due_from(decision: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// Records a turn and adds it to the session's totals. Returns its number. The caller must not run
-/// two calls at once, because the totals are read and written back.
+/// Records a turn and adds it to the session's totals. Returns its number.
 ///
 /// # Errors
 /// The record cannot be read or written.
@@ -322,8 +321,28 @@ pub(crate) fn note(
     session: &str,
     stats: &TurnStats<'_>,
 ) -> Result<u64, RecordError> {
+    let mut number = 0;
     let record = shared.host.record();
-    let mut totals = totals(record, session)?;
+    record.change_kept(session, TOTALS, |text| {
+        let mut totals = SessionTotals::of_text(text.as_deref());
+        let turn = add(shared, session, &mut totals, stats);
+        number = turn.turn;
+        let name = format!("{TURN_PREFIX}{:03}", turn.turn % MAX_TURNS);
+        // Numbers, texts and JSON values always have a JSON form.
+        let kept = serde_json::to_string(&turn).unwrap_or_default();
+        let sums = serde_json::to_string(&totals).unwrap_or_default();
+        vec![(name, kept), (TOTALS.to_owned(), sums)]
+    })?;
+    Ok(number)
+}
+
+/// Adds a turn to the totals of its session, and returns what is recorded of it.
+fn add(
+    shared: &Shared,
+    session: &str,
+    totals: &mut SessionTotals,
+    stats: &TurnStats<'_>,
+) -> TurnRecord {
     let at_ms = now_ms();
     let (last, all) = (stats.last, stats.all);
     // The provider counted only the request that was sent, so the client's own is estimated by its
@@ -394,7 +413,7 @@ pub(crate) fn note(
     }
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let trigger = stats.compaction.map(|compacted| compacted.trigger.as_str());
-    let turn = TurnRecord {
+    TurnRecord {
         turn: totals.sums.turns,
         at_ms,
         model: stats.model.to_owned(),
@@ -412,16 +431,16 @@ pub(crate) fn note(
         due_from: due_from(trigger.unwrap_or(stats.decision)),
         decision: stats.decision.to_owned(),
         compaction: stats.compaction.map(CompactionRecord::from),
-    };
-    let name = format!("{TURN_PREFIX}{:03}", turn.turn % MAX_TURNS);
-    // Numbers, texts and JSON values always have a JSON form.
-    let kept = serde_json::to_string(&turn).unwrap_or_default();
-    let sums = serde_json::to_string(&totals).unwrap_or_default();
-    record.keep(session, &[(&name, &kept), (TOTALS, &sums)])?;
-    Ok(turn.turn)
+    }
 }
 
 impl SessionTotals {
+    /// The totals in their stored form. All zero if there is none or it cannot be parsed.
+    fn of_text(text: Option<&str>) -> Self {
+        let totals = text.and_then(|text| serde_json::from_str(text).ok());
+        totals.unwrap_or_default()
+    }
+
     /// Adds figures to those of their hour.
     fn add_to_hour(&mut self, hour: u64, sums: &Sums) {
         match self.hours.last_mut().filter(|last| last.hour == hour) {
@@ -437,15 +456,6 @@ impl SessionTotals {
     }
 }
 
-/// A session's totals. All zero if none are stored or they cannot be parsed.
-fn totals(record: &Record, session: &str) -> Result<SessionTotals, RecordError> {
-    let kept = record.kept_as(TOTALS, Some(session))?;
-    let totals = kept
-        .first()
-        .and_then(|(_, text)| serde_json::from_str(text).ok());
-    Ok(totals.unwrap_or_default())
-}
-
 /// The totals of a session and its last turns, oldest first. Entries that cannot be parsed are left
 /// out.
 ///
@@ -458,7 +468,7 @@ pub(crate) fn of(
     let (mut all, mut turns) = (SessionTotals::default(), Vec::new());
     for (name, text) in record.kept(session)? {
         if name == TOTALS {
-            all = serde_json::from_str(&text).unwrap_or_default();
+            all = SessionTotals::of_text(Some(&text));
         } else if name.starts_with(TURN_PREFIX) {
             turns.extend(serde_json::from_str::<TurnRecord>(&text).ok());
         }

@@ -116,11 +116,10 @@ impl Rounds {
             decision: &self.result.decision,
             compaction,
         };
-        // The lock also serializes `account::note`, which reads the sums and writes them back.
-        let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
         match account::note(shared, session, &stats) {
             Ok(turn) => {
                 if let Some(compacted) = compaction {
+                    let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
                     diffs.push(session, turn, compacted.diff.clone());
                 }
             }

@@ -141,9 +141,6 @@ pub(crate) struct LineageMatch {
     noted: Condvar,
 }
 
-/// Serializes the updates of conversations. Each one reads an entry, changes it and writes it back.
-static WRITING: Mutex<()> = Mutex::new(());
-
 /// The hash over the first messages, for every count from 1. Two requests begin alike if their
 /// hashes at the same count are equal.
 fn chain(identities: &[MessageIdentity]) -> Vec<u64> {
@@ -611,15 +608,14 @@ fn update(
     session: &str,
     change: impl FnOnce(Option<Lineage>) -> Option<Lineage>,
 ) -> Result<(), RecordError> {
-    let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = record.kept_as(session, Some(owner))?;
-    let lineage = (kept.first()).and_then(|(_, text)| serde_json::from_str(text).ok());
-    let Some(lineage) = change(lineage) else {
-        return Ok(());
-    };
-    // Numbers and lists of numbers always have a JSON form.
-    let text = serde_json::to_string(&lineage).unwrap_or_default();
-    record.keep(owner, &[(session, &text)])
+    record.change_kept(owner, session, |text| {
+        let lineage = text.and_then(|text| serde_json::from_str(&text).ok());
+        // Numbers and lists of numbers always have a JSON form.
+        let text = |lineage| serde_json::to_string(&lineage).unwrap_or_default();
+        let changed = change(lineage).map(text);
+        let changed = changed.map(|text| (session.to_owned(), text));
+        changed.into_iter().collect()
+    })
 }
 
 /// Drops the oldest elements until at most `most` are left.

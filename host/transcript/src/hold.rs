@@ -93,13 +93,7 @@ impl Hold {
             path: path.clone(),
             cause,
         };
-        let folder = path.parent().unwrap_or(home);
-        make_private_folder(folder).map_err(fail)?;
-        narrow(folder);
-        let mut options = private_file_options();
-        options.create(true).truncate(false).read(true).write(true);
-        let file = options.open(&path).map_err(fail)?;
-        narrow(&path);
+        let file = open_lock_file(&path).map_err(fail)?;
         let began = Instant::now();
         let mut told = false;
         loop {
@@ -233,6 +227,22 @@ impl Drop for LockFile {
 fn write_over(file: &mut File, text: &str) -> std::io::Result<()> {
     file.rewind()?;
     file.write_all(format!("{text:WORD$}").as_bytes())
+}
+
+/// Opens a lock file. It and its folder are created on the first use, with access for their owner
+/// only.
+fn open_lock_file(path: &Path) -> std::io::Result<File> {
+    let mut options = private_file_options();
+    options.create(true).truncate(false).read(true).write(true);
+    match options.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(path);
+            make_private_folder(folder)?;
+            narrow(folder);
+            options.open(path)
+        }
+        opened => opened,
+    }
 }
 
 /// The lock file of a session. A session's name may contain anything, but its hash is a valid file

@@ -18,11 +18,11 @@ mod schema;
 mod write;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contexture_base::now_ms;
+use contexture_base::{lock, now_ms};
 use contexture_engine_api::MessageId;
 use contexture_formats::prompt_cache::Pauses;
 use deadpool_postgres::Object;
@@ -549,6 +549,23 @@ impl Store for PostgresStore {
                 Ok(transaction.commit().await?)
             })
         })
+    }
+
+    fn change_kept(
+        &self,
+        session: &str,
+        name: &str,
+        change: &mut dyn FnMut(Option<String>) -> Vec<(String, String)>,
+    ) -> Result<(), RecordError> {
+        // A transaction is tried again if it fails, so `change` cannot run in one.
+        static CHANGING: Mutex<()> = Mutex::new(());
+        let _one = lock(&CHANGING);
+        let text = self.kept_as(name, Some(session))?.pop();
+        let texts = change(text.map(|(_, text)| text));
+        let texts: Vec<_> = (texts.iter())
+            .map(|(name, text)| (name.as_str(), text.as_str()))
+            .collect();
+        self.keep(session, &texts)
     }
 
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {

@@ -43,7 +43,7 @@ use read::{
     packed, page, snapshot, text,
 };
 use tables::{KEPT, SCHEMA_VERSION, prepare};
-use write::{restore_session, write_commit};
+use write::{restore_session, write_commit, write_kept};
 
 /// The name of the file in the home directory.
 const FILE: &str = "sessions.sqlite3";
@@ -204,6 +204,15 @@ impl SqliteStore {
         self.has_kept.store(found.is_some(), Ordering::Relaxed);
         Ok(found.is_some())
     }
+
+    /// Makes the table of embedders' texts on first use, because programs without embedders never
+    /// need it.
+    fn make_kept(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        match self.has_kept(transaction)? {
+            true => Ok(()),
+            false => transaction.execute_batch(KEPT),
+        }
+    }
 }
 
 impl Store for SqliteStore {
@@ -230,11 +239,12 @@ impl Store for SqliteStore {
             // once.
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            transaction.execute(
-                "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
-                 ON CONFLICT DO NOTHING",
-                params![session, now_ms()],
-            )?;
+            transaction
+                .prepare_cached(
+                    "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
+                     ON CONFLICT DO NOTHING",
+                )?
+                .execute(params![session, now_ms()])?;
             let found = snapshot(&transaction, session)?;
             transaction.commit()?;
             Ok(found)
@@ -322,7 +332,7 @@ impl Store for SqliteStore {
             Which::Engine(engine) => ("engine = ?1", engine),
         };
         self.read(|connection| {
-            let mut select = connection.prepare(&format!(
+            let mut select = connection.prepare_cached(&format!(
                 "SELECT id, engine, shown_last, (SELECT count(*) FROM messages
                     WHERE session = sessions.key AND messages.id <= shown_last AND NOT cut)
                  FROM sessions WHERE engine <> '' AND {rule} ORDER BY key"
@@ -450,17 +460,24 @@ impl Store for SqliteStore {
 
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
         self.write(|transaction| {
-            // Made on first use, because programs without embedders never need it.
-            if !self.has_kept(transaction)? {
-                transaction.execute_batch(KEPT)?;
-            }
-            let mut insert = transaction.prepare_cached(
-                "INSERT OR REPLACE INTO kept (session, name, value) VALUES (?1, ?2, ?3)",
-            )?;
-            for (name, value) in texts {
-                insert.execute(params![session, name, value])?;
-            }
-            Ok(())
+            self.make_kept(transaction)?;
+            write_kept(transaction, session, texts)
+        })
+    }
+
+    fn change_kept(
+        &self,
+        session: &str,
+        name: &str,
+        change: &mut dyn FnMut(Option<String>) -> Vec<(String, String)>,
+    ) -> Result<(), RecordError> {
+        self.write(|transaction| {
+            self.make_kept(transaction)?;
+            let text = transaction
+                .prepare_cached("SELECT value FROM kept WHERE session = ?1 AND name = ?2")?
+                .query_row([session, name], |row| row.get(0))
+                .optional()?;
+            write_kept(transaction, session, &change(text))
         })
     }
 
@@ -532,11 +549,7 @@ impl Store for SqliteStore {
             transaction.execute_batch(KEPT)?;
             transaction.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
             transaction.execute("DELETE FROM kept WHERE session = ?1", [session])?;
-            for (name, value) in &dump.kept {
-                transaction
-                    .prepare_cached("INSERT INTO kept (session, name, value) VALUES (?1, ?2, ?3)")?
-                    .execute(params![session, name, value])?;
-            }
+            write_kept(transaction, session, &dump.kept)?;
             match &dump.session {
                 Some(dump) => restore_session(transaction, session, dump),
                 None => Ok(()),

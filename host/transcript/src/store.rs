@@ -98,6 +98,16 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     /// Stores texts of embedders with a session, which need not exist.
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError>;
 
+    /// Reads the text of an embedder that is stored under `name`, and stores the texts that `change`
+    /// returns for it. In between nobody else stores any by way of this function: no other thread,
+    /// and for a file no other process either.
+    fn change_kept(
+        &self,
+        session: &str,
+        name: &str,
+        change: &mut dyn FnMut(Option<String>) -> Vec<(String, String)>,
+    ) -> Result<(), RecordError>;
+
     /// The texts of embedders that are stored with a session, as pairs of name and text, by name.
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError>;
 

@@ -203,11 +203,21 @@ fn artifacts_and_texts_of_embedders_are_stored_replaced_and_deleted() {
         record.keep("s", &[("z", "1"), ("limit", "2")]).unwrap();
         record.keep("s", &[("z", "3")]).unwrap();
         record.keep("t", &[("limit", "4")]).unwrap();
+        let again = |text: Option<String>| vec![("z".to_owned(), format!("{}+1", text.unwrap()))];
+        record.change_kept("s", "z", again).unwrap();
+        let first = |text: Option<String>| vec![("new".to_owned(), format!("{text:?}"))];
+        record.change_kept("s", "new", first).unwrap();
+        record.change_kept("s", "limit", |_| Vec::new()).unwrap();
         let kept = record.kept("s").unwrap();
         let kept: Vec<_> = kept.iter().map(|(name, text)| (&**name, &**text)).collect();
         assert_eq!(
             kept,
-            [("limit", "2"), ("tenant", "alice"), ("z", "3")],
+            [
+                ("limit", "2"),
+                ("new", "None"),
+                ("tenant", "alice"),
+                ("z", "3+1")
+            ],
             "{name}"
         );
         let limits = record.kept_as("limit", None).unwrap();

@@ -23,6 +23,29 @@ impl Record {
         self.store.keep(session, texts)
     }
 
+    /// Changes texts of a session that depend on a stored one. `change` gets the text that is stored
+    /// under `name`, and returns the texts to store, as pairs of name and text. Calls of this
+    /// function run one after the other, and for a record in a file those of other processes too, so
+    /// none of them overwrites what another has counted.
+    ///
+    /// Meanwhile no other session can be written, so `change` should be quick. It must not use the
+    /// record.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn change_kept(
+        &self,
+        session: &str,
+        name: &str,
+        change: impl FnOnce(Option<String>) -> Vec<(String, String)>,
+    ) -> Result<(), RecordError> {
+        let mut change = Some(change);
+        // The store calls it once.
+        (self.store).change_kept(session, name, &mut |text| {
+            change.take().map_or_else(Vec::new, |change| change(text))
+        })
+    }
+
     /// The texts that are stored with a session, as pairs of name and text, ordered by name. Empty
     /// if there are none.
     ///

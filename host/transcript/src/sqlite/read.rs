@@ -102,27 +102,26 @@ pub(super) fn snapshot(
     connection: &Connection,
     session: &str,
 ) -> rusqlite::Result<(i64, Snapshot)> {
-    let (key, row) = connection.query_row(
+    let mut select = connection.prepare_cached(
         "SELECT key, next_id, engine, shown_last, pending_cut, compactions, format, recovered, pauses_more,
                 pauses_saved, usage
          FROM sessions WHERE id = ?1",
-        [session],
-        |row| {
-            let session = SessionRow {
-                next_id: row.get(1)?,
-                engine: row.get(2)?,
-                shown_last: row.get(3)?,
-                pending_cut: row.get(4)?,
-                compactions: row.get(5)?,
-                format: row.get(6)?,
-                recovered: row.get(7)?,
-                pauses_more: row.get(8)?,
-                pauses_saved: row.get(9)?,
-                usage: row.get(10)?,
-            };
-            Ok((row.get(0)?, session))
-        },
     )?;
+    let (key, row) = select.query_row([session], |row| {
+        let session = SessionRow {
+            next_id: row.get(1)?,
+            engine: row.get(2)?,
+            shown_last: row.get(3)?,
+            pending_cut: row.get(4)?,
+            compactions: row.get(5)?,
+            format: row.get(6)?,
+            recovered: row.get(7)?,
+            pauses_more: row.get(8)?,
+            pauses_saved: row.get(9)?,
+            usage: row.get(10)?,
+        };
+        Ok((row.get(0)?, session))
+    })?;
     let snapshot = Snapshot {
         session: row,
         log: log(connection, key)?,

@@ -7,8 +7,8 @@
 //! replaced. So a turn that only appends to a long conversation writes a few rows. Nothing here
 //! checks what it writes: the rows come from `crate::record`.
 //!
-//! The session is known by its key, the number of its row. The texts of embedders are not written
-//! here, because their session need not exist.
+//! The session is known by its key, the number of its row. Only [`write_kept`] takes its name,
+//! because texts of embedders may be there before the session.
 
 use rusqlite::{Transaction, params};
 
@@ -148,6 +148,20 @@ pub(super) fn write_commit(
             transaction.execute("DELETE FROM compactions WHERE session = ?1", [key])?;
         }
         Some(Some(compaction)) => insert_compaction(transaction, key, compaction)?,
+    }
+    Ok(())
+}
+
+/// Stores texts of embedders with a session, each in place of the one with its name.
+pub(super) fn write_kept(
+    transaction: &Transaction<'_>,
+    session: &str,
+    texts: &[(impl AsRef<str>, impl AsRef<str>)],
+) -> rusqlite::Result<()> {
+    let mut insert = transaction
+        .prepare_cached("INSERT OR REPLACE INTO kept (session, name, value) VALUES (?1, ?2, ?3)")?;
+    for (name, value) in texts {
+        insert.execute([session, name.as_ref(), value.as_ref()])?;
     }
     Ok(())
 }
