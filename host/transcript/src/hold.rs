@@ -230,19 +230,21 @@ fn write_over(file: &mut File, text: &str) -> std::io::Result<()> {
 }
 
 /// Opens a lock file. It and its folder are created on the first use, with access for their owner
-/// only.
+/// only. If others have access, it is taken from them.
 fn open_lock_file(path: &Path) -> std::io::Result<File> {
+    let folder = path.parent().unwrap_or(path);
     let mut options = private_file_options();
     options.create(true).truncate(false).read(true).write(true);
-    match options.open(path) {
+    let file = match options.open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let folder = path.parent().unwrap_or(path);
             make_private_folder(folder)?;
-            narrow(folder);
-            options.open(path)
+            options.open(path)?
         }
-        opened => opened,
-    }
+        opened => opened?,
+    };
+    narrow(folder);
+    narrow(path);
+    Ok(file)
 }
 
 /// The lock file of a session. A session's name may contain anything, but its hash is a valid file
