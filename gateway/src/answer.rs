@@ -259,8 +259,9 @@ impl Rounds {
     /// of this answer, if the provider reported it.
     fn end_call(&mut self, shared: &Shared, round: &Round) {
         let (metrics, request) = (&shared.metrics, &self.request);
-        let model = &request.spec.agent.model;
-        let labels = metrics.call_labels(model, &self.result.engine, request.sender);
+        let (spec, engine) = (&request.spec, &self.result.engine);
+        let (model, tenant) = (&spec.agent.model, spec.tenant.as_deref());
+        let labels = metrics.call_labels(model, engine, request.sender, tenant);
         let call = self.call.take();
         if let Some(call) = &call {
             metrics.observe("model_call_seconds", &labels, call.began.elapsed());

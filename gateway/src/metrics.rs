@@ -86,7 +86,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ),
     (
         "model_call_seconds",
-        "From sending a turn to the end of the model's answer, by model, engine and agent. Each hidden round is a call.",
+        "From sending a turn to the end of the model's answer, by model, engine, agent and tenant. Each hidden round is a call.",
     ),
     ("compaction_seconds", "Compactions, by engine."),
 ];
@@ -209,8 +209,15 @@ impl Metrics {
         }
     }
 
-    /// The labels of a model call. Each has few values, whatever clients send.
-    pub(crate) fn call_labels(&self, model: &str, engine: &str, agent: &str) -> String {
+    /// The labels of a model call. Each has few values, whatever clients send: the configuration
+    /// names all tenants. There is no label for a request without one.
+    pub(crate) fn call_labels(
+        &self,
+        model: &str,
+        engine: &str,
+        agent: &str,
+        tenant: Option<&str>,
+    ) -> String {
         let is_plain = |model: &str| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/@".contains(&byte);
             (1..=64).contains(&model.len()) && model.bytes().all(is_plain)
@@ -219,7 +226,13 @@ impl Metrics {
         let has_own = models.contains(model)
             || (models.len() < MAX_MODELS && is_plain(model) && models.insert(model.to_owned()));
         let model = if has_own { model } else { OTHER };
-        format!("model=\"{model}\",engine=\"{engine}\",agent=\"{agent}\"")
+        let tenant = tenant.map_or(String::new(), |name| {
+            // Prometheus knows these three escapes.
+            let name = name.replace('\\', r"\\");
+            let name = name.replace('"', r#"\""#).replace('\n', r"\n");
+            format!(",tenant=\"{name}\"")
+        });
+        format!("model=\"{model}\",engine=\"{engine}\",agent=\"{agent}\"{tenant}")
     }
 
     /// The sum of a counter over all label sets that contain this text. An empty text matches all.

@@ -1,4 +1,4 @@
-//! `/metrics`: what is counted by model, engine and agent, and how long things took.
+//! `/metrics`: what is counted by model, engine, agent and tenant, and how long things took.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
@@ -166,4 +166,48 @@ async fn what_clients_choose_makes_no_series_without_end() {
     assert!(other.ends_with(" 10"), "{other}");
     assert!(!page.contains("quote"));
     gateway.stop().await;
+}
+
+/// The name of a tenant is the operator's, who may write anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_a_tenant_are_counted_as_its_own() {
+    let stage = Stage::new("");
+    let usage = Usage {
+        input: 100,
+        output: 7,
+        ..Usage::default()
+    };
+    stage
+        .provider
+        .answer_with(move |_| Answer::text("Yes.").reporting(usage));
+    // Variables that cargo sets for tests, as tokens.
+    stage.configure("gateway: {tokens: {'a \"b\" \\': CARGO_PKG_NAME, bob: CARGO_PKG_VERSION}}\n");
+    let gateway = stage.gateway().await;
+    for token in [env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")] {
+        let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
+        agent
+            .headers
+            .push(("x-contexture-token".to_owned(), token.to_owned()));
+        agent.user("Hello");
+        agent.go_on().await;
+    }
+    let labels = r#"model="gpt-4o",engine="compressor",agent="other",tenant="#;
+    let owner = std::fs::read_to_string(stage.home.path().join("gateway.token")).unwrap();
+    for tenant in [r#""a \"b\" \\""#, r#""bob""#] {
+        let name = format!(r#"contexture_tokens_total{{kind="output",{labels}{tenant}}} 7"#);
+        let mut page = String::new();
+        for _ in 0..500 {
+            let asked = reqwest::Client::new().get(format!("{}/metrics", gateway.base));
+            let answer = asked
+                .header("x-contexture-token", owner.trim())
+                .send()
+                .await;
+            page = answer.unwrap().text().await.unwrap();
+            if page.contains(&name) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(page.contains(&name), "{name}: {page}");
+    }
 }
