@@ -7,14 +7,16 @@
 //! Reading the file and the schema check are the task of `contexture::config`. Settings are checked
 //! for all engines, since a user may want to change to another one.
 
+use std::path::{Path, PathBuf};
+
 use clap::Subcommand;
 
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, engines, output, start, terminal};
-use contexture::config::{Loaded, Schema, editor_schema};
+use contexture::config::{Loaded, Schema, editor_schema, with_text};
 use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved};
-use contexture_engine_api::StoreCommand;
+use contexture_engine_api::{StoreCommand, make_private_folder};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -40,6 +42,45 @@ pub(crate) enum ConfigCommand {
         after_help = "Examples:\n  contexture config path\n  $EDITOR \"$(contexture config path)\""
     )]
     Path,
+}
+
+/// The config file that a command changes. It need not exist.
+pub(crate) fn path_to_write(loaded: &Loaded) -> PathBuf {
+    let usual = || loaded.home.join("config.yaml");
+    loaded.path.clone().unwrap_or_else(usual)
+}
+
+/// Sets one value in the config file. Its comments and everything else stay as they are, see
+/// [`with_text`]. The file is created if it does not exist.
+///
+/// # Errors
+/// The file cannot be read or written, or it is written in a way that allows no such change. The
+/// user is then told which value to write.
+pub(crate) fn set(path: &Path, keys: &[&str], value: &str) -> Result<(), CliError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(source) => {
+            let input = path.display().to_string();
+            return Err(CliError::Read { input, source });
+        }
+    };
+    let changed = with_text(&text, keys, value).ok_or_else(|| {
+        let (key, path) = (keys.join("."), path.display());
+        CliError::usage(
+            format!("{path} cannot be changed without changing more than `{key}`"),
+            format!("set `{key}` to `{value}` in it yourself"),
+        )
+    })?;
+    // Without a config file, the home directory may not exist either.
+    if let Some(folder) = path.parent().filter(|_| text.is_empty()) {
+        let failed = |source| CliError::Write {
+            path: path.to_owned(),
+            source,
+        };
+        make_private_folder(folder).map_err(failed)?;
+    }
+    output::write_file(path, &changed)
 }
 
 pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliError> {

@@ -17,6 +17,7 @@ mod compress;
 mod config;
 mod doctor;
 mod dry_run;
+mod embedder;
 mod engine_trial;
 mod engines;
 mod error;
@@ -168,6 +169,9 @@ enum Command {
         #[command(subcommand)]
         command: Option<engines::EnginesCommand>,
     },
+    /// Install the sentence encoder with which `lcm` finds text by its meaning
+    #[command(subcommand)]
+    Embedder(embedder::EmbedderCommand),
     /// Choose the engine; create, build, check, install and list plugins
     Plugins {
         /// Without a command: choose the engine if at a terminal, else list
@@ -291,6 +295,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         #[cfg(feature = "postgres")]
         Command::Store(command) => store::run(command, global),
         Command::Engines { json, command } => engines::run(command.as_ref(), *json, global),
+        Command::Embedder(command) => embedder::run(command, global),
         Command::Plugins { command } => plugins::run(command.as_ref(), global),
         Command::Config(command) => config::run(command, global),
         Command::Completions { shell } => {

@@ -257,7 +257,8 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             let has_vectors = |one: &Value| !one["embedded"].is_null();
             if sessions.is_some_and(|all| !all.is_empty() && !all.iter().any(has_vectors)) {
                 terminal::say(
-                    "note: no embedder is configured (context.engines.lcm.embedder), so questions find by words alone\n",
+                    "note: no embedder is configured (context.engines.lcm.embedder), so questions find by words alone; \
+                     `contexture embedder install` gets one\n",
                 );
             }
             Ok(OK)

@@ -10,11 +10,9 @@
 //! checked by `contexture::catalog` when the plugin is loaded.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use contexture_engine_api::make_private_folder;
-use inquire::{Confirm, InquireError};
 
 use super::{folder_of, manifest};
 use crate::error::{CliError, Lines, did_you_mean};
@@ -107,25 +105,6 @@ fn asked(flag: &str) -> &'static str {
     }
 }
 
-/// Asks the user at the terminal and returns the answer, which is no if the user cancels. With
-/// `yes` nobody is asked. Fails if there is no terminal, because nobody could agree.
-fn agreed(question: &str, yes: bool) -> Result<bool, CliError> {
-    if yes {
-        return Ok(true);
-    }
-    let unasked = |why: String| CliError::usage(why, "check what is shown above, and add --yes");
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(unasked(
-            "there is no terminal to ask for confirmation".to_owned(),
-        ));
-    }
-    match Confirm::new(question).with_default(false).prompt() {
-        Ok(agreed) => Ok(agreed),
-        Err(InquireError::OperationCanceled | InquireError::OperationInterrupted) => Ok(false),
-        Err(error) => Err(unasked(format!("asking for confirmation failed: {error}"))),
-    }
-}
-
 /// Writes the manifest of a plugin to `to`, with the hash of its library as the pin. Fails if the
 /// manifest is written in a form that cannot be changed at this one place.
 fn pin(shown: &Shown, to: &Path) -> Result<(), CliError> {
@@ -182,7 +161,7 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
             ));
         }
     }
-    if !agreed(&format!("Install {name}?"), yes)? {
+    if !terminal::agreed(&format!("Install {name}?"), yes)? {
         return Ok(OK);
     }
     put(dir, &shown)?;
@@ -313,7 +292,7 @@ pub(crate) fn allow(global: &Global, name: &str, yes: bool) -> Result<u8, CliErr
         Some(pinned) => terminal::say(&format!("It was pinned to another library, {pinned}.\n")),
         None => {}
     }
-    if !agreed(&format!("Allow {name}, and pin this library?"), yes)? {
+    if !terminal::agreed(&format!("Allow {name}, and pin this library?"), yes)? {
         return Ok(OK);
     }
     pin(&shown, &shown.manifest.path)?;
@@ -336,7 +315,7 @@ pub(crate) fn remove(global: &Global, name: &str, yes: bool) -> Result<u8, CliEr
             "delete it yourself, if nothing in it is needed any more",
         ));
     }
-    if !agreed(&format!("Remove {name}, {}?", folder.display()), yes)? {
+    if !terminal::agreed(&format!("Remove {name}, {}?", folder.display()), yes)? {
         return Ok(OK);
     }
     // A link is removed itself, and not the folder that it points to.

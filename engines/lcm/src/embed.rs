@@ -2,7 +2,7 @@
 //!
 //! A sentence encoder turns a text into a vector such that texts with similar meaning have similar
 //! vectors. A question then finds passages that share no word with it. The encoder is a folder that
-//! the user has on disk, and nothing is ever downloaded.
+//! the user has on disk, and nothing is downloaded here.
 //!
 //! The encoder must be an uncased BERT with twelve heads whose vectors are the mean over its last
 //! layer, such as all-MiniLM-L6-v2. [`Embedder::open`] reads it. A text is cut into passages, and
@@ -40,7 +40,7 @@ const VERSION: u64 = 1;
 
 /// The end of every error message of an embedder, which says how to set one up or do without.
 const WAY_OUT: &str = "`context.engines.lcm.embedder` names the folder of a sentence encoder, with `model.onnx` and \
-                       `vocab.txt` or `tokenizer.json` in it (docs/engines/lcm.md says where there is one); without the setting \
+                       `vocab.txt` or `tokenizer.json` in it (`contexture embedder install` gets one); without the setting \
                        none is needed";
 
 /// The reason why an embedder cannot be used. Each message ends with what the setting expects.
