@@ -307,6 +307,16 @@ class Session {
     return this.#call({ method: "callTool", name: string(name, "name"), arguments: document(args, "args") });
   }
 
+  /** Pins words for the user, each line on its own, as a line `/pin WORDS` in a message does. */
+  async pin(words) {
+    await this.#call({ method: "pin", words: string(words, "words") });
+  }
+
+  /** Ends pins, whoever made them, except those of the configuration. */
+  async unpin(words) {
+    await this.#call({ method: "unpin", words: string(words, "words") });
+  }
+
   /** How full the window is, which engine runs, and what it says about itself. */
   async status() {
     return this.#call({ method: "status" });

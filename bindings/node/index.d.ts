@@ -123,6 +123,10 @@ export class Session {
   tools(): Promise<Tool[]>;
   /** Lets the engine answer a call of one of its tools, and returns the text for the model. */
   callTool(name: string, args: object | string): Promise<string>;
+  /** Pins words for the user, each line on its own, as a line `/pin WORDS` in a message does. */
+  pin(words: string): Promise<void>;
+  /** Ends pins, whoever made them, except those of the configuration. */
+  unpin(words: string): Promise<void>;
   status(): Promise<Record<string, Json>>;
   /** The name of the engine that the session runs with. */
   engine(): Promise<string>;

@@ -200,7 +200,7 @@ fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, 
         .wait_for_model(Some(true));
     let turn = session.turn_over(&conversation, &options, &mut |_| {});
     drop(turn.map_err(|error| failed(&error))?);
-    let tools = session.tools().map_err(|error| failed(&error))?;
+    let tools = session.engine_tools().map_err(|error| failed(&error))?;
     let tools: Vec<_> = tools.into_iter().map(|tool| tool.name).collect();
     let plan = session.render_plan(&conversation);
     let text = digest(&plan, &conversation, &tools, &budget);

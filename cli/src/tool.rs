@@ -159,7 +159,11 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         SessionError::Call(CallError::Failed {
             error: EngineError::InvalidInput(why),
             ..
-        }) => refused(why),
+        })
+        | SessionError::HostTool {
+            error: EngineError::InvalidInput(why),
+            ..
+        } => refused(why),
         SessionError::Call(CallError::Failed {
             error: error @ EngineError::Unsupported(_),
             ..

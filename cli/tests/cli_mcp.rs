@@ -287,3 +287,30 @@ fn an_agent_has_the_tools_of_its_session_in_this_folder() {
     let (answer, is_error) = client.call("lcm_grep", question);
     assert!(is_error, "{answer}");
 }
+
+#[test]
+fn a_client_pins_words_of_a_stored_session() {
+    let home = Home::new();
+    home.put("home/config.yaml", "compression: {model_tools: true}\n");
+    home.put("log.jsonl", &conversation(40));
+    home.done("import log.jsonl --session s");
+    let mut client = Client::start(&home, "s");
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let is_there = |name: &str| tools.iter().any(|tool| tool["name"] == name);
+    assert!(is_there("context_pin") && is_there("context_unpin"));
+    // A session that gets no requests cannot compact.
+    assert!(!is_there("context_reduce"));
+    let pin = json!({"text": "The port is 8123."});
+    let (said, is_error) = client.call("context_pin", pin.clone());
+    assert!(!is_error && said.contains("- The port is 8123."), "{said}");
+    let (said, is_error) = client.call("context_unpin", json!({"text": "The port"}));
+    assert!(
+        is_error && said.contains("no pin with these words"),
+        "{said}"
+    );
+    // It is stored with the session.
+    let mut other = Client::start(&home, "s");
+    let (said, is_error) = other.call("context_unpin", pin);
+    assert!(!is_error && said.contains("none"), "{said}");
+}

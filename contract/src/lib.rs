@@ -11,7 +11,7 @@
 //! 5. The window gets smaller, and [`Checked::fits`] says whether it is small enough.
 //! 6. Summaries, notices and replaced texts are marked and cannot be mistaken for what a user
 //!    said.
-//! 7. What the user pinned and fits its share of the window is there verbatim ([`Pins`]).
+//! 7. What is pinned and fits its share of the window is there verbatim ([`Pins`]).
 //!
 //! [`check`] is the entry point. It works on views and entries only, and leaves the choice of
 //! roles to rendering. Its time is linear in the number of messages, calls and entries.
@@ -29,7 +29,10 @@ mod wording;
 use contexture_engine_api::{Compaction, CompressOrder, MessageId, MessageView};
 
 use account::{Account, Disposition, WindowEntry};
-pub use pins::{PINS_HEADING, Pins, most_pin_tokens, without_pins};
+pub use pins::{
+    HeldPin, MODEL_PINS_HEADING, PINS_HEADING, PinLists, PinnedBy, Pins, commanded, is_pinnable,
+    most_pin_tokens, without_pins,
+};
 pub use violation::{Ids, Violation};
 pub use wording::is_marked;
 
@@ -101,7 +104,7 @@ pub struct Limits {
     /// The marks that the engine's own texts may begin with, besides those of the interface.
     pub marks: Vec<String>,
     /// The pins that have to be in the window afterwards, see [`Pins::fitting`].
-    pub pins: Vec<String>,
+    pub pins: PinLists,
 }
 
 impl Limits {
@@ -124,7 +127,7 @@ impl Limits {
             usable_tokens: usable,
             may_shorten_last_user: floor > usable,
             marks: Vec::new(),
-            pins: Vec::new(),
+            pins: PinLists::default(),
         }
     }
 }
@@ -180,7 +183,7 @@ pub struct Checked {
 ///     usable_tokens: 200,
 ///     may_shorten_last_user: false,
 ///     marks: Vec::new(),
-///     pins: Vec::new(),
+///     pins: Default::default(),
 /// };
 /// let count = |text: &str| text.len() as u64 / 4;
 /// let summary = |covers| Entry::summary("A greeting.", covers);

@@ -6,11 +6,16 @@
 //! [`PINS_HEADING`]. If the engine makes no summary, a notice has the section.
 //!
 //! The host writes these sections, and engines never see one ([`without_pins`]). So a pin survives
-//! every engine, the change of one, and a summary by a model. All state is in the window itself:
-//! [`Pins::of`] reads it from there, [`Pins::keep_in`] writes it into a proposal, and the check of a
-//! proposal reads it again and refuses one that loses a pin.
+//! every engine, the change of one, and a summary by a model. [`Pins::of`] reads them from the
+//! window, [`Pins::keep_in`] writes them into a proposal, and the check of a proposal reads it again
+//! and refuses one that loses a pin.
 //!
-//! Pins take a bounded share of the window. If they have more, the newest stay.
+//! A pin may also be made outside the text: by a program, or by the model with a tool. Until the
+//! next compaction writes such a [`HeldPin`] into the window, the host holds it. Those of the model
+//! stand in a section of their own, under [`MODEL_PINS_HEADING`].
+//!
+//! Pins take a bounded share of the window. If they have more, those of the configuration, then the
+//! user's newest, and then the model's newest stay.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,9 +24,14 @@ use contexture_engine_api::{
     Compaction, Entry, MessageId, MessageKind, MessageView, NOTICE_MARK, SUMMARY_END_MARK,
     SUMMARY_MARK,
 };
+use serde::{Deserialize, Serialize};
 
 /// The heading over the pins in a summary or a notice.
 pub const PINS_HEADING: &str = "## Pinned by the user. It still holds, word for word:";
+
+/// The heading over the model's own pins in a summary or a notice.
+pub const MODEL_PINS_HEADING: &str =
+    "## Pinned by the assistant itself. It still holds, word for word:";
 
 const PIN: &str = "/pin";
 const UNPIN: &str = "/unpin";
@@ -37,54 +47,106 @@ pub fn most_pin_tokens(context_length: u64) -> u64 {
     (context_length / WINDOW_PARTS).clamp(LEAST_TOKENS, MOST_TOKENS)
 }
 
+/// A pin that was made or ended outside the text of the conversation. It is newer than what the
+/// text says of the same words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldPin {
+    /// The words to keep, on one line.
+    pub words: String,
+    /// Who pinned them, or that they are no longer pinned.
+    pub by: PinnedBy,
+}
+
+/// Who pinned words outside the text of the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PinnedBy {
+    /// The user, through a program.
+    User,
+    /// The model, with a tool.
+    Model,
+    /// Nobody any more.
+    Nobody,
+}
+
 /// The pins that hold in a window, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pins {
-    all: Vec<String>,
+    all: PinLists,
     /// Those that fit, which have to stay.
-    fitting: Vec<String>,
+    fitting: PinLists,
 }
 
 impl Pins {
-    /// Returns the pins of these messages and those of the configuration, which come first. Of those
-    /// that do not fit into `most_tokens`, the oldest are left out. `count` returns the tokens of a
-    /// text.
+    /// Returns the pins of these messages, those of the configuration, and those that the host
+    /// holds. Of those that do not fit into `most_tokens`, the model's are left out first, then the
+    /// user's oldest, and those of the configuration last. `count` returns the tokens of a text.
     pub fn of(
         messages: &[MessageView<'_>],
         configured: &[String],
+        held: &[HeldPin],
         most_tokens: u64,
         count: impl Fn(&str) -> u64,
     ) -> Self {
         let mut said = Reader::default();
         messages.iter().for_each(|message| said.read(message, None));
-        let mut all = Reader::default();
-        let lines = configured.iter().flat_map(|pin| pin.lines());
-        lines.for_each(|line| all.pin(line));
-        let of_user = said.pins.into_iter().filter(|pin| !all.pins.contains(pin));
-        let of_user: Vec<String> = of_user.collect();
-        let newest_first = all.pins.iter().chain(of_user.iter().rev());
-        let mut left = most_tokens.saturating_sub(count(PINS_HEADING));
-        let mut fits = Vec::new();
-        for pin in newest_first {
-            let tokens = count(&format!("\n- {pin}"));
-            if tokens <= left {
-                left -= tokens;
-                fits.push(pin.clone());
+        for HeldPin { words, by } in held {
+            match by {
+                PinnedBy::User => said.pin(words, PinnedBy::User),
+                PinnedBy::Model => said.pin(words, PinnedBy::Model),
+                PinnedBy::Nobody => said.unpin(words),
             }
         }
-        all.pins.extend(of_user);
+        let said = said.pins;
+        let mut all = Reader::default();
+        let lines = configured.iter().flat_map(|pin| pin.lines());
+        lines.for_each(|line| all.pin(line, PinnedBy::User));
+        let mut all = all.pins;
+        let is_new = |pin: &String, all: &PinLists| !all.user.contains(pin);
+        let configured = all.clone();
+        (all.user).extend(said.user.into_iter().filter(|pin| is_new(pin, &configured)));
+        let users = all.clone();
+        (all.model).extend(said.model.into_iter().filter(|pin| is_new(pin, &users)));
+        let (first, later) = all.user.split_at(configured.user.len());
+        let mut left = most_tokens;
+        let mut fit = |heading: &str, pins: &mut dyn Iterator<Item = &String>| {
+            let mut room = left.saturating_sub(count(heading));
+            let fits = pins.filter(|pin| {
+                let tokens = count(&format!("\n- {pin}"));
+                let fits = tokens <= room;
+                room -= if fits { tokens } else { 0 };
+                fits
+            });
+            let fits: Vec<String> = fits.cloned().collect();
+            left = match fits.is_empty() {
+                true => left,
+                false => room,
+            };
+            fits
+        };
+        let user = fit(PINS_HEADING, &mut first.iter().chain(later.iter().rev()));
+        let model = fit(MODEL_PINS_HEADING, &mut all.model.iter().rev());
+        let in_order = |all: &[String], fits: &[String]| {
+            let fitting = all.iter().filter(|pin| fits.contains(pin));
+            fitting.cloned().collect()
+        };
         Self {
-            fitting: (all.pins.iter())
-                .filter(|pin| fits.contains(*pin))
-                .cloned()
-                .collect(),
-            all: all.pins,
+            fitting: PinLists {
+                user: in_order(&all.user, &user),
+                model: in_order(&all.model, &model),
+            },
+            all,
         }
     }
 
     /// The pins that fit and have to be in the window after a compaction.
-    pub fn fitting(&self) -> &[String] {
+    pub fn fitting(&self) -> &PinLists {
         &self.fitting
+    }
+
+    /// All pins, also those that do not fit.
+    pub fn all(&self) -> &PinLists {
+        &self.all
     }
 
     /// The pins that do not fit.
@@ -130,24 +192,55 @@ impl Pins {
         true
     }
 
-    /// The section that these entries lack: pins that they would lose, and pins that have ended and
+    /// The sections that these entries lack: pins that they would lose, and pins that have ended and
     /// still stand in a summary that is kept. None if nothing is missing.
     fn missing(&self, messages: &[MessageView<'_>], entries: &[Entry]) -> Option<String> {
         let after = pins_after(messages, entries);
-        let ended = after.iter().filter(|pin| !self.all.contains(pin));
-        let ended = ended.map(|pin| format!("\n- {UNPIN} {pin}"));
-        let lost = self.fitting.iter().filter(|pin| !after.contains(pin));
-        let lost = lost.map(|pin| format!("\n- {pin}"));
-        let lines: String = ended.chain(lost).collect();
-        (!lines.is_empty()).then(|| format!("{PINS_HEADING}{lines}"))
+        let lines = |after: &[String], all: &[String], fitting: &[String]| -> String {
+            let ended = after.iter().filter(|pin| !all.contains(pin));
+            let ended = ended.map(|pin| format!("\n- {UNPIN} {pin}"));
+            let lost = fitting.iter().filter(|pin| !after.contains(pin));
+            ended.chain(lost.map(|pin| format!("\n- {pin}"))).collect()
+        };
+        let user = lines(&after.user, &self.all.user, &self.fitting.user);
+        let model = lines(&after.model, &self.all.model, &self.fitting.model);
+        let sections = [(PINS_HEADING, user), (MODEL_PINS_HEADING, model)];
+        let sections = sections.into_iter().filter(|(_, lines)| !lines.is_empty());
+        let sections: Vec<String> = sections
+            .map(|(heading, lines)| format!("{heading}{lines}"))
+            .collect();
+        (!sections.is_empty()).then(|| sections.join("\n\n"))
     }
+}
+
+/// The words that the commands in a user's text pin or end, in order.
+pub fn commanded(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    commands_in(text, |_, said| words.push(said.trim().to_owned()));
+    words
+}
+
+/// Returns whether words can be pinned: they are one line, no command and no mark of the host's.
+pub fn is_pinnable(words: &str) -> bool {
+    // A mark of the host's would make the summary unreadable, and in a section a command would be
+    // carried out.
+    let marks = [
+        SUMMARY_MARK,
+        SUMMARY_END_MARK,
+        NOTICE_MARK,
+        PINS_HEADING,
+        MODEL_PINS_HEADING,
+    ];
+    let is_marked = marks.iter().any(|mark| words.contains(mark));
+    let is_line = !words.trim().is_empty() && words.lines().count() == 1;
+    is_line && !is_marked && command(words.trim()).is_none()
 }
 
 /// Returns the first of these pins that the window would not have after the proposal.
 pub(super) fn lost<'p>(
     messages: &[MessageView<'_>],
     entries: &[Entry],
-    pins: &'p [String],
+    pins: &'p PinLists,
 ) -> Option<&'p String> {
     if pins.is_empty() {
         return None;
@@ -156,17 +249,20 @@ pub(super) fn lost<'p>(
     pins.iter().find(|pin| !after.contains(pin))
 }
 
-/// Returns the text of a summary or a notice without its section of pins. It is borrowed if it has
+/// Returns the text of a summary or a notice without its sections of pins. It is borrowed if it has
 /// none.
 pub fn without_pins(text: &str) -> Cow<'_, str> {
-    match section(text) {
-        Some((before, _, after)) => Cow::Owned(format!("{}{after}", before.trim_end())),
-        None => Cow::Borrowed(text),
+    let mut text = Cow::Borrowed(text);
+    for heading in [MODEL_PINS_HEADING, PINS_HEADING] {
+        if let Some((before, _, after)) = section(&text, heading) {
+            text = Cow::Owned(format!("{}{after}", before.trim_end()));
+        }
     }
+    text
 }
 
 /// The pins of the window that a proposal makes of these messages.
-fn pins_after(messages: &[MessageView<'_>], entries: &[Entry]) -> Vec<String> {
+fn pins_after(messages: &[MessageView<'_>], entries: &[Entry]) -> PinLists {
     let by_id: HashMap<MessageId, &MessageView<'_>> = (messages.iter())
         .map(|message| (message.id(), message))
         .collect();
@@ -191,10 +287,37 @@ fn pins_after(messages: &[MessageView<'_>], entries: &[Entry]) -> Vec<String> {
     reader.pins
 }
 
+/// Pins by who made them, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinLists {
+    /// Those of the user and of the configuration.
+    pub user: Vec<String>,
+    /// Those of the model. None of them is also the user's.
+    pub model: Vec<String>,
+}
+
+impl PinLists {
+    /// All pins, the user's first.
+    pub fn iter(&self) -> impl Iterator<Item = &String> {
+        self.user.iter().chain(&self.model)
+    }
+
+    /// Returns whether these words are pinned.
+    pub fn contains(&self, words: &str) -> bool {
+        self.iter().any(|pin| pin == words)
+    }
+
+    /// Returns whether nothing is pinned.
+    pub fn is_empty(&self) -> bool {
+        self.user.is_empty() && self.model.is_empty()
+    }
+}
+
 /// Collects pins in the order of the window.
 #[derive(Debug, Default)]
 struct Reader {
-    pins: Vec<String>,
+    pins: PinLists,
 }
 
 impl Reader {
@@ -203,64 +326,77 @@ impl Reader {
         let text = text.unwrap_or(message.text());
         match message.kind() {
             MessageKind::Summary | MessageKind::Notice => self.read_section(text),
-            _ if message.is_real_user() => self.read_said(text),
+            _ if message.is_real_user() => commands_in(text, |name, words| match name {
+                PIN => self.pin(words, PinnedBy::User),
+                _ => self.unpin(words),
+            }),
             _ => {}
         }
     }
 
     fn read_section(&mut self, text: &str) {
-        let Some((_, lines, _)) = section(text) else {
-            return;
-        };
-        for line in lines.lines().filter_map(|line| line.strip_prefix("- ")) {
-            match line.strip_prefix(UNPIN) {
-                Some(words) => self.unpin(words),
-                None => self.pin(line),
-            }
-        }
-    }
-
-    /// Reads a user's words. In a code block a line is no command.
-    fn read_said(&mut self, text: &str) {
-        if !text.contains(PIN) && !text.contains(UNPIN) {
-            return;
-        }
-        let mut is_code = false;
-        let lines = text.lines().filter(|line| {
-            let is_fence = line.trim_start().starts_with("```");
-            is_code ^= is_fence;
-            !is_code && !is_fence
-        });
-        let lines: Vec<&str> = lines.collect();
-        for line in &lines {
-            match command(line) {
-                Some((PIN, "")) => {
-                    let others = lines.iter().filter(|line| command(line).is_none());
-                    others.for_each(|line| self.pin(line));
+        for (heading, by) in [
+            (PINS_HEADING, PinnedBy::User),
+            (MODEL_PINS_HEADING, PinnedBy::Model),
+        ] {
+            let lines = section(text, heading).map_or("", |(_, lines, _)| lines);
+            for line in lines.lines().filter_map(|line| line.strip_prefix("- ")) {
+                match (line.strip_prefix(UNPIN), by) {
+                    (Some(words), PinnedBy::Model) => {
+                        self.pins.model.retain(|pin| pin != words.trim());
+                    }
+                    (Some(words), _) => self.pins.user.retain(|pin| pin != words.trim()),
+                    (None, by) => self.pin(line, by),
                 }
-                Some((PIN, words)) => self.pin(words),
-                Some((_, words)) => self.unpin(words),
-                None => {}
             }
         }
     }
 
-    /// Adds a pin. What is pinned again is newer than what was pinned since.
-    fn pin(&mut self, words: &str) {
+    /// Adds a pin. What is pinned again is newer than what was pinned since. The user's pin takes
+    /// the place of the model's.
+    fn pin(&mut self, words: &str, by: PinnedBy) {
         let words = words.trim();
-        // A mark of the host's would make the summary unreadable.
-        let marks = [SUMMARY_MARK, SUMMARY_END_MARK, NOTICE_MARK, PINS_HEADING];
-        let is_marked = marks.iter().any(|mark| words.contains(mark));
-        // In a section, a command would be carried out.
-        if words.is_empty() || is_marked || command(words).is_some() {
+        if !is_pinnable(words)
+            || (by == PinnedBy::Model && self.pins.user.iter().any(|pin| pin == words))
+        {
             return;
         }
-        self.pins.retain(|pin| pin != words);
-        self.pins.push(words.to_owned());
+        self.unpin(words);
+        let pins = match by {
+            PinnedBy::Model => &mut self.pins.model,
+            _ => &mut self.pins.user,
+        };
+        pins.push(words.to_owned());
     }
 
     fn unpin(&mut self, words: &str) {
-        self.pins.retain(|pin| pin != words.trim());
+        for pins in [&mut self.pins.user, &mut self.pins.model] {
+            pins.retain(|pin| pin != words.trim());
+        }
+    }
+}
+
+/// Calls `each` with the commands in a user's text, in order. In a code block a line is no command.
+fn commands_in(text: &str, mut each: impl FnMut(&'static str, &str)) {
+    if !text.contains(PIN) && !text.contains(UNPIN) {
+        return;
+    }
+    let mut is_code = false;
+    let lines = text.lines().filter(|line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
+    let lines: Vec<&str> = lines.collect();
+    for line in &lines {
+        match command(line) {
+            Some((PIN, "")) => {
+                let others = lines.iter().filter(|line| command(line).is_none());
+                others.for_each(|line| each(PIN, line));
+            }
+            Some((name, words)) => each(name, words),
+            None => {}
+        }
     }
 }
 
@@ -272,11 +408,11 @@ fn command(line: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// The text before the section of pins, the lines of the section, and what follows it.
-fn section(text: &str) -> Option<(&str, &str, &str)> {
-    let at = text.rfind(PINS_HEADING)?;
+/// The text before the section under this heading, the lines of the section, and what follows it.
+fn section<'t>(text: &'t str, heading: &str) -> Option<(&'t str, &'t str, &'t str)> {
+    let at = text.rfind(heading)?;
     let (before, rest) = text.split_at(at);
-    let rest = rest.strip_prefix(PINS_HEADING)?.strip_prefix('\n')?;
+    let rest = rest.strip_prefix(heading)?.strip_prefix('\n')?;
     if !before.is_empty() && !before.ends_with('\n') {
         return None;
     }
@@ -300,7 +436,7 @@ mod tests {
     }
 
     fn pins(messages: &[MessageView<'_>]) -> Vec<String> {
-        Pins::of(messages, &[], 10_000, count).all
+        Pins::of(messages, &[], &[], 10_000, count).all.user
     }
 
     fn said(id: u64, text: &str) -> MessageView<'_> {
@@ -337,13 +473,71 @@ mod tests {
         let long = "word ".repeat(20);
         let text = format!("/pin old {long}\n/pin middle\n/pin new {long}");
         let most = count(PINS_HEADING) + 50;
-        let pins = Pins::of(&[said(1, &text)], &["always".to_owned()], most, count);
+        let pins = Pins::of(&[said(1, &text)], &["always".to_owned()], &[], most, count);
         let fitting = pins
             .fitting()
             .iter()
             .map(|pin| pin.split(' ').next().unwrap());
         assert_eq!(fitting.collect::<Vec<_>>(), ["always", "middle", "new"]);
         assert!(pins.left_out().eq([format!("old {}", long.trim())]));
+    }
+
+    #[test]
+    fn the_models_pins_stand_below_the_users_and_give_way_to_them() {
+        let held = |words: &str, by| HeldPin {
+            words: words.to_owned(),
+            by,
+        };
+        let pins = |messages: &[MessageView<'_>], held: &[HeldPin], most| {
+            let pins = Pins::of(messages, &[], held, most, count);
+            (pins.fitting.user.clone(), pins.fitting.model.clone(), pins)
+        };
+        let users = [said(1, "/pin a"), said(2, "go on")];
+        let all = [
+            held("b", PinnedBy::Model),
+            held("a", PinnedBy::Model),
+            held("c", PinnedBy::User),
+        ];
+        let (user, model, found) = pins(&users, &all, 1_000);
+        assert_eq!(
+            (user, model),
+            (vec!["a".into(), "c".into()], vec!["b".into()])
+        );
+        let least = count(PINS_HEADING) + 2 * count("\n- a");
+        let (user, model, _) = pins(&users, &all, least);
+        assert_eq!((user.len(), model.len()), (2, 0));
+
+        let summary = || Entry::summary("Notes.", vec![MessageId(1)]);
+        let mut proposal = Compaction::new(vec![summary(), Entry::Keep(MessageId(2))]);
+        assert!(found.keep_in(&users, &mut proposal));
+        let Entry::Summary(written) = &proposal.entries[0] else {
+            panic!("{proposal:?}");
+        };
+        let text = format!("Notes.\n\n{PINS_HEADING}\n- a\n- c\n\n{MODEL_PINS_HEADING}\n- b");
+        assert_eq!(written.text, text);
+        assert_eq!(without_pins(&text), "Notes.");
+
+        // From now on they are in the window itself, and end as the user says.
+        let summary = |text| {
+            let view = MessageView::new(MessageId(3), "user").with_text(text);
+            view.with_kind(MessageKind::Summary)
+        };
+        let window = [summary(&text), said(2, "go on")];
+        let (user, model, _) = pins(&window, &[], 1_000);
+        assert_eq!(
+            (user, model),
+            (vec!["a".into(), "c".into()], vec!["b".into()])
+        );
+        let window = [summary(&text), said(4, "/unpin b"), said(5, "/unpin a")];
+        let (user, model, _) = pins(&window, &[], 1_000);
+        assert_eq!((user, model), (vec!["c".into()], vec![]));
+        let (user, model, found) = pins(&window, &[held("c", PinnedBy::Nobody)], 1_000);
+        assert!(user.is_empty() && model.is_empty());
+        // The summary that has them is kept, so the section ends them.
+        let keep = [3, 4, 5].map(|id| Entry::Keep(MessageId(id)));
+        let mut proposal = Compaction::new(keep.into());
+        assert!(found.keep_in(&window, &mut proposal));
+        assert!(pins_after(&window, &proposal.entries).is_empty());
     }
 
     #[test]
@@ -356,7 +550,7 @@ mod tests {
             Entry::Keep(MessageId(2)),
         ];
         let mut proposal = Compaction::new(entries);
-        assert!(Pins::of(&messages, &[], 1_000, count).keep_in(&messages, &mut proposal));
+        assert!(Pins::of(&messages, &[], &[], 1_000, count).keep_in(&messages, &mut proposal));
         let Entry::Summary(summary) = &proposal.entries[0] else {
             panic!("{proposal:?}");
         };
@@ -420,7 +614,7 @@ mod tests {
                     next += 1;
                 }
                 let before = views(&window);
-                let pins = Pins::of(&before, &[], most, count);
+                let pins = Pins::of(&before, &[], &[], most, count);
                 let mut proposal = proposal(&window, &fates);
                 pins.keep_in(&before, &mut proposal);
                 prop_assert_eq!(lost(&before, &proposal.entries, pins.fitting()), None);
@@ -445,10 +639,10 @@ mod tests {
                     }
                 }
                 window = after;
-                let now = Pins::of(&views(&window), &[], u64::MAX, count);
+                let now = Pins::of(&views(&window), &[], &[], u64::MAX, count);
                 let is_again = now.all.iter().find(|pin| !pins.all.contains(pin));
                 prop_assert_eq!(is_again, None);
-                for pin in pins.fitting() {
+                for pin in pins.fitting().iter() {
                     prop_assert!(now.all.contains(pin), "{} in {:?}", pin, window);
                     let is_there = window.iter().any(|(_, _, text)| text.lines().any(|line| {
                         [format!("- {pin}"), format!("/pin {pin}")].contains(&line.to_owned())

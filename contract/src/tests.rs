@@ -21,7 +21,7 @@ fn limits() -> Limits {
         usable_tokens: 150_000,
         may_shorten_last_user: false,
         marks: Vec::new(),
-        pins: Vec::new(),
+        pins: PinLists::default(),
     }
 }
 
@@ -415,7 +415,10 @@ fn a_pin_that_fits_is_not_lost() {
         MessageView::new(id(2), "user").with_text("And now?"),
     ];
     let limits = Limits {
-        pins: vec!["The port is 8123.".to_owned()],
+        pins: PinLists {
+            user: vec!["The port is 8123.".to_owned()],
+            ..PinLists::default()
+        },
         ..limits()
     };
     let check = |entries| check(&messages, &Compaction::new(entries), &limits, count);

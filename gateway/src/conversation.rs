@@ -76,6 +76,9 @@ pub(crate) struct TurnRequest {
     agent_model: Option<Arc<ModelClient>>,
     found: lineage::LineageMatch,
     without_tools: bool,
+    /// What the client pins and unpins with the headers of the request.
+    pins: Vec<String>,
+    unpins: Vec<String>,
     /// The identity of the last message, or 0 if there is none. Hidden rounds are stored by it.
     pub(crate) last: u64,
     /// The identity of each message, to find the positions at which hidden rounds are put back.
@@ -279,6 +282,8 @@ pub(crate) fn read(
         },
         found,
         without_tools,
+        pins: headers::texts(headers, headers::PIN),
+        unpins: headers::texts(headers, headers::UNPIN),
         last: identities.last().copied().unwrap_or_default(),
         identities,
         body: body.clone(),
@@ -395,6 +400,7 @@ impl TurnRequest {
         if let Some(model) = &self.agent_model {
             guard.session.with_model(model);
         }
+        self.note_pins(guard.session);
         let text = as_text(&self.body)?;
         let format = self.api.format();
         let mut tools: Vec<String> = guard.session.offered_tools().map(str::to_owned).collect();
@@ -647,6 +653,21 @@ impl TurnRequest {
 }
 
 impl TurnRequest {
+    /// Pins and unpins what the request's headers say. Words that cannot be pinned cost no request.
+    fn note_pins(&self, session: &mut Session) {
+        let unpinned = self.unpins.iter().map(|words| (false, words));
+        let pinned = self.pins.iter().map(|words| (true, words));
+        for (is_pinned, words) in unpinned.chain(pinned) {
+            let done = match is_pinned {
+                true => session.pin(words),
+                false => session.unpin(words),
+            };
+            if let Err(error) = done {
+                tracing::warn!(session = %self.spec.id, "cannot change a pin: {error}");
+            }
+        }
+    }
+
     /// Records for the health check whether the session's engine and store work. `told` is the
     /// number of engine failures that were recorded earlier. It is updated, so that each failure
     /// counts once.

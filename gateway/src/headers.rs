@@ -25,6 +25,10 @@ pub(crate) const TOKEN: &str = "x-contexture-token";
 pub(crate) const SESSION: &str = "x-contexture-session";
 /// The session that a new one may continue, although its request does not prove it.
 pub(crate) const FOLLOWS: &str = "x-contexture-follows";
+/// Words that a client pins with a request, see [`contexture::Session::pin`].
+pub(crate) const PIN: &str = "x-contexture-pin";
+/// Words whose pin a client ends with a request.
+pub(crate) const UNPIN: &str = "x-contexture-unpin";
 /// What the gateway did with a request: the name of a [`Status`](crate::unmanaged::Status).
 pub(crate) const STATUS: &str = "x-contexture-status";
 /// The id of a request in the log: the client's `x-request-id`, or one of the gateway's own.
@@ -63,6 +67,14 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
         .flat_map(|text| text.split(','))
         .map(|name| name.trim().to_ascii_lowercase())
         .collect()
+}
+
+/// The values of all headers of this name that are UTF-8. Not only ASCII, because words that are
+/// pinned are in any language.
+pub(crate) fn texts(headers: &HeaderMap, name: &str) -> Vec<String> {
+    let values = headers.get_all(name).into_iter();
+    let texts = values.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
+    texts.map(str::to_owned).collect()
 }
 
 /// The headers for the provider. If the gateway will `read` the answer, it asks the provider not to

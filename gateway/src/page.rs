@@ -161,6 +161,16 @@ struct RenameRequest {
 }
 
 #[derive(Deserialize)]
+struct PinRequest {
+    session: String,
+    /// Each line is a pin.
+    words: String,
+    /// Whether the pins end.
+    #[serde(default)]
+    ends: bool,
+}
+
+#[derive(Deserialize)]
 struct DeleteRequest {
     session: String,
 }
@@ -236,6 +246,11 @@ fn respond(shared: &Shared, incoming: &ClientRequest) -> Result<PageAnswer, Page
         (&Method::POST, "rename") => {
             let request: RenameRequest = body(incoming)?;
             rename(record, &own(request.session)?, &request.title)
+        }
+        (&Method::POST, "pin") => {
+            let mut request: PinRequest = body(incoming)?;
+            request.session = own(request.session)?;
+            pin(&shared.host, &request)
         }
         (&Method::POST, "delete") => {
             let request: DeleteRequest = body(incoming)?;
@@ -515,6 +530,23 @@ fn rename(record: &Record, id: &str, title: &str) -> Result<PageAnswer, PageErro
     PageAnswer::json(&Done {})
 }
 
+/// Pins words of a session for the user, or ends pins. They take effect with the next compaction,
+/// also if the session is in use.
+fn pin(host: &Host, request: &PinRequest) -> Result<PageAnswer, PageError> {
+    let mut session = open_read_only(host, &request.session)?;
+    let done = match request.ends {
+        true => session.unpin(&request.words),
+        false => session.pin(&request.words),
+    };
+    done.map_err(|error| match error {
+        SessionError::HostTool { error, .. } => {
+            PageError(StatusCode::BAD_REQUEST, error.to_string())
+        }
+        error => failed(error),
+    })?;
+    PageAnswer::json(&Done {})
+}
+
 /// Deletes a session with everything that is stored of it.
 ///
 /// # Errors
@@ -552,7 +584,8 @@ fn call(host: &Host, request: ToolRequest) -> Result<PageAnswer, PageError> {
     };
     let called = session.call_tool(ToolCall::new(request.tool, arguments));
     let answer = called.map_err(|error| match error {
-        SessionError::Call(CallError::Failed { error, .. }) => {
+        SessionError::Call(CallError::Failed { error, .. })
+        | SessionError::HostTool { error, .. } => {
             PageError(StatusCode::BAD_REQUEST, error.to_string())
         }
         error => failed(error),

@@ -663,6 +663,11 @@ async fn a_tenant_sees_and_changes_its_own_sessions_alone() {
         ),
         (
             "POST",
+            "pin".to_owned(),
+            Some(json!({"session": "alice/s", "words": "The port is 8123."})),
+        ),
+        (
+            "POST",
             "delete".to_owned(),
             Some(json!({"session": "alice/s"})),
         ),
@@ -678,4 +683,57 @@ async fn a_tenant_sees_and_changes_its_own_sessions_alone() {
     }
     let (_, own) = with_token(&overview, alice, None).await;
     assert_eq!(own["sessions"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_are_pinned_on_the_page_and_by_headers() {
+    const PAGE: &str = "The port is 8123.";
+    const HEADER: &str = "端口是 8123";
+    let stage =
+        Stage::new("compression: {timing: threshold, threshold: 3000, protect_last_n: 2}\n");
+    let gateway = stage.gateway().await;
+    let base = gateway.base.clone();
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, &base, "s");
+    agent
+        .headers
+        .push(("x-contexture-pin".to_owned(), HEADER.to_owned()));
+    agent.ask("Begin.", "").await;
+    session(&base, "s", 1).await;
+    let url = format!("{base}/contexture/pin");
+    let pin = async |session: &str, words: &str, ends: bool| {
+        let request = json!({"session": session, "words": words, "ends": ends});
+        post(&url, request).await.0
+    };
+    assert_eq!(pin("s", PAGE, false).await, 200);
+    assert_eq!(pin("s", "Ended.", false).await, 200);
+    assert_eq!(pin("s", "Ended.", true).await, 200);
+    assert_eq!(pin("s", "/pin x", false).await, 400);
+    assert_eq!(pin("another", PAGE, false).await, 404);
+    // A form of another site could be sent without a preflight, so only JSON is taken.
+    let form = reqwest::Client::new()
+        .post(&url)
+        .header("content-type", "text/plain")
+        .body(r#"{"session": "s", "words": "x"}"#);
+    let refused = form.send().await.unwrap().status();
+    assert!(refused.is_client_error(), "{refused}");
+    for turn in 0..14 {
+        let long = "a line of a log that says nothing\n".repeat(60);
+        agent.ask(&format!("Part {turn}:\n{long}"), "").await;
+    }
+    let last = stage.provider.requests().pop().unwrap().json.to_string();
+    let section = "by the user. It still holds, word for word:";
+    let (_, pinned) = last.split_once(section).expect("a section of pins");
+    for words in [PAGE, HEADER] {
+        assert!(pinned.contains(&format!("- {words}")), "{words}: {last}");
+    }
+    assert!(!last.contains("- Ended."), "{last}");
+    assert!(
+        stage
+            .provider
+            .requests()
+            .iter()
+            .all(|request| !request.json.to_string().contains("x-contexture"))
+    );
+    stage.nothing_was_refused();
 }

@@ -452,3 +452,43 @@ async fn a_stream_ends_with_its_totals_for_those_who_ask_for_trailers() {
     }
     stage.nothing_was_refused();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pin_that_the_model_makes_in_a_hidden_round_is_in_the_next_window() {
+    const PIN: &str = "The port of the staging database is 8123.";
+    let config =
+        "compression: {model_tools: true, timing: threshold, threshold: 3000, protect_last_n: 2}\n";
+    let plain = |more: &str| Stage::new(more);
+    each(plain, config, async |stage, gateway, mut agent| {
+        let pin = Answer::text("I keep it. ").and_call("context_pin", json!({"text": PIN}));
+        stage.provider.script([pin, Answer::text("Kept.")]);
+        let said = agent.ask(&format!("Note: {PIN}"), "").await;
+        assert_eq!(said[0].text, "I keep it. Kept.");
+        assert!(!said[0].raw.contains("context_pin"), "{}", said[0].raw);
+        let requests = stage.provider.requests();
+        assert_eq!(requests.len(), 2);
+        assert_eq!(
+            requests[0].tool_names()[1..],
+            ["context_pin", "context_unpin", "context_reduce"]
+        );
+        assert!(
+            requests[1].last_text().contains("Pinned."),
+            "{}",
+            requests[1].last_text()
+        );
+        assert_eq!(gateway.metric("contexture_hidden_rounds_total").await, 1.0);
+        // Another gateway compacts, and has the pin from the store.
+        gateway.stop().await;
+        let gateway = stage.gateway().await;
+        agent.base = gateway.base.clone();
+        for turn in 0..14 {
+            stage.provider.script([Answer::text("I see.")]);
+            let long = "a line of a log that says nothing\n".repeat(60);
+            agent.ask(&format!("Part {turn}:\n{long}"), "").await;
+        }
+        let last = stage.provider.requests().pop().unwrap();
+        let pinned = format!("by the assistant itself. It still holds, word for word:\\n- {PIN}");
+        assert_eq!(count_of(&last.json, &pinned), 1, "{}", last.json);
+    })
+    .await;
+}

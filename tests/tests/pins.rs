@@ -136,7 +136,7 @@ fn what_does_not_fit_is_told() {
     let note = notes.iter().find(|note| note.contains("did not fit"));
     let note = note.unwrap_or_else(|| panic!("{notes:?}"));
     assert!(
-        note.starts_with("1 of the user's pins") && note.contains("480 tokens"),
+        note.starts_with("1 of the pins") && note.contains("480 tokens"),
         "{note}"
     );
     assert!(note.contains("a very long pin"), "{note}");

@@ -123,6 +123,29 @@ test("errors have their classes and name what is wrong", async () => {
   assert.throws(() => new contexture.Host({ home: home(), ofline: true }), contexture.ArgumentError);
 });
 
+test("pins and the tools of the host", async () => {
+  const folder = home();
+  writeFileSync(join(folder, "config.yaml"), "compression: {model_tools: true}\n");
+  const session = await new contexture.Host({ home: folder, offline: true }).session("s", OPTIONS);
+  const long = "and so on ".repeat(60);
+  const messages = [...Array(80).keys()].map((n) => ({ role: n % 2 ? "assistant" : "user", content: `${n} ${long}` }));
+  messages.push({ role: "user", content: "Go on." });
+  await session.turn(messages, { compact: "never" });
+  const [first] = await session.tools();
+  assert.equal(first.function.name, "context_pin");
+  assert.match(await session.callTool("context_pin", { text: "The port is 8123." }), /^Pinned/);
+  await assert.rejects(session.callTool("context_unpin", { text: "x" }), contexture.ToolError);
+  await session.pin("Use TLS.");
+  await session.pin("Over.");
+  await session.unpin("Over.");
+  await assert.rejects(session.pin("/pin x"), contexture.ToolError);
+  const turn = await session.turn(messages, { compact: "force" });
+  const window = JSON.stringify(turn.messages);
+  for (const words of ["The port is 8123.", "Use TLS."]) assert.ok(window.includes(`- ${words}`), window);
+  assert.ok(!window.includes("Over."), window);
+  await session.close();
+});
+
 test("half a surrogate pair, as cutting a text leaves it, costs nothing", async () => {
   const session = await host().session("s", OPTIONS);
   const cut = { role: "user", content: "a smile \u{1f600} and \\ud83d".slice(0, 9) + " \\ud83d" };

@@ -90,6 +90,14 @@ class AsyncSession:
         """As ``Session.call_tool``."""
         return await _in_thread(self._session.call_tool, name, args)
 
+    async def pin(self, words: str) -> None:
+        """As ``Session.pin``."""
+        await _in_thread(self._session.pin, words)
+
+    async def unpin(self, words: str) -> None:
+        """As ``Session.unpin``."""
+        await _in_thread(self._session.unpin, words)
+
     async def status(self) -> dict[str, Any]:
         """As ``Session.status``."""
         return await _in_thread(self._session.status)

@@ -120,6 +120,7 @@ pub(crate) fn of_session(error: SessionError) -> PyErr {
 pub(crate) fn of_tool(error: SessionError) -> PyErr {
     match error {
         SessionError::Call(call) => ToolError::new_err(call.to_string()),
+        SessionError::HostTool { error, .. } => ToolError::new_err(error.to_string()),
         error => of_session(error),
     }
 }

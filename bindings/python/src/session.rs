@@ -640,6 +640,19 @@ impl Session {
         })
     }
 
+    /// Pins words for the user, each line on its own, as a line `/pin WORDS` in a message does. Raises
+    /// a `ToolError` if a line cannot be pinned.
+    fn pin(&self, py: Python<'_>, words: &Bound<'_, PyAny>) -> PyResult<()> {
+        let words = argument::text(words, "words")?;
+        self.with(py, move |state| open(state)?.pin(&words).map_err(of_tool))
+    }
+
+    /// Ends pins, whoever made them, except those of the configuration.
+    fn unpin(&self, py: Python<'_>, words: &Bound<'_, PyAny>) -> PyResult<()> {
+        let words = argument::text(words, "words")?;
+        self.with(py, move |state| open(state)?.unpin(&words).map_err(of_tool))
+    }
+
     /// Returns how full the window is, which engine runs, and what the engine says about itself.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let status = self.with(py, |state| open(state)?.report().map_err(of_session))?;

@@ -245,6 +245,27 @@ def test_holders_are_told_of_another_window(host: Host) -> None:
         assert len(one.turn(chat(2)).report["warnings"]) == 1
 
 
+def test_pins_and_the_tools_of_the_host(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("compression: {model_tools: true}\n")
+    messages = [{"role": "system", "content": "Be brief."}, *chat(40)]
+    with Host(home, offline=True) as host, host.session("s", "gpt-4o", 16_000, engine="lcm") as session:
+        session.turn(messages, compact="never")
+        names = [tool["function"]["name"] for tool in session.tools()]
+        assert names[:3] == ["context_pin", "context_unpin", "context_reduce"]
+        assert "Pinned" in session.call_tool("context_pin", {"text": "The port is 8123."})
+        with pytest.raises(contexture.ToolError, match="no pin with these words"):
+            session.call_tool("context_unpin", {"text": "x"})
+        for words in ("Use TLS.", "Over."):
+            session.pin(words)
+        session.unpin("Over.")
+        with pytest.raises(contexture.ToolError, match="cannot be pinned"):
+            session.pin("/pin x")
+        window = json.dumps(session.turn(messages, compact="force").messages)
+        assert "- The port is 8123." in window and "- Use TLS." in window and "Over." not in window
+
+
 def test_async_twins(tmp_path: Path) -> None:
     async def play() -> None:
         opened = await AsyncHost.open(tmp_path / "home", offline=True)

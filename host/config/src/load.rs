@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(compression).unwrap(),
             json!({"enabled": true, "automatic": true, "timing": "safe", "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
-                "protect_last_n": 20, "wait_for_model": false, "guidance": null, "template": null, "contradicted": "mark", "pin": [], "models": {}})
+                "protect_last_n": 20, "wait_for_model": false, "guidance": null, "template": null, "contradicted": "mark", "pin": [], "model_tools": false, "models": {}})
         );
         assert_eq!(context.engine, "compressor");
         assert_eq!(context.on_missing, OnMissing::Fallback);

@@ -24,7 +24,7 @@ use super::threshold::{self, ModelCompression, Threshold};
 pub(super) const ISOLATION: &str = "isolation";
 
 /// The keys of `compression` that the host reads itself, for every engine.
-const HOST_KEYS: [&str; 8] = [
+const HOST_KEYS: [&str; 9] = [
     "wait_for_model",
     "automatic",
     "timing",
@@ -32,6 +32,7 @@ const HOST_KEYS: [&str; 8] = [
     "contradicted",
     "template",
     "pin",
+    "model_tools",
     "models",
 ];
 
@@ -317,6 +318,10 @@ pub struct Compression {
     /// All pins together may take a hundredth of the window, from 256 to 2,000 tokens.
     #[schemars(inner(length(min = 1)))]
     pub pin: Vec<String>,
+    /// Whether the model gets tools to pin words and to ask for a compaction, with every engine:
+    /// `context_pin`, `context_unpin` and `context_reduce`. They take about 240 tokens of every
+    /// prompt, and each call takes another request.
+    pub model_tools: bool,
     /// What holds for single models, under a pattern of their names such as `gpt-6*`. `*` stands for
     /// any characters and `?` for one; of several patterns that match, the one with the most other
     /// characters counts.
@@ -382,6 +387,7 @@ impl Default for Compression {
             template: None,
             contradicted: Contradicted::default(),
             pin: Vec::new(),
+            model_tools: false,
             models: BTreeMap::new(),
         }
     }

@@ -19,6 +19,9 @@ use super::window::Window;
 /// Part of the message for a prompt that does not fit while automatic compaction is off.
 const OFF: &str = "nothing is compacted by itself";
 
+/// The note of a compaction that the model asked for.
+const WISHED: &str = "the model asked for it, and the prompt cache did not hold the conversation";
+
 /// How many further compactions a turn tries if the first one left a prompt that is still too
 /// large.
 const FURTHER: usize = 2;
@@ -34,6 +37,12 @@ impl Session {
     ) -> Result<Option<CompactionReport>, SessionError> {
         let keep_from = (self.ingest).lend(&self.current.history, options.keep_from);
         let ask = self.compactor.ask(options, keep_from);
+        if options.compact == Compact::Auto
+            && let Some(report) = self.compact_if_wished(&ask)?
+        {
+            self.settled = true;
+            return Ok(Some(report));
+        }
         let is_settled = self.settled && !is_rewritten;
         // The same request came again after a compaction and is still too large. Another compaction
         // would find nothing more to do.
@@ -52,6 +61,37 @@ impl Session {
         let is_decided = compaction.as_ref().is_none_or(CompactionReport::is_made);
         self.settled = options.compact != Compact::Never && (is_decided || is_as_small_as_it_gets);
         Ok(compaction)
+    }
+
+    /// Makes the compaction that the model asked for, if the provider's cache is not known to hold the
+    /// conversation, so that it costs nothing to change it. Returns `None` if none was made.
+    /// `ask` is what the turn wants of a compaction otherwise.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    fn compact_if_wished(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
+        let is_warm = self.current.rough_state().cache_is_warm() == Some(true);
+        if is_warm || self.compactor.automatic().is_err() {
+            return Ok(None);
+        }
+        let Some(keep) = self.wish() else {
+            return Ok(None);
+        };
+        let ask = Ask {
+            force: true,
+            ..ask.clone().or_focus(keep)
+        };
+        let mut report = self.compact(&ask)?;
+        report.notes.push(WISHED.to_owned());
+        Ok(Some(report).filter(CompactionReport::is_made))
+    }
+
+    /// What the model wants of a summary, if it asked for a compaction.
+    fn wish(&self) -> Option<String> {
+        match self.link.host_tools() {
+            [] => None,
+            _ => self.current.held.read().wish,
+        }
     }
 
     /// The engine's decision. A yes becomes a no that names the configuration key if automatic
@@ -113,6 +153,7 @@ impl Session {
         if !due {
             return Ok(None);
         }
+        let ask = &ask.clone().or_focus(self.wish().unwrap_or_default());
         let safety_net = self.compactor.hygiene(&self.state());
         let compacted = |report: &Option<CompactionReport>| {
             (report.as_ref()).is_some_and(CompactionReport::is_made)

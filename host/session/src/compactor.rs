@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use contexture_config::Config;
 use contexture_contract::{
-    self as contract, Checked, Limits, Pins, Purpose, Violation, most_pin_tokens,
+    self as contract, Checked, Limits, PinLists, Pins, Purpose, Violation, most_pin_tokens,
 };
 use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, MessageView,
@@ -54,6 +54,14 @@ pub(crate) struct Ask {
     pub(crate) may_wait_for_model: bool,
     /// The first message that must stay as it is. Only messages before it are compacted.
     pub(crate) keep_from: Option<MessageId>,
+}
+
+impl Ask {
+    /// Keeps what the model named in more detail, unless the user named something.
+    pub(crate) fn or_focus(mut self, keep: String) -> Self {
+        self.focus = self.focus.or(Some(keep).filter(|keep| !keep.is_empty()));
+        self
+    }
 }
 
 /// The two ways to make a window smaller that an engine can be asked for.
@@ -117,6 +125,11 @@ impl Compactor {
     /// The configuration key that turns it off, with its value.
     pub(crate) fn automatic(&self) -> Result<(), &'static str> {
         self.automatic
+    }
+
+    /// The pins of the configuration.
+    pub(crate) fn configured_pins(&self) -> &[String] {
+        &self.pins
     }
 
     /// What is asked of a compaction in this turn.
@@ -287,7 +300,7 @@ impl Compactor {
         current: &ConversationState,
         views: &[MessageView<'_>],
         proposal: &mut Compaction,
-    ) -> (Vec<String>, bool) {
+    ) -> (PinLists, bool) {
         // Until there is a summary, the configuration's pins have no place to stand in.
         let is_summary = |entry: &Entry| matches!(entry, Entry::Summary(_));
         let configured: &[String] = match proposal.entries.iter().any(is_summary) {
@@ -296,19 +309,22 @@ impl Compactor {
         };
         let counter = current.counter;
         let most = most_pin_tokens(current.meter.agent().context_length);
-        let pins = Pins::of(views, configured, most, |text| counter.count_text(text));
+        let held = current.held.read().pins;
+        let pins = Pins::of(views, configured, &held, most, |text| {
+            counter.count_text(text)
+        });
         let is_written = pins.keep_in(views, proposal);
         let left_out: Vec<&str> = pins.left_out().collect();
         if let Some(first) = left_out.first() {
             proposal.notes.push(format!(
-                "{} of the user's pins did not fit into the {} tokens that pins may take: end some with `/unpin`, or \
+                "{} of the pins did not fit into the {} tokens that pins may take: end some with `/unpin`, or \
                  shorten them; the first is {:?}",
                 left_out.len(),
                 grouped(most),
                 first.chars().take(60).collect::<String>()
             ));
         }
-        (pins.fitting().to_vec(), is_written)
+        (pins.fitting().clone(), is_written)
     }
 
     /// Puts a checked window in force, saves it, and tells the engine. Returns the report. A
@@ -328,6 +344,8 @@ impl Compactor {
         current.history.compactions += 1;
         put_in_force(current, &before, &proposal, engine.name());
         current.save();
+        let is_compaction = purpose == Purpose::Compaction;
+        current.update_held(|held| held.committed(is_compaction));
         match purpose {
             Purpose::Compaction => {
                 current.new_since_compaction = false;

@@ -16,9 +16,10 @@ use contexture_contract::Grouping;
 use contexture_engine_api::{CompressOrder, Entry, MessageId, MessageKind, WindowState};
 use contexture_formats::tokens::TokenCounter;
 
-use contexture_transcript::{IdMap, Ids};
+use contexture_transcript::{IdMap, Ids, RecordError};
 
 use super::engine_transcript::EngineTranscript;
+use super::held::HeldState;
 use super::history::History;
 use super::meter::Meter;
 use super::options::ConfiguredAgent;
@@ -53,6 +54,8 @@ pub(crate) struct ConversationState {
     takes_note: bool,
     /// The artifacts that engines staged, which are saved together with the messages.
     pub(crate) transcript: Arc<EngineTranscript>,
+    /// The pins and the wish for a compaction that are not in the text.
+    pub(crate) held: HeldState,
     warnings: Warnings,
 }
 
@@ -77,7 +80,24 @@ impl ConversationState {
             tool_tokens: 0,
             takes_note: true,
             transcript,
+            held: HeldState::default(),
             warnings,
+        }
+    }
+
+    /// Sets what is held beside the messages. If this is not called, it is in memory.
+    pub(crate) fn holds(self, held: HeldState) -> Self {
+        Self { held, ..self }
+    }
+
+    /// Changes what is held beside the messages, and warns if it cannot be stored.
+    pub(crate) fn update_held(
+        &mut self,
+        change: impl FnOnce(&mut HeldState) -> Result<(), RecordError>,
+    ) {
+        if let Err(error) = change(&mut self.held) {
+            let warning = format!("a change of the session's pins could not be stored: {error}");
+            self.warnings.add(warning);
         }
     }
 
@@ -99,6 +119,7 @@ impl ConversationState {
         self.new_since_compaction = false;
         self.unshown.clear();
         self.history.forget();
+        self.update_held(HeldState::forget);
     }
 
     /// Sets the agent's model and its window. If it is another model, everything is counted again.

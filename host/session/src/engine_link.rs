@@ -42,6 +42,7 @@ pub(crate) use self::tools::ToolRoom;
 use super::conversation::ConversationState;
 use super::engine_transcript::EngineTranscript;
 use super::error::SessionError;
+use super::host_tools;
 use super::options::{ConfiguredAgent, Peers, SessionOptions};
 use super::warnings::Warnings;
 
@@ -91,6 +92,14 @@ impl EngineLink {
             services: &lender(&asking, counter, &model_calls, peers, transcript),
             compaction,
         };
+        let compression = &engines.config().compression;
+        let host_tools = match compression.model_tools {
+            // Only the session that gets the requests can grant a compaction.
+            true => host_tools::specs(
+                compression.enabled && compression.automatic && options.beside.is_none(),
+            ),
+            false => Vec::new(),
+        };
         let mut warned = Vec::new();
         let opened = engines.open(options.engine.as_deref(), &occasion, &mut warned);
         warned.into_iter().for_each(|warning| warnings.add(warning));
@@ -105,7 +114,7 @@ impl EngineLink {
             peers: options.peers.clone(),
             counter,
             background: Background::by(options.background),
-            tools: OfferedTools::new(options.offer_tools),
+            tools: OfferedTools::new(options.offer_tools, host_tools),
             warnings,
         })
     }

@@ -3,6 +3,7 @@
 //! Most failures of an engine or of the record are not errors: the session works around them and
 //! adds a warning. [`SessionError`] is for what is left.
 
+use contexture_engine_api::EngineError;
 use contexture_formats::FormatError;
 use contexture_runtime::engines::OpenError;
 use contexture_runtime::supervision::CallError;
@@ -32,6 +33,14 @@ pub enum SessionError {
     /// A call of the engine failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// A tool of the host refused a call.
+    #[error("{error}")]
+    HostTool {
+        /// The name of the tool.
+        tool: String,
+        /// Why, for the caller.
+        error: EngineError,
+    },
     /// A request or an answer could not be read.
     #[error(transparent)]
     Format(#[from] FormatError),

@@ -20,7 +20,8 @@
 //! | `Compactor` | check a proposal against the contract and put it in force | requests |
 //! | `Renderer` | lay out the window as a `BodyDraft`, which is serialised once | engines |
 //!
-//! The `Meter` has the usage that was reported, the pauses and the prices.
+//! The `Meter` has the usage that was reported, the pauses and the prices. The tools of the host itself
+//! are in `host_tools`, and what they hold with the session is in `held`.
 //!
 //! Wire formats are the business of `contexture_formats`, the supervision of engine calls of
 //! `contexture_runtime`, and the rules for a compaction of `contexture_contract`.
@@ -33,7 +34,10 @@ mod counting;
 mod engine_link;
 mod engine_transcript;
 mod error;
+mod held;
 mod history;
+mod host_tool_calls;
+mod host_tools;
 mod ingest;
 mod lock;
 mod meter;

@@ -27,6 +27,7 @@ use super::conversation::ConversationState;
 use super::engine_link::{BackgroundAnswer, BackgroundWork, Canceller, EngineLink};
 use super::engine_transcript::EngineTranscript;
 use super::error::SessionError;
+use super::held::HeldState;
 use super::history::{self, History};
 use super::ingest::Ingest;
 use super::lock::SessionLock;
@@ -105,6 +106,7 @@ impl Session {
         }
         let readable = record.filter(|_| saved.is_some()).or(beside);
         let transcript = EngineTranscript::of(id, readable);
+        let held = HeldState::of(id, readable);
         let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
         let mut history = saved.map_or_else(History::default, |(stored, saved)| {
             History::of(stored, saved)
@@ -145,7 +147,8 @@ impl Session {
             id: id.to_owned(),
             previous_engine,
             current: ConversationState::new(history, next_id, meter, transcript, warnings.clone())
-                .takes_note(options.note),
+                .takes_note(options.note)
+                .holds(held),
             ingest: Ingest::new(id, options.unrelated, warnings.clone()),
             link,
             compactor: Compactor::new(config, warnings.clone()),
@@ -390,27 +393,45 @@ impl Session {
         self.deliver_background()
     }
 
-    /// The tools that the engine offers to the agent, under the engine's own names.
+    /// The tools of the session under their own names: those of the host, if
+    /// `compression.model_tools` is on, and those of the engine.
     ///
     /// # Errors
     /// The engine failed.
     pub fn tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
+        let own = self.link.tools()?;
+        let mut tools = self.link.host_tools().to_vec();
+        // The host answers first, so nobody can call an engine's tool of the same name.
+        let is_free = |tool: &ToolSpec| tools.iter().all(|one| one.name != tool.name);
+        let own: Vec<ToolSpec> = own.into_iter().filter(is_free).collect();
+        tools.extend(own);
+        Ok(tools)
+    }
+
+    /// The tools that the engine offers to the agent, under the engine's own names.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub fn engine_tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
         self.link.tools()
     }
 
-    /// The names that the engine's tools have in the requests.
+    /// The names that the tools of the session have in the requests.
     pub fn offered_tools(&self) -> impl Iterator<Item = &str> {
         self.link.offered_tools()
     }
 
-    /// Lets the engine answer a call of one of its tools. If the session adds the tools to
-    /// requests, use the name that the tool has there. The call may come before the first request
-    /// of a session that was opened again.
+    /// Answers a call of one of the session's tools, a tool of the host or of the engine. If the
+    /// session adds the tools to requests, use the name that the tool has there. The call may come
+    /// before the first request of a session that was opened again.
     ///
     /// # Errors
-    /// The engine failed or refused the arguments, or no request offered the tool.
+    /// The tool failed or refused the arguments, or no request offered it.
     pub fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
-        self.link.call_tool(call)
+        match self.link.host_tool(&call) {
+            Some(name) => self.call_host_tool(&name, &call),
+            None => self.link.call_tool(call),
+        }
     }
 
     /// The reason why the session does not run under the engine that it should. Another one was

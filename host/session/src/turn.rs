@@ -14,6 +14,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use contexture_contract::commanded;
 use contexture_engine_api::{Decision, MessageId, ToolSpec, Usage};
 use contexture_formats::prompt_cache::{self, CacheProvider, CacheStatus, CacheTtl, Ttl};
 use contexture_formats::tokens::TOOL_TOKENS;
@@ -23,6 +24,7 @@ use contexture_transcript::IdMap;
 
 use super::engine_link::{SentPrompt, ToolRoom, warm_until};
 use super::error::SessionError;
+use super::held::HeldState;
 use super::ingest::Ingested;
 use super::ingest::compare::comparison;
 use super::options::{BodyMessage, Compact, Comparison, Relation, Revision, TurnOptions};
@@ -257,11 +259,28 @@ impl Session {
         let ingested = ingested?;
         self.settled &= ingested.new.is_empty() && ingested.relation == Relation::Continues;
         self.current.meter.ingested(ingested.relation);
+        self.note_pins(&ingested);
         // An engine that reads the transcript must find there what it is shown.
         if !options.saves_later || self.engine().about().reads_transcript {
             self.save();
         }
         Ok(ingested)
+    }
+
+    /// Lets the commands in new messages of the user count before what is held about the same words.
+    fn note_pins(&mut self, ingested: &Ingested) {
+        if ingested.relation == Relation::NewRoot {
+            self.current.update_held(HeldState::forget);
+        }
+        // Ids only rise, so all from the first new one on are new.
+        let Some(first) = ingested.new.iter().min() else {
+            return;
+        };
+        let slots = self.current.window.slots().iter();
+        let new = slots.filter(|slot| slot.id() >= *first && slot.is_real_user());
+        let texts = new.filter_map(|slot| Some(slot.message()?.text.as_str()));
+        let words: Vec<String> = texts.flat_map(commanded).collect();
+        self.current.update_held(|held| held.said(&words));
     }
 
     /// Shows the engine everything that it has not seen. Returns its decision whether to compact,

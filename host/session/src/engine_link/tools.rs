@@ -1,9 +1,12 @@
-//! The engine's tools in requests.
+//! The tools of the engine and of the host in requests.
 //!
 //! If the engine asks for it, its tools are in every request from the first one on. Otherwise they
 //! are added once a compaction hides something, because before that the model sees everything that
 //! the tools could find. An engine may also limit how often they are called, and
 //! [`EngineLink::tools_denied`] then forbids them for a request.
+//!
+//! The host's own tools (`host_tools`) are in every request from the first one on, if they are turned
+//! on and the session offers tools at all. They come first.
 //!
 //! The list changes only at a compaction, and then only grows. Tools precede all messages in a
 //! prompt, so a changed list makes the provider's whole prompt cache useless.
@@ -18,23 +21,27 @@ use contexture_runtime::supervision::{CallError, Deadline};
 use super::EngineLink;
 use crate::conversation::ConversationState;
 use crate::error::SessionError;
+use crate::host_tools::PREFIX;
 
 /// The tools may take up one part in this many of the room for messages, which is the usable window
 /// without the system prompt. Larger tools would cause more compactions than what they find is
 /// worth.
 const ROOM_SHARE: u64 = 4;
 
-/// A tool of the engine that is in the requests.
+/// A tool that is in the requests.
 #[derive(Debug)]
 pub(crate) struct Offered {
-    /// The engine's own name for the tool.
+    /// Whether the host answers its calls, and not the engine.
+    is_hosts: bool,
+    /// The own name of the tool.
     own: String,
     /// The tool as requests have it. Its name differs from `own` if the client has a tool with the
     /// same name.
     tool: ToolSpec,
+    tokens: u64,
 }
 
-/// The engine's tools in the requests of a session.
+/// The tools in the requests of a session.
 #[derive(Debug, Default)]
 pub(crate) struct OfferedTools {
     /// Whether the options want the tools in requests even if the engine leaves that to the agent.
@@ -42,16 +49,61 @@ pub(crate) struct OfferedTools {
     /// The tools that are in every request. The list only grows, except that it is emptied when the
     /// engine is closed.
     tools: Vec<Offered>,
-    /// Their tokens.
-    tokens: u64,
+    /// The host's own tools. Empty if they are turned off.
+    of_host: Vec<ToolSpec>,
 }
 
 impl OfferedTools {
     /// No tools yet. `wanted` is [`SessionOptions::offer_tools`](crate::SessionOptions::offer_tools).
-    pub(crate) fn new(wanted: bool) -> Self {
+    pub(crate) fn new(wanted: bool, of_host: Vec<ToolSpec>) -> Self {
         Self {
             wanted,
-            ..Self::default()
+            tools: Vec::new(),
+            of_host,
+        }
+    }
+
+    fn of_engine(&self) -> impl Iterator<Item = &Offered> {
+        self.tools.iter().filter(|offered| !offered.is_hosts)
+    }
+
+    fn of_host(&self) -> impl Iterator<Item = &Offered> {
+        self.tools.iter().filter(|offered| offered.is_hosts)
+    }
+
+    fn tokens(&self) -> u64 {
+        self.tools.iter().map(|offered| offered.tokens).sum()
+    }
+
+    /// Adds the host's tools before all others, if they are not there yet and the room is enough.
+    fn offer_host_tools(&mut self, room: &ToolRoom<'_>) {
+        if self.of_host().next().is_some() {
+            return;
+        }
+        let own = self.of_host.iter().map(|tool| {
+            let name = match room.taken.contains(&tool.name) {
+                true => format!("{PREFIX}{}", tool.name),
+                false => tool.name.clone(),
+            };
+            Offered::new(true, tool.clone(), name, room)
+        });
+        let own: Vec<Offered> = own.collect();
+        let tokens: u64 = own.iter().map(|offered| offered.tokens).sum();
+        if (self.tokens() + tokens) * ROOM_SHARE <= room.room {
+            self.tools.splice(0..0, own);
+        }
+    }
+}
+
+impl Offered {
+    fn new(is_hosts: bool, tool: ToolSpec, name: String, room: &ToolRoom<'_>) -> Self {
+        let own = tool.name.clone();
+        let tool = tool.name(name);
+        Self {
+            is_hosts,
+            own,
+            tokens: (room.cost)(&tool),
+            tool,
         }
     }
 }
@@ -71,31 +123,29 @@ pub(crate) struct ToolRoom<'a> {
 }
 
 impl EngineLink {
-    /// Decides which tools of the engine are in the requests. Returns their tokens.
+    /// Decides which tools are in the requests. Returns their tokens.
     ///
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn offer_tools(&mut self, room: &ToolRoom<'_>) -> Result<u64, SessionError> {
         self.withdraw_tools();
+        if self.offers_tools() {
+            self.tools.offer_host_tools(room);
+        }
         let always = self.engine.about().offers_tools;
         let is_due = always || (self.tools.wanted && room.hides_something);
-        let is_known = !self.tools.tools.is_empty() && !room.is_compacted;
+        let is_known = self.tools.of_engine().next().is_some() && !room.is_compacted;
         if !is_due || is_known {
-            return Ok(self.tools.tokens);
+            return Ok(self.tools.tokens());
         }
         let tools = match self.tools() {
             Ok(tools) => tools,
-            Err(error) => return self.not_told(error).map(|()| self.tools.tokens),
+            Err(error) => return self.not_told(error).map(|()| self.tools.tokens()),
         };
         let mut added = Vec::new();
-        let mut added_tokens = 0;
         for tool in tools {
-            if self
-                .tools
-                .tools
-                .iter()
-                .any(|offered| offered.own == tool.name)
-            {
+            let mut known = self.tools.of_engine();
+            if known.any(|offered| offered.own == tool.name) {
                 continue;
             }
             if !is_offerable(&tool) {
@@ -107,55 +157,71 @@ impl EngineLink {
                 ));
                 continue;
             }
-            let own = tool.name.clone();
-            let name = match room.taken.contains(&own) {
-                true => format!("{}_{own}", self.engine.name()),
-                false => own.clone(),
+            let mut hosts = self.tools.of_host();
+            let is_taken = room.taken.contains(&tool.name)
+                || hosts.any(|offered| offered.tool.name == tool.name);
+            let name = match is_taken {
+                true => format!("{}_{}", self.engine.name(), tool.name),
+                false => tool.name.clone(),
             };
-            let tool = tool.name(name);
-            added_tokens += (room.cost)(&tool);
-            added.push(Offered { own, tool });
+            added.push(Offered::new(false, tool, name, room));
         }
-        let tokens = self.tools.tokens + added_tokens;
+        let added_tokens: u64 = added.iter().map(|offered| offered.tokens).sum();
         // The result is the same after a restart, because neither figure depends on the messages.
-        if always || tokens * ROOM_SHARE <= room.room {
-            self.tools.tokens = tokens;
+        if always || (self.tools.tokens() + added_tokens) * ROOM_SHARE <= room.room {
             self.tools.tools.extend(added);
         }
-        Ok(self.tools.tokens)
+        Ok(self.tools.tokens())
     }
 
-    /// Removes the tools from requests if the engine is no longer called, because nobody would
-    /// answer their calls.
+    /// Removes the engine's tools from requests if the engine is no longer called, because nobody
+    /// would answer their calls.
     fn withdraw_tools(&mut self) {
         if self.engine.is_closed() {
-            self.tools.tools.clear();
-            self.tools.tokens = 0;
+            self.tools.tools.retain(|offered| offered.is_hosts);
         }
     }
 
-    /// Whether the session adds the engine's tools to requests at all.
+    /// The host's own tools. Empty if they are turned off.
+    pub(crate) fn host_tools(&self) -> &[ToolSpec] {
+        &self.tools.of_host
+    }
+
+    /// The host's own name for the tool that is called. None if it is not a tool of the host. If the
+    /// session was opened after the request that offered the tool, it has one of two names.
+    pub(crate) fn host_tool(&self, call: &ToolCall) -> Option<String> {
+        let mut offered = self.tools.of_host().peekable();
+        if offered.peek().is_some() {
+            let found = offered.find(|offered| offered.tool.name == call.name);
+            return found.map(|offered| offered.own.clone());
+        }
+        let name = call.name.strip_prefix(PREFIX).unwrap_or(&call.name);
+        let mut own = self.tools.of_host.iter().map(|tool| &tool.name);
+        own.find(|own| **own == name).cloned()
+    }
+
+    /// Whether the session adds tools to requests at all.
     fn offers_tools(&self) -> bool {
         self.tools.wanted || self.engine.about().offers_tools
     }
 
-    /// The names that the engine's tools have in the requests.
+    /// The names that the tools have in the requests.
     pub(crate) fn offered_tools(&self) -> impl Iterator<Item = &str> {
         let offered = self.tools.tools.iter();
         offered.map(|offered| offered.tool.name.as_str())
     }
 
-    /// The engine's tools that a request gets. Empty if they are `withheld` from it, or if the
-    /// engine is no longer called.
+    /// The tools that a request gets. Empty if they are `withheld` from it. An engine that is no
+    /// longer called has none.
     pub(crate) fn tools_in(&mut self, withheld: bool) -> Vec<ToolSpec> {
         self.withdraw_tools();
         let offered = self.tools.tools.iter().filter(|_| !withheld);
         offered.map(|offered| offered.tool.clone()).collect()
     }
 
-    /// The tokens of the engine's tools in the requests.
+    /// The tokens of the tools in the requests.
     pub(crate) fn tool_tokens(&self) -> u64 {
-        self.tools.tokens
+        self.tools.tokens()
     }
 
     /// Translates a call to the engine's own name for the tool. If the session was opened after the
@@ -167,7 +233,8 @@ impl EngineLink {
         if !self.offers_tools() {
             return Ok(call);
         }
-        let own = match self.tools.tools.is_empty() {
+        let is_none_offered = self.tools.of_engine().next().is_none();
+        let own = match is_none_offered {
             true => {
                 let prefix = format!("{}_", self.engine.name());
                 let name = call.name.strip_prefix(&prefix).unwrap_or(&call.name);
@@ -175,7 +242,7 @@ impl EngineLink {
                 own.find(|own| *own == call.name || own == name)
             }
             false => {
-                let mut offered = self.tools.tools.iter();
+                let mut offered = self.tools.of_engine();
                 let found = offered.find(|offered| offered.tool.name == call.name);
                 found.map(|offered| offered.own.clone())
             }

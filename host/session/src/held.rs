@@ -1,0 +1,177 @@
+//! What a session holds beside its messages: pins that were made or ended outside the text, and the
+//! model's wish for a compaction.
+//!
+//! It is stored with the session in the record, so it survives a restart and a change of the engine,
+//! and a session that is opened beside another one can add to it. It is therefore read when it is
+//! needed, which is for a compaction and for a call of the host's tools. A session without a record
+//! has it in memory.
+//!
+//! Start with [`HeldState`].
+
+use std::sync::Arc;
+
+use contexture_contract::{HeldPin, PinnedBy};
+use contexture_transcript::{Record, RecordError};
+use serde::{Deserialize, Serialize};
+
+/// The name under which it is stored with the session.
+const HELD: &str = "held";
+
+/// Where a session holds its pins and the wish for a compaction.
+#[derive(Debug, Default)]
+pub(crate) struct HeldState {
+    session: String,
+    record: Option<Arc<Record>>,
+    /// What was read or written last. It counts if there is no record, or if the record fails.
+    last: Held,
+}
+
+/// What is held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Held {
+    /// The pins, oldest first. Words occur once.
+    pub(crate) pins: Vec<HeldPin>,
+    /// What the next summary should keep in more detail, if the model asked for a compaction. Empty
+    /// if it asked for nothing in particular.
+    pub(crate) wish: Option<String>,
+}
+
+impl Held {
+    /// Sets who pinned these words, as the newest pin. A pin that is held already keeps its place, so
+    /// that a client which pins with every request changes nothing.
+    pub(crate) fn pin(&mut self, words: &str, by: PinnedBy) {
+        if self
+            .pins
+            .iter()
+            .any(|pin| pin.words == words && pin.by == by)
+        {
+            return;
+        }
+        self.forget(&[words.to_owned()]);
+        let words = words.to_owned();
+        self.pins.push(HeldPin { words, by });
+    }
+
+    /// Forgets what is held about these words, because the text says something newer of them.
+    fn forget(&mut self, words: &[String]) {
+        self.pins.retain(|pin| !words.contains(&pin.words));
+    }
+}
+
+impl HeldState {
+    /// What is held of a session that is stored in `record`, or nowhere.
+    pub(crate) fn of(session: &str, record: Option<&Arc<Record>>) -> Self {
+        Self {
+            session: session.to_owned(),
+            record: record.cloned(),
+            last: Held::default(),
+        }
+    }
+
+    /// Reads what is held. If the record cannot be read, that is logged, and what was read last
+    /// counts.
+    pub(crate) fn read(&self) -> Held {
+        let Some(record) = &self.record else {
+            return self.last.clone();
+        };
+        match record.kept_as(HELD, Some(&self.session)) {
+            Ok(kept) => kept
+                .first()
+                .and_then(|(_, text)| serde_json::from_str(text).ok())
+                .unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(session = %self.session, "cannot read the pins: {error}");
+                self.last.clone()
+            }
+        }
+    }
+
+    /// Changes what is held. Nothing is written if nothing changes.
+    ///
+    /// # Errors
+    /// The record cannot be written. The change may then be lost.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Held)) -> Result<(), RecordError> {
+        let before = self.read();
+        let mut held = before.clone();
+        change(&mut held);
+        self.last = held;
+        match &self.record {
+            Some(record) if self.last != before => {
+                let text = serde_json::to_string(&self.last).unwrap_or_default();
+                record.keep(&self.session, &[(HELD, &text)])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets everything that is held.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub(crate) fn forget(&mut self) -> Result<(), RecordError> {
+        self.change(|held| *held = Held::default())
+    }
+
+    /// Drops what is held about words that a new message of the user pins or ends.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub(crate) fn said(&mut self, words: &[String]) -> Result<(), RecordError> {
+        match words {
+            [] => Ok(()),
+            words => self.change(|held| held.forget(words)),
+        }
+    }
+
+    /// Drops what a new window of the session has itself: pins that have ended, and after a
+    /// compaction the wish for one.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub(crate) fn committed(&mut self, is_compaction: bool) -> Result<(), RecordError> {
+        self.change(|held| {
+            held.pins.retain(|pin| pin.by != PinnedBy::Nobody);
+            held.wish.take_if(|_| is_compaction);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_read_by_everybody_who_has_the_record() {
+        let record = Record::in_memory().unwrap();
+        let mut own = HeldState::of("s", Some(&record));
+        let mut beside = HeldState::of("s", Some(&record));
+        own.change(|held| held.pin("a", PinnedBy::Model)).unwrap();
+        beside.change(|held| held.pin("b", PinnedBy::User)).unwrap();
+        beside
+            .change(|held| held.pin("a", PinnedBy::Nobody))
+            .unwrap();
+        beside
+            .change(|held| held.wish = Some(String::new()))
+            .unwrap();
+        let words = |held: &Held| -> Vec<String> {
+            held.pins.iter().map(|pin| pin.words.clone()).collect()
+        };
+        assert_eq!(words(&own.read()), ["b", "a"]);
+        own.committed(false).unwrap();
+        assert_eq!(words(&beside.read()), ["b"]);
+        assert!(beside.read().wish.is_some());
+        own.committed(true).unwrap();
+        own.said(&["b".to_owned()]).unwrap();
+        assert_eq!(beside.read(), Held::default());
+        assert_eq!(HeldState::of("t", Some(&record)).read(), Held::default());
+    }
+
+    #[test]
+    fn without_a_record_it_is_in_memory() {
+        let mut held = HeldState::of("s", None);
+        held.change(|held| held.pin("a", PinnedBy::Model)).unwrap();
+        assert_eq!(held.read().pins.len(), 1);
+    }
+}
