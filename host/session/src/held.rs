@@ -38,6 +38,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// What is held, from its stored form. Nothing if there is none or it cannot be parsed.
+    fn of_text(text: Option<&str>) -> Self {
+        let held = text.and_then(|text| serde_json::from_str(text).ok());
+        held.unwrap_or_default()
+    }
+
     /// Sets who pinned these words, as the newest pin. A pin that is held already keeps its place, so
     /// that a client which pins with every request changes nothing.
     pub(crate) fn pin(&mut self, words: &str, by: PinnedBy) {
@@ -76,10 +82,7 @@ impl HeldState {
             return self.last.clone();
         };
         match record.kept_as(HELD, Some(&self.session)) {
-            Ok(kept) => kept
-                .first()
-                .and_then(|(_, text)| serde_json::from_str(text).ok())
-                .unwrap_or_default(),
+            Ok(kept) => Held::of_text(kept.first().map(|(_, text)| text.as_str())),
             Err(error) => {
                 tracing::warn!(session = %self.session, "cannot read the pins: {error}");
                 self.last.clone()
@@ -87,22 +90,25 @@ impl HeldState {
         }
     }
 
-    /// Changes what is held. Nothing is written if nothing changes.
+    /// Changes what is held. Nothing is written if nothing changes. What others change at the same
+    /// time is not lost.
     ///
     /// # Errors
     /// The record cannot be written. The change may then be lost.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Held)) -> Result<(), RecordError> {
-        let before = self.read();
-        let mut held = before.clone();
-        change(&mut held);
-        self.last = held;
-        match &self.record {
-            Some(record) if self.last != before => {
-                let text = serde_json::to_string(&self.last).unwrap_or_default();
-                record.keep(&self.session, &[(HELD, &text)])
-            }
-            _ => Ok(()),
-        }
+        let Some(record) = &self.record else {
+            change(&mut self.last);
+            return Ok(());
+        };
+        record.change_kept(&self.session, HELD, |text| {
+            let before = Held::of_text(text.as_deref());
+            self.last = before.clone();
+            change(&mut self.last);
+            let is_changed = self.last != before;
+            let text = serde_json::to_string(&self.last).unwrap_or_default();
+            let changed = is_changed.then(|| (HELD.to_owned(), text));
+            changed.into_iter().collect()
+        })
     }
 
     /// Forgets everything that is held.
