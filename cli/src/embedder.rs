@@ -135,12 +135,12 @@ fn install(folder: &Path, index: &Url) -> Result<(), CliError> {
 
 /// The files of a package, as an index lists them in JSON (PEP 691).
 #[derive(Deserialize)]
-struct Listing {
-    files: Vec<Listed>,
+struct PackagePage {
+    files: Vec<WheelLink>,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct WheelLink {
     filename: String,
     url: String,
 }
@@ -164,7 +164,7 @@ async fn download(package: &Package, index: &Url) -> Result<Vec<u8>, CliError> {
         .and_then(Response::error_for_status)
         .map_err(unreached)?;
     let base = page.url().clone();
-    let listing: Listing = page.json().await.map_err(unreached)?;
+    let listing: PackagePage = page.json().await.map_err(unreached)?;
     let mut files = listing.files.into_iter();
     let listed = files
         .find(|file| file.filename == package.wheel)
