@@ -67,9 +67,10 @@ pub(crate) fn set(path: &Path, keys: &[&str], value: &str) -> Result<(), CliErro
     };
     let changed = with_text(&text, keys, value).ok_or_else(|| {
         let (key, path) = (keys.join("."), path.display());
+        let (above, last) = key.rsplit_once('.').unwrap_or(("", &key));
         CliError::usage(
             format!("{path} cannot be changed without changing more than `{key}`"),
-            format!("set `{key}` to `{value}` in it yourself"),
+            format!("write `{last}: {value}` under `{above}:` in it yourself"),
         )
     })?;
     // Without a config file, the home directory may not exist either.
