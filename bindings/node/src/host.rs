@@ -444,12 +444,17 @@ fn made(
             let answer = session.call_tool(ToolCall::new(name, arguments));
             text_of(&answer.map_err(|error| match error {
                 SessionError::Call(call) => Failure::tool(call),
-                SessionError::HostTool { error, .. } => Failure::tool(error),
                 error => error.into(),
             })?)
         }
-        SessionCall::Pin { words } => pinned(session.pin(&words)),
-        SessionCall::Unpin { words } => pinned(session.unpin(&words)),
+        SessionCall::Pin { words } => {
+            session.pin(&words)?;
+            Ok("null".to_owned())
+        }
+        SessionCall::Unpin { words } => {
+            session.unpin(&words)?;
+            Ok("null".to_owned())
+        }
         SessionCall::Status => text_of(&session.report()?),
         SessionCall::Engine => text_of(session.engine().name()),
         SessionCall::Reset => {
@@ -457,15 +462,6 @@ fn made(
             Ok("null".to_owned())
         }
         SessionCall::Close => Ok("null".to_owned()),
-    }
-}
-
-/// The answer to a call that pins words or ends a pin.
-fn pinned(done: Result<(), SessionError>) -> Result<String, Failure> {
-    match done {
-        Ok(()) => Ok("null".to_owned()),
-        Err(SessionError::HostTool { error, .. }) => Err(Failure::tool(error)),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -68,6 +68,7 @@ impl From<SessionError> for Failure {
             SessionError::InUse(_) => "SessionInUse",
             SessionError::Format(_) => "FormatError",
             SessionError::EngineFailed { .. } | SessionError::Call(_) => "EngineFailed",
+            SessionError::HostTool { .. } => "ToolError",
             _ => "ContextureError",
         };
         Self::of(class, error)

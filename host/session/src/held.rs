@@ -44,14 +44,15 @@ impl Held {
         held.unwrap_or_default()
     }
 
-    /// Sets who pinned these words, as the newest pin. A pin that is held already keeps its place, so
-    /// that a client which pins with every request changes nothing.
+    /// Whether it is held that these words are pinned by this one.
+    pub(crate) fn has(&self, words: &str, by: PinnedBy) -> bool {
+        let mut pins = self.pins.iter();
+        pins.any(|pin| pin.words == words && pin.by == by)
+    }
+
+    /// Sets who pinned these words, as the newest pin. A pin that is held already keeps its place.
     pub(crate) fn pin(&mut self, words: &str, by: PinnedBy) {
-        if self
-            .pins
-            .iter()
-            .any(|pin| pin.words == words && pin.by == by)
-        {
+        if self.has(words, by) {
             return;
         }
         self.forget(&[words.to_owned()]);
@@ -81,8 +82,8 @@ impl HeldState {
         let Some(record) = &self.record else {
             return self.last.clone();
         };
-        match record.kept_as(HELD, Some(&self.session)) {
-            Ok(kept) => Held::of_text(kept.first().map(|(_, text)| text.as_str())),
+        match record.kept_text(&self.session, HELD) {
+            Ok(text) => Held::of_text(text.as_deref()),
             Err(error) => {
                 tracing::warn!(session = %self.session, "cannot read the pins: {error}");
                 self.last.clone()

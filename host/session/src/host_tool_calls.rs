@@ -73,6 +73,11 @@ impl Session {
     }
 
     fn hold(&mut self, lines: &[&str], by: PinnedBy) -> Result<(), SessionError> {
+        // A client may pin with every request, which must not wait for a write each time.
+        let held = self.current.held.read();
+        if lines.iter().all(|line| held.has(line, by)) {
+            return Ok(());
+        }
         let change = self.current.held.change(|held| {
             lines.iter().for_each(|line| held.pin(line, by));
         });

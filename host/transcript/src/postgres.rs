@@ -562,6 +562,9 @@ impl Store for PostgresStore {
         let _one = lock(&CHANGING);
         let text = self.kept_as(name, Some(session))?.pop();
         let texts = change(text.map(|(_, text)| text));
+        if texts.is_empty() {
+            return Ok(());
+        }
         let texts: Vec<_> = (texts.iter())
             .map(|(name, text)| (name.as_str(), text.as_str()))
             .collect();

@@ -68,14 +68,22 @@ impl Record {
         self.store.kept_as(name, session)
     }
 
+    /// The text that is stored with a session under this name. None if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn kept_text(&self, session: &str, name: &str) -> Result<Option<String>, RecordError> {
+        let kept = self.kept_as(name, Some(session))?.pop();
+        Ok(kept.map(|(_, text)| text))
+    }
+
     /// The tenant to whom a session belongs. None if it belongs to nobody in particular, or if
     /// there is no such session.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn tenant(&self, session: &str) -> Result<Option<String>, RecordError> {
-        let kept = self.kept_as(TENANT, Some(session))?;
-        Ok(kept.into_iter().next().map(|(_, tenant)| tenant))
+        self.kept_text(session, TENANT)
     }
 
     /// All sessions that belong to a tenant, with that tenant.
