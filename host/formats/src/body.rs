@@ -6,8 +6,8 @@
 //! repeats the beginning of an earlier one, as chat clients do with every request. Both work on
 //! a [`BodySpans`], which records the byte range of each part.
 //!
-//! This module also decides what belongs to the system prompt and whether the messages are
-//! OpenAI's or Anthropic's. The messages themselves are read elsewhere, in `anatomy` and
+//! This module also decides what belongs to the system prompt and which provider's the messages
+//! are. The messages themselves are read elsewhere, in `anatomy` and
 //! `views`.
 
 use std::borrow::Cow;
@@ -40,7 +40,7 @@ pub(super) struct BodySpans {
     pub(super) system: Option<Range<usize>>,
     pub(super) tools: Option<Range<usize>>,
     pub(super) model: Option<Range<usize>>,
-    /// The name of the list: `messages`, `input` or `history`, and empty for a bare list.
+    /// The name of the list, one of [`LIST_KEYS`], and empty for a bare list.
     pub(super) list_key: &'static str,
     /// The number of items that were examined to detect the dialect, and the result. A later
     /// scan continues from there.
@@ -55,8 +55,7 @@ pub(super) struct BodySpans {
 
 impl BodySpans {
     /// Scans the body that starts at byte `at` of `text`. If the body has several lists, the
-    /// order of precedence is `messages`, `input`, `history`. Fails if the body is not valid
-    /// JSON.
+    /// order of precedence is that of [`LIST_KEYS`]. Fails if the body is not valid JSON.
     pub(super) fn scan(text: &str, at: usize) -> Result<Self, JsonError> {
         let mut body = Self::default();
         // A bare list has no members, so only its messages can tell its format.
@@ -103,9 +102,7 @@ impl BodySpans {
 
     /// Records the member whose value begins at byte `start`, and returns the end of the value.
     fn member(&mut self, text: &str, key: &str, start: usize) -> Result<usize, JsonError> {
-        let list_key = ["messages", "input", "history"]
-            .into_iter()
-            .find(|name| key == *name);
+        let list_key = LIST_KEYS.into_iter().find(|name| key == *name);
         if let Some(list_key) = list_key {
             // A list stays if a later one has a lower precedence. If both have the same name,
             // the later one counts, as for any repeated member.
@@ -129,7 +126,9 @@ impl BodySpans {
         }
         let end = value_end(text, start)?;
         let place = match key {
-            "system" | "instructions" => &mut self.system,
+            "system" | "instructions" | "systemInstruction" | "system_instruction" => {
+                &mut self.system
+            }
             "tools" => &mut self.tools,
             "model" => &mut self.model,
             _ => return Ok(end),
@@ -161,12 +160,14 @@ impl BodySpans {
         through - leading
     }
 
-    /// Detects whether the messages are OpenAI's or Anthropic's, by the first feature that only
-    /// one of them has. If nothing decides, it is OpenAI chat.
+    /// Detects whose messages these are, by the name of the list or else by the first feature that
+    /// only one provider has. If nothing decides, it is OpenAI chat.
     pub(super) fn dialect(&mut self, text: &str) -> Format {
         let raw = |span: &Range<usize>| Raw::trusted(text, span.clone());
-        if self.list_key == "input" {
-            return Format::OpenAiResponses;
+        match self.list_key {
+            "input" => return Format::OpenAiResponses,
+            "contents" => return Format::Gemini,
+            _ => {}
         }
         // OpenAI chat has no member for the system prompt.
         if self.system.is_some() {
@@ -190,13 +191,13 @@ impl BodySpans {
     }
 }
 
+/// The names that the list of messages has in the formats. If a body has several lists, the first
+/// of these names counts.
+pub(super) const LIST_KEYS: [&str; 4] = ["messages", "input", "contents", "history"];
+
 /// The precedence of a list among several lists of one body, the lowest first.
-fn rank(list_key: &str) -> u8 {
-    match list_key {
-        "messages" => 0,
-        "input" => 1,
-        _ => 2,
-    }
+fn rank(list_key: &str) -> Option<usize> {
+    LIST_KEYS.iter().position(|name| *name == list_key)
 }
 
 /// Whether an item at the head of a list is a message of the system prompt, and not a summary
@@ -254,16 +255,21 @@ fn is_put_in(item: Raw<'_>) -> bool {
 
 /// The format of the first feature in a message that only one format has. `None` if the message
 /// could be of any.
-fn message_dialect(item: Raw<'_>) -> Option<Format> {
+pub(super) fn message_dialect(item: Raw<'_>) -> Option<Format> {
     let (mut role, mut kind, mut calls, mut content) = (None, None, None, None);
+    let mut parts = false;
     for (key, value) in item.members() {
         match key.as_ref() {
             "role" => role = Some(value),
             "type" => kind = Some(value),
             "tool_calls" => calls = Some(value),
             "content" => content = Some(value),
+            "parts" => parts = value.is_array(),
             _ => {}
         }
+    }
+    if parts && content.is_none() {
+        return Some(Format::Gemini);
     }
     // Items without a role exist only in the Responses API.
     let Some(role) = role.and_then(Raw::string) else {
@@ -321,17 +327,17 @@ pub(super) fn system_text(raw: Raw<'_>) -> Option<String> {
 /// Use it if the messages are passed on and only some of them are read.
 #[derive(Debug, Clone)]
 pub struct WireBody<'a> {
-    /// The format of the body: `openai`, `responses` or `anthropic`.
+    /// The format of the body: `openai`, `responses`, `anthropic` or `gemini`.
     pub format: Format,
-    /// The JSON of the member `system` (Anthropic) or `instructions` (Responses), if the body
-    /// has it.
+    /// The JSON of the member `system` (Anthropic), `instructions` (Responses) or
+    /// `systemInstruction` (Gemini), if the body has it.
     pub system: Option<&'a str>,
     /// The JSON of the leading messages with the role `system` or `developer`, and of the items
     /// that set up the conversation. Together they are the system prompt.
     pub system_messages: Vec<&'a str>,
     /// The JSON of the member `tools`, if the body has it.
     pub tools: Option<&'a str>,
-    /// The model's name, if the body states it.
+    /// The model's name, if the body states it. Gemini's URL states it instead.
     pub model: Option<Cow<'a, str>>,
     /// The JSON of the messages from there up to the newest compaction that the provider made
     /// itself. Nobody else can read that block or item, so these are sent unchanged and are not
@@ -496,11 +502,7 @@ fn split_scanned<'a>(
         return Err(FormatError::json(body, 0, error));
     }
     let format = format.unwrap_or_else(|| found.dialect(body));
-    let list_key = match format {
-        Format::OpenAiResponses => "input",
-        Format::SweAgent => "history",
-        _ => "messages",
-    };
+    let list_key = format.list_key();
     if !found.is_bare && (found.list.is_none() || found.list_key != list_key) {
         return Err(FormatError::NotThis {
             format,
@@ -541,6 +543,7 @@ mod tests {
             r#"{"role":"assistant","content":[{"type":"thinking"}]}"#,
             r#"{"role":"tool","content":"x","tool_call_id":"c"}"#,
             r#" {"type":"reasoning"} "#,
+            r#"{"role":"model","parts":[{"text":"x"}]}"#,
             "7",
         ])
     }
@@ -551,12 +554,14 @@ mod tests {
             r#""system":"s","#,
             r#""tools":[{"input_schema":{}}],"#,
             r#""history":["h"],"#,
+            r#""systemInstruction":{"parts":[{"text":"s"}]},"#,
             r#""input":"one","#,
             "",
         ]);
         let list = prop::sample::select(vec![
             "{M\"messages\":[",
             "{M\"input\":[",
+            "{M\"contents\":[",
             "[",
             " {M\"messages\" : [",
         ]);

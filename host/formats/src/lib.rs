@@ -72,7 +72,7 @@ pub use views::summary_identity;
 pub use wire_reading::{WireReading, excerpt_with};
 
 /// The form that a conversation has on the wire or in a file. Requests have one of the first
-/// three formats, session logs and benchmark results one of the others.
+/// four formats, session logs and benchmark results one of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
     /// OpenAI chat completions: a body with `messages`, one such body per line, or a bare list
@@ -82,6 +82,10 @@ pub enum Format {
     OpenAiResponses,
     /// Anthropic messages: a body with `messages` and `system`, or a bare list of messages.
     Anthropic,
+    /// Google's Gemini API, also as Vertex AI offers it: a body with `contents` and
+    /// `systemInstruction`, or a bare list of contents. The model's name is in the URL, not in the
+    /// body.
+    Gemini,
     /// A session log of Claude Code: one JSON object per line, linked by `uuid` and
     /// `parentUuid`.
     ClaudeCode,
@@ -100,10 +104,11 @@ pub enum Format {
 
 impl Format {
     /// All formats, in the order in which help texts and error messages list them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::OpenAiChat,
         Self::OpenAiResponses,
         Self::Anthropic,
+        Self::Gemini,
         Self::ClaudeCode,
         Self::Codex,
         Self::SweAgent,
@@ -117,11 +122,23 @@ impl Format {
             Self::OpenAiChat => "openai",
             Self::OpenAiResponses => "responses",
             Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
             Self::ClaudeCode => "claude-code",
             Self::Codex => "codex",
             Self::SweAgent => "swe-agent",
             Self::Tau2 => "tau2",
             Self::MessageLines => "lines",
+        }
+    }
+
+    /// The member of a document in this format that holds the messages. Formats without such a
+    /// member get the one of OpenAI chat.
+    pub const fn list_key(self) -> &'static str {
+        match self {
+            Self::OpenAiResponses => "input",
+            Self::Gemini => "contents",
+            Self::SweAgent => "history",
+            _ => "messages",
         }
     }
 

@@ -59,13 +59,9 @@ pub(super) fn mend(document: String, to: Format, notes: &mut Notes) -> String {
     let Ok(body) = Raw::parse(&document) else {
         return document;
     };
-    let key = match to {
-        Format::OpenAiResponses => "input",
-        _ => "messages",
-    };
     let list = match body.is_array() {
         true => Some(body),
-        false => body.get(key).filter(|list| list.is_array()),
+        false => body.get(to.list_key()).filter(|list| list.is_array()),
     };
     let Some(list) = list else { return document };
     let raws: Vec<&str> = list.elements().map(Raw::text).collect();

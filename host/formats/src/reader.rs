@@ -15,7 +15,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::anatomy::time_of;
-use super::body::{BodySpans, is_prompt, is_setup, system_text, tools_of};
+use super::body::{
+    BodySpans, LIST_KEYS, is_prompt, is_setup, message_dialect, system_text, tools_of,
+};
 use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::foreign;
@@ -385,6 +387,8 @@ fn read_value(
         None
     } else if get("input").is_some_and(|input| input.is_array() || input.is_string()) {
         Some(Format::OpenAiResponses)
+    } else if has_list("contents") {
+        Some(Format::Gemini)
     } else if has_list("history") {
         Some(Format::SweAgent)
     } else {
@@ -394,7 +398,7 @@ fn read_value(
         return Err(unrecognised(raw));
     }
     let is_body = |value: Raw<'_>| {
-        let mut lists = ["messages", "input", "history"].into_iter();
+        let mut lists = LIST_KEYS.into_iter();
         value.is_object() && lists.any(|key| value.get(key).is_some_and(Raw::is_array))
     };
     // The first element decides. A list that mixes bodies and messages fails to read either
@@ -442,11 +446,7 @@ fn read_body(
     let mut body =
         BodySpans::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
     let format = format.unwrap_or_else(|| body.dialect(document));
-    let list_key = match format {
-        Format::OpenAiResponses => "input",
-        Format::SweAgent => "history",
-        _ => "messages",
-    };
+    let list_key = format.list_key();
     if !body.is_bare && (body.list.is_none() || body.list_key != list_key) {
         return Err(FormatError::NotThis {
             format,
@@ -584,10 +584,12 @@ fn read_lines(
         }
         LineKind::Message => {
             // Among the formats with one message per line, only Responses has items without a
-            // role.
+            // role, and only Gemini has parts.
             let is_item = |line: &Raw<'_>| line.get("role").is_none() && line.get("type").is_some();
+            let is_content = |line: &Raw<'_>| message_dialect(*line) == Some(Format::Gemini);
             let format = match raws.iter().any(is_item) {
                 true => Format::OpenAiResponses,
+                false if raws.iter().any(is_content) => Format::Gemini,
                 false => Format::MessageLines,
             };
             let mut builder = Builder::new(document, format);
@@ -665,9 +667,8 @@ impl LineKind {
 fn line_kind(line: Raw<'_>) -> Option<LineKind> {
     let has = |key| line.get(key).is_some();
     let kind = line.get("type").is_some_and(Raw::is_string);
-    if line.get("messages").is_some_and(Raw::is_array)
-        || line.get("input").is_some_and(Raw::is_array)
-    {
+    let bodies = ["messages", "input", "contents"];
+    if (bodies.iter()).any(|key| line.get(key).is_some_and(Raw::is_array)) {
         Some(LineKind::Body)
     } else if (kind && has("payload")) || logs::is_bare_line(line) {
         Some(LineKind::Codex)
@@ -729,6 +730,7 @@ fn unrecognised(raw: Raw<'_>) -> FormatError {
             format!("found {found}"),
             "openai and anthropic need a list `messages`, or a bare list of messages".to_owned(),
             "responses needs `input`".to_owned(),
+            "gemini needs a list `contents`, or a bare list of contents".to_owned(),
             "swe-agent needs a list `history`".to_owned(),
             "tau2 needs a list `simulations`".to_owned(),
             "claude-code needs lines with `type` and `uuid` or `sessionId`".to_owned(),

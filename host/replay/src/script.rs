@@ -39,6 +39,7 @@ impl Script {
         let format = match conversation.format() {
             Format::Anthropic | Format::ClaudeCode => Format::Anthropic,
             Format::OpenAiResponses | Format::Codex => Format::OpenAiResponses,
+            Format::Gemini => Format::Gemini,
             _ => Format::OpenAiChat,
         };
         let recorded = conversation.messages();

@@ -77,7 +77,7 @@ fn hash_of(body: &WireBody<'_>) -> u64 {
 /// without rules of their own use those of OpenAI chat completions.
 fn grouping_of(format: Format) -> Grouping {
     match format {
-        Format::Anthropic | Format::ClaudeCode => Grouping::Anthropic,
+        Format::Anthropic | Format::ClaudeCode | Format::Gemini => Grouping::Anthropic,
         Format::OpenAiResponses | Format::Codex => Grouping::Responses,
         _ => Grouping::Chat,
     }
