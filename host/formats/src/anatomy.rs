@@ -1,7 +1,7 @@
 //! Takes one wire item apart into pieces: texts, thinking, tool calls, tool results and media.
 //!
 //! [`anatomy`] is the entry point. It accepts the messages of OpenAI chat and Anthropic, the
-//! items of OpenAI Responses, and the variants that other programs write. It looks at nothing
+//! items of OpenAI Responses, the contents of Gemini, and the variants that other programs write. It looks at nothing
 //! but the item, and does not need to know the format. The result is an [`Anatomy`] with a list
 //! of [`Piece`]s, each of which knows its place in the JSON.
 //!
@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 
 use super::blobs::{blobs, without_blobs};
+use super::gemini;
 use super::json::{Raw, on_one_line, quote};
 use super::message::{Media, MediaKind};
 use super::time;
@@ -25,7 +26,7 @@ pub(super) struct Anatomy<'a> {
     /// Whether this is a message with content of its own, and not a tool's answer or another
     /// kind of item.
     pub(super) is_message: bool,
-    /// The value of `content`, if the item has that member.
+    /// The value of `content`, or of Gemini's `parts`, if the item has that member.
     pub(super) content: Option<Raw<'a>>,
     pub(super) pieces: Vec<Piece<'a>>,
     pub(super) time_ms: Option<i64>,
@@ -39,10 +40,17 @@ pub(super) struct Piece<'a> {
     pub(super) in_list: bool,
     /// Whether the text is that of an attached document, and not something that was said.
     pub(super) is_document: bool,
+    /// Whether the part carries Gemini's signature of the thinking that led to it.
+    pub(super) is_signed: bool,
     pub(super) kind: PieceKind<'a>,
 }
 
 impl Piece<'_> {
+    /// Whether this is thinking, or a part that carries the signature of some.
+    pub(super) fn has_thinking(&self) -> bool {
+        self.is_signed || matches!(self.kind, PieceKind::Thinking(_))
+    }
+
     /// Returns what a model reads of the piece besides its text, call, result or data, such as
     /// a document's title or a warning that came with a call. It is used to count tokens.
     pub(super) fn beside(&self) -> String {
@@ -100,7 +108,8 @@ pub(super) struct CallPiece<'a> {
 pub(super) enum CallStyle {
     /// A message or item that names the call's id.
     Id,
-    /// A message that names the function, which is OpenAI's first form of tool calls.
+    /// A message that names the function, as in OpenAI's first form of tool calls, or for a call
+    /// of Gemini's without an id.
     Name,
     /// An item whose type is derived from the call's type, such as `custom_tool_call_output`.
     Item,
@@ -136,6 +145,11 @@ impl CallPiece<'_> {
                 "the new arguments are {}, not an object",
                 new.kind()
             )),
+            // Gemini leaves out the arguments of a call without any.
+            None if !new.is_object() => Err(format!(
+                "the new arguments are {}, not an object",
+                new.kind()
+            )),
             // The message may be a line of a file, so its JSON must not contain a newline.
             _ => Ok(on_one_line(new.text()).into_owned()),
         }
@@ -165,6 +179,9 @@ pub(super) enum ResultShape {
     Screenshot,
     /// Tool definitions and nothing else, for `tool_search_output`.
     Tools,
+    /// An object, for Gemini's `functionResponse`. The content of such a result is the whole
+    /// `functionResponse`, because media are beside that object.
+    Response,
 }
 
 /// A picture of one pixel, which takes the place of a removed screenshot.
@@ -177,6 +194,9 @@ impl ResultPiece<'_> {
         let Some(content) = self.content.filter(|content| !content.is_null()) else {
             return String::new();
         };
+        if self.shape == ResultShape::Response {
+            return gemini::result_text(content);
+        }
         if let Some(text) = content.string() {
             return text.into_owned();
         }
@@ -188,6 +208,9 @@ impl ResultPiece<'_> {
 
     /// The images and documents in the result, including those inside parts of other kinds.
     pub(super) fn media(&self) -> Vec<Media> {
+        if self.shape == ResultShape::Response {
+            return (self.content.into_iter().flat_map(gemini::result_media)).collect();
+        }
         let parts = self.content.into_iter().flat_map(parts_of);
         parts.flat_map(|piece| part_media(&piece)).collect()
     }
@@ -202,6 +225,9 @@ impl ResultPiece<'_> {
                 format!("{{\"type\":\"computer_screenshot\",\"image_url\":\"{NO_PICTURE}\"}}")
             }
             ResultShape::Tools => "[]".to_owned(),
+            ResultShape::Response => {
+                (self.content).map_or_else(String::new, |result| gemini::with_text(result, text))
+            }
             ResultShape::Shell => {
                 let first = self.content.and_then(|content| content.elements().next());
                 let outcome = first.and_then(|first| first.get("outcome"));
@@ -281,6 +307,7 @@ struct MessageMembers<'a> {
     role: Option<Raw<'a>>,
     kind: Option<Raw<'a>>,
     content: Option<Raw<'a>>,
+    parts: Option<Raw<'a>>,
     refusal: Option<Raw<'a>>,
     reasoning: Option<Raw<'a>>,
     reasoning_details: Option<Raw<'a>>,
@@ -305,6 +332,7 @@ impl<'a> MessageMembers<'a> {
                 "role" => &mut members.role,
                 "type" => &mut members.kind,
                 "content" => &mut members.content,
+                "parts" => &mut members.parts,
                 "refusal" => &mut members.refusal,
                 "reasoning_content" | "reasoning" | "thinking" => &mut members.reasoning,
                 "reasoning_details" | "thinking_blocks" => &mut members.reasoning_details,
@@ -323,6 +351,9 @@ impl<'a> MessageMembers<'a> {
             };
             *place = Some(value);
         }
+        // With a `content`, it is an ordinary message with additional members.
+        members.parts =
+            (members.parts).filter(|parts| parts.is_array() && members.content.is_none());
         members
     }
 
@@ -382,6 +413,9 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
         ));
     }
     let members = MessageMembers::of(raw);
+    if let Some(content) = gemini_content(raw, &members) {
+        return Ok(content);
+    }
     let (role, pieces) = match (members.role, members.kind.and_then(Raw::string)) {
         (Some(role), _) if role.is_string() => {
             let role = known_role(&role.string().unwrap_or_default());
@@ -416,6 +450,25 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
         role,
         content: members.content,
         pieces,
+        time_ms: members.time_ms(),
+    })
+}
+
+/// Reads a content of Gemini. `None` if the item is none. The API also returns contents without
+/// parts, which only their role tells.
+fn gemini_content<'a>(raw: Raw<'a>, members: &MessageMembers<'a>) -> Option<Anatomy<'a>> {
+    let role = MessageMembers::text(members.role);
+    let is_empty = role.as_deref() == Some("model") && members.content.is_none();
+    if members.parts.is_none() && !is_empty {
+        return None;
+    }
+    Some(Anatomy {
+        raw,
+        role: known_role(gemini::role(role.as_deref())),
+        name: None,
+        is_message: true,
+        content: members.parts,
+        pieces: members.parts.map(gemini::pieces).unwrap_or_default(),
         time_ms: members.time_ms(),
     })
 }
@@ -554,6 +607,7 @@ fn part_piece(part: Raw<'_>) -> Piece<'_> {
         raw: part,
         in_list: true,
         is_document: matches!(kind, PieceKind::Text(_)) && part.get("source").is_some(),
+        is_signed: false,
         kind,
     }
 }
@@ -772,6 +826,7 @@ fn piece<'a>(raw: Raw<'a>, kind: PieceKind<'a>) -> Piece<'a> {
         raw,
         in_list: false,
         is_document: false,
+        is_signed: false,
         kind,
     }
 }
@@ -781,6 +836,7 @@ fn text_piece<'a>(raw: Raw<'a>, string: Raw<'a>, in_list: bool) -> Piece<'a> {
         raw,
         in_list,
         is_document: false,
+        is_signed: false,
         kind: PieceKind::Text(string),
     }
 }

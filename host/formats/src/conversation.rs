@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::body::BodySpans;
+use super::calls::KnownCalls;
 use super::log_history::LogHistory;
 use super::message::{Media, Message};
 use super::recorded_usage::RecordedUsage;
@@ -161,9 +162,10 @@ impl Conversation {
         self.usage.clone()
     }
 
-    /// The tool of each result in the conversation, by the id of its call.
-    pub(super) fn tool_names(&self) -> HashMap<String, String> {
-        let results = self.messages.iter().filter_map(|message| {
+    /// The calls that the results among these messages answer.
+    pub(super) fn calls_of(&self, messages: &[usize]) -> KnownCalls {
+        let results = messages.iter().filter_map(|index| {
+            let message = self.messages.get(*index)?;
             Some((message.tool_call_id.clone()?, message.tool_name.clone()?))
         });
         results.collect()

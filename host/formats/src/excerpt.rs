@@ -5,12 +5,13 @@
 //! [`ExcerptBuilder`] makes the same of messages that were read before, and [`part_of_wire`] cuts
 //! some messages out of a wire message that holds several.
 //!
-//! The name of a tool is only in the call, not in the result. Callers therefore pass along a
-//! map of the calls seen so far.
+//! The name of a tool is only in the call, not in the result. Callers therefore pass along the
+//! calls seen so far.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::calls::KnownCalls;
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::json::{Raw, on_one_line, skip_space, value_end};
 use super::message::Message;
@@ -20,8 +21,8 @@ use super::views::{Speaker, WireItem, read_items};
 use super::{Format, FormatError};
 
 /// Reads wire messages on their own, one after another. A session does this with the messages
-/// that are new in a request. `earlier` maps the id of each earlier call to its tool, so that
-/// results find their tools, and is updated.
+/// that are new in a request. `earlier` holds the calls before them, so that results find their
+/// calls and tools, and is extended.
 ///
 /// # Errors
 /// Fails if a message is not valid JSON or not of this format. The error names the message and
@@ -29,7 +30,7 @@ use super::{Format, FormatError};
 pub fn parse_messages_after(
     format: Format,
     raw: &[&str],
-    earlier: &mut HashMap<String, String>,
+    earlier: &mut KnownCalls,
 ) -> Result<Vec<Message>, FormatError> {
     let mut items = Vec::with_capacity(raw.len());
     for (index, text) in raw.iter().enumerate() {
@@ -59,7 +60,7 @@ pub fn parse_messages_after(
 pub fn excerpt(
     format: Format,
     raw: &[&str],
-    earlier: &mut HashMap<String, String>,
+    earlier: &mut KnownCalls,
 ) -> Result<Conversation, FormatError> {
     let mut excerpt = ExcerptBuilder::new(format);
     excerpt.messages = parse_messages_after(format, raw, earlier)?;
@@ -164,8 +165,8 @@ pub fn part_of_wire(conversation: &Conversation, messages: &[usize]) -> Option<C
         .iter()
         .map(|item| conversation.text_of(item))
         .collect();
-    let mut names = conversation.tool_names();
-    excerpt(conversation.format, &texts, &mut names).ok()
+    let mut calls = conversation.calls_of(messages);
+    excerpt(conversation.format, &texts, &mut calls).ok()
 }
 
 /// Returns the role that a wire message names. `None` if it names none, like an item that holds
@@ -180,7 +181,7 @@ pub fn role_of(raw: &str) -> Option<String> {
 /// Fails if a message is not valid JSON or not of this format. The error names the message and
 /// the reason.
 pub fn parse_messages(format: Format, raw: &[&str]) -> Result<Vec<Message>, FormatError> {
-    parse_messages_after(format, raw, &mut HashMap::new())
+    parse_messages_after(format, raw, &mut KnownCalls::default())
 }
 
 /// Splits a message as returned by [`Conversation::raw`] into its wire items, each on one line.

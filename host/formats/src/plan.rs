@@ -129,7 +129,10 @@ impl KeptPart<'_> {
 
 /// Whether tool results are part of user messages in this format.
 pub(super) fn results_are_users(format: Format) -> bool {
-    matches!(format, Format::Anthropic | Format::ClaudeCode)
+    matches!(
+        format,
+        Format::Anthropic | Format::ClaudeCode | Format::Gemini
+    )
 }
 
 /// Plans the wire messages of the window for the format `target`. `place` returns the position
@@ -249,9 +252,9 @@ pub(super) fn planned_messages<'a>(
     Ok(planned)
 }
 
-/// Inserts a user message before an assistant message at the head, because Anthropic requires a
-/// user message first. The inserted text carries the host's mark. If the conversation already
-/// started with an assistant message in Anthropic's format, it stays as it was.
+/// Inserts a user message before an assistant message at the head, because Anthropic and Gemini
+/// require a user message first. The inserted text carries the host's mark. If the conversation
+/// already started with an assistant message in one of these formats, it stays as it was.
 fn open_with_user(
     conversation: &Conversation,
     planned: &mut Vec<PlannedMessage<'_>>,
@@ -398,7 +401,7 @@ fn place_summaries<'a>(
                 text,
             });
         } else if let Some(PlannedMessage::Summary { role, text: before }) = placed.last_mut() {
-            if (wire.source, target) == (Format::Anthropic, Format::Anthropic) {
+            if wire.source == target && results_are_users(target) {
                 // The two become blocks of one message, which Anthropic caches separately.
                 let role = *role;
                 placed.push(PlannedMessage::Summary { role, text });

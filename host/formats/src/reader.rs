@@ -18,6 +18,7 @@ use super::anatomy::time_of;
 use super::body::{
     BodySpans, LIST_KEYS, is_prompt, is_setup, message_dialect, system_text, tools_of,
 };
+use super::calls::KnownCalls;
 use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::foreign;
@@ -817,14 +818,15 @@ impl<'d> Builder<'d> {
         });
         // The reader counts from the first message, but users count from the first item of the
         // list.
-        let mut messages =
-            read_items(self.format, wire, &mut HashMap::new()).map_err(|error| match error {
+        let mut messages = read_items(self.format, wire, &mut KnownCalls::default()).map_err(
+            |error| match error {
                 FormatError::Message { index, what } => FormatError::Message {
                     index: index + leading,
                     what,
                 },
                 other => other,
-            })?;
+            },
+        )?;
         for message in &mut messages {
             let item = items.get(message.items.start);
             let state = item.and_then(|item| document.get(item.state.clone()?));

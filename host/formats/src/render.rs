@@ -6,7 +6,7 @@
 //!
 //! Rendering has three steps. `plan` decides which wire messages are sent, `splice` edits the
 //! JSON of each, and this module writes answers for open calls, merges neighbours of one role
-//! for Anthropic, and puts the list back into the document. Rendering into another format is
+//! for Anthropic and Gemini, and puts the list back into the document. Rendering into another format is
 //! left to `convert`.
 
 use std::borrow::Cow;
@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use super::anatomy::{CallStyle, PieceKind, anatomy};
 use super::conversation::{Container, Conversation};
+use super::gemini;
 use super::json::{Edits, Raw, quote};
 use super::plan::{
     KeptMessage, PlanEntry, PlannedMessage, RenderPlan, planned_messages, results_are_users,
@@ -54,11 +55,15 @@ pub fn render_all(parts: &[(&Conversation, &RenderPlan<'_>)]) -> Result<String, 
 }
 
 /// A wire message of the result, as one or several items.
-struct RenderedMessage {
+struct RenderedMessage<'a> {
     role: Cow<'static, str>,
     /// The wire items that it stands for, or `None` if the host added it.
     items: Option<Range<usize>>,
     out: Vec<RenderedItem>,
+    /// The ids of the calls that it makes, in order.
+    calls: Vec<&'a str>,
+    /// The ids of the calls that its results answer, in order.
+    answers: Vec<&'a str>,
 }
 
 impl Conversation {
@@ -162,7 +167,7 @@ impl Conversation {
         &self,
         plan: &RenderPlan<'_>,
         place: &dyn Fn(usize) -> usize,
-    ) -> Result<Vec<RenderedMessage>, FormatError> {
+    ) -> Result<Vec<RenderedMessage<'_>>, FormatError> {
         let format = self.format();
         let mut wires = Vec::new();
         for out in planned_messages(self, plan, format, place)? {
@@ -171,6 +176,8 @@ impl Conversation {
                     role: role.into(),
                     items: None,
                     out: vec![RenderedItem::new(new_message(format, role, &text))],
+                    calls: Vec::new(),
+                    answers: Vec::new(),
                 }),
                 PlannedMessage::Kept(kept) => {
                     let message = kept
@@ -182,53 +189,70 @@ impl Conversation {
                         "tool" if results_are_users(format) => "user".into(),
                         role => Cow::Owned(role.to_owned()),
                     };
+                    let kept_messages =
+                        (kept.parts.iter()).filter_map(|part| self.messages().get(part.index));
+                    let calls = kept_messages.clone().flat_map(|message| &message.calls);
                     wires.push(RenderedMessage {
                         role,
                         items: Some(message.items.clone()),
                         out: splice(self, &kept)?,
+                        calls: calls.map(|call| call.id.as_str()).collect(),
+                        answers: kept_messages
+                            .filter_map(|message| message.tool_call_id.as_deref())
+                            .collect(),
                     });
                     wires.extend(self.stubs(&kept)?);
                 }
             }
         }
-        Ok(if format == Format::Anthropic {
-            self.merge_roles(wires, place)
-        } else {
-            wires
+        Ok(match format {
+            Format::Anthropic | Format::Gemini => self.merge_roles(wires, place),
+            _ => wires,
         })
     }
 
-    /// Returns the answers that the host writes for calls of a message. Anthropic gets all of
-    /// them in one user message.
-    fn stubs(&self, kept: &KeptMessage<'_>) -> Result<Vec<RenderedMessage>, FormatError> {
-        let mut answers = Vec::new();
-        for (call, text) in &kept.stubs {
-            answers.push(self.stub(kept, *call, text)?);
-        }
-        if self.format() == Format::Anthropic && !answers.is_empty() {
-            answers = vec![format!(
+    /// Returns the answers that the host writes for calls of a message, in the order of the calls.
+    /// Anthropic and Gemini get all of them in one user message.
+    fn stubs(&self, kept: &KeptMessage<'_>) -> Result<Vec<RenderedMessage<'_>>, FormatError> {
+        let mut stubs = kept.stubs.clone();
+        stubs.sort_by_key(|(call, _)| *call);
+        let answers = stubs
+            .iter()
+            .map(|(call, text)| self.stub(kept, *call, text))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (ids, parts): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
+        let joined = match self.format() {
+            Format::Anthropic => Some(format!(
                 "{{\"role\":\"user\",\"content\":[{}]}}",
-                answers.join(",")
-            )];
-        }
-        let role = if results_are_users(self.format()) {
-            "user"
-        } else {
-            "tool"
+                parts.join(",")
+            )),
+            Format::Gemini => Some(gemini::content("user", &parts)),
+            _ => None,
         };
-        Ok(answers
-            .into_iter()
-            .map(|answer| RenderedMessage {
-                role: role.into(),
-                items: None,
-                out: vec![RenderedItem::new(answer)],
-            })
-            .collect())
+        let message = |role: &'static str, json: String, answers: Vec<_>| RenderedMessage {
+            role: role.into(),
+            items: None,
+            out: vec![RenderedItem::new(json)],
+            calls: Vec::new(),
+            answers,
+        };
+        Ok(match joined {
+            _ if parts.is_empty() => Vec::new(),
+            Some(joined) => vec![message("user", joined, ids)],
+            None => (ids.into_iter().zip(parts))
+                .map(|(id, part)| message("tool", part, vec![id]))
+                .collect(),
+        })
     }
 
-    /// Returns the JSON of one answer. Its form depends on the format and on the style of the
-    /// call.
-    fn stub(&self, kept: &KeptMessage<'_>, call: usize, text: &str) -> Result<String, FormatError> {
+    /// Returns the id of a call and the JSON of one answer to it. The form of the answer depends on
+    /// the format and on the style of the call.
+    fn stub(
+        &self,
+        kept: &KeptMessage<'_>,
+        call: usize,
+        text: &str,
+    ) -> Result<(&str, String), FormatError> {
         let owner = kept
             .parts
             .iter()
@@ -243,7 +267,11 @@ impl Conversation {
         };
         let (id, name, content) = (quote(&data.id), quote(&data.name), quote(text));
         let (style, item_type) = self.call_style(message.items.clone(), call);
-        Ok(match (self.format(), style) {
+        let answer = match (self.format(), style) {
+            (Format::Gemini, style) => {
+                let own = (style == CallStyle::Id).then_some(data.id.as_str());
+                gemini::result_part(own, &data.name, text, false)
+            }
             (Format::Anthropic | Format::ClaudeCode, _) => tool_result(&data.id, &content, false),
             (Format::OpenAiResponses | Format::Codex, CallStyle::Item) => {
                 let kind = quote(&format!("{item_type}_output"));
@@ -258,7 +286,8 @@ impl Conversation {
                 format!("{{\"role\":\"tool\",\"content\":{content},\"tool_call_ids\":[{id}]}}")
             }
             _ => tool_message(&data.id, &content),
-        })
+        };
+        Ok((&data.id, answer))
     }
 
     /// Returns how the call with this index within these items expects its answer, and the type
@@ -280,15 +309,19 @@ impl Conversation {
         (CallStyle::Id, String::new())
     }
 
-    /// Merges adjacent wire messages of the same role for Anthropic. Neighbours that were
-    /// already adjacent in the source are left alone. Results come first in a merged message.
-    fn merge_roles(
+    /// Merges adjacent wire messages of the same role for Anthropic and Gemini. Neighbours that
+    /// were already adjacent in the source are left alone. Results come first in a merged message.
+    fn merge_roles<'a>(
         &self,
-        wires: Vec<RenderedMessage>,
+        wires: Vec<RenderedMessage<'a>>,
         place: &dyn Fn(usize) -> usize,
-    ) -> Vec<RenderedMessage> {
-        let mut merged: Vec<RenderedMessage> = Vec::with_capacity(wires.len());
-        for wire in wires {
+    ) -> Vec<RenderedMessage<'a>> {
+        let mut merged: Vec<RenderedMessage<'a>> = Vec::with_capacity(wires.len());
+        let mut calls = Vec::new();
+        for mut wire in wires {
+            if !wire.calls.is_empty() {
+                calls = std::mem::take(&mut wire.calls);
+            }
             let Some(last) = merged.last_mut().filter(|last| last.role == wire.role) else {
                 merged.push(wire);
                 continue;
@@ -307,7 +340,11 @@ impl Conversation {
                 .iter()
                 .chain(&wire.out)
                 .map(|item| self.text_of(item));
-            let message = merge_messages(&texts.collect::<Vec<_>>());
+            last.answers.append(&mut wire.answers);
+            let rank = |id: &str| calls.iter().position(|call| *call == id);
+            let ranks: Vec<_> = last.answers.iter().map(|id| rank(id)).collect();
+            let message = merge_messages(self.format(), &texts.collect::<Vec<_>>(), &ranks);
+            last.answers.sort_by_key(|id| rank(id));
             last.out = vec![RenderedItem::new(message)];
             // The next message is compared with the message that was merged in last.
             last.items = wire.items;
@@ -324,22 +361,36 @@ impl Conversation {
     }
 }
 
-/// Merges Anthropic messages into one that has the blocks of all of them, with results first.
-/// Other members come from the first message.
-fn merge_messages(messages: &[&str]) -> String {
-    let mut blocks = Vec::new();
-    for message in messages {
-        blocks.extend(blocks_of(message));
+/// Merges messages of Anthropic or Gemini into one that has the blocks of all of them, with results
+/// first. Other members come from the first message. `calls` has the place of the call of each
+/// result.
+fn merge_messages(format: Format, messages: &[&str], calls: &[Option<usize>]) -> String {
+    let (mut results, mut others) = (Vec::new(), Vec::new());
+    for block in messages.iter().flat_map(|message| blocks_of(message)) {
+        match is_result(&block) {
+            true => results.push(block),
+            false => others.push(block),
+        }
+    }
+    if format == Format::Gemini && results.len() == calls.len() {
+        // Results without ids answer the calls of their tool in order.
+        let mut ordered: Vec<_> = calls.iter().zip(results).collect();
+        ordered.sort_by_key(|(call, _)| **call);
+        results = ordered.into_iter().map(|(_, result)| result).collect();
     }
     // Anthropic requires results before all other blocks.
-    blocks.sort_by_key(|block| !is_result(block));
-    let blocks = format!("[{}]", blocks.join(","));
+    results.append(&mut others);
+    let blocks = format!("[{}]", results.join(","));
     let first = messages.first().copied().unwrap_or("{}");
     let raw = Raw::trusted(first, 0..first.len());
+    let key = match format {
+        Format::Gemini => "parts",
+        _ => "content",
+    };
     let mut edits = Edits::default();
-    match raw.get("content") {
+    match raw.get(key) {
         Some(content) => edits.replace(content.span(), blocks),
-        None => super::splice::insert_member(raw, "content", &blocks, &mut edits),
+        None => super::splice::insert_member(raw, key, &blocks, &mut edits),
     }
     edits.apply(first, 0..first.len())
 }
@@ -347,13 +398,14 @@ fn merge_messages(messages: &[&str]) -> String {
 pub(super) fn is_result(block: &str) -> bool {
     let raw = Raw::trusted(block, 0..block.len());
     raw.get("type").and_then(Raw::string).as_deref() == Some("tool_result")
+        || gemini::result_in(raw).is_some()
 }
 
-/// Returns the content blocks of an Anthropic message. A string becomes one block, or none if
-/// it is blank.
+/// Returns the content blocks of an Anthropic message, or the parts of a Gemini content. A string
+/// becomes one block, or none if it is blank.
 pub(super) fn blocks_of(message: &str) -> Vec<String> {
     let raw = Raw::trusted(message, 0..message.len());
-    let Some(content) = raw.get("content") else {
+    let Some(content) = raw.get("content").or_else(|| raw.get("parts")) else {
         return Vec::new();
     };
     match content.string() {

@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use super::Format;
 use super::body::{BodySpans, is_setup, tools_of};
+use super::gemini;
 use super::json::{Edits, Raw, escape, quote, skip_space};
 use super::splice::{insert_member, new_message, part_type, text_part};
 
@@ -162,6 +163,7 @@ impl Rewrite<'_> {
         let body = self.body;
         match self.format {
             Format::Anthropic => !body.is_bare && self.system_items.is_empty(),
+            Format::Gemini => !body.is_bare,
             Format::OpenAiResponses => {
                 body.system.is_some() || (self.system_items.is_empty() && !body.is_bare)
             }
@@ -174,15 +176,16 @@ impl Rewrite<'_> {
     fn edit_system_member(&self, note: &str, edits: &mut Edits) {
         if let Some(span) = &self.body.system {
             let text = Raw::trusted(self.document, span.clone());
-            append_text(text, note, "text", edits);
+            append_text(text, note, part_type(self.format, "system"), edits);
             return;
         }
-        let key = match self.format {
-            Format::Anthropic => "system",
-            _ => "instructions",
+        let member = match self.format {
+            Format::Anthropic => format!("\"system\":{}", quote(note)),
+            Format::Gemini => format!("\"systemInstruction\":{}", gemini::instruction(note)),
+            _ => format!("\"instructions\":{}", quote(note)),
         };
         let start = skip_space(self.document, self.body.span.start + 1);
-        edits.replace(start..start, format!("\"{key}\":{},", quote(note)));
+        edits.replace(start..start, format!("{member},"));
     }
 }
 
@@ -214,17 +217,21 @@ pub(super) fn system_items_with<'a>(
             }
             *first = Cow::Owned(edits.apply(first, 0..first.len()));
         }
-        // A bare list of Anthropic messages has no place for a system prompt, so the note is
-        // dropped.
-        None if format == Format::Anthropic => {}
+        // A bare list of Anthropic or Gemini messages has no place for a system prompt, so the note
+        // is dropped.
+        None if matches!(format, Format::Anthropic | Format::Gemini) => {}
         None => items.push(Cow::Owned(new_message(format, "system", note))),
     }
     items
 }
 
 /// Appends a paragraph to a text. A string gets the paragraph before its closing quote, and a
-/// list gets one more part.
+/// list gets one more part. Gemini's system prompt has its list in `parts`.
 fn append_text(text: Raw<'_>, note: &str, part: &str, edits: &mut Edits) {
+    let text = text.get("parts").unwrap_or(text);
+    if part.is_empty() && text.is_object() {
+        return edits.replace(text.span(), gemini::instruction(note));
+    }
     let end = text.span().end - 1;
     match text.inner() {
         Some("") => edits.replace(text.span(), quote(note)),

@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
 use super::conversation::Conversation;
+use super::gemini;
 use super::json::{Edits, Raw, escape, escaped_offset, quote, skip_space};
 use super::message::Message;
 use super::plan::{KeptMessage, KeptPart, results_are_users};
@@ -100,6 +101,7 @@ pub(super) fn splice(
         text: new_text.map(ToOwned::to_owned),
         after: kept.after.iter().map(|text| sealed_summary(text)).collect(),
         part_type: part_type(format, &head.role),
+        format,
         is_led_by_parts: results_are_users(format) && kept.before.len() > 1,
         has_empty_parts: !results_are_users(format),
     };
@@ -310,12 +312,13 @@ fn edit_pieces(item: &Anatomy<'_>, own: &[(&Piece<'_>, &PieceEdit)], edits: &mut
             None => {
                 // An output of the Responses API has no role and stores its content in
                 // `output`.
-                let key = match &piece.kind {
-                    PieceKind::Call(_) => "arguments",
-                    _ if item.raw.get("role").is_none() && !piece.in_list => "output",
-                    _ => "content",
+                let (holder, key) = match (&piece.kind, gemini::call_in(piece.raw)) {
+                    (PieceKind::Call(_), Some(call)) => (call, "args"),
+                    (PieceKind::Call(_), None) => (piece.raw, "arguments"),
+                    _ if item.raw.get("role").is_none() && !piece.in_list => (piece.raw, "output"),
+                    _ => (piece.raw, "content"),
                 };
-                insert_member(piece.raw, key, new, edits);
+                insert_member(holder, key, new, edits);
             }
         }
     }
@@ -345,10 +348,11 @@ struct Insert {
     text: Option<String>,
     after: Vec<String>,
     part_type: &'static str,
+    format: Format,
     /// Whether several summaries before a text become parts of their own, because Anthropic
     /// caches each block separately.
     is_led_by_parts: bool,
-    /// Whether the format allows empty parts. Anthropic rejects them.
+    /// Whether the format allows empty parts. Anthropic and Gemini reject them.
     has_empty_parts: bool,
 }
 
@@ -362,15 +366,20 @@ impl Insert {
     }
 }
 
-/// Returns the JSON of a content part with a text. `quoted` is the text as a JSON string.
+/// Returns the JSON of a content part with a text. `quoted` is the text as a JSON string. Without a
+/// type, it is a part of Gemini's.
 pub(super) fn text_part(part_type: &str, quoted: &str) -> String {
-    format!("{{\"type\":\"{part_type}\",\"text\":{quoted}}}")
+    match part_type {
+        "" => format!("{{\"text\":{quoted}}}"),
+        part_type => format!("{{\"type\":\"{part_type}\",\"text\":{quoted}}}"),
+    }
 }
 
 /// The type of a text part in this format. The Responses API distinguishes what the model wrote
-/// from what it was given.
+/// from what it was given. Gemini's parts have no type, so it is empty.
 pub(super) fn part_type(format: Format, role: &str) -> &'static str {
     match (format, role) {
+        (Format::Gemini, _) => "",
         (Format::OpenAiResponses | Format::Codex, "assistant") => "output_text",
         (Format::OpenAiResponses | Format::Codex, _) => "input_text",
         _ => "text",
@@ -379,6 +388,9 @@ pub(super) fn part_type(format: Format, role: &str) -> &'static str {
 
 /// Returns the JSON of a message in this format that has this text and nothing else.
 pub(super) fn new_message(format: Format, role: &str, text: &str) -> String {
+    if format == Format::Gemini {
+        return gemini::content(role, &[text_part("", &quote(text))]);
+    }
     let (role, text) = (quote(role), quote(text));
     match format {
         Format::OpenAiResponses | Format::Codex => {
@@ -397,8 +409,13 @@ fn edit_content(
     edits: &mut Edits,
 ) {
     let Some(content) = item.content.filter(|_| item.is_message) else {
-        if let Some(insert) = insert {
-            insert_member(item.raw, "content", &fresh_content(insert), edits);
+        match insert {
+            Some(insert) if insert.format == Format::Gemini => {
+                let part = text_part(insert.part_type, &fresh_content(insert));
+                insert_member(item.raw, "parts", &format!("[{part}]"), edits);
+            }
+            Some(insert) => insert_member(item.raw, "content", &fresh_content(insert), edits),
+            None => {}
         }
         return;
     };

@@ -12,6 +12,7 @@ use std::ops::Range;
 use contexture_engine_api::ToolSpec;
 
 use super::body::{BodySpans, tools_of};
+use super::gemini;
 use super::json::{Edits, Raw, quote, skip_space};
 use super::splice::insert_member;
 use super::{Format, FormatError};
@@ -22,7 +23,7 @@ pub fn tool_names(tools: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut lists = vec![Raw::trusted(tools, 0..tools.len())];
     while let Some(list) = lists.pop() {
-        for tool in list.elements() {
+        for tool in list.elements().flat_map(gemini::declared) {
             let inner = tool.get("function").filter(|inner| inner.is_object());
             names.extend(inner.unwrap_or(tool).get_string("name"));
             // A namespace contains tools of its own, in a list of the same form.
@@ -32,8 +33,16 @@ pub fn tool_names(tools: &str) -> Vec<String> {
     names
 }
 
-/// Returns the JSON of a tool as a request body of this format lists it. Formats other than
-/// Anthropic and Responses get the form of OpenAI chat completions.
+/// Returns the JSON of each tool in a JSON list, for counting. Each function that an entry of
+/// Gemini's declares is a tool. If the text is not a list, the result is empty.
+pub fn tool_texts(tools: &str) -> Vec<&str> {
+    let list = Raw::trusted(tools, 0..tools.len());
+    let tools = list.elements().flat_map(gemini::declared);
+    tools.map(Raw::text).collect()
+}
+
+/// Returns the JSON of a tool as a request body of this format lists it. For Gemini, it is the
+/// declaration of a function. Formats without tools get the form of OpenAI chat completions.
 pub fn tool_in(tool: &ToolSpec, format: Format) -> String {
     let (name, description) = (quote(&tool.name), quote(&tool.description));
     let schema = &tool.parameters;
@@ -41,6 +50,9 @@ pub fn tool_in(tool: &ToolSpec, format: Format) -> String {
         Format::Anthropic => {
             format!("{{\"name\":{name},\"description\":{description},\"input_schema\":{schema}}}")
         }
+        Format::Gemini => format!(
+            "{{\"name\":{name},\"description\":{description},\"parametersJsonSchema\":{schema}}}"
+        ),
         Format::OpenAiResponses => format!(
             "{{\"type\":\"function\",\"name\":{name},\"description\":{description},\"parameters\":{schema}}}"
         ),
@@ -53,7 +65,16 @@ pub fn tool_in(tool: &ToolSpec, format: Format) -> String {
 /// Returns the JSON of a list of tools, each as [`tool_in`] writes it.
 pub fn tool_list(tools: &[ToolSpec], format: Format) -> String {
     let all: Vec<String> = tools.iter().map(|tool| tool_in(tool, format)).collect();
-    format!("[{}]", all.join(","))
+    format!("[{}]", entries(all.join(","), format))
+}
+
+/// Returns the entries of a list of tools for these tools, which are separated by commas. Gemini
+/// has all of them in one entry.
+fn entries(tools: String, format: Format) -> String {
+    match format {
+        Format::Gemini if !tools.is_empty() => format!("{{\"functionDeclarations\":[{tools}]}}"),
+        _ => tools,
+    }
 }
 
 /// Returns the body with these tools after its own. If `denied` is set, the body also forbids
@@ -82,36 +103,59 @@ pub fn with_tools(
     // The request's own list comes first. If the request has none, the model finds its tools in
     // the last item at the head that has some.
     let own = (body.tools.clone()).or_else(|| leading.rev().find_map(brought));
-    match own.clone().map(|span| Raw::trusted(text, span)) {
+    let own = own.map(|span| Raw::trusted(text, span));
+    // A provider rejects a body that has a choice of tools but no tools, and Gemini one that has no
+    // functions.
+    let is_choice = |list: Raw<'_>| {
+        format != Format::Gemini
+            || list
+                .elements()
+                .any(|tool| gemini::declarations(tool).is_some())
+    };
+    let has_tools = !added.is_empty() || own.is_some_and(is_choice);
+    match own {
         _ if added.is_empty() => {}
         Some(own) if own.is_array() => {
-            let end = own.span().end - 1;
-            let comma = if own.elements().next().is_some() {
+            let declared = own.elements().filter_map(gemini::declarations).last();
+            let (list, added) = match declared {
+                Some(declared) => (declared, added),
+                None => (own, entries(added, format)),
+            };
+            let end = list.span().end - 1;
+            let comma = if list.elements().next().is_some() {
                 ","
             } else {
                 ""
             };
             edits.replace(end..end, format!("{comma}{added}"));
         }
-        Some(own) => edits.replace(own.span(), format!("[{added}]")),
-        None => insert_member(raw, "tools", &format!("[{added}]"), &mut edits),
+        Some(own) => edits.replace(own.span(), format!("[{}]", entries(added, format))),
+        None => {
+            let list = format!("[{}]", entries(added, format));
+            insert_member(raw, "tools", &list, &mut edits);
+        }
     }
     let text = edits.apply(text, 0..text.len());
-    // A provider rejects a body that has `tool_choice` but no tools.
-    let has_tools = !added.is_empty() || own.is_some();
     if !denied || !has_tools {
         return Ok(text);
     }
-    let none = match format {
-        Format::Anthropic => "{\"type\":\"none\"}",
-        _ => "\"none\"",
-    };
     let start = skip_space(&text, 0);
     let raw = Raw::trusted(&text, start..text.trim_end().len());
     let mut edits = Edits::default();
-    match raw.get("tool_choice") {
-        Some(choice) => edits.replace(choice.span(), none),
-        None => insert_member(raw, "tool_choice", none, &mut edits),
+    let config = gemini::member(raw, &gemini::TOOL_CONFIG).filter(|config| config.is_object());
+    let (holder, keys, none) = match (format, config) {
+        (Format::Gemini, Some(config)) => (config, gemini::CALLING_CONFIG, "{\"mode\":\"NONE\"}"),
+        (Format::Gemini, None) => (
+            raw,
+            gemini::TOOL_CONFIG,
+            "{\"functionCallingConfig\":{\"mode\":\"NONE\"}}",
+        ),
+        (Format::Anthropic, _) => (raw, ["tool_choice"; 2], "{\"type\":\"none\"}"),
+        _ => (raw, ["tool_choice"; 2], "\"none\""),
+    };
+    match gemini::member(holder, &keys) {
+        Some(old) => edits.replace(old.span(), none),
+        None => insert_member(holder, keys[0], none, &mut edits),
     }
     Ok(edits.apply(&text, 0..text.len()))
 }

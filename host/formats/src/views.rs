@@ -10,15 +10,15 @@
 //! part of ordinary messages. If it failed, the identity of a message would change from one
 //! request to the next. The marks are defined in `seal`.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::anatomy::{Anatomy, Piece, PieceKind, anatomy, media_within};
+use super::anatomy::{Anatomy, Piece, PieceKind, ResultShape, anatomy, media_within};
 use super::blobs::without_blobs;
+use super::calls::KnownCalls;
 use super::json::{Raw, hash_text};
 use super::message::{Call, Media, Message};
 use super::seal::{Sealed, sealed_parts, unsealed_notice, unsealed_short};
@@ -54,12 +54,11 @@ pub(super) enum Speaker {
 /// The name that the agent's own summary gets in the whole history.
 const AGENT_SUMMARY: &str = "compaction";
 
-/// Reads wire items in order into messages. `names` maps the ids of the calls seen so far to
-/// their tools, and is extended. Fails if an item is not a valid message.
+/// Reads wire items in order into messages. `calls` are those before them, and is extended. Fails if an item is not a valid message.
 pub(super) fn read_items<'a>(
     format: Format,
     items: impl Iterator<Item = WireItem<'a>>,
-    names: &mut HashMap<String, String>,
+    calls: &mut KnownCalls,
 ) -> Result<Vec<Message>, FormatError> {
     let mut messages = Vec::new();
     let mut group: Vec<Anatomy<'a>> = Vec::new();
@@ -76,14 +75,14 @@ pub(super) fn read_items<'a>(
             (_, Some(_)) => item.continues,
         };
         if !joins {
-            push_group(&group, first, speaker, names, &mut messages);
+            push_group(&group, first, speaker, calls, &mut messages);
             group.clear();
             first = at;
         }
         speaker = item.speaker;
         group.push(next);
     }
-    push_group(&group, first, speaker, names, &mut messages);
+    push_group(&group, first, speaker, calls, &mut messages);
     Ok(messages)
 }
 
@@ -185,10 +184,8 @@ enum SpanKind {
 fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
     // The host never puts a summary into a message with thinking. If a mark occurs there, the
     // model repeats one.
-    let thinks = pieces.get(run.clone()).is_some_and(|run| {
-        run.iter()
-            .any(|(_, piece)| matches!(piece.kind, PieceKind::Thinking(_)))
-    });
+    let thinks = (pieces.get(run.clone()))
+        .is_some_and(|run| run.iter().any(|(_, piece)| piece.has_thinking()));
     let mut spans = Vec::new();
     for piece in run {
         let text = match pieces.get(piece).map(|(_, piece)| &piece.kind) {
@@ -330,11 +327,12 @@ fn push_group(
     group: &[Anatomy<'_>],
     first: usize,
     speaker: Speaker,
-    names: &mut HashMap<String, String>,
+    calls: &mut KnownCalls,
     messages: &mut Vec<Message>,
 ) {
     let Some(head) = group.first() else { return };
     let pieces = flatten(group);
+    let before = messages.len();
     for (index, view) in view_spans(&pieces).into_iter().enumerate() {
         let role = match speaker {
             _ if view.is_result => "tool",
@@ -362,16 +360,14 @@ fn push_group(
             view_index: index,
         };
         let unread = fill(&mut message, &view, group, &pieces);
-        for call in &message.calls {
-            // A later call with the same id replaces this one, so a result gets the tool of the
-            // nearest call.
-            names.insert(call.id.clone(), call.name.clone());
+        calls.learn(&message.calls);
+        if is_response(&view, &pieces) {
+            let tool = message.tool_name.as_deref().unwrap_or("");
+            message.tool_call_id = message.tool_call_id.map(|own| calls.answered(own, tool));
         }
         if message.tool_name.is_none() {
-            message.tool_name = message
-                .tool_call_id
-                .as_ref()
-                .and_then(|id| names.get(id).cloned());
+            let tool = (message.tool_call_id.as_ref()).and_then(|id| calls.tool(id));
+            message.tool_name = tool.map(ToOwned::to_owned);
         }
         message.kind = kind_of(
             &mut message,
@@ -386,6 +382,14 @@ fn push_group(
         message.identity = identity(&message, &unread);
         messages.push(message);
     }
+    let new = messages.get(before..).unwrap_or(&[]);
+    calls.open(new.iter().flat_map(|message| &message.calls));
+}
+
+/// Whether the view is a result that may name only its tool, as Gemini's do.
+fn is_response(view: &ViewSpan, pieces: &[(usize, &Piece<'_>)]) -> bool {
+    let kind = pieces.get(view.pieces.start).map(|(_, piece)| &piece.kind);
+    matches!(kind, Some(PieceKind::Result(result)) if result.shape == ResultShape::Response)
 }
 
 /// Fills in what the pieces of `view` hold. Returns the JSON values whose content is in no
@@ -405,6 +409,7 @@ fn fill<'a>(
         .take(view.pieces.len());
     for (at, (item, piece)) in own {
         let mut media = Vec::new();
+        message.has_thinking |= piece.has_thinking();
         match &piece.kind {
             PieceKind::Text(text) => {
                 if texts > 0 {
@@ -415,7 +420,6 @@ fn fill<'a>(
                 texts += 1;
             }
             PieceKind::Thinking(text) => {
-                message.has_thinking = true;
                 message.thinking.push_str(text);
                 // Redacted thinking has no text, so only its data tells two of them apart.
                 if text.is_empty() {

@@ -10,11 +10,11 @@
 //! [`WireReading::masked`] moves the positions accordingly.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::calls::KnownCalls;
 use super::conversation::{Conversation, ItemSpan};
 use super::excerpt::lone;
 use super::json::Raw;
@@ -144,9 +144,8 @@ impl Conversation {
     }
 }
 
-/// Reads the text of a wire message into a conversation that holds nothing else. `earlier` maps the
-/// ids of earlier calls to their tools, as in [`excerpt`](crate::excerpt), and is extended by the
-/// calls in this text.
+/// Reads the text of a wire message into a conversation that holds nothing else. `earlier` holds
+/// the calls before it, as in [`excerpt`](crate::excerpt), and is extended by the calls in this text.
 ///
 /// # Errors
 /// The text does not fit the reading, for example because an item is not valid JSON.
@@ -154,7 +153,7 @@ pub fn excerpt_with(
     format: Format,
     text: &str,
     reading: &WireReading,
-    earlier: &mut HashMap<String, String>,
+    earlier: &mut KnownCalls,
 ) -> Result<Conversation, FormatError> {
     let mut document = text.to_owned();
     let mut items = Vec::with_capacity(reading.0.len());

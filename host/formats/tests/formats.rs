@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use contexture_engine_api::{
@@ -11,8 +10,9 @@ use contexture_engine_api::{
 };
 use contexture_formats::PlanEntry::Message;
 use contexture_formats::{
-    Conversation, ExcerptBuilder, Format, FormatError, PlanEntry, RenderPlan, RenderedItem,
-    WireReading, excerpt, excerpt_with, item_lines, parse_messages, read, render_all, split,
+    Conversation, ExcerptBuilder, Format, FormatError, KnownCalls, PlanEntry, RenderPlan,
+    RenderedItem, WireReading, excerpt, excerpt_with, item_lines, parse_messages, read, render_all,
+    split,
 };
 
 /// The files of the real conversations beside the repository.
@@ -49,7 +49,7 @@ fn assert_wire_messages_are_read_alone(document: &Conversation) {
     fn mask(text: &str) -> Cow<'_, str> {
         Cow::Owned(text.replace("said", "hidden"))
     }
-    let read = |raw: &str, reading: Option<&WireReading>, mut tools: HashMap<String, String>| {
+    let read = |raw: &str, reading: Option<&WireReading>, mut tools: KnownCalls| {
         if let Some(reading) = reading {
             return excerpt_with(document.format(), raw, reading, &mut tools).unwrap();
         }
@@ -61,7 +61,7 @@ fn assert_wire_messages_are_read_alone(document: &Conversation) {
     let mut at = 0;
     for wire in messages.chunk_by(|one, next| one.items == next.items) {
         let raw = document.raw(at);
-        let tools: HashMap<String, String> = (wire.iter())
+        let tools: KnownCalls = (wire.iter())
             .filter_map(|message| Some((message.tool_call_id.clone()?, message.tool_name.clone()?)))
             .collect();
         let reading = document.wire_reading(at);
@@ -1975,7 +1975,7 @@ fn an_assistant_message_leads_only_if_it_led_before() {
         r#"{"role":"assistant","content":"done"}"#,
         r#"{"role":"user","content":"more"}"#,
     ];
-    let kept = excerpt(Format::Anthropic, &said, &mut HashMap::new()).unwrap();
+    let kept = excerpt(Format::Anthropic, &said, &mut KnownCalls::default()).unwrap();
     let leaves = |first: usize| {
         let items = kept
             .outgoing(&RenderPlan::whole(2), &|item| first + item)

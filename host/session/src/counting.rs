@@ -20,11 +20,9 @@ pub fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 
     let system = conversation
         .system()
         .map_or(0, |text| counter.count_text(text) + MESSAGE_TOKENS);
-    let tools: Vec<&serde_json::value::RawValue> = (conversation.tool_lists())
-        .filter_map(|raw| serde_json::from_str::<Vec<_>>(raw).ok())
-        .flatten()
+    let tools: Vec<&str> = (conversation.tool_lists())
+        .flat_map(formats::tool_texts)
         .collect();
-    let tools: Vec<&str> = tools.iter().map(|tool| tool.get()).collect();
     // Anthropic ignores everything before its latest compaction block, so only that one counts.
     let seen = match conversation.format() {
         Format::Anthropic => 1,

@@ -10,13 +10,12 @@
 //! only that. Text is not kept here: it is in the window, in the request, or in the record. How a
 //! record is stored is left to `contexture_transcript`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use contexture_contract::without_pins;
 use contexture_engine_api::{CurrentCompaction, MessageId};
-use contexture_formats::Format;
 use contexture_formats::prompt_cache::Pauses;
+use contexture_formats::{Format, KnownCalls};
 use contexture_transcript::{
     HostText, HostTexts, IdMap, Ids, InForce, Known, Logged, NewArtifact, NewText, Origin,
     RecordError, Saved, SessionChange, StoredMessage, StoredSession, WireEntry, WireLog, branch_of,
@@ -60,8 +59,8 @@ pub(super) struct History {
     pub(super) usage: String,
     /// The format of the last request.
     format: Option<Format>,
-    /// The tool names of the calls seen so far, by call id. A tool result names only its call.
-    pub(super) names: HashMap<String, String>,
+    /// The calls seen so far. A tool result names only its call, and the call its tool.
+    pub(super) calls: KnownCalls,
     /// The last message that was recovered from an engine's store. For messages up to it there is
     /// no record of what the host wrote. Cleared once the client sends all of them in their own
     /// words.

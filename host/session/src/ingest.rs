@@ -157,9 +157,9 @@ impl Ingest {
             && unmatched.iter().all(|id| provisional.contains(id));
         compared.alignment.cut &= !was_lent;
         if history.resumed {
-            // A history from the record holds only hashes, so the tool names must be read from the
-            // calls in the request.
-            request.learn_names(&mut history.names)?;
+            // A history from the record holds only hashes, so the calls must be read from the
+            // request.
+            request.learn_calls(&mut history.calls)?;
         }
         self.apply_alignment(current, request, compared, ingested)
     }

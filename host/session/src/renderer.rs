@@ -337,6 +337,7 @@ impl Renderer {
         let mut log = WireLog::default();
         self.short_forms.clear();
         let joins = request.joins();
+        let mut before: Vec<&str> = Vec::with_capacity(rendered.out.len());
         let runs = rendered.out.chunk_by(|one, next| {
             joins || matches!((one, next), (RenderedWire::Kept(_), RenderedWire::Kept(_)))
         });
@@ -360,10 +361,13 @@ impl Renderer {
                     }
                     current.history.sent.copy_wire(*wire, &mut log);
                 }
+                before.extend(texts);
                 continue;
             }
-            let conversation =
-                formats::excerpt(request.format, &texts, &mut current.history.names)?;
+            let calls = &mut current.history.calls;
+            calls.continue_after(request.format, &before);
+            let conversation = formats::excerpt(request.format, &texts, calls)?;
+            before.extend(texts);
             let mut units = Vec::new();
             for message in conversation.messages() {
                 let fingerprint = Fingerprint::of(message);
@@ -416,7 +420,7 @@ fn material(
     request: &Request<'_>,
     window: &Window,
 ) -> Result<Material, FormatError> {
-    let History { sent, names, .. } = &mut current.history;
+    let History { sent, calls, .. } = &mut current.history;
     let unit_of: IdMap<&WireEntry> = (sent.units.iter())
         .map(|unit| (unit.origin.id(), unit))
         .collect();
@@ -431,7 +435,7 @@ fn material(
     let mut wires: Vec<usize> = wires.flat_map(|unit| unit.wires.clone()).collect();
     wires.sort_unstable();
     wires.dedup();
-    let read = request.read(&wires, names)?;
+    let read = request.read(&wires, calls)?;
     let mut excerpt = formats::ExcerptBuilder::new(request.format);
     let mut index = IdMap::default();
     let mut wires = Vec::new();

@@ -11,12 +11,11 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use contexture_formats::{
-    self as formats, Beginning, Conversation, Format, FormatError, Message, WireBody,
+    self as formats, Beginning, Conversation, Format, FormatError, KnownCalls, Message, WireBody,
 };
 
 use crate::align::raw_hash;
@@ -154,15 +153,15 @@ impl<'b> Request<'b> {
     }
 
     /// Returns the messages in these wire messages, whose indexes must rise. Those that were not
-    /// parsed before are parsed now. `names` maps the calls so far to their tools, and the calls
-    /// found are added to it.
+    /// parsed before are parsed now. `calls` are the calls so far, and the calls found are added
+    /// to them.
     ///
     /// # Errors
     /// One of them is not a valid message of the format.
     pub(crate) fn read(
         &self,
         wires: &[usize],
-        names: &mut HashMap<String, String>,
+        calls: &mut KnownCalls,
     ) -> Result<Vec<ReadMessage>, FormatError> {
         let is_unread = |at: &&usize| self.parsed.borrow().get(**at).is_some_and(Vec::is_empty);
         let unread: Vec<usize> = wires.iter().filter(is_unread).copied().collect();
@@ -170,8 +169,9 @@ impl<'b> Request<'b> {
         // them.
         for run in unread.chunk_by(|one, next| one + 1 == *next) {
             let texts: Vec<&str> = run.iter().map(|at| self.wire_text(*at)).collect();
-            let conversation = formats::excerpt(self.format, &texts, names)?;
             let first = run.first().copied().unwrap_or(0);
+            calls.continue_after(self.format, self.wires.get(..first).unwrap_or(&[]));
+            let conversation = formats::excerpt(self.format, &texts, calls)?;
             self.remember(&Arc::new(conversation), first);
         }
         let parsed = self.parsed.borrow();
@@ -198,23 +198,19 @@ impl<'b> Request<'b> {
         }
     }
 
-    /// Adds the tool names of all calls in the request to `names`.
+    /// Adds all calls in the request to `calls`.
     ///
     /// # Errors
     /// One of its messages is not valid in its format.
-    pub(crate) fn learn_names(
-        &self,
-        names: &mut HashMap<String, String>,
-    ) -> Result<(), FormatError> {
+    pub(crate) fn learn_calls(&self, calls: &mut KnownCalls) -> Result<(), FormatError> {
         // What is parsed for its calls alone is not kept: the window holds few of these messages,
         // and each of them would keep the text of all in memory.
         let parsed = self.parsed.borrow();
         let wires = self.wires.iter().zip(&*parsed);
         let unread = wires.filter_map(|(wire, held)| held.is_empty().then_some(*wire));
-        formats::parse_messages_after(self.format, &unread.collect::<Vec<_>>(), names)?;
-        let read = parsed.iter().flatten().filter_map(ReadMessage::message);
-        for call in read.flat_map(|message| &message.calls) {
-            names.insert(call.id.clone(), call.name.clone());
+        formats::parse_messages_after(self.format, &unread.collect::<Vec<_>>(), calls)?;
+        for read in parsed.iter().flatten().filter_map(ReadMessage::message) {
+            calls.learn(&read.calls);
         }
         Ok(())
     }
@@ -253,13 +249,13 @@ mod tests {
         let text = body(&talk(0..4));
         let document = Arc::new(formats::read(text.as_str(), None).unwrap().remove(0));
         let request = Request::body(&text, None, &mut None).unwrap();
-        let names = &mut HashMap::new();
-        let second = request.read(&[1], names).unwrap().remove(0);
-        let all = request.read(&[0, 1, 2, 3], names).unwrap();
+        let calls = &mut KnownCalls::default();
+        let second = request.read(&[1], calls).unwrap().remove(0);
+        let all = request.read(&[0, 1, 2, 3], calls).unwrap();
         assert!(Arc::ptr_eq(&all[1].conversation, &second.conversation));
         let wires: Vec<_> = all.iter().map(|read| read.wires.clone()).collect();
         assert_eq!(wires, [0..1, 1..2, 2..3, 3..4]);
-        let read = Request::document(&document).read(&[2, 3], names).unwrap();
+        let read = Request::document(&document).read(&[2, 3], calls).unwrap();
         let of_the_reader = |read: &ReadMessage| Arc::ptr_eq(&read.conversation, &document);
         assert!(read.iter().all(of_the_reader));
         assert_eq!(

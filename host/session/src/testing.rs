@@ -108,8 +108,8 @@ pub(crate) fn conversation(messages: &[String]) -> ConversationState {
 /// Has the client send these messages after those that it sent before.
 pub(crate) fn say(current: &mut ConversationState, messages: &[String]) {
     let texts: Vec<&str> = messages.iter().map(String::as_str).collect();
-    let names = &mut current.history.names;
-    let read = Arc::new(formats::excerpt(Format::OpenAiChat, &texts, names).unwrap());
+    let calls = &mut current.history.calls;
+    let read = Arc::new(formats::excerpt(Format::OpenAiChat, &texts, calls).unwrap());
     let before = current.history.sent.clone();
     let (mut raw, kept) = (before.raw, before.units.len());
     let first = raw.len();

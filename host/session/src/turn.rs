@@ -441,7 +441,7 @@ impl Session {
     ) -> Result<Vec<MessageId>, SessionError> {
         let history = &mut self.current.history;
         let format = history.format().ok_or(SessionError::NoTurn)?;
-        let answer = Arc::new(formats::excerpt(format, items, &mut history.names)?);
+        let answer = Arc::new(formats::excerpt(format, items, &mut history.calls)?);
         if let Some(usage) = usage {
             // The usage is about the prompt, so it is compared with the window before the answer
             // joins it.

@@ -316,7 +316,7 @@ impl ConversationState {
         if wires.is_empty() {
             return Ok(slots);
         }
-        let mut messages = request.read(&wires, &mut self.history.names)?;
+        let mut messages = request.read(&wires, &mut self.history.calls)?;
         for run in messages.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
             let Some(first) = run.first() else { continue };
             let units = self.history.sent.beginning_in(first.wires.start);

@@ -148,8 +148,8 @@ fn an_answer_joins_the_conversation() {
     let all = talk(0..2);
     let (mut ingest, mut current) = begun(&all[..1]);
     let items = [all[1].as_str()];
-    let names = &mut current.history.names;
-    let answer = contexture_formats::excerpt(Format::OpenAiChat, &items, names).unwrap();
+    let calls = &mut current.history.calls;
+    let answer = contexture_formats::excerpt(Format::OpenAiChat, &items, calls).unwrap();
     let new = ingest.answer(&mut current, &items, &Arc::new(answer));
     assert_eq!(new, ids([2]));
     // The client sends the answer back, and nothing of it is new.

@@ -9,15 +9,15 @@
 //! returns the conversation as it stands.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
     MessageId, OwnedMessage, ToolCallView, TranscriptPage, TranscriptRange,
 };
-use contexture_formats::{self as formats, Conversation, Format, WireReading};
+use contexture_formats::{self as formats, Conversation, Format, KnownCalls, WireReading};
 use contexture_secrets::mask_secrets;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Record, StoredSession};
 use crate::error::RecordError;
@@ -91,16 +91,16 @@ impl NewText {
         let in_it = in_it.unwrap_or_default();
         // A result names only its call, and the call is in another wire message. Without the tool's
         // name the result could not be read on its own. A call id is masked as in the message, or
-        // it would not be found there.
-        let tools: HashMap<Cow<'_, str>, Cow<'_, str>> = (in_it.iter())
+        // it would not be found there. The order tells which call a result without an id answers.
+        let tools: serde_json::Map<String, Value> = (in_it.iter())
             .filter_map(|message| {
                 let (id, name) = (
                     message.tool_call_id.as_deref()?,
                     message.tool_name.as_deref()?,
                 );
                 Some(match redacts {
-                    true => (mask_secrets(id), mask_secrets(name)),
-                    false => (id.into(), name.into()),
+                    true => (mask_secrets(id).into(), mask_secrets(name).into()),
+                    false => (id.to_owned(), name.into()),
                 })
             })
             .collect();
@@ -155,14 +155,16 @@ fn conversation_of(row: &TextRow) -> Option<Conversation> {
     let text = row.text.text()?;
     let format: Format = row.format.parse().ok()?;
     let tools = (row.tools.as_deref()).and_then(|tools| serde_json::from_str(tools).ok());
-    let mut tools = tools.unwrap_or_default();
+    let tools: serde_json::Map<String, Value> = tools.unwrap_or_default();
+    let calls = (tools.into_iter()).filter_map(|(id, name)| Some((id, name.as_str()?.to_owned())));
+    let mut calls: KnownCalls = calls.collect();
     if let Some(reading) = &row.reading {
         let reading: WireReading = serde_json::from_str(reading).ok()?;
-        return formats::excerpt_with(format, &text, &reading, &mut tools).ok();
+        return formats::excerpt_with(format, &text, &reading, &mut calls).ok();
     }
     let lines = formats::item_lines(&text);
     let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
-    formats::excerpt(format, &lines, &mut tools).ok()
+    formats::excerpt(format, &lines, &mut calls).ok()
 }
 
 impl StoredMessage {

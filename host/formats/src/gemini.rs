@@ -1,0 +1,255 @@
+//! Reads and writes what is particular to Google's Gemini API.
+//!
+//! A message of this API is a *content*: a role and a list of parts. A part has no type, the name
+//! of its member tells what it is. [`pieces`] reads the parts, and `anatomy` does the rest. The API
+//! takes the names of members in camelCase and in snake_case, so both are read.
+//!
+//! A call may have no id, and a result may name only its tool. [`pieces`] then makes an id of the
+//! tool's name, and `KnownCalls` finds the call of a result.
+//!
+//! The facts are from Google's references of the
+//! [contents](https://ai.google.dev/api/caching#Content) and of
+//! [thought signatures](https://ai.google.dev/gemini-api/docs/thought-signatures).
+
+use super::anatomy::{
+    CallPiece, CallStyle, Piece, PieceKind, ResultPiece, ResultShape, media_within,
+};
+use super::blobs::without_blobs;
+use super::json::{Edits, Raw, on_one_line, quote};
+use super::message::{Media, MediaKind};
+use super::splice::insert_member;
+
+/// Both spellings of a member.
+type Spellings = [&'static str; 2];
+
+const CALL: Spellings = ["functionCall", "function_call"];
+const RESULT: Spellings = ["functionResponse", "function_response"];
+const SIGNATURE: Spellings = ["thoughtSignature", "thought_signature"];
+pub(super) const TOOL_CONFIG: Spellings = ["toolConfig", "tool_config"];
+pub(super) const CALLING_CONFIG: Spellings = ["functionCallingConfig", "function_calling_config"];
+const INLINE: Spellings = ["inlineData", "inline_data"];
+const FILE: Spellings = ["fileData", "file_data"];
+const DECLARATIONS: Spellings = ["functionDeclarations", "function_declarations"];
+pub(super) const SCHEMA: [&str; 3] = [
+    "parameters",
+    "parametersJsonSchema",
+    "parameters_json_schema",
+];
+
+/// The signature of a call that another model made. Gemini 3 rejects the first call of a step
+/// without one, and documents this one for calls that it did not make itself.
+pub(super) const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
+
+/// The value of the first of these members that an object has.
+pub(super) fn member<'a>(object: Raw<'a>, names: &[&str]) -> Option<Raw<'a>> {
+    names.iter().find_map(|name| object.get(name))
+}
+
+/// The function call in a part.
+pub(super) fn call_in(part: Raw<'_>) -> Option<Raw<'_>> {
+    member(part, &CALL).filter(|call| call.is_object())
+}
+
+/// The function response in a part.
+pub(super) fn result_in(part: Raw<'_>) -> Option<Raw<'_>> {
+    member(part, &RESULT).filter(|result| result.is_object())
+}
+
+/// Reads the parts of a content. A call without an id gets the name of its tool as its id, and
+/// the second such call of the same tool `name#2`.
+pub(super) fn pieces(parts: Raw<'_>) -> Vec<Piece<'_>> {
+    let mut pieces: Vec<Piece<'_>> = Vec::new();
+    for part in parts.elements() {
+        let mut kind = kind(part);
+        if let PieceKind::Call(call) = &mut kind
+            && call.style == CallStyle::Name
+        {
+            let is_same = |piece: &&Piece<'_>| matches!(&piece.kind, PieceKind::Call(other) if other.name == call.name);
+            let before = pieces.iter().filter(is_same).count();
+            call.id = match before {
+                0 => call.name.clone(),
+                _ => format!("{}#{}", call.name, before + 1),
+            };
+        }
+        pieces.push(Piece {
+            raw: part,
+            in_list: true,
+            is_document: false,
+            is_signed: member(part, &SIGNATURE).is_some(),
+            kind,
+        });
+    }
+    pieces
+}
+
+fn kind(part: Raw<'_>) -> PieceKind<'_> {
+    if part.is_string() {
+        return PieceKind::Text(part);
+    }
+    if let Some(call) = call_in(part) {
+        let id = own_id(call);
+        return PieceKind::Call(CallPiece {
+            style: match id {
+                Some(_) => CallStyle::Id,
+                None => CallStyle::Name,
+            },
+            id: id.unwrap_or_default(),
+            name: call.get_string("name").unwrap_or_default(),
+            arguments: call.get("args"),
+            free_text: false,
+            beside: String::new(),
+        });
+    }
+    if let Some(result) = result_in(part) {
+        let response = result.get("response");
+        return PieceKind::Result(ResultPiece {
+            call_id: own_id(result).unwrap_or_default(),
+            name: result.get_string("name"),
+            is_error: response.is_some_and(is_error),
+            content: Some(result),
+            shape: ResultShape::Response,
+            beside: String::new(),
+        });
+    }
+    if let Some(media) = media(part) {
+        return PieceKind::Media(media);
+    }
+    match part.get("text").filter(|text| text.is_string()) {
+        Some(text) if part.get("thought").is_some_and(Raw::is_true) => {
+            PieceKind::Thinking(text.string().unwrap_or_default().into_owned())
+        }
+        Some(text) => PieceKind::Text(text),
+        None => PieceKind::Opaque,
+    }
+}
+
+fn own_id(object: Raw<'_>) -> Option<String> {
+    object.get_string("id").filter(|id| !id.is_empty())
+}
+
+/// Reads a part with `inlineData` or `fileData`. `None` if it is another part.
+fn media(part: Raw<'_>) -> Option<Media> {
+    let inline = member(part, &INLINE);
+    let blob = inline.or_else(|| member(part, &FILE))?;
+    let mime = member(blob, &["mimeType", "mime_type"]).and_then(Raw::string);
+    let data = member(blob, &["data", "fileUri", "file_uri"]).filter(|data| data.is_string());
+    Some(Media {
+        kind: match mime.as_deref().and_then(|mime| mime.split('/').next()) {
+            Some("image") => MediaKind::Image,
+            Some("audio") => MediaKind::Audio,
+            _ => MediaKind::Document,
+        },
+        mime: mime.map(Into::into),
+        item: 0,
+        data: data.map_or(0..0, |raw| raw.span().start + 1..raw.span().end - 1),
+        is_base64: inline.is_some(),
+        width: None,
+        height: None,
+        detail: None,
+    })
+}
+
+/// The text of a function response. If its JSON is only a wrapper around one text, it is that
+/// text, and otherwise the JSON.
+pub(super) fn result_text(result: Raw<'_>) -> String {
+    let Some(response) = result.get("response") else {
+        return String::new();
+    };
+    match wrapped_text(response) {
+        Some(text) => text.string().unwrap_or_default().into_owned(),
+        None => without_blobs(response),
+    }
+}
+
+/// The only member of a response, if it has one of the names that programs give to a text.
+fn wrapped_text(response: Raw<'_>) -> Option<Raw<'_>> {
+    const NAMES: [&str; 4] = ["output", "error", "result", "content"];
+    let mut members = response.members();
+    let (name, value) = members.next()?;
+    let is_alone = members.next().is_none() && NAMES.contains(&name.as_ref());
+    (is_alone && value.is_string()).then_some(value)
+}
+
+/// The media of a function response: those in its parts, and those within its JSON.
+pub(super) fn result_media(result: Raw<'_>) -> Vec<Media> {
+    let parts = result.get("parts").into_iter().flat_map(Raw::elements);
+    let within = result.get("response").into_iter().flat_map(media_within);
+    parts.filter_map(media).chain(within).collect()
+}
+
+/// Whether a function response reports an error.
+fn is_error(response: Raw<'_>) -> bool {
+    let has = |key| response.get(key).is_some_and(|value| !value.is_null());
+    has("error") && !has("output")
+}
+
+/// Returns a function response that says `text` and has no media. Its other members stay.
+pub(super) fn with_text(result: Raw<'_>, text: &str) -> String {
+    let result = Raw::trusted(result.text(), 0..result.text().len());
+    let said = |is_error| said(text, is_error);
+    let mut edits = Edits::default();
+    match result.get("response") {
+        Some(response) => match wrapped_text(response) {
+            Some(old) => edits.replace(old.span(), quote(text)),
+            None => edits.replace(response.span(), said(is_error(response))),
+        },
+        None => insert_member(result, "response", &said(false), &mut edits),
+    }
+    if let Some(parts) = result.get("parts") {
+        edits.replace(parts.span(), "[]");
+    }
+    let text = edits.apply(result.text(), result.span());
+    // The result may be in a line of a file, so its JSON must not contain a newline.
+    on_one_line(&text).into_owned()
+}
+
+/// A response that says `text`.
+fn said(text: &str, is_error: bool) -> String {
+    let key = if is_error { "error" } else { "output" };
+    format!("{{\"{key}\":{}}}", quote(text))
+}
+
+/// Returns a part that answers a call. `id` is that of the call, if it has one of its own.
+pub(super) fn result_part(id: Option<&str>, name: &str, text: &str, is_error: bool) -> String {
+    let id = id.map_or(String::new(), |id| format!("\"id\":{},", quote(id)));
+    format!(
+        "{{\"functionResponse\":{{{id}\"name\":{},\"response\":{}}}}}",
+        quote(name),
+        said(text, is_error)
+    )
+}
+
+/// Returns a content with these parts. Any role other than `assistant` becomes `user`.
+pub(super) fn content(role: &str, parts: &[String]) -> String {
+    let role = match role {
+        "assistant" => "model",
+        _ => "user",
+    };
+    format!("{{\"role\":\"{role}\",\"parts\":[{}]}}", parts.join(","))
+}
+
+/// Returns a system prompt with this text.
+pub(super) fn instruction(text: &str) -> String {
+    format!("{{\"parts\":[{{\"text\":{}}}]}}", quote(text))
+}
+
+/// The list of functions that an entry of a list of tools declares.
+pub(super) fn declarations(tool: Raw<'_>) -> Option<Raw<'_>> {
+    member(tool, &DECLARATIONS).filter(|list| list.is_array())
+}
+
+/// The functions that an entry of a list of tools declares, or the entry itself if it is no list of
+/// functions.
+pub(super) fn declared(tool: Raw<'_>) -> Vec<Raw<'_>> {
+    declarations(tool).map_or_else(|| vec![tool], |list| list.elements().collect())
+}
+
+/// The role that a content's role means. A content without a role is the user's, and the older
+/// role `function` is that of a user's content with results.
+pub(super) fn role(role: Option<&str>) -> &str {
+    match role {
+        Some("model") => "assistant",
+        None | Some("function") => "user",
+        Some(role) => role,
+    }
+}
