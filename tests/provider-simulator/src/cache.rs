@@ -4,6 +4,7 @@
 //! breakpoint, and found again at a breakpoint or up to 20 blocks before it. Reads cost 10 % of the base price, writes
 //! 125 % (five minutes) or 200 % (an hour). Less than the model's smallest cacheable prompt is neither.
 //! OpenAI: <https://platform.openai.com/docs/guides/prompt-caching>. Every prefix from 1024 tokens on, in steps of 128.
+//! Gemini's implicit cache is taken to be the same: <https://ai.google.dev/gemini-api/docs/caching>.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
-use crate::request::Request;
+use crate::request::{Request, field};
 use crate::wire::mixed;
 
 /// What its calls carry, by which it knows how far it is, whatever became of what stood before.
@@ -114,8 +114,10 @@ impl Coder {
 
 /// Whether tools are offered only because they were before: Claude Code asks for its summaries so.
 fn forbids_calls(request: &Request) -> bool {
-    let none =
-        request.json["tool_choice"] == "none" || request.json["tool_choice"]["type"] == "none";
+    let calling = field(field(&request.json, "toolConfig"), "functionCallingConfig");
+    let none = request.json["tool_choice"] == "none"
+        || request.json["tool_choice"]["type"] == "none"
+        || calling["mode"] == "NONE";
     none || request
         .last_text()
         .to_lowercase()
@@ -129,6 +131,8 @@ fn schema_of_answer(body: &Value) -> Option<&Value> {
         "/text/format/schema",
         "/output_config/format/schema",
         "/output_format/schema",
+        "/generationConfig/responseJsonSchema",
+        "/generationConfig/responseSchema",
     ];
     places.iter().find_map(|place| body.pointer(place))
 }
@@ -138,8 +142,9 @@ fn example(schema: &Value, text: &str) -> Value {
     if let Some(first) = schema["enum"].as_array().and_then(|all| all.first()) {
         return first.clone();
     }
+    // Gemini's own schemas have types in capitals.
     let kind = schema["type"].as_str().or(schema["type"][0].as_str());
-    match kind {
+    match kind.map(str::to_lowercase).as_deref() {
         Some("object") => {
             let fields = schema["properties"].as_object().into_iter().flatten();
             fields
@@ -169,10 +174,12 @@ fn name(tool: &Value) -> &str {
 
 fn properties(tool: &Value) -> Option<&Map<String, Value>> {
     let tool = definition(tool);
-    tool["input_schema"]["properties"]
-        .as_object()
-        .or(tool["parameters"]["properties"].as_object())
+    let mut schemas = SCHEMAS.iter().map(|key| &tool[*key]["properties"]);
+    schemas.find_map(Value::as_object)
 }
+
+/// The members of a tool that may have the schema of its arguments.
+const SCHEMAS: [&str; 3] = ["input_schema", "parameters", "parametersJsonSchema"];
 
 /// The tool that runs a command: one that takes a `command` or a `cmd`.
 fn shell(request: &Request) -> Option<&Value> {
@@ -188,6 +195,7 @@ fn shell(request: &Request) -> Option<&Value> {
         "shell_command",
         "terminal",
         "local_shell",
+        "run_shell_command",
     ];
     let is_known = |tool: &&Value| known.contains(&name(tool).to_lowercase().as_str());
     let runners: Vec<&Value> = tools.into_iter().filter(|tool| runs(tool)).collect();
@@ -214,7 +222,7 @@ fn arguments(tool: &Value, command: &str) -> Value {
         return json!({"input": script});
     }
     let definition = definition(tool);
-    let schema = ["input_schema", "parameters"]
+    let schema = SCHEMAS
         .iter()
         .find_map(|key| definition.get(*key))
         .unwrap_or(&Value::Null);

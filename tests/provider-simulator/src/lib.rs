@@ -1,4 +1,4 @@
-//! Stands in for model providers: Anthropic's Messages API, and OpenAI's chat completions and responses.
+//! Stands in for model providers: Anthropic's Messages API, OpenAI's chat completions and responses, and the Gemini API.
 //!
 //! It refuses what the provider would refuse, by the published rules, and notes it ([`Simulator::violations`]); answers by
 //! script; streams as the provider does, in pieces of any size; fails on order; keeps and bills a prompt cache; and
@@ -87,6 +87,7 @@ impl Default for Options {
                 "claude-haiku-4-5",
                 "gpt-5.2",
                 "gpt-5.2-codex",
+                "gemini-2.5-pro",
             ]
             .map(str::to_owned)
             .to_vec(),

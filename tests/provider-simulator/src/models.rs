@@ -46,14 +46,21 @@ pub(crate) fn smallest_cacheable(model: &str) -> u64 {
     }
 }
 
-/// <https://platform.claude.com/docs/en/about-claude/pricing>, <https://platform.openai.com/docs/pricing>.
+/// <https://platform.claude.com/docs/en/about-claude/pricing>, <https://platform.openai.com/docs/pricing>,
+/// <https://ai.google.dev/gemini-api/docs/pricing>.
 pub(crate) fn price(model: &str) -> Price {
     let (input, output) = match version(model) {
         Some(("opus", 400 | 401)) => (15.0, 75.0),
         Some(("opus", _)) => (5.0, 25.0),
         Some(("haiku", _)) => (1.0, 5.0),
-        None if model.starts_with("gpt") => (1.25, 10.0),
+        None if model.starts_with("gpt") || model.starts_with("gemini") => (1.25, 10.0),
         _ => (3.0, 15.0),
     };
     Price { input, output }
+}
+
+/// <https://ai.google.dev/gemini-api/docs/function-calling>: from Gemini 3 on, calls have ids, and their signatures have to
+/// come back.
+pub(crate) fn names_calls(model: &str) -> bool {
+    model.starts_with("gemini-3")
 }

@@ -3,7 +3,7 @@
 use hmac_sha256::Hash;
 use serde_json::{Value, json};
 
-use crate::request::{Api, Request};
+use crate::request::{Api, Request, field};
 
 /// Bytes of text that are counted as one token.
 const BYTES_PER_TOKEN: usize = 4;
@@ -34,7 +34,7 @@ pub(crate) fn tokens(bytes: usize) -> u64 {
 
 /// Every block of a request, in the order in which it is processed: tools, system, messages.
 pub(crate) fn blocks(request: &Request) -> Vec<Block> {
-    let body = &request.json;
+    let body = request.generated();
     let mut reader = Reader::new(request);
     for tool in body["tools"].as_array().into_iter().flatten() {
         reader.push("tools", tool);
@@ -43,6 +43,13 @@ pub(crate) fn blocks(request: &Request) -> Vec<Block> {
         Api::Chat => {
             for message in request.messages() {
                 reader.push("message", message);
+            }
+        }
+        Api::Gemini | Api::GeminiCount => {
+            reader.content("system", &field(body, "systemInstruction")["parts"]);
+            for content in request.messages() {
+                reader.mix(content["role"].as_str().unwrap_or("user"));
+                reader.content("part", &content["parts"]);
             }
         }
         Api::Responses => {
@@ -97,6 +104,7 @@ impl Reader {
         // A cache belongs to one account and one model.
         let who = request
             .header("x-api-key")
+            .or(request.header("x-goog-api-key"))
             .or(request.header("authorization"));
         let so_far = Hash::hash(format!("{who:?} {}", request.model()).as_bytes());
         Self {
@@ -171,6 +179,10 @@ fn size(block: &Value) -> usize {
     match block {
         Value::Array(all) => all.iter().map(size).sum::<usize>() + 2,
         Value::Object(fields) => {
+            let media = ["inlineData", "inline_data", "fileData", "file_data"];
+            if media.iter().any(|name| fields.contains_key(*name)) {
+                return IMAGE_TOKENS * BYTES_PER_TOKEN;
+            }
             if matches!(
                 block["type"].as_str(),
                 Some("image" | "image_url" | "input_image")

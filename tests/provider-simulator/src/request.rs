@@ -14,6 +14,10 @@ pub enum Api {
     CountTokens,
     /// `POST /v1/chat/completions`, and Azure's `POST /openai/deployments/NAME/chat/completions`.
     Chat,
+    /// `POST /v1beta/models/NAME:generateContent` and `:streamGenerateContent`, and the same by the paths of Vertex AI.
+    Gemini,
+    /// `POST /v1beta/models/NAME:countTokens`.
+    GeminiCount,
     /// `POST /v1/responses`, `POST /v1/responses/compact`, and the request of a Codex with a ChatGPT login: `POST /backend-api/codex/responses`.
     Responses,
     /// `GET /v1/models`, and one of them.
@@ -43,9 +47,26 @@ impl Api {
             ("POST", "/v1/responses" | "/v1/responses/compact") => Self::Responses,
             ("GET", "/v1/models") => Self::Models,
             ("GET", path) if path.starts_with("/v1/models/") => Self::Models,
+            ("POST", path) => match path.rsplit_once(':') {
+                Some((named, "generateContent" | "streamGenerateContent"))
+                    if named.contains("/models/") =>
+                {
+                    Self::Gemini
+                }
+                Some((named, "countTokens")) if named.contains("/models/") => Self::GeminiCount,
+                _ => Self::Other,
+            },
             _ => Self::Other,
         }
     }
+}
+
+/// Whose words a request expects in errors, lists of models and the headers about limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    OpenAi,
+    Anthropic,
+    Google,
 }
 
 /// One request as it came, and what became of it.
@@ -84,8 +105,13 @@ impl Request {
         all.next().map(|(_, value)| value.as_str())
     }
 
-    /// The model that is asked for, in the body or, as Azure's deployments, in the path; empty if none is named.
+    /// The model that is asked for, in the body or, as Gemini's and Azure's deployments, in the path; empty if none is
+    /// named.
     pub fn model(&self) -> &str {
+        if matches!(self.api, Api::Gemini | Api::GeminiCount) {
+            let named = self.path.rsplit('/').next().unwrap_or_default();
+            return named.split(':').next().unwrap_or_default();
+        }
         let deployment = self.path.strip_prefix("/openai/deployments/");
         let deployment = deployment.and_then(|rest| rest.split('/').next());
         let named = self.json["model"].as_str().or(deployment);
@@ -99,28 +125,54 @@ impl Request {
 
     /// Whether a stream is asked for.
     pub fn streams(&self) -> bool {
-        self.json["stream"] == true
+        match self.api {
+            Api::Gemini => self.path.ends_with(":streamGenerateContent"),
+            _ => self.json["stream"] == true,
+        }
     }
 
-    /// Whether it came with Anthropic's headers, which say what shape of error and of model list it expects.
-    pub(crate) fn is_anthropic(&self) -> bool {
-        matches!(self.api, Api::Messages | Api::CountTokens)
-            || self.header("anthropic-version").is_some()
+    /// Whether the stream is to be one of server-sent events. Gemini's is a JSON array if its query does not say so.
+    pub(crate) fn streams_events(&self) -> bool {
+        let query = self.query.as_deref().unwrap_or_default();
+        self.streams() && (self.api != Api::Gemini || query.split('&').any(|one| one == "alt=sse"))
+    }
+
+    /// Whose words it expects, by its path or its headers.
+    pub(crate) fn dialect(&self) -> Dialect {
+        let is_google = self.path.starts_with("/v1beta/") || self.header("x-goog-api-key").is_some();
+        match self.api {
+            Api::Gemini | Api::GeminiCount => Dialect::Google,
+            Api::Messages | Api::CountTokens => Dialect::Anthropic,
+            _ if self.header("anthropic-version").is_some() => Dialect::Anthropic,
+            _ if is_google => Dialect::Google,
+            _ => Dialect::OpenAi,
+        }
+    }
+
+    /// The conversation that a request of Gemini's carries. Who counts may have it one level deeper.
+    pub(crate) fn generated(&self) -> &Value {
+        match &self.json["generateContentRequest"] {
+            inner @ Value::Object(_) if self.api == Api::GeminiCount => inner,
+            _ => &self.json,
+        }
     }
 
     /// The tools that the request offers, in order: those of its member `tools`, and for `/v1/responses` those of the
-    /// input items `additional_tools`, which Codex sends instead. A namespace is replaced by its tools.
+    /// input items `additional_tools`, which Codex sends instead. A namespace, and one of Gemini's lists of functions, is
+    /// replaced by its tools.
     pub fn tools(&self) -> Vec<&Value> {
         fn gather<'v>(tools: &'v Value, all: &mut Vec<&'v Value>) {
             for tool in tools.as_array().into_iter().flatten() {
+                let declared = field(tool, "functionDeclarations");
                 match tool["type"].as_str() {
                     Some("namespace") => gather(&tool["tools"], all),
+                    _ if declared.is_array() => gather(declared, all),
                     _ => all.push(tool),
                 }
             }
         }
         let mut all = Vec::new();
-        gather(&self.json["tools"], &mut all);
+        gather(&self.generated()["tools"], &mut all);
         if self.api == Api::Responses {
             let items = self.messages().iter();
             for item in items.filter(|item| item["type"] == "additional_tools") {
@@ -144,10 +196,11 @@ impl Request {
         blocks.last().map_or(0, |block| block.tokens)
     }
 
-    /// The messages (for `/v1/responses`, the items), in order. A string as `input` is none.
+    /// The messages (for `/v1/responses`, the items, and for Gemini, the contents), in order. A string as `input` is none.
     pub fn messages(&self) -> &[Value] {
         let list = match self.api {
             Api::Responses => &self.json["input"],
+            Api::Gemini | Api::GeminiCount => &self.generated()["contents"],
             _ => &self.json["messages"],
         };
         list.as_array().map_or(&[], Vec::as_slice)
@@ -166,13 +219,29 @@ impl Request {
     }
 }
 
+/// A member of one of Gemini's objects, by its name or by the same in snake case: the API takes both.
+pub(crate) fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
+    if let Some(member) = value.get(name) {
+        return member;
+    }
+    let mut snake = String::new();
+    for char in name.chars() {
+        if char.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(char.to_ascii_lowercase());
+    }
+    &value[snake.as_str()]
+}
+
 /// Every text in a message or one of its parts.
 pub(crate) fn gather(value: &Value, text: &mut String) {
     match value {
         Value::String(one) => text.push_str(one),
         Value::Array(parts) => parts.iter().for_each(|part| gather(part, text)),
         Value::Object(fields) => {
-            for name in ["text", "content", "output"] {
+            let names = ["text", "content", "output", "parts", "response"];
+            for name in names.into_iter().chain(["functionResponse", "function_response"]) {
                 if let Some(field) = fields.get(name) {
                     gather(field, text);
                 }

@@ -2,10 +2,11 @@
 
 mod anthropic;
 mod chat;
+mod gemini;
 mod responses;
 mod tools;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -86,6 +87,13 @@ pub(crate) struct Issued {
     pub(crate) reasoning_before: HashMap<String, String>,
     /// Of a stored response's id, all items of its conversation.
     pub(crate) stored: HashMap<String, Vec<Value>>,
+    /// Gemini's calls with a signature, see [`call_of`].
+    pub(crate) signed_calls: HashSet<String>,
+}
+
+/// A call of Gemini's by what it asks for: few have an id.
+pub(crate) fn call_of(call: &Value) -> String {
+    format!("{} {}", call["name"], call["args"])
 }
 
 macro_rules! rules {
@@ -116,6 +124,10 @@ const FUNCTIONS: &str = "https://platform.openai.com/docs/guides/function-callin
 const REASONING: &str = "https://platform.openai.com/docs/guides/reasoning";
 const STATE: &str = "https://platform.openai.com/docs/guides/conversation-state";
 const OPENAI_ERRORS: &str = "https://platform.openai.com/docs/guides/error-codes";
+const GENERATE: &str = "https://ai.google.dev/api/generate-content";
+const CONTENT: &str = "https://ai.google.dev/api/caching#Content";
+const GEMINI_FUNCTIONS: &str = "https://ai.google.dev/gemini-api/docs/function-calling";
+const GEMINI_ERRORS: &str = "https://ai.google.dev/gemini-api/docs/troubleshooting";
 
 rules! {
     // Anthropic
@@ -177,6 +189,19 @@ rules! {
     REASONING_KEPT = "reasoning-kept", REASONING;
     REASONING_INTACT = "reasoning-intact", REASONING;
     PREVIOUS_RESPONSE = "previous-response", STATE;
+    // Google
+    GEMINI_CREDENTIALS = "gemini-credentials", GEMINI_ERRORS;
+    GEMINI_NOT_JSON = "gemini-not-json", GEMINI_ERRORS;
+    GEMINI_FIELDS = "gemini-fields", GENERATE;
+    GEMINI_CONTENTS = "gemini-contents", GENERATE;
+    GEMINI_CACHED = "gemini-cached", "https://ai.google.dev/gemini-api/docs/caching";
+    GEMINI_ROLE = "gemini-role", CONTENT;
+    GEMINI_PARTS = "gemini-parts", CONTENT;
+    GEMINI_TOOLS = "gemini-tools", "https://ai.google.dev/api/caching#FunctionDeclaration";
+    GEMINI_TURNS = "gemini-turns", GEMINI_FUNCTIONS;
+    GEMINI_RESPONSES = "gemini-responses", GEMINI_FUNCTIONS;
+    GEMINI_SIGNATURE = "gemini-signature", "https://ai.google.dev/gemini-api/docs/thought-signatures";
+    GEMINI_WINDOW = "gemini-window", GEMINI_ERRORS;
 }
 
 /// What the provider checks before anything else, and then all the rest. `tokens` is the size of the prompt.
@@ -211,6 +236,15 @@ pub(crate) fn check(request: &Request, issued: &Issued, window: u64, tokens: u64
                 Refusal::new(&OPENAI_WINDOW, message)
                     .at("input")
                     .code("context_length_exceeded")
+            })
+        }
+        Api::Gemini | Api::GeminiCount => {
+            gemini::check(request, issued)?;
+            hold(request.api == Api::GeminiCount || tokens <= window, || {
+                let message = format!(
+                    "The input token count ({tokens}) exceeds the maximum number of tokens allowed ({window})."
+                );
+                Refusal::new(&GEMINI_WINDOW, message)
             })
         }
         Api::Models | Api::Other => Ok(()),

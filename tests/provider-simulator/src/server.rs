@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use crate::answer::{Answer, Fault, Usage};
-use crate::request::{Api, Request};
+use crate::request::{Api, Dialect, Request};
 use crate::rules::{self, Refusal, Violation};
 use crate::wire::{self, Reply};
 use crate::{Shared, lock, prompt};
@@ -215,24 +215,25 @@ fn other(request: &Request, fate: Fate) -> Response<Body> {
         });
         return whole(200, &json!({"accounts": [entry]}), Vec::new(), fate);
     }
-    let anthropic = request.is_anthropic();
+    let dialect = request.dialect();
     let upgrades = request.path.trim_end_matches('/').ends_with("/responses")
         && request.header("upgrade").is_some();
     // Over HTTP alone.
     let status = if upgrades { 426 } else { 404 };
     let number = request.number as u64;
-    let mut body = wire::error(anthropic, 404, None, number);
-    if !anthropic {
+    let mut body = wire::error(dialect, 404, None, number);
+    if dialect == Dialect::OpenAi {
         body["error"]["message"] =
             json!(format!("Invalid URL ({} {})", request.method, request.path));
     }
-    whole(status, &body, wire::limits(anthropic, number, false), fate)
+    whole(status, &body, wire::limits(dialect, number, false), fate)
 }
 
 /// The list of models, or one of them, in the shape of either provider.
 /// <https://platform.claude.com/docs/en/api/models-list>, <https://platform.openai.com/docs/api-reference/models>
 fn models(shared: &Shared, request: &Request, fate: Fate) -> Response<Body> {
-    let anthropic = request.is_anthropic();
+    let dialect = request.dialect();
+    let anthropic = dialect == Dialect::Anthropic;
     let show = |id: &String| {
         if anthropic {
             json!({"type": "model", "id": id, "display_name": id, "created_at": "2026-01-01T00:00:00Z"})
@@ -252,7 +253,7 @@ fn models(shared: &Shared, request: &Request, fate: Fate) -> Response<Body> {
             Some(id) => show(id),
             None => {
                 status = 404;
-                wire::error(anthropic, 404, None, number)
+                wire::error(dialect, 404, None, number)
             }
         },
         None if anthropic => json!({
@@ -261,14 +262,14 @@ fn models(shared: &Shared, request: &Request, fate: Fate) -> Response<Body> {
         }),
         None => json!({"object": "list", "data": all.iter().map(show).collect::<Vec<_>>()}),
     };
-    whole(status, &body, wire::limits(anthropic, number, false), fate)
+    whole(status, &body, wire::limits(dialect, number, false), fate)
 }
 
 /// Checks a request, and has it answered.
 fn answer(shared: &Shared, request: &Request) -> Outgoing {
     let options = lock(&shared.options).clone();
     let number = request.number as u64;
-    let anthropic = request.is_anthropic();
+    let dialect = request.dialect();
     let blocks = prompt::blocks(request);
     let tokens = blocks.last().map_or(0, |block| block.tokens);
     let long = request
@@ -279,14 +280,16 @@ fn answer(shared: &Shared, request: &Request) -> Outgoing {
         .unwrap_or(if long { 1_000_000 } else { 200_000 });
     let checked = rules::check(request, &lock(&shared.issued), window, tokens);
     let base = Outgoing {
-        headers: wire::limits(anthropic, number, false),
+        headers: wire::limits(dialect, number, false),
         ..Outgoing::default()
     };
     if let Err(refusal) = checked {
         return refused(shared, request, refusal, base);
     }
-    if request.api == Api::CountTokens {
-        return base.whole(200, &json!({"input_tokens": tokens}));
+    match request.api {
+        Api::CountTokens => return base.whole(200, &json!({"input_tokens": tokens})),
+        Api::GeminiCount => return base.whole(200, &json!({"totalTokens": tokens})),
+        _ => {}
     }
     let scripted = lock(&shared.queue).pop_front();
     let answer = scripted.unwrap_or_else(|| {
@@ -296,12 +299,12 @@ fn answer(shared: &Shared, request: &Request) -> Outgoing {
     if let Some(Fault::Status(status)) = answer.fault {
         let mut base = base.but(&answer);
         if status == 429 {
-            base.headers = wire::limits(anthropic, number, true);
+            base.headers = wire::limits(dialect, number, true);
             base.headers
                 .push(("retry-after".to_owned(), "1".to_owned()));
         }
         base.headers.extend(answer.headers.iter().cloned());
-        return base.whole(status, &wire::error(anthropic, status, None, number));
+        return base.whole(status, &wire::error(dialect, status, None, number));
     }
     let now = shared.began.elapsed() + *lock(&shared.ahead);
     let counted: Usage = lock(&shared.cache).charge(request, &blocks, now);
@@ -317,10 +320,12 @@ fn answer(shared: &Shared, request: &Request) -> Outgoing {
     let mut base = base.but(&answer);
     base.headers.extend(answer.headers.iter().cloned());
     base.piece_after = answer.piece_after.unwrap_or(options.piece_after);
-    if request.streams() {
+    if request.streams_events() {
         base.stream(request.api, reply.events(), &answer, options.piece)
+    } else if request.streams() {
+        base.single(dialect, number, &reply.list(), &answer)
     } else {
-        base.single(anthropic, number, &reply.body(), &answer)
+        base.single(dialect, number, &reply.body(), &answer)
     }
 }
 
@@ -338,7 +343,7 @@ fn refused(shared: &Shared, request: &Request, refusal: Refusal, base: Outgoing)
         return base.stream(request.api, events, &Answer::default(), 0);
     }
     let body = wire::error(
-        request.is_anthropic(),
+        request.dialect(),
         refusal.status,
         Some(&refusal),
         number,
@@ -390,9 +395,9 @@ impl Outgoing {
     }
 
     /// One body of JSON, whole or not.
-    fn single(self, anthropic: bool, number: u64, body: &Value, answer: &Answer) -> Self {
+    fn single(self, dialect: Dialect, number: u64, body: &Value, answer: &Answer) -> Self {
         if answer.fault == Some(Fault::ErrorEvent) {
-            return self.whole(500, &wire::error(anthropic, 500, None, number));
+            return self.whole(500, &wire::error(dialect, 500, None, number));
         }
         let mut this = self.whole(200, body);
         let bytes = this.pieces.concat();

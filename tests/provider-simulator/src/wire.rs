@@ -2,13 +2,14 @@
 
 mod anthropic;
 mod chat;
+mod gemini;
 mod responses;
 
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, AnswerPart, Usage};
 use crate::prompt::tokens;
-use crate::request::{Api, Request};
+use crate::request::{Api, Dialect, Request};
 use crate::rules::{Issued, Refusal};
 use crate::seal;
 
@@ -60,6 +61,7 @@ impl<'a> Reply<'a> {
                 Some("enabled" | "adaptive")
             ),
             Api::Responses => true,
+            Api::Gemini => gemini::shows_thoughts(request),
             _ => false,
         };
         let omitted = body["thinking"]["display"] == "omitted";
@@ -72,7 +74,9 @@ impl<'a> Reply<'a> {
                     id: format!("rs_{unique}"),
                     text: if omitted { String::new() } else { text.clone() },
                 },
-                AnswerPart::Compaction(_) if request.api == Api::Chat => continue,
+                AnswerPart::Compaction(_) if matches!(request.api, Api::Chat | Api::Gemini) => {
+                    continue;
+                }
                 AnswerPart::Compaction(text) => Piece::Compaction {
                     id: format!("cmp_{unique}"),
                     text: text.clone(),
@@ -147,6 +151,7 @@ impl<'a> Reply<'a> {
         match self.request.api {
             Api::Messages => anthropic::body(self),
             Api::Chat => chat::body(self),
+            Api::Gemini => gemini::body(self),
             _ => responses::body(self),
         }
     }
@@ -156,8 +161,14 @@ impl<'a> Reply<'a> {
         match self.request.api {
             Api::Messages => anthropic::events(self),
             Api::Chat => chat::events(self),
+            Api::Gemini => gemini::events(self),
             _ => responses::events(self),
         }
+    }
+
+    /// The stream of Gemini's as one JSON array, which it is if nobody asks for events.
+    pub(crate) fn list(&self) -> Value {
+        gemini::list(self)
     }
 
     /// Remembers what has to come back.
@@ -165,6 +176,7 @@ impl<'a> Reply<'a> {
         match self.request.api {
             Api::Messages => anthropic::note(self, issued),
             Api::Responses => responses::note(self, issued),
+            Api::Gemini => gemini::note(self, issued),
             _ => {}
         }
     }
@@ -213,11 +225,17 @@ fn event(name: &str, data: &Value) -> String {
 }
 
 /// An error's body in the provider's shape.
-pub(crate) fn error(anthropic: bool, status: u16, refusal: Option<&Refusal>, number: u64) -> Value {
-    if anthropic {
-        anthropic::error(status, refusal.map(|one| one.message.as_str()), number)
-    } else {
-        chat::error(status, refusal)
+pub(crate) fn error(
+    dialect: Dialect,
+    status: u16,
+    refusal: Option<&Refusal>,
+    number: u64,
+) -> Value {
+    let message = refusal.map(|one| one.message.as_str());
+    match dialect {
+        Dialect::Anthropic => anthropic::error(status, message, number),
+        Dialect::OpenAi => chat::error(status, refusal),
+        Dialect::Google => gemini::error(status, message),
     }
 }
 
@@ -226,6 +244,7 @@ pub(crate) fn error_event(api: Api) -> String {
     match api {
         Api::Messages => event("error", &anthropic::error(529, None, 0)),
         Api::Responses => responses::error_event(),
+        Api::Gemini => format!("data: {}\r\n\r\n", gemini::error(503, None)),
         _ => format!("data: {}\n\n", chat::error(500, None)),
     }
 }
@@ -237,12 +256,14 @@ pub(crate) fn refused_stream(request: &Request, refusal: &Refusal, number: u64) 
 
 /// The limits that every answer tells of.
 /// <https://platform.claude.com/docs/en/api/rate-limits>, <https://platform.openai.com/docs/guides/rate-limits>
-pub(crate) fn limits(anthropic: bool, number: u64, exhausted: bool) -> Vec<(String, String)> {
+pub(crate) fn limits(dialect: Dialect, number: u64, exhausted: bool) -> Vec<(String, String)> {
     let left = if exhausted { 0 } else { 3999 - number % 1000 };
     let tokens = if exhausted { 0 } else { 1_999_000 };
     let reset = "2026-01-01T00:00:00Z";
-    let all: Vec<(&str, String)> = if anthropic {
-        vec![
+    let all: Vec<(&str, String)> = match dialect {
+        // Google's say it in the body of the error.
+        Dialect::Google => vec![("server-timing", "gfet4t7; dur=12".to_owned())],
+        Dialect::Anthropic => vec![
             (
                 "request-id",
                 format!("req_{number:08}{:016x}", mixed(number)),
@@ -257,9 +278,8 @@ pub(crate) fn limits(anthropic: bool, number: u64, exhausted: bool) -> Vec<(Stri
             ("anthropic-ratelimit-tokens-limit", "2000000".to_owned()),
             ("anthropic-ratelimit-tokens-remaining", tokens.to_string()),
             ("anthropic-ratelimit-tokens-reset", reset.to_owned()),
-        ]
-    } else {
-        vec![
+        ],
+        Dialect::OpenAi => vec![
             (
                 "x-request-id",
                 format!("req_{:016x}{number:016x}", mixed(number)),
@@ -272,7 +292,7 @@ pub(crate) fn limits(anthropic: bool, number: u64, exhausted: bool) -> Vec<(Stri
             ("x-ratelimit-limit-tokens", "2000000".to_owned()),
             ("x-ratelimit-remaining-tokens", tokens.to_string()),
             ("x-ratelimit-reset-tokens", "30ms".to_owned()),
-        ]
+        ],
     };
     all.into_iter()
         .map(|(name, value)| (name.to_owned(), value))

@@ -71,6 +71,25 @@ fn responses() -> Value {
     })
 }
 
+fn gemini() -> Value {
+    let call = |id: &str, name: &str| json!({"functionCall": {"id": id, "name": name, "args": {"command": "ls"}}});
+    let answer = |id: &str, name: &str| {
+        json!({"functionResponse": {"id": id, "name": name, "response": {"output": "a"}}})
+    };
+    json!({
+        "systemInstruction": {"parts": [{"text": "You help."}]},
+        "tools": gemini_tools(&["bash", "look"]),
+        "generationConfig": {"thinkingConfig": {"includeThoughts": true}},
+        "contents": [
+            {"role": "user", "parts": [{"text": "Look at both."}]},
+            {"role": "model", "parts": [
+                {"text": "Both.", "thought": true}, {"text": "I look."}, call("1", "bash"), call("2", "look"),
+            ]},
+            {"role": "user", "parts": [answer("2", "look"), answer("1", "bash"), {"text": "And?"}]},
+        ],
+    })
+}
+
 /// The rule, what the refusal says, the way, and what makes the right request wrong.
 type Case = (&'static str, &'static str, &'static str, fn(&mut Value));
 
@@ -83,6 +102,94 @@ fn list<'a>(body: &'a mut Value, pointer: &str) -> &'a mut Vec<Value> {
 }
 
 const CASES: &[Case] = &[
+    // Google
+    ("gemini-fields", "Unknown name \"_contexture\"", GEMINI, |body| {
+        body["_contexture"] = json!(1)
+    }),
+    ("gemini-fields", "at 'contents[0]'", GEMINI, |body| {
+        at(body, "/contents/0")["id"] = json!("x")
+    }),
+    ("gemini-fields", "at 'contents[0].parts[0]'", GEMINI, |body| {
+        at(body, "/contents/0/parts/0")["cache_control"] = json!({"type": "ephemeral"})
+    }),
+    ("gemini-fields", "Unknown name \"additionalProperties\"", GEMINI, |body| {
+        at(body, "/tools/0/functionDeclarations/0/parameters")["additionalProperties"] = json!(false)
+    }),
+    ("gemini-contents", "contents is not specified", GEMINI, |body| {
+        body["contents"] = json!([])
+    }),
+    ("gemini-cached", "CachedContent can not be used", GEMINI, |body| {
+        body["cachedContent"] = json!("cachedContents/1")
+    }),
+    ("gemini-role", "valid role", GEMINI, |body| {
+        at(body, "/contents/0")["role"] = json!("assistant")
+    }),
+    ("gemini-role", "function call turn", GEMINI, |body| {
+        at(body, "/contents/1")["role"] = json!("user")
+    }),
+    ("gemini-role", "function response turn", GEMINI, |body| {
+        let parts = list(body, "/contents/2/parts").split_off(2);
+        let answers = list(body, "/contents/2/parts").clone();
+        list(body, "/contents").insert(2, json!({"role": "user", "parts": parts}));
+        at(body, "/contents/3")["role"] = json!("model");
+        at(body, "/contents/3")["parts"] = json!(answers);
+        list(body, "/contents/1/parts").truncate(2);
+    }),
+    ("gemini-parts", "must not be empty", GEMINI, |body| {
+        at(body, "/contents/0")["parts"] = json!([])
+    }),
+    ("gemini-parts", "one initialized field", GEMINI, |body| {
+        list(body, "/contents/0/parts").push(json!({"thought": true}))
+    }),
+    ("gemini-parts", "empty text", GEMINI, |body| {
+        at(body, "/contents/0/parts/0")["text"] = json!("")
+    }),
+    ("gemini-parts", "Name cannot be empty", GEMINI, |body| {
+        at(body, "/contents/1/parts/2/functionCall")["name"] = json!("")
+    }),
+    ("gemini-parts", "google.protobuf.Struct", GEMINI, |body| {
+        at(body, "/contents/2/parts/0/functionResponse")["response"] = json!("a")
+    }),
+    ("gemini-tools", "Invalid function name", GEMINI, |body| {
+        at(body, "/tools/0/functionDeclarations/0")["name"] = json!("1 tool")
+    }),
+    ("gemini-tools", "Duplicate function declaration found: bash", GEMINI, |body| {
+        let twice = gemini_tools(&["bash"])[0].clone();
+        list(body, "/tools").push(twice);
+    }),
+    ("gemini-tools", "mutually exclusive", GEMINI, |body| {
+        at(body, "/tools/0/functionDeclarations/0")["parametersJsonSchema"] = json!({"type": "object"})
+    }),
+    ("gemini-tools", "no JSON schema", GEMINI, |body| {
+        body["tools"] = json!([{"functionDeclarations": [{"name": "a", "parametersJsonSchema": {"type": "thing"}}]}])
+    }),
+    ("gemini-turns", "alternate", GEMINI, |body| {
+        body["contents"] = json!([
+            {"role": "model", "parts": [{"text": "Hello."}]}, {"role": "user", "parts": [{"text": "Hello."}]},
+        ]);
+    }),
+    ("gemini-turns", "immediately after a user turn", GEMINI, |body| {
+        list(body, "/contents").insert(1, json!({"role": "model", "parts": [{"text": "Now."}]}));
+    }),
+    ("gemini-turns", "end with a user role", GEMINI, |body| {
+        list(body, "/contents").push(json!({"role": "model", "parts": [{"text": "Both."}]}));
+    }),
+    ("gemini-responses", "number of function response parts", GEMINI, |body| {
+        list(body, "/contents/2/parts").remove(0);
+    }),
+    ("gemini-responses", "number of function response parts", GEMINI, |body| {
+        let more = list(body, "/contents/2/parts")[0].clone();
+        list(body, "/contents/2/parts").push(more);
+    }),
+    ("gemini-responses", "immediately after a function call turn", GEMINI, |body| {
+        list(body, "/contents/1/parts").truncate(2);
+    }),
+    ("gemini-window", "exceeds the maximum number of tokens allowed (100000)", GEMINI, |body| {
+        at(body, "/contents/0/parts/0")["text"] = json!("long ".repeat(200_000));
+    }),
+    ("gemini-responses", "belongs to the function response", GEMINI, |body| {
+        at(body, "/contents/2/parts/0/functionResponse")["name"] = json!("bash")
+    }),
     // Anthropic
     ("fields", "Extra inputs", MESSAGES, |body| {
         body["_contexture"] = json!(1)
@@ -500,6 +607,7 @@ fn right(path: &str) -> Value {
     match path {
         MESSAGES => messages(),
         CHAT => chat(),
+        GEMINI => gemini(),
         _ => responses(),
     }
 }
@@ -511,12 +619,13 @@ fn refusal(provider: &Simulator, path: &str, status: u16, body: &Value) -> (&'st
     assert_eq!(all.len(), 1, "{body}");
     let message = body["error"]["message"].as_str().unwrap();
     assert_eq!(all[0].message, message);
-    match (path == MESSAGES, status) {
-        (true, _) => {
+    match path {
+        MESSAGES => {
             assert_eq!(body["type"], "error");
             assert!(body["request_id"].as_str().unwrap().starts_with("req_"));
         }
-        (false, _) => assert_eq!(body["error"]["type"], "invalid_request_error"),
+        GEMINI => assert_eq!(body["error"]["code"], status),
+        _ => assert_eq!(body["error"]["type"], "invalid_request_error"),
     }
     provider.forget();
     (all[0].rule.name, message.to_owned())
@@ -572,6 +681,8 @@ async fn each_rule_is_broken_by_a_request_that_breaks_it_alone() {
         ),
         ("too-large", 413, MESSAGES, usual_headers(MESSAGES), huge),
         ("openai-credentials", 401, CHAT, vec![], whole(CHAT)),
+        ("gemini-credentials", 403, GEMINI, vec![], whole(GEMINI)),
+        ("gemini-not-json", 400, GEMINI, usual_headers(GEMINI), b"[".to_vec()),
         (
             "openai-not-json",
             400,
@@ -625,6 +736,25 @@ async fn each_rule_is_broken_by_a_request_that_breaks_it_alone() {
     list(&mut body, "/input").remove(1);
     let (status, answer) = post(&provider, RESPONSES, &body).await;
     broken.insert(refusal(&provider, RESPONSES, status, &answer).0);
+
+    let mut body = json!({
+        "tools": gemini_tools(&["bash"]), "contents": [{"role": "user", "parts": [{"text": "Look."}]}],
+    });
+    provider.script([Answer::thinking("Hm.").and_call("bash", json!({"command": "ls"}))]);
+    let (_, said) = post(&provider, GEMINI, &body).await;
+    let content = said["candidates"][0]["content"].clone();
+    let id = &content["parts"][0]["functionCall"]["id"];
+    let answer = json!({"functionResponse": {"id": id, "name": "bash", "response": {"output": "a"}}});
+    list(&mut body, "/contents").push(content);
+    list(&mut body, "/contents").push(json!({"role": "user", "parts": [answer]}));
+    assert_eq!(post(&provider, GEMINI, &body).await.0, 200);
+    at(&mut body, "/contents/1/parts/0")["thoughtSignature"] = json!(null);
+    let (status, answer) = post(&provider, GEMINI, &body).await;
+    broken.insert(refusal(&provider, GEMINI, status, &answer).0);
+    // When the turn is over, nobody asks for it any more.
+    list(&mut body, "/contents").push(json!({"role": "model", "parts": [{"text": "Done."}]}));
+    list(&mut body, "/contents").push(json!({"role": "user", "parts": [{"text": "Thanks."}]}));
+    assert_eq!(post(&provider, GEMINI, &body).await.0, 200);
 
     let all: BTreeSet<&str> = all_rules().iter().map(|rule| rule.name).collect();
     assert_eq!(broken, all);

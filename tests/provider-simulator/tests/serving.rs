@@ -9,7 +9,7 @@ use contexture_provider_simulator::{Answer, Api, Coder, Fault, Options, Simulato
 use serde_json::{Value, json};
 use support::*;
 
-const PATHS: [&str; 3] = [MESSAGES, CHAT, RESPONSES];
+const PATHS: [&str; 4] = [MESSAGES, CHAT, RESPONSES, GEMINI];
 
 /// A request that asks for all that an answer may hold.
 fn asking(path: &str) -> Value {
@@ -21,6 +21,10 @@ fn asking(path: &str) -> Value {
         }),
         CHAT => json!({
             "model": "gpt-5.2", "tools": [chat_tool("bash")], "messages": said,
+        }),
+        GEMINI => json!({
+            "contents": [{"role": "user", "parts": [{"text": "Look."}]}], "tools": gemini_tools(&["bash"]),
+            "generationConfig": {"thinkingConfig": {"includeThoughts": true}},
         }),
         _ => json!({
             "model": "gpt-5.2", "include": ["reasoning.encrypted_content"], "tools": [responses_tool("bash")], "input": said,
@@ -120,6 +124,31 @@ fn joined(path: &str, events: &[Value]) -> Value {
             message["tool_calls"] = json!(calls);
             json!({"message": message, "finish_reason": finish})
         }
+        GEMINI => {
+            let mut parts: Vec<Value> = Vec::new();
+            for event in events {
+                let candidate = &event["candidates"][0];
+                assert_eq!(candidate["content"]["role"], "model");
+                for part in candidate["content"]["parts"].as_array().unwrap() {
+                    let last = parts.last_mut().filter(|last| {
+                        last["text"].is_string()
+                            && part["text"].is_string()
+                            && (last["thought"] == part["thought"] || part["text"] == "")
+                    });
+                    match last {
+                        Some(last) => {
+                            let more = part["text"].as_str().unwrap();
+                            last["text"] = json!(last["text"].as_str().unwrap().to_owned() + more);
+                        }
+                        None if part["text"] == "" => {}
+                        None => parts.push(part.clone()),
+                    }
+                }
+            }
+            let finish = &events.last().unwrap()["candidates"][0]["finishReason"];
+            assert!(events[0]["candidates"][0]["finishReason"].is_null());
+            json!({"parts": parts, "finish": finish})
+        }
         _ => {
             for (number, event) in events.iter().enumerate() {
                 assert_eq!(event["sequence_number"], number);
@@ -154,6 +183,9 @@ fn joined(path: &str, events: &[Value]) -> Value {
 fn plain(path: &str, body: &Value) -> Value {
     let mut body = if path == CHAT && body["choices"].is_array() {
         json!({"message": body["choices"][0]["message"], "finish_reason": body["choices"][0]["finish_reason"]})
+    } else if path == GEMINI && body["candidates"].is_array() {
+        let candidate = &body["candidates"][0];
+        json!({"parts": candidate["content"]["parts"], "finish": candidate["finishReason"]})
     } else {
         body.clone()
     };
@@ -295,7 +327,7 @@ async fn each_fault_is_what_it_says() {
         provider.script([rich().failing(Fault::HalfAnEvent)]);
         let (bytes, ended) = rest(ask(&provider, path, &streaming).send().await.unwrap()).await;
         assert!(
-            ended && bytes.len() > 200 && !text(&bytes).ends_with("\n\n"),
+            ended && bytes.len() > 200 && !text(&bytes).ends_with('\n'),
             "{path}"
         );
 
@@ -310,7 +342,7 @@ async fn each_fault_is_what_it_says() {
         } else {
             &last["message"]
         };
-        let says = if path == CHAT {
+        let says = if path == CHAT || path == GEMINI {
             &last["error"]["message"]
         } else {
             says
@@ -341,7 +373,9 @@ async fn each_fault_is_what_it_says() {
             } else {
                 "x-ratelimit-remaining-requests"
             };
-            assert_eq!(response.headers()[limit] == "0", status == 429);
+            if path != GEMINI {
+                assert_eq!(response.headers()[limit] == "0", status == 429);
+            }
             assert_eq!(
                 response.headers().contains_key("retry-after"),
                 status == 429
@@ -656,6 +690,20 @@ async fn agent(provider: &Simulator, path: &str) -> String {
                 let result = |call: &Value| json!({"role": "tool", "tool_call_id": call["id"], "content": "seen"});
                 results.extend(calls.iter().map(result));
             }
+            GEMINI => {
+                let content = &answer["candidates"][0]["content"];
+                said.push(content.clone());
+                let parts = content["parts"].as_array().unwrap();
+                let calls = parts.iter().map(|part| &part["functionCall"]);
+                let answers: Vec<Value> = calls
+                    .filter(|call| !call.is_null())
+                    .map(|call| json!({"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": "seen"}}}))
+                    .collect();
+                if answers.is_empty() {
+                    return parts.last().unwrap()["text"].as_str().unwrap().to_owned();
+                }
+                results.push(json!({"role": "user", "parts": answers}));
+            }
             _ => {
                 let items = answer["output"].as_array().unwrap();
                 said.extend(items.clone());
@@ -669,10 +717,10 @@ async fn agent(provider: &Simulator, path: &str) -> String {
                 }
             }
         }
-        let list = if path == RESPONSES {
-            "input"
-        } else {
-            "messages"
+        let list = match path {
+            RESPONSES => "input",
+            GEMINI => "contents",
+            _ => "messages",
         };
         let list = body[list].as_array_mut().unwrap();
         list.extend(said);

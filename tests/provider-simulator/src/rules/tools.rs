@@ -114,7 +114,7 @@ pub(super) fn openai(function: &Value, place: &str, names: &mut HashSet<String>)
 
 /// Where something is no schema: JSON Schema, draft 2020-12, <https://json-schema.org/draft/2020-12/schema>, as far as
 /// the keywords go that tools use.
-fn is_schema(schema: &Value) -> Result<(), String> {
+pub(super) fn is_schema(schema: &Value) -> Result<(), String> {
     let Some(fields) = schema.as_object() else {
         return if schema.is_boolean() {
             Ok(())

@@ -13,12 +13,16 @@ use serde_json::{Value, json};
 pub const MESSAGES: &str = "/v1/messages";
 pub const CHAT: &str = "/v1/chat/completions";
 pub const RESPONSES: &str = "/v1/responses";
+pub const GEMINI: &str = "/v1beta/models/gemini-3-pro-preview:generateContent";
 
 /// The headers that every client of a path sends.
 pub fn usual_headers(path: &str) -> Vec<(&'static str, &'static str)> {
-    match path.starts_with(MESSAGES) {
-        true => vec![("x-api-key", "k"), ("anthropic-version", "2023-06-01")],
-        false => vec![("authorization", "Bearer k")],
+    match path {
+        GEMINI => vec![("x-goog-api-key", "k")],
+        _ if path.starts_with(MESSAGES) => {
+            vec![("x-api-key", "k"), ("anthropic-version", "2023-06-01")]
+        }
+        _ => vec![("authorization", "Bearer k")],
     }
 }
 
@@ -39,10 +43,17 @@ pub fn request(
     })
 }
 
+/// A request with this body. Whether Gemini streams is in the path in place of the body.
 pub fn ask(provider: &Simulator, path: &str, body: &Value) -> reqwest::RequestBuilder {
+    let mut body = body.clone();
+    let streams = body.as_object_mut().and_then(|body| match path {
+        GEMINI => body.remove("stream"),
+        _ => None,
+    });
+    let streaming = path.replace(":generateContent", ":streamGenerateContent?alt=sse");
     request(
         provider,
-        path,
+        if streams.is_some() { &streaming } else { path },
         &usual_headers(path),
         body.to_string().into_bytes(),
     )
@@ -75,7 +86,7 @@ pub async fn stream(provider: &Simulator, path: &str, body: &Value) -> (Vec<Valu
 
 /// The data of each event; of `[DONE]`, a string.
 pub fn events(bytes: &[u8]) -> Vec<Value> {
-    let text = std::str::from_utf8(bytes).unwrap();
+    let text = std::str::from_utf8(bytes).unwrap().replace("\r\n", "\n");
     assert!(
         text.is_empty() || text.ends_with("\n\n"),
         "a stream ends with a whole event: {text}"
@@ -104,6 +115,14 @@ pub fn anthropic_tool(name: &str) -> Value {
 pub fn chat_tool(name: &str) -> Value {
     let parameters = anthropic_tool(name)["input_schema"].clone();
     json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+}
+
+pub fn gemini_tools(names: &[&str]) -> Value {
+    let declared = names.iter().map(|name| {
+        let parameters = anthropic_tool(name)["input_schema"].clone();
+        json!({"name": name, "description": "Runs a command", "parameters": parameters})
+    });
+    json!([{"functionDeclarations": declared.collect::<Vec<_>>()}])
 }
 
 pub fn responses_tool(name: &str) -> Value {
