@@ -10,10 +10,11 @@ use contexture_provider_simulator::{Simulator, signature};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const FORMATS: [Format; 3] = [
+const FORMATS: [Format; 4] = [
     Format::OpenAiChat,
     Format::OpenAiResponses,
     Format::Anthropic,
+    Format::Gemini,
 ];
 
 /// One step of a conversation.
@@ -238,22 +239,101 @@ fn anthropic(step: &Step) -> Option<String> {
     })
 }
 
+/// Gemini's contents. Some calls have no id, and a result may have one that its call has not.
+fn gemini(step: &Step) -> Option<String> {
+    let picture = json!({"inlineData": {"mimeType": "image/png", "data": PNG}});
+    let content = |role: &str, parts: &[Value]| json!({"role": role, "parts": parts}).to_string();
+    let said = |role: &str, text: &str| {
+        format!(
+            "{{\"role\":\"{role}\",\"parts\":[{{\"text\":{}}}]}}",
+            quoted(text)
+        )
+    };
+    let media = |mime: &str, data: &str| json!({"inlineData": {"mimeType": mime, "data": data}});
+    Some(match step {
+        Step::User(text) => format!("{{\"parts\":[{{\"text\":{}}}]}}", quoted(text)),
+        Step::Assistant(text) => said("model", text),
+        Step::Role("critic", text) => said("critic", text),
+        Step::Role(..) => return None,
+        Step::Calls(calls) => {
+            let call = |(id, name): &(&str, &str)| match *id {
+                "" => json!({"functionCall": {"name": name}}),
+                id => {
+                    json!({"functionCall": {"id": id, "name": name, "args": {"a": 1}}, "thoughtSignature": "c2ln"})
+                }
+            };
+            content("model", &calls.iter().map(call).collect::<Vec<_>>())
+        }
+        Step::Result(id, text, with) => {
+            let id = match *id {
+                "" => String::new(),
+                id => format!("\"id\":{},", json!(id)),
+            };
+            let parts = if *with {
+                format!(",\"parts\":[{picture}]")
+            } else {
+                String::new()
+            };
+            format!(
+                "{{\"role\":\"function\",\"parts\":[{{\"text\":\"first\"}},{{\"functionResponse\":{{{id}\"name\":\"bash\",\
+                 \"response\":{{\"output\":{}}}{parts}}}}}]}}",
+                quoted(text)
+            )
+        }
+        Step::Picture(users) => content(if *users { "user" } else { "model" }, &[picture]),
+        Step::Document(kind) => content(
+            "user",
+            &[match *kind {
+                "text" | "plain" => media("text/plain", "bGV0IGl0IGJl"),
+                "pdf" => media("application/pdf", "JVBERi0xLjQK"),
+                "word" => media("application/msword", "bGV0IGl0IGJl"),
+                "link" => json!({"fileData": {"fileUri": "https://example.com/a.pdf"}}),
+                _ => {
+                    json!({"fileData": {"mimeType": "application/pdf", "fileUri": "gs://bucket/a.pdf"}})
+                }
+            }],
+        ),
+        Step::Hosted => content(
+            "model",
+            &[
+                json!({"executableCode": {"language": "PYTHON", "code": "1"}}),
+                json!({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}),
+                json!({"text": "found"}),
+            ],
+        ),
+        Step::Thinking => content(
+            "model",
+            &[
+                json!({"text": "hm", "thought": true}),
+                json!({"text": "so", "thoughtSignature": "c2ln"}),
+            ],
+        ),
+    })
+}
+
 /// A body of this format with these steps between two user messages.
 fn body(format: Format, steps: &[Step]) -> String {
     let all = [&[Step::User("begin")], steps, &[Step::User("go on")]].concat();
     let (key, items): (_, Vec<String>) = match format {
         Format::OpenAiChat => ("messages", all.iter().filter_map(chat).collect()),
         Format::OpenAiResponses => ("input", all.iter().flat_map(responses).collect()),
+        Format::Gemini => ("contents", all.iter().filter_map(gemini).collect()),
         _ => ("messages", all.iter().filter_map(anthropic).collect()),
     };
     let names = NAMES.iter().map(|name| match format {
         Format::OpenAiChat => json!({"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}),
         Format::OpenAiResponses => json!({"type": "function", "name": name, "parameters": {"type": "object"}}),
+        Format::Gemini => json!({"functionDeclarations": [
+            {"name": name, "parameters": {"type": "OBJECT", "properties": {"a": {"type": "INTEGER"}}}}]}),
         _ => json!({"name": name, "input_schema": {"type": "object"}}),
     });
     let tools = Value::Array(names.collect());
+    let model = match format {
+        Format::Gemini => "",
+        _ => "\"model\":\"m\",",
+    };
     format!(
-        "{{\"model\":\"m\",\"tools\":{tools},\"{key}\":[{}]}}",
+        "{{{model}\"tools\":{tools},\"{key}\":[{}]}}",
         items.join(",")
     )
 }
@@ -264,6 +344,7 @@ fn refusal(provider: &Simulator, format: Format, document: &str) -> Option<Strin
     let path = match format {
         Format::OpenAiChat => "/v1/chat/completions",
         Format::OpenAiResponses => "/v1/responses",
+        Format::Gemini => "/v1beta/models/gemini-3-pro:generateContent",
         _ => {
             body["max_tokens"] = json!(1_000);
             "/v1/messages"

@@ -200,6 +200,45 @@ fn items(said: &Said) -> Vec<Value> {
     }
 }
 
+/// A content of Gemini's. Calls and results with an odd number have no id.
+fn gemini_content(said: &Said) -> Value {
+    let (role, content) = match said {
+        Said::System(content) => ("system", *content),
+        Said::User(content) => ("user", *content),
+        Said::Assistant(content) | Said::Calls(content, _) => ("model", *content),
+        Said::Result(..) => ("function", Content::Absent),
+    };
+    let mut parts = match message(role, content)["content"].take() {
+        Value::Array(parts) => parts,
+        Value::String(text) => vec![json!({"text": text})],
+        _ => Vec::new(),
+    };
+    for part in parts.iter_mut().filter_map(Value::as_object_mut) {
+        part.remove("type");
+    }
+    let with_id = |mut function: Value, id: usize| {
+        if id.is_multiple_of(2) {
+            function["id"] = json!(format!("call_{id}"));
+        }
+        function
+    };
+    match said {
+        Said::Calls(_, ids) => parts.extend(ids.iter().map(|id| {
+            let call = with_id(json!({"name": "read", "args": {"path": "a"}}), *id);
+            json!({"functionCall": call})
+        })),
+        Said::Result(id, content) => {
+            let mut response = json!({});
+            put(&mut response, "output", *content, "text");
+            let result = with_id(json!({"name": "read", "response": response}), *id);
+            parts.push(json!({"functionResponse": result}));
+        }
+        _ if matches!(content, Content::Absent) => return json!({"role": role}),
+        _ => {}
+    }
+    json!({"role": role, "parts": parts})
+}
+
 /// The conversation as a document of this format.
 fn document(format: Format, talk: &[Said]) -> String {
     let chat = || talk.iter().map(chat_message).collect::<Vec<_>>();
@@ -216,6 +255,10 @@ fn document(format: Format, talk: &[Said]) -> String {
         Format::OpenAiResponses => {
             let input: Vec<_> = talk.iter().flat_map(items).collect();
             json!({"model": "gpt-5", "input": input}).to_string()
+        }
+        Format::Gemini => {
+            let contents: Vec<_> = talk.iter().map(gemini_content).collect();
+            json!({"systemInstruction": {"parts": [{"text": "Be kind."}]}, "contents": contents}).to_string()
         }
         Format::ClaudeCode => lines(
             (talk.iter().enumerate())

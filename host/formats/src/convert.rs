@@ -1,7 +1,7 @@
 //! Writes a conversation in another format.
 //!
 //! [`Conversation::convert`] is the entry point. It writes a request body for OpenAI chat,
-//! Anthropic or Responses, or a session log that Claude Code can resume. It then lets `mend`
+//! Anthropic, Responses or Gemini, or a session log that Claude Code can resume. It then lets `mend`
 //! fix whatever the target provider would reject, and reports these changes as notes.
 //! [`Conversation::written_as`] does the same without fixes.
 //!
@@ -11,10 +11,11 @@
 //! is decided in `plan`.
 
 use super::conversation::Conversation;
+use super::gemini;
 use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
 use super::mend::{Notes, mend};
-use super::message::{Media, MediaKind, Message};
+use super::message::{Call, Media, MediaKind, Message};
 use super::plan::{KeptMessage, KeptPart, PlanEntry, PlannedMessage, RenderPlan, planned_messages};
 use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
 use super::seal::{sealed_summary, unsealed_notice};
@@ -40,8 +41,8 @@ fn is_family(format: Format) -> bool {
 }
 
 impl Conversation {
-    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log that
-    /// Claude Code can resume. If the source is such a log, its earlier lines stay and the
+    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, `gemini`, or a log
+    /// that Claude Code can resume. If the source is such a log, its earlier lines stay and the
     /// window follows as a compaction.
     ///
     /// Between formats of one family (Anthropic and Claude Code, Responses and Codex) blocks
@@ -55,11 +56,15 @@ impl Conversation {
     pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<Converted, FormatError> {
         let mut notes = Notes::default();
         let document = self.written_as(plan, to)?;
-        if is_family(self.format()) != is_family(to) || to == Format::OpenAiChat {
+        let is_gemini = |format| format == Format::Gemini;
+        if is_family(self.format()) != is_family(to)
+            || is_gemini(self.format()) != is_gemini(to)
+            || to == Format::OpenAiChat
+        {
             self.note_what_stays_behind(plan, to, &mut notes);
         }
         let document = match to {
-            Format::OpenAiChat | Format::Anthropic | Format::OpenAiResponses => {
+            Format::OpenAiChat | Format::Anthropic | Format::OpenAiResponses | Format::Gemini => {
                 mend(document, to, &mut notes)
             }
             _ => document,
@@ -113,6 +118,7 @@ impl Conversation {
             Format::OpenAiChat => self.to_chat(plan),
             Format::Anthropic => self.to_anthropic(plan),
             Format::OpenAiResponses => self.to_responses(plan),
+            Format::Gemini => self.to_gemini(plan),
             _ => Err(FormatError::NoWriter(to)),
         }
     }
@@ -152,7 +158,7 @@ impl Conversation {
                         let stubs = view
                             .stubs
                             .iter()
-                            .map(|(id, text)| tool_message(id, &quote(text)));
+                            .map(|(call, text)| tool_message(&call.id, &quote(text)));
                         messages.extend(stubs);
                     }
                 }
@@ -187,7 +193,7 @@ impl Conversation {
                         items.extend(
                             view.stubs
                                 .iter()
-                                .map(|(id, text)| call_output(id, &quote(text))),
+                                .map(|(call, text)| call_output(&call.id, &quote(text))),
                         );
                     }
                 }
@@ -228,10 +234,36 @@ impl Conversation {
         Ok(self.document_of(&members, Format::Anthropic))
     }
 
+    fn to_gemini(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
+        let mut turns = merged(self.turns(plan, Format::Gemini)?);
+        let asks = |turn: &Turn| turn.role == "user" && !turn.blocks.iter().all(|it| is_result(it));
+        // The calls of the turn in progress have to be signed, or those of another model marked.
+        let begin = turns.iter().rposition(asks).unwrap_or(0);
+        for turn in turns.iter_mut().skip(begin) {
+            let call = |block: &&mut String| {
+                gemini::call_in(Raw::trusted(block, 0..block.len())).is_some()
+            };
+            if let Some(block) = turn.blocks.iter_mut().find(call) {
+                *block = gemini::signed(block);
+            }
+        }
+        let contents: Vec<_> = turns
+            .iter()
+            .map(|turn| gemini::content(turn.role, &turn.blocks))
+            .collect();
+        let mut members = Vec::new();
+        if let Some(system) = self.system_with_note(plan) {
+            members.push(("systemInstruction", gemini::instruction(&system)));
+        }
+        members.push(("contents", list(&contents)));
+        Ok(self.document_of(&members, Format::Gemini))
+    }
+
     /// Builds a request body from these members. The model and the first list of tools are
-    /// added if the conversation has them.
+    /// added if the conversation has them. The URL of a request names Gemini's model.
     fn document_of(&self, members: &[(&str, String)], to: Format) -> String {
-        let model = self.model().map(|model| ("model", quote(model)));
+        let model = self.model().filter(|_| to != Format::Gemini);
+        let model = model.map(|model| ("model", quote(model)));
         let tools = self
             .tool_lists()
             .next()
@@ -266,7 +298,7 @@ impl Conversation {
             let stubs = kept
                 .stubs
                 .iter()
-                .filter_map(|(call, text)| Some((message.calls.get(*call)?.id.as_str(), *text)));
+                .filter_map(|(call, text)| Some((message.calls.get(*call)?, *text)));
             let mut calls = Vec::new();
             for call in &message.calls {
                 calls.push(call.arguments.as_str());
@@ -375,7 +407,7 @@ impl Conversation {
         items.extend(
             view.stubs
                 .iter()
-                .map(|(id, text)| call_output(id, &quote(text))),
+                .map(|(call, text)| call_output(&call.id, &quote(text))),
         );
     }
 
@@ -428,9 +460,14 @@ impl Conversation {
         let mime = media.mime.as_deref().unwrap_or(match media.kind {
             MediaKind::Image => "image/png",
             MediaKind::Document => "application/pdf",
+            MediaKind::Audio if to == Format::Gemini => "audio/wav",
             MediaKind::Audio => "wav",
         });
         let mime = escape(mime);
+        if to == Format::Gemini {
+            let known = (media.mime.is_some() || media.is_base64).then_some(mime.as_str());
+            return Some(gemini::media_part(known, data, media.is_base64));
+        }
         let url = if media.is_base64 {
             format!("data:{mime};base64,{data}")
         } else {
@@ -502,24 +539,27 @@ impl Conversation {
         ))
     }
 
-    /// Returns the window as Anthropic messages, one for each wire message or view, before
-    /// neighbours are merged. Empty messages are left out.
+    /// Returns the window as messages of Anthropic's or Gemini's format, one for each wire message
+    /// or view, before neighbours are merged. Empty messages are left out.
     pub(super) fn turns(
         &self,
         plan: &RenderPlan<'_>,
         to: Format,
     ) -> Result<Vec<Turn>, FormatError> {
-        let is_family = matches!(self.format(), Format::Anthropic | Format::ClaudeCode);
+        let is_family = is_family(self.format()) && is_family(to);
+        let text = |text: &str| text_part(part_type(to, ""), &quote(text));
         let mut turns = Vec::new();
         let mut time_ms = None;
         for out in planned_messages(self, plan, to, &|item| item)? {
             let kept = match out {
-                PlannedMessage::Summary { role, text } => {
-                    let blocks = vec![text_part("text", &quote(&text))];
+                PlannedMessage::Summary {
+                    role,
+                    text: summary,
+                } => {
                     turns.push(Turn {
                         role,
-                        blocks,
-                        is_summary: unsealed_notice(&text).is_none(),
+                        blocks: vec![text(&summary)],
+                        is_summary: unsealed_notice(&summary).is_none(),
                         time_ms,
                     });
                     continue;
@@ -548,11 +588,7 @@ impl Conversation {
                 let mut blocks = Vec::new();
                 if is_summary && kept.parts.iter().all(KeptPart::is_unchanged) && views.len() == 1 {
                     // A log's own summary carries no mark, and `splice` would add one.
-                    blocks.extend(
-                        views
-                            .iter()
-                            .map(|view| text_part("text", &quote(&view.text))),
-                    );
+                    blocks.extend(views.iter().map(|view| text(&view.text)));
                 } else {
                     for item in splice(self, &kept)? {
                         blocks.extend(blocks_of(self.text_of(&item)));
@@ -578,7 +614,10 @@ impl Conversation {
             let stubs: Vec<_> = views
                 .iter()
                 .flat_map(|view| &view.stubs)
-                .map(|(id, text)| tool_result(id, &quote(text), false))
+                .map(|(call, text)| match to {
+                    Format::Gemini => gemini::result_part(Some(&call.id), &call.name, text, false),
+                    _ => tool_result(&call.id, &quote(text), false),
+                })
                 .collect();
             if !stubs.is_empty() {
                 turns.push(Turn {
@@ -593,16 +632,21 @@ impl Conversation {
         Ok(turns)
     }
 
-    /// Writes a view as content blocks of an Anthropic message. A tool result becomes one block
-    /// with its text and media inside.
+    /// Writes a view as content blocks of an Anthropic message or parts of a Gemini content. A tool
+    /// result becomes one block with its text and media inside.
     fn blocks(&self, view: &KeptView<'_>, to: Format) -> Vec<String> {
         let message = view.message;
-        let text = |text: &str| text_part("text", &quote(text));
+        let text = |text: &str| text_part(part_type(to, ""), &quote(text));
         let media = view.media().filter_map(|media| self.media_part(media, to));
         let has_text = !view.text.trim().is_empty();
         if message.role == "tool" {
             let id = message.tool_call_id.as_deref().unwrap_or("");
             let media: Vec<_> = media.collect();
+            if to == Format::Gemini {
+                let name = message.tool_name.as_deref().unwrap_or("");
+                let result = gemini::result_part(Some(id), name, &view.text, message.is_error);
+                return vec![gemini::with_media(&result, &media)];
+            }
             let content = if media.is_empty() {
                 quote(&view.text)
             } else {
@@ -627,14 +671,16 @@ impl Conversation {
                     .iter()
                     .zip(&view.arguments)
                     .map(|(call, arguments)| {
-                        // Anthropic accepts only an object here, so other arguments are wrapped
-                        // in one.
+                        // Only an object is accepted here, so other arguments are wrapped in one.
                         let input = match Raw::parse(arguments) {
                             Ok(raw) if raw.is_object() => raw.text().to_owned(),
                             Ok(raw) => format!("{{\"arguments\":{}}}", raw.text()),
                             Err(_) if arguments.trim().is_empty() => "{}".to_owned(),
                             Err(_) => format!("{{\"arguments\":{}}}", quote(arguments)),
                         };
+                        if to == Format::Gemini {
+                            return gemini::call_part(call, &input);
+                        }
                         format!(
                             "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{input}}}",
                             quote(&call.id),
@@ -670,8 +716,8 @@ struct KeptView<'a> {
     arguments: Vec<&'a str>,
     before: Vec<String>,
     after: Vec<String>,
-    /// Answers to its calls, as the id of the call and the text.
-    stubs: Vec<(&'a str, &'a str)>,
+    /// Answers to its calls, as the call and the text.
+    stubs: Vec<(&'a Call, &'a str)>,
 }
 
 impl KeptView<'_> {
@@ -689,7 +735,7 @@ impl KeptView<'_> {
     }
 }
 
-/// An Anthropic message whose blocks are complete JSON values.
+/// A message of Anthropic's or Gemini's format whose blocks are complete JSON values.
 pub(super) struct Turn {
     pub(super) role: &'static str,
     pub(super) blocks: Vec<String>,
@@ -699,7 +745,7 @@ pub(super) struct Turn {
     pub(super) time_ms: Option<i64>,
 }
 
-/// Merges adjacent user messages as Anthropic requires: all results of one message are in the
+/// Merges adjacent user messages as Anthropic and Gemini require: all results of one message are in the
 /// next one, before its text.
 fn merged(turns: Vec<Turn>) -> Vec<Turn> {
     let mut merged: Vec<Turn> = Vec::with_capacity(turns.len());
@@ -727,20 +773,35 @@ pub(super) fn list(elements: &[String]) -> String {
 /// is.
 fn convert_tools(tools: &str, to: Format) -> String {
     let raw = Raw::trusted(tools, 0..tools.len());
-    let tools: Vec<_> = raw
-        .elements()
-        .map(|tool| {
-            let inner = tool.get("function").filter(|inner| inner.is_object()).unwrap_or(tool);
-            let schema = inner.get("parameters").or_else(|| inner.get("input_schema"));
+    let (mut declared, mut others) = (Vec::new(), Vec::new());
+    for entry in raw.elements() {
+        let is_gemini = gemini::declarations(entry).is_some();
+        for tool in gemini::declared(entry) {
+            let inner = tool
+                .get("function")
+                .filter(|inner| inner.is_object())
+                .unwrap_or(tool);
+            let schema = inner
+                .get("input_schema")
+                .or_else(|| gemini::member(inner, &gemini::SCHEMA));
+            // A function of Gemini's without parameters has no schema.
+            let schema = match (schema, is_gemini) {
+                (Some(schema), true) => Some(gemini::json_schema(schema)),
+                (Some(schema), false) => Some(schema.text().to_owned()),
+                (None, true) => Some("{\"type\":\"object\"}".to_owned()),
+                (None, false) => None,
+            };
             let (Some(name), Some(schema)) = (inner.get("name"), schema) else {
-                return tool.text().to_owned();
+                others.push(tool.text().to_owned());
+                continue;
             };
             let description = inner
                 .get("description")
                 .map(|description| format!("\"description\":{},", description.text()))
                 .unwrap_or_default();
-            let (name, schema) = (name.text(), schema.text());
-            match to {
+            let name = name.text();
+            declared.push(match to {
+                Format::Gemini => format!("{{\"name\":{name},{description}\"parametersJsonSchema\":{schema}}}"),
                 Format::Anthropic => format!("{{\"name\":{name},{description}\"input_schema\":{schema}}}"),
                 Format::OpenAiResponses => {
                     format!("{{\"type\":\"function\",\"name\":{name},{description}\"parameters\":{schema}}}")
@@ -748,8 +809,12 @@ fn convert_tools(tools: &str, to: Format) -> String {
                 _ => format!(
                     "{{\"type\":\"function\",\"function\":{{\"name\":{name},{description}\"parameters\":{schema}}}}}"
                 ),
-            }
-        })
-        .collect();
-    list(&tools)
+            });
+        }
+    }
+    if to == Format::Gemini && !declared.is_empty() {
+        declared = vec![format!("{{\"functionDeclarations\":{}}}", list(&declared))];
+    }
+    declared.append(&mut others);
+    list(&declared)
 }

@@ -16,20 +16,20 @@ use super::anatomy::{
 };
 use super::blobs::without_blobs;
 use super::json::{Edits, Raw, on_one_line, quote};
-use super::message::{Media, MediaKind};
+use super::message::{Call, Media, MediaKind};
 use super::splice::insert_member;
 
 /// Both spellings of a member.
-type Spellings = [&'static str; 2];
+pub(super) type Spellings = [&'static str; 2];
 
-const CALL: Spellings = ["functionCall", "function_call"];
-const RESULT: Spellings = ["functionResponse", "function_response"];
-const SIGNATURE: Spellings = ["thoughtSignature", "thought_signature"];
+pub(super) const CALL: Spellings = ["functionCall", "function_call"];
+pub(super) const RESULT: Spellings = ["functionResponse", "function_response"];
+pub(super) const SIGNATURE: Spellings = ["thoughtSignature", "thought_signature"];
 pub(super) const TOOL_CONFIG: Spellings = ["toolConfig", "tool_config"];
 pub(super) const CALLING_CONFIG: Spellings = ["functionCallingConfig", "function_calling_config"];
 const INLINE: Spellings = ["inlineData", "inline_data"];
 const FILE: Spellings = ["fileData", "file_data"];
-const DECLARATIONS: Spellings = ["functionDeclarations", "function_declarations"];
+pub(super) const DECLARATIONS: Spellings = ["functionDeclarations", "function_declarations"];
 pub(super) const SCHEMA: [&str; 3] = [
     "parameters",
     "parametersJsonSchema",
@@ -217,6 +217,70 @@ pub(super) fn result_part(id: Option<&str>, name: &str, text: &str, is_error: bo
         quote(name),
         said(text, is_error)
     )
+}
+
+/// Returns a result part with these media parts beside its text.
+pub(super) fn with_media(result: &str, media: &[String]) -> String {
+    let raw = Raw::trusted(result, 0..result.len());
+    let mut edits = Edits::default();
+    if let (false, Some(result)) = (media.is_empty(), result_in(raw)) {
+        insert_member(
+            result,
+            "parts",
+            &format!("[{}]", media.join(",")),
+            &mut edits,
+        );
+    }
+    edits.apply(result, 0..result.len())
+}
+
+/// Returns a part that makes a call. `args` is the JSON of an object.
+pub(super) fn call_part(call: &Call, args: &str) -> String {
+    format!(
+        "{{\"functionCall\":{{\"id\":{},\"name\":{},\"args\":{args}}}}}",
+        quote(&call.id),
+        quote(&call.name)
+    )
+}
+
+/// Returns a part with a signature that stands for the missing one of another model.
+pub(super) fn signed(part: &str) -> String {
+    let raw = Raw::trusted(part, 0..part.len());
+    let mut edits = Edits::default();
+    insert_member(raw, SIGNATURE[0], &quote(FOREIGN_SIGNATURE), &mut edits);
+    edits.apply(part, 0..part.len())
+}
+
+/// Returns a part with media. `data` and `mime` are in the form that they have in a JSON string.
+pub(super) fn media_part(mime: Option<&str>, data: &str, is_base64: bool) -> String {
+    let (key, data_key) = match is_base64 {
+        true => (INLINE[0], "data"),
+        false => (FILE[0], "fileUri"),
+    };
+    let mime = mime.map_or(String::new(), |mime| format!("\"mimeType\":\"{mime}\","));
+    format!("{{\"{key}\":{{{mime}\"{data_key}\":\"{data}\"}}}}")
+}
+
+/// Returns Google's schema of parameters as a JSON schema, in which the names of types are in lower
+/// case.
+pub(super) fn json_schema(schema: Raw<'_>) -> String {
+    let schema = Raw::trusted(schema.text(), 0..schema.text().len());
+    let mut edits = Edits::default();
+    let mut schemas = vec![schema];
+    while let Some(next) = schemas.pop() {
+        for (key, value) in next.members() {
+            match key.as_ref() {
+                "type" if value.is_string() => {
+                    edits.replace(value.span(), value.text().to_lowercase());
+                }
+                "properties" => schemas.extend(value.members().map(|(_, value)| value)),
+                "anyOf" | "any_of" => schemas.extend(value.elements()),
+                "items" => schemas.push(value),
+                _ => {}
+            }
+        }
+    }
+    edits.apply(schema.text(), schema.span())
 }
 
 /// Returns a content with these parts. Any role other than `assistant` becomes `user`.

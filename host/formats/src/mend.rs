@@ -9,6 +9,7 @@
 
 mod anthropic;
 mod chat;
+mod gemini;
 mod pairs;
 mod responses;
 mod tools;
@@ -75,6 +76,7 @@ pub(super) fn mend(document: String, to: Format, notes: &mut Notes) -> String {
     let new = match to {
         Format::OpenAiChat => chat::mended(old.clone(), claude, notes),
         Format::OpenAiResponses => responses::mended(old.clone(), notes),
+        Format::Gemini => gemini::mended(old.clone(), notes),
         _ => anthropic::mended(old.clone(), notes),
     };
     let mut edits = Edits::default();
@@ -181,14 +183,16 @@ fn plain_name(name: &str) -> String {
     format!("{head}_{hash:08x}")
 }
 
+const BAD_NAME: &str = "a tool's name that was too long or had other characters than letters, digits, _ and - was \
+                        changed";
+
 /// Replaces the member `name` of `holder` by its plain form.
 fn mend_name(holder: &mut Value, notes: &mut Notes) {
     let name = holder["name"].as_str().unwrap_or_default();
     let plain = plain_name(name);
     if plain != name {
         holder["name"] = json!(plain);
-        notes.one("a tool's name that was too long or had other characters than letters, digits, _ and - was \
-                   changed");
+        notes.one(BAD_NAME);
     }
 }
 
@@ -219,6 +223,9 @@ impl Ids {
     }
 }
 
+/// The text of the user message that is added if the conversation would start with an assistant
+/// message.
+const OPENING: &str = "[The conversation begins here.]";
 /// The text before a result whose call is missing.
 const NO_CALL: &str = "[The result of a tool call that is not in the conversation]";
 /// The text before pictures that a tool result or an assistant message cannot hold.

@@ -252,6 +252,13 @@ const RESPONSES: &str = r#"{"model":"gpt-x","instructions":"Be kind.","input":[
   {"type":"message","role":"assistant","content":[{"type":"output_text","text":"welcome"}]}
 ],"tools":[{"type":"function","name":"ls","description":"lists","parameters":{"type":"object"}}]}"#;
 
+const GEMINI: &str = r#"{"systemInstruction":{"parts":[{"text":"Be kind."}]},"contents":[
+  {"role":"user","parts":[{"text":"list the files"}]},
+  {"role":"model","parts":[{"text":"I look."},{"functionCall":{"id":"c1","name":"ls","args":{"path": "/tmp"}}},{"functionCall":{"id":"c2","name":"cat","args":{"path":"/x"}}}]},
+  {"role":"user","parts":[{"functionResponse":{"id":"c1","name":"ls","response":{"output":"a.txt"}}},{"functionResponse":{"id":"c2","name":"cat","response":{"output":"no such file"}}},{"text":"thanks"}]},
+  {"role":"model","parts":[{"text":"welcome"}]}
+],"tools":[{"functionDeclarations":[{"name":"ls","description":"lists","parameters":{"type":"OBJECT"}}]}],"generationConfig":{"temperature":0.5}}"#;
+
 #[test]
 fn the_same_conversation_looks_the_same_in_every_format() {
     let chat = one(CHAT);
@@ -265,6 +272,7 @@ fn the_same_conversation_looks_the_same_in_every_format() {
     for (document, format) in [
         (ANTHROPIC, Format::Anthropic),
         (RESPONSES, Format::OpenAiResponses),
+        (GEMINI, Format::Gemini),
     ] {
         let other = one(document);
         assert_eq!(other.format(), format);
@@ -283,7 +291,7 @@ fn the_same_conversation_looks_the_same_in_every_format() {
 
 /// A document of each kind, and what to call it.
 fn written_files() -> Vec<(PathBuf, String)> {
-    [CHAT, ANTHROPIC, RESPONSES]
+    [CHAT, ANTHROPIC, RESPONSES, GEMINI]
         .map(|text| (PathBuf::from(text), text.to_owned()))
         .into()
 }
@@ -304,6 +312,7 @@ fn assert_conversions_keep_what_engines_see(files: Vec<(PathBuf, String)>) {
         Format::OpenAiChat,
         Format::OpenAiResponses,
         Format::Anthropic,
+        Format::Gemini,
         Format::ClaudeCode,
     ];
     for (path, text) in files {
@@ -385,11 +394,13 @@ fn assert_unchanged_leaves_byte_for_byte(files: Vec<(PathBuf, String)>) {
                 let mut noted = (*window).clone();
                 noted.system_note = Some("{note}");
                 let out = conversation.render(&noted).unwrap();
-                let block = r#",{"type":"text","text":"{note}"}"#;
-                assert!(
-                    out.replace(r"\n\n{note}", "").replace(block, "") == text,
-                    "{about}"
-                );
+                let added = [
+                    r"\n\n{note}",
+                    r#",{"type":"text","text":"{note}"}"#,
+                    r#",{"text":"{note}"}"#,
+                ];
+                let without = added.iter().fold(out, |out, note| out.replace(note, ""));
+                assert!(without == text, "{about}");
             }
         }
         if parts[0].0.format() != Format::ClaudeCode {
@@ -483,6 +494,7 @@ fn arguments_are_rewritten_in_the_form_they_had() {
         (CHAT, r#""{\"path\": \"/tmp\"}""#, r#""{\"path\":1}""#),
         (ANTHROPIC, r#"{"path": "/tmp"}"#, r#"{"path":1}"#),
         (RESPONSES, r#""{\"path\": \"/tmp\"}""#, r#""{\"path\":1}""#),
+        (GEMINI, r#"{"path": "/tmp"}"#, r#"{"path":1}"#),
     ] {
         let mut entries: Vec<_> = (0..6).map(Message).collect();
         entries[1] = replaced;
@@ -671,11 +683,13 @@ fn a_summary_joins_a_turn_of_items() {
 }
 
 #[test]
-fn an_anthropic_conversation_opens_with_the_user() {
-    let document = one(ANTHROPIC);
-    let out = one(&render(&document, vec![Message(5)]));
-    assert_eq!(roles(&out), ["user", "assistant"]);
-    assert_eq!(out.messages()[0].kind, MessageKind::Summary);
+fn the_user_opens_a_conversation_where_the_provider_wants_it() {
+    for document in [ANTHROPIC, GEMINI] {
+        let document = one(document);
+        let out = one(&render(&document, vec![Message(5)]));
+        assert_eq!(roles(&out), ["user", "assistant"]);
+        assert_eq!(out.messages()[0].kind, MessageKind::Summary);
+    }
 }
 
 #[test]
@@ -723,6 +737,10 @@ fn a_note_stands_in_the_system_prompt_once() {
         r#"[{"type":"text","text":"Be kind.","cache_control":{"type":"ephemeral"}}]"#,
         r#""""#,
     ));
+    assert!(noted(GEMINI).contains(r#"{"text":"Be kind."},{"text":"[Note"#));
+    noted(&GEMINI.replace(r#"{"parts":[{"text":"Be kind."}]}"#, r#""""#));
+    noted(r#"{"system_instruction":{},"contents":[{"parts":[{"text":"x"}]}]}"#);
+    noted(r#"{"contents":[]}"#);
     noted(r#"{"messages":[{"role":"user","content":"x"}]}"#);
     noted(r#"{"messages":[]}"#);
     noted(r#"{"input":"hello"}"#);
@@ -739,7 +757,7 @@ fn a_stub_stands_where_the_format_wants_the_answer() {
         text: "[lost]",
     };
     let places = || vec![Message(0), Message(1), stub, Message(3), Message(4)];
-    for document in [CHAT, ANTHROPIC, RESPONSES] {
+    for document in [CHAT, ANTHROPIC, RESPONSES, GEMINI] {
         let out = render(&one(document), places());
         let out = one(&out);
         assert_eq!(
@@ -1234,7 +1252,7 @@ mod any_document {
     use super::*;
     use proptest::prelude::*;
 
-    const NATIVE: [&str; 5] = [CHAT, ANTHROPIC, RESPONSES, LOG, TAU2];
+    const NATIVE: [&str; 6] = [CHAT, ANTHROPIC, RESPONSES, GEMINI, LOG, TAU2];
     const TAU2: &str = r#"{"simulations":[{"id":"s","messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","name":"f","arguments":{"a":1},"requestor":"assistant"}]},{"id":"c","role":"tool","content":"r","error":false}]}]}"#;
 
     /// Reads, renders and converts with a window of every kind of place; nothing may panic, and what is
@@ -1278,6 +1296,7 @@ mod any_document {
                 Format::OpenAiChat,
                 Format::Anthropic,
                 Format::OpenAiResponses,
+                Format::Gemini,
                 Format::ClaudeCode,
             ] {
                 let out = conversation.convert(&places, to).unwrap().document;
@@ -1324,7 +1343,7 @@ mod any_document {
         #[test]
         fn neighbours_of_one_role_are_never_made(
             fates in prop::collection::vec((any::<bool>(), 0..7u8), 2..14),
-            format in 0..3usize,
+            format in 0..4usize,
             own in any::<bool>(),
         ) {
             let role = |at: usize, other: bool| if other != at.is_multiple_of(2) { "user" } else { "assistant" };
@@ -1334,6 +1353,10 @@ mod any_document {
                 .map(|(at, (other, _))| {
                     // A user message comes first. Sometimes two messages of one role follow each other.
                     let role = if at == 0 { "user" } else { role(at, *other && at % 3 == 0) };
+                    if format == 3 {
+                        let role = role.replace("assistant", "model");
+                        return format!(r#"{{"role":"{role}","parts":[{{"text":"m{at}."}}]}}"#);
+                    }
                     format!(r#"{{"role":"{role}","content":"m{at}."}}"#)
                 })
                 .collect();
@@ -1341,7 +1364,8 @@ mod any_document {
             let document = one(&match format {
                 0 => format!(r#"{{"messages":[{{"role":"system","content":"s"}},{list}]}}"#),
                 1 => format!(r#"{{"system":"s","messages":[{list}]}}"#),
-                _ => format!(r#"{{"instructions":"s","input":[{list}]}}"#),
+                2 => format!(r#"{{"instructions":"s","input":[{list}]}}"#),
+                _ => format!(r#"{{"contents":[{list}]}}"#),
             });
             let short: Vec<String> = (0..fates.len()).map(|at| format!("[Shortened to save context space] m{at}.")).collect();
             let mut entries: Vec<PlanEntry<'_>> = Vec::new();
@@ -1388,9 +1412,9 @@ mod any_document {
             let kept: Vec<usize> = (0..fates.len()).filter(|at| fates[*at].1 < 4).collect();
             let there: Vec<usize> = said.iter().flat_map(|(_, numbers)| numbers.clone()).collect();
             prop_assert_eq!(&there, &kept, "{}", out);
-            // Anthropic's messages of one role are blocks of one message, which counts as one user message.
+            // Anthropic's and Gemini's messages of one role are blocks of one message, which counts as one.
             let originals = one(&out).messages().iter().filter(|message| !message.is_summary()).count();
-            prop_assert!(originals == kept.len() || (format == 1 && originals < kept.len()), "{}", out);
+            prop_assert!(originals == kept.len() || (format % 2 == 1 && originals < kept.len()), "{}", out);
         }
 
         /// Messages that a client joined into one are separated again by their seals.
@@ -1398,7 +1422,7 @@ mod any_document {
         fn what_is_joined_is_taken_apart(
             parts in prop::collection::vec((0..3u8, "[a-z]{1,9}( [a-z\\[\\]#]{0,9})?"), 1..6),
             joiner in prop::sample::select(vec![Some("\n\n"), Some("\n"), Some(" "), Some("\r\n"), None]),
-            format in 0..3usize,
+            format in 0..4usize,
         ) {
             // Each text as it leaves the host, alone and sealed.
             let alone = |kind: u8, text: &str| {
@@ -1426,17 +1450,21 @@ mod any_document {
                 }
             }
             let content = match joiner {
+                Some(joiner) if format == 3 => serde_json::json!([{"text": texts.join(joiner)}]),
+                None if format == 3 => texts.iter().map(|text| serde_json::json!({"text": text})).collect(),
                 Some(joiner) => serde_json::json!(texts.join(joiner)),
                 None => {
                     let kind = if format == 2 { "input_text" } else { "text" };
                     texts.iter().map(|text| serde_json::json!({"type": kind, "text": text})).collect()
                 }
             };
-            let message = serde_json::json!({"role": "user", "content": content});
+            let key = if format == 3 { "parts" } else { "content" };
+            let message = serde_json::json!({"role": "user", key: content});
             let document = one(&match format {
                 0 => format!(r#"{{"messages":[{message}]}}"#),
                 1 => format!(r#"{{"system":"s","messages":[{message}]}}"#),
-                _ => format!(r#"{{"input":[{message}]}}"#),
+                2 => format!(r#"{{"input":[{message}]}}"#),
+                _ => format!(r#"{{"contents":[{message}]}}"#),
             });
             let read: Vec<_> = document.messages().iter()
                 .map(|message| (message.is_summary(), message.text.clone()))

@@ -139,7 +139,8 @@ impl Request {
 
     /// Whose words it expects, by its path or its headers.
     pub(crate) fn dialect(&self) -> Dialect {
-        let is_google = self.path.starts_with("/v1beta/") || self.header("x-goog-api-key").is_some();
+        let is_google =
+            self.path.starts_with("/v1beta/") || self.header("x-goog-api-key").is_some();
         match self.api {
             Api::Gemini | Api::GeminiCount => Dialect::Google,
             Api::Messages | Api::CountTokens => Dialect::Anthropic,
@@ -241,7 +242,10 @@ pub(crate) fn gather(value: &Value, text: &mut String) {
         Value::Array(parts) => parts.iter().for_each(|part| gather(part, text)),
         Value::Object(fields) => {
             let names = ["text", "content", "output", "parts", "response"];
-            for name in names.into_iter().chain(["functionResponse", "function_response"]) {
+            for name in names
+                .into_iter()
+                .chain(["functionResponse", "function_response"])
+            {
                 if let Some(field) = fields.get(name) {
                     gather(field, text);
                 }

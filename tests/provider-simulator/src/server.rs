@@ -342,12 +342,7 @@ fn refused(shared: &Shared, request: &Request, refusal: Refusal, base: Outgoing)
         let events = wire::refused_stream(request, &refusal, number);
         return base.stream(request.api, events, &Answer::default(), 0);
     }
-    let body = wire::error(
-        request.dialect(),
-        refusal.status,
-        Some(&refusal),
-        number,
-    );
+    let body = wire::error(request.dialect(), refusal.status, Some(&refusal), number);
     base.whole(refusal.status, &body)
 }
 

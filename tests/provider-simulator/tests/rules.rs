@@ -73,9 +73,7 @@ fn responses() -> Value {
 
 fn gemini() -> Value {
     let call = |id: &str, name: &str| json!({"functionCall": {"id": id, "name": name, "args": {"command": "ls"}}});
-    let answer = |id: &str, name: &str| {
-        json!({"functionResponse": {"id": id, "name": name, "response": {"output": "a"}}})
-    };
+    let answer = |id: &str, name: &str| json!({"functionResponse": {"id": id, "name": name, "response": {"output": "a"}}});
     json!({
         "systemInstruction": {"parts": [{"text": "You help."}]},
         "tools": gemini_tools(&["bash", "look"]),
@@ -103,24 +101,42 @@ fn list<'a>(body: &'a mut Value, pointer: &str) -> &'a mut Vec<Value> {
 
 const CASES: &[Case] = &[
     // Google
-    ("gemini-fields", "Unknown name \"_contexture\"", GEMINI, |body| {
-        body["_contexture"] = json!(1)
-    }),
+    (
+        "gemini-fields",
+        "Unknown name \"_contexture\"",
+        GEMINI,
+        |body| body["_contexture"] = json!(1),
+    ),
     ("gemini-fields", "at 'contents[0]'", GEMINI, |body| {
         at(body, "/contents/0")["id"] = json!("x")
     }),
-    ("gemini-fields", "at 'contents[0].parts[0]'", GEMINI, |body| {
-        at(body, "/contents/0/parts/0")["cache_control"] = json!({"type": "ephemeral"})
-    }),
-    ("gemini-fields", "Unknown name \"additionalProperties\"", GEMINI, |body| {
-        at(body, "/tools/0/functionDeclarations/0/parameters")["additionalProperties"] = json!(false)
-    }),
-    ("gemini-contents", "contents is not specified", GEMINI, |body| {
-        body["contents"] = json!([])
-    }),
-    ("gemini-cached", "CachedContent can not be used", GEMINI, |body| {
-        body["cachedContent"] = json!("cachedContents/1")
-    }),
+    (
+        "gemini-fields",
+        "at 'contents[0].parts[0]'",
+        GEMINI,
+        |body| at(body, "/contents/0/parts/0")["cache_control"] = json!({"type": "ephemeral"}),
+    ),
+    (
+        "gemini-fields",
+        "Unknown name \"additionalProperties\"",
+        GEMINI,
+        |body| {
+            at(body, "/tools/0/functionDeclarations/0/parameters")["additionalProperties"] =
+                json!(false)
+        },
+    ),
+    (
+        "gemini-contents",
+        "contents is not specified",
+        GEMINI,
+        |body| body["contents"] = json!([]),
+    ),
+    (
+        "gemini-cached",
+        "CachedContent can not be used",
+        GEMINI,
+        |body| body["cachedContent"] = json!("cachedContents/1"),
+    ),
     ("gemini-role", "valid role", GEMINI, |body| {
         at(body, "/contents/0")["role"] = json!("assistant")
     }),
@@ -153,43 +169,81 @@ const CASES: &[Case] = &[
     ("gemini-tools", "Invalid function name", GEMINI, |body| {
         at(body, "/tools/0/functionDeclarations/0")["name"] = json!("1 tool")
     }),
-    ("gemini-tools", "Duplicate function declaration found: bash", GEMINI, |body| {
-        let twice = gemini_tools(&["bash"])[0].clone();
-        list(body, "/tools").push(twice);
-    }),
+    (
+        "gemini-tools",
+        "Duplicate function declaration found: bash",
+        GEMINI,
+        |body| {
+            let twice = gemini_tools(&["bash"])[0].clone();
+            list(body, "/tools").push(twice);
+        },
+    ),
     ("gemini-tools", "mutually exclusive", GEMINI, |body| {
-        at(body, "/tools/0/functionDeclarations/0")["parametersJsonSchema"] = json!({"type": "object"})
+        at(body, "/tools/0/functionDeclarations/0")["parametersJsonSchema"] =
+            json!({"type": "object"})
     }),
-    ("gemini-tools", "no JSON schema", GEMINI, |body| {
-        body["tools"] = json!([{"functionDeclarations": [{"name": "a", "parametersJsonSchema": {"type": "thing"}}]}])
-    }),
+    (
+        "gemini-tools",
+        "no JSON schema",
+        GEMINI,
+        |body| body["tools"] = json!([{"functionDeclarations": [{"name": "a", "parametersJsonSchema": {"type": "thing"}}]}]),
+    ),
     ("gemini-turns", "alternate", GEMINI, |body| {
         body["contents"] = json!([
             {"role": "model", "parts": [{"text": "Hello."}]}, {"role": "user", "parts": [{"text": "Hello."}]},
         ]);
     }),
-    ("gemini-turns", "immediately after a user turn", GEMINI, |body| {
-        list(body, "/contents").insert(1, json!({"role": "model", "parts": [{"text": "Now."}]}));
-    }),
+    (
+        "gemini-turns",
+        "immediately after a user turn",
+        GEMINI,
+        |body| {
+            list(body, "/contents")
+                .insert(1, json!({"role": "model", "parts": [{"text": "Now."}]}));
+        },
+    ),
     ("gemini-turns", "end with a user role", GEMINI, |body| {
         list(body, "/contents").push(json!({"role": "model", "parts": [{"text": "Both."}]}));
     }),
-    ("gemini-responses", "number of function response parts", GEMINI, |body| {
-        list(body, "/contents/2/parts").remove(0);
-    }),
-    ("gemini-responses", "number of function response parts", GEMINI, |body| {
-        let more = list(body, "/contents/2/parts")[0].clone();
-        list(body, "/contents/2/parts").push(more);
-    }),
-    ("gemini-responses", "immediately after a function call turn", GEMINI, |body| {
-        list(body, "/contents/1/parts").truncate(2);
-    }),
-    ("gemini-window", "exceeds the maximum number of tokens allowed (100000)", GEMINI, |body| {
-        at(body, "/contents/0/parts/0")["text"] = json!("long ".repeat(200_000));
-    }),
-    ("gemini-responses", "belongs to the function response", GEMINI, |body| {
-        at(body, "/contents/2/parts/0/functionResponse")["name"] = json!("bash")
-    }),
+    (
+        "gemini-responses",
+        "number of function response parts",
+        GEMINI,
+        |body| {
+            list(body, "/contents/2/parts").remove(0);
+        },
+    ),
+    (
+        "gemini-responses",
+        "number of function response parts",
+        GEMINI,
+        |body| {
+            let more = list(body, "/contents/2/parts")[0].clone();
+            list(body, "/contents/2/parts").push(more);
+        },
+    ),
+    (
+        "gemini-responses",
+        "immediately after a function call turn",
+        GEMINI,
+        |body| {
+            list(body, "/contents/1/parts").truncate(2);
+        },
+    ),
+    (
+        "gemini-window",
+        "exceeds the maximum number of tokens allowed (100000)",
+        GEMINI,
+        |body| {
+            at(body, "/contents/0/parts/0")["text"] = json!("long ".repeat(200_000));
+        },
+    ),
+    (
+        "gemini-responses",
+        "belongs to the function response",
+        GEMINI,
+        |body| at(body, "/contents/2/parts/0/functionResponse")["name"] = json!("bash"),
+    ),
     // Anthropic
     ("fields", "Extra inputs", MESSAGES, |body| {
         body["_contexture"] = json!(1)
@@ -682,7 +736,13 @@ async fn each_rule_is_broken_by_a_request_that_breaks_it_alone() {
         ("too-large", 413, MESSAGES, usual_headers(MESSAGES), huge),
         ("openai-credentials", 401, CHAT, vec![], whole(CHAT)),
         ("gemini-credentials", 403, GEMINI, vec![], whole(GEMINI)),
-        ("gemini-not-json", 400, GEMINI, usual_headers(GEMINI), b"[".to_vec()),
+        (
+            "gemini-not-json",
+            400,
+            GEMINI,
+            usual_headers(GEMINI),
+            b"[".to_vec(),
+        ),
         (
             "openai-not-json",
             400,
@@ -744,7 +804,8 @@ async fn each_rule_is_broken_by_a_request_that_breaks_it_alone() {
     let (_, said) = post(&provider, GEMINI, &body).await;
     let content = said["candidates"][0]["content"].clone();
     let id = &content["parts"][0]["functionCall"]["id"];
-    let answer = json!({"functionResponse": {"id": id, "name": "bash", "response": {"output": "a"}}});
+    let answer =
+        json!({"functionResponse": {"id": id, "name": "bash", "response": {"output": "a"}}});
     list(&mut body, "/contents").push(content);
     list(&mut body, "/contents").push(json!({"role": "user", "parts": [answer]}));
     assert_eq!(post(&provider, GEMINI, &body).await.0, 200);

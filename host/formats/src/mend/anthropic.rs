@@ -12,8 +12,8 @@
 use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
 
-use super::pairs::{Entry, Forms, paired};
-use super::{Notes, PICTURES, drop_private, mend_name, orphan};
+use super::pairs::{Entry, Forms, joined, paired};
+use super::{Notes, OPENING, PICTURES, drop_private, mend_name, orphan};
 
 const FORMS: Forms = Forms {
     adjacent: true,
@@ -31,10 +31,6 @@ const FORMS: Forms = Forms {
         json!({"role": "user", "content": [text]})
     },
 };
-
-/// The text of the user message that is added if the conversation would start with an assistant
-/// message.
-const OPENING: &str = "[The conversation begins here.]";
 
 /// Fixes the messages of a body. Messages that say nothing are left out, and a user message is
 /// added at the start if the first one is the assistant's.
@@ -59,7 +55,7 @@ pub(super) fn mended(messages: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
         }
         of.resize(of.len() + (entries.len() - before), at);
     }
-    let mut messages = joined(paired(entries, &FORMS, notes), &of);
+    let mut messages = joined(paired(entries, &FORMS, notes), &of, "content");
     if messages
         .first()
         .is_some_and(|first| first["role"] == "assistant")
@@ -113,51 +109,6 @@ fn split(mut message: Value, entries: &mut Vec<Entry>) {
         message["content"] = Value::Array(rest);
         entries.push(Entry::Other(message));
     }
-}
-
-/// Joins entries to messages. Adjacent results form one user message. What the user said in the
-/// messages of these results is added after them.
-fn joined(entries: Vec<(usize, Entry)>, of: &[usize]) -> Vec<Value> {
-    let mut messages: Vec<Value> = Vec::new();
-    // The messages that the results in the last message came from.
-    let mut results_of: Option<Vec<usize>> = None;
-    for (at, entry) in entries {
-        let origin = of.get(at).copied().unwrap_or(0);
-        match entry {
-            Entry::Result(result, _) => match (&mut results_of, messages.last_mut()) {
-                (Some(origins), Some(last)) => {
-                    origins.push(origin);
-                    if let Some(blocks) = last["content"].as_array_mut() {
-                        blocks.push(result);
-                    }
-                }
-                _ => {
-                    messages.push(json!({"role": "user", "content": [result]}));
-                    results_of = Some(vec![origin]);
-                }
-            },
-            Entry::Other(message)
-                if message["role"] == "user"
-                    && results_of
-                        .as_ref()
-                        .is_some_and(|origins| origins.contains(&origin)) =>
-            {
-                let last = messages
-                    .last_mut()
-                    .and_then(|last| last["content"].as_array_mut());
-                let blocks = message["content"].as_array().cloned().unwrap_or_default();
-                if let Some(last) = last {
-                    last.extend(blocks);
-                }
-                results_of = None;
-            }
-            Entry::Other(message) | Entry::Calls(message, _) => {
-                messages.push(message);
-                results_of = None;
-            }
-        }
-    }
-    messages
 }
 
 /// Fixes one message. Returns it with the blocks that have to move to a user message, or `None`

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Ids, Notes};
 
@@ -156,4 +156,50 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
         }
     }
     out
+}
+
+/// Joins entries to messages with their blocks in the member `key`. Adjacent results form one user
+/// message. What the user said in the messages of these results is added after them. `of` has the
+/// message that each of the old entries came from.
+pub(super) fn joined(entries: Vec<(usize, Entry)>, of: &[usize], key: &str) -> Vec<Value> {
+    let mut messages: Vec<Value> = Vec::new();
+    // The messages that the results in the last message came from.
+    let mut results_of: Option<Vec<usize>> = None;
+    for (at, entry) in entries {
+        let origin = of.get(at).copied().unwrap_or(0);
+        match entry {
+            Entry::Result(result, _) => match (&mut results_of, messages.last_mut()) {
+                (Some(origins), Some(last)) => {
+                    origins.push(origin);
+                    if let Some(blocks) = last[key].as_array_mut() {
+                        blocks.push(result);
+                    }
+                }
+                _ => {
+                    messages.push(json!({"role": "user", key: [result]}));
+                    results_of = Some(vec![origin]);
+                }
+            },
+            Entry::Other(message)
+                if message["role"] == "user"
+                    && results_of
+                        .as_ref()
+                        .is_some_and(|origins| origins.contains(&origin)) =>
+            {
+                let last = messages
+                    .last_mut()
+                    .and_then(|last| last[key].as_array_mut());
+                let blocks = message[key].as_array().cloned().unwrap_or_default();
+                if let Some(last) = last {
+                    last.extend(blocks);
+                }
+                results_of = None;
+            }
+            Entry::Other(message) | Entry::Calls(message, _) => {
+                messages.push(message);
+                results_of = None;
+            }
+        }
+    }
+    messages
 }

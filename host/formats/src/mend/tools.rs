@@ -21,18 +21,26 @@ pub(super) fn edit(tools: Raw<'_>, to: Format, notes: &mut Notes, edits: &mut Ed
     let Some(old) = super::parsed(&raws) else {
         return;
     };
+    let new = match to {
+        Format::Gemini => super::gemini::mend_tools(&old, notes),
+        _ => mended_list(&old, to, notes),
+    };
+    if new != old {
+        edits.replace(tools.span(), super::written(&old, &raws, &new));
+    }
+}
+
+fn mended_list(old: &[Value], to: Format, notes: &mut Notes) -> Vec<Value> {
     let mut names = HashSet::new();
     let mut new = Vec::new();
-    for tool in &old {
+    for tool in old {
         match mended(tool.clone(), to, notes) {
             Some(tool) if is_new(&tool, &mut names) => new.push(tool),
             Some(_) => notes.one("a repeated tool was left out"),
             None => notes.one("a tool that the format cannot express was left out"),
         }
     }
-    if new != old {
-        edits.replace(tools.span(), super::written(&old, &raws, &new));
-    }
+    new
 }
 
 /// Whether no earlier tool has the same name. Tools without a name are always new.

@@ -33,7 +33,12 @@ const DATA: [&str; 7] = [
     "codeExecutionResult",
 ];
 /// What a part may have beside it.
-const BESIDE: [&str; 4] = ["thought", "thoughtSignature", "videoMetadata", "partMetadata"];
+const BESIDE: [&str; 4] = [
+    "thought",
+    "thoughtSignature",
+    "videoMetadata",
+    "partMetadata",
+];
 /// <https://ai.google.dev/api/caching#Schema>
 const OF_SCHEMA: [&str; 22] = [
     "type",
@@ -98,7 +103,8 @@ fn members(value: &Value, known: &[&str], place: &str) -> Checked {
 pub(super) fn check(request: &Request, issued: &Issued) -> Checked {
     let has_key = request.header("x-goog-api-key").is_some()
         || request.header("authorization").is_some()
-        || (request.query.as_deref().unwrap_or_default().split('&')).any(|one| one.starts_with("key="));
+        || (request.query.as_deref().unwrap_or_default().split('&'))
+            .any(|one| one.starts_with("key="));
     hold(has_key, || {
         let message = "Method doesn't allow unregistered callers (callers without established identity). Please use \
                        API Key or other form of API consumer identity to call this API.";
@@ -148,14 +154,17 @@ pub(super) fn check(request: &Request, issued: &Issued) -> Checked {
 fn check_content(at: usize, content: &Value) -> Checked {
     let place = format!("contents[{at}]");
     members(content, &OF_CONTENT, &place)?;
-    let role = content.get("role").map(|role| role.as_str().unwrap_or_default());
+    let role = content
+        .get("role")
+        .map(|role| role.as_str().unwrap_or_default());
     hold(
         role.is_none_or(|role| ["user", "model", "function"].contains(&role)),
         || wrong(&GEMINI_ROLE, "Please use a valid role: user, model."),
     )?;
     let parts = entries(&content["parts"]);
     hold(!parts.is_empty(), || {
-        let message = format!("* GenerateContentRequest.{place}.parts: contents.parts must not be empty.\n");
+        let message =
+            format!("* GenerateContentRequest.{place}.parts: contents.parts must not be empty.\n");
         wrong(&GEMINI_PARTS, message)
     })?;
     for (one, part) in parts.iter().enumerate() {
@@ -177,7 +186,9 @@ fn check_content(at: usize, content: &Value) -> Checked {
             let function = field(part, name);
             let named = function["name"].as_str().unwrap_or_default();
             hold(function.is_null() || !named.is_empty(), || {
-                let message = format!("* GenerateContentRequest.{place}.{name}.name: Name cannot be empty.\n");
+                let message = format!(
+                    "* GenerateContentRequest.{place}.{name}.name: Name cannot be empty.\n"
+                );
                 wrong(&GEMINI_PARTS, message)
             })?;
         }
@@ -196,10 +207,14 @@ fn check_content(at: usize, content: &Value) -> Checked {
 fn offered(body: &Value) -> Checked {
     let mut names = HashSet::new();
     for (at, tool) in entries(&body["tools"]).iter().enumerate() {
-        for (one, declared) in entries(field(tool, "functionDeclarations")).iter().enumerate() {
+        for (one, declared) in entries(field(tool, "functionDeclarations"))
+            .iter()
+            .enumerate()
+        {
             let place = format!("tools[{at}].function_declarations[{one}]");
             let name = declared["name"].as_str().unwrap_or_default();
-            let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+            let begins =
+                name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
             let plain = name.replace(['.', ':'], "_");
             hold(begins && is_plain(&plain, 64), || {
                 let message = format!(
@@ -218,11 +233,16 @@ fn offered(body: &Value) -> Checked {
             check_schema(&declared["parameters"], &format!("{place}.parameters"))?;
             let schema = field(declared, "parametersJsonSchema");
             hold(schema.is_null() || declared["parameters"].is_null(), || {
-                let message = format!("{place}: parameters and parameters_json_schema are mutually exclusive.");
+                let message = format!(
+                    "{place}: parameters and parameters_json_schema are mutually exclusive."
+                );
                 wrong(&GEMINI_TOOLS, message)
             })?;
             hold(schema.is_null() || tools::is_schema(schema).is_ok(), || {
-                wrong(&GEMINI_TOOLS, format!("{place}.parameters_json_schema is no JSON schema."))
+                wrong(
+                    &GEMINI_TOOLS,
+                    format!("{place}.parameters_json_schema is no JSON schema."),
+                )
             })?;
         }
     }
@@ -250,7 +270,9 @@ fn is_model(content: &Value) -> bool {
 
 fn functions<'v>(content: &'v Value, name: &'static str) -> impl Iterator<Item = &'v Value> {
     let parts = entries(&content["parts"]).iter();
-    parts.map(move |part| field(part, name)).filter(|one| !one.is_null())
+    parts
+        .map(move |part| field(part, name))
+        .filter(|one| !one.is_null())
 }
 
 /// <https://ai.google.dev/gemini-api/docs/function-calling>: the conversation begins and ends with the user; the model does
@@ -261,7 +283,10 @@ fn turns(contents: &[Value]) -> Checked {
         let calls = functions(content, "functionCall").count();
         let answers: Vec<&Value> = functions(content, "functionResponse").collect();
         hold(calls == 0 || is_model(content), || {
-            wrong(&GEMINI_ROLE, "Please ensure that function call turn has the role model.")
+            wrong(
+                &GEMINI_ROLE,
+                "Please ensure that function call turn has the role model.",
+            )
         })?;
         if is_model(content) {
             let follows_user = before.is_some_and(|before| !is_model(before));
@@ -276,14 +301,17 @@ fn turns(contents: &[Value]) -> Checked {
                 wrong(&GEMINI_TURNS, message)
             })?;
             hold(answers.is_empty(), || {
-                wrong(&GEMINI_ROLE, "Please ensure that function response turn has the role user.")
+                wrong(
+                    &GEMINI_ROLE,
+                    "Please ensure that function response turn has the role user.",
+                )
             })?;
         }
-        let asked: Vec<&Value> =
-            before.map_or_else(Vec::new, |before| functions(before, "functionCall").collect());
+        let asked: Vec<&Value> = before.map_or_else(Vec::new, |before| {
+            functions(before, "functionCall").collect()
+        });
         hold(!asked.is_empty() || answers.is_empty(), || {
-            let message =
-                "Please ensure that function response turn comes immediately after a function call turn.";
+            let message = "Please ensure that function response turn comes immediately after a function call turn.";
             wrong(&GEMINI_RESPONSES, message)
         })?;
         hold(asked.len() == answers.len(), || {
@@ -300,14 +328,18 @@ fn turns(contents: &[Value]) -> Checked {
             };
             let place = open.iter().position(belongs);
             let Some(place) = place else {
-                let message = format!("No function call belongs to the function response {}.", answer["name"]);
+                let message = format!(
+                    "No function call belongs to the function response {}.",
+                    answer["name"]
+                );
                 return Err(wrong(&GEMINI_RESPONSES, message));
             };
             open.remove(place);
         }
     }
     hold(contents.last().is_some_and(|last| !is_model(last)), || {
-        let message = "Please ensure that multiturn requests end with a user role or a function response.";
+        let message =
+            "Please ensure that multiturn requests end with a user role or a function response.";
         wrong(&GEMINI_TURNS, message)
     })
 }
@@ -322,23 +354,29 @@ fn signatures(model: &str, contents: &[Value], issued: &Issued) -> Checked {
         let is_answer = functions(content, "functionResponse").next().is_some();
         !is_model(content) && !is_answer
     };
-    let turn = contents.iter().rposition(|content| asks(&content)).unwrap_or(0);
+    let turn = contents
+        .iter()
+        .rposition(|content| asks(&content))
+        .unwrap_or(0);
     for (at, content) in contents.iter().enumerate().skip(turn) {
         let mut parts = entries(&content["parts"]).iter();
         let first = parts.find(|part| !field(part, "functionCall").is_null());
         let Some(part) = first else { continue };
         let call = field(part, "functionCall");
         let was_signed = issued.signed_calls.contains(&call_of(call));
-        hold(!was_signed || field(part, "thoughtSignature").is_string(), || {
-            let message = format!(
-                "Function call is missing a thought_signature in functionCall parts. This is required for tools to work \
+        hold(
+            !was_signed || field(part, "thoughtSignature").is_string(),
+            || {
+                let message = format!(
+                    "Function call is missing a thought_signature in functionCall parts. This is required for tools to work \
                  correctly, and missing thought_signature may lead to degraded model performance. Additional data, \
                  function call `default_api:{}` , position {}.",
-                call["name"].as_str().unwrap_or_default(),
-                at + 1
-            );
-            wrong(&GEMINI_SIGNATURE, message)
-        })?;
+                    call["name"].as_str().unwrap_or_default(),
+                    at + 1
+                );
+                wrong(&GEMINI_SIGNATURE, message)
+            },
+        )?;
     }
     Ok(())
 }

@@ -114,7 +114,9 @@ pub(super) fn list(reply: &Reply<'_>) -> Value {
 /// The first call of the answer has to come back with its signature.
 pub(super) fn note(reply: &Reply<'_>, issued: &mut Issued) {
     let parts = parts(reply, false);
-    let signed = parts.iter().filter(|part| part["thoughtSignature"].is_string());
+    let signed = parts
+        .iter()
+        .filter(|part| part["thoughtSignature"].is_string());
     issued
         .signed_calls
         .extend(signed.map(|part| call_of(&part["functionCall"])));
@@ -128,12 +130,12 @@ pub(super) fn error(status: u16, message: Option<&str>) -> Value {
             "UNAUTHENTICATED",
             "Request had invalid authentication credentials.",
         ),
-        403 => (
-            "PERMISSION_DENIED",
-            "The caller does not have permission",
-        ),
+        403 => ("PERMISSION_DENIED", "The caller does not have permission"),
         404 => ("NOT_FOUND", "Requested entity was not found."),
-        413 => ("INVALID_ARGUMENT", "Request payload size exceeds the limit."),
+        413 => (
+            "INVALID_ARGUMENT",
+            "Request payload size exceeds the limit.",
+        ),
         429 => (
             "RESOURCE_EXHAUSTED",
             "You exceeded your current quota, please check your plan and billing details.",
