@@ -341,6 +341,10 @@ fn body(format: Format, steps: &[Step]) -> String {
 /// Asks for an answer. Returns the provider's message if it refuses.
 fn refusal(provider: &Simulator, format: Format, document: &str) -> Option<String> {
     let mut body: Value = serde_json::from_str(document).unwrap();
+    if format != Format::Gemini && body["model"].is_null() {
+        // A body of Gemini's names no model, so its reader has to.
+        body["model"] = json!("m");
+    }
     let path = match format {
         Format::OpenAiChat => "/v1/chat/completions",
         Format::OpenAiResponses => "/v1/responses",

@@ -301,7 +301,11 @@ impl Conversation {
                 .filter_map(|(call, text)| Some((message.calls.get(*call)?, *text)));
             let mut calls = Vec::new();
             for call in &message.calls {
-                calls.push(call.arguments.as_str());
+                calls.push(match call.arguments.as_str() {
+                    // Gemini leaves out the arguments of a call without any.
+                    "" if self.format() == Format::Gemini => "{}",
+                    arguments => arguments,
+                });
             }
             for new in part.arguments {
                 match calls.get_mut(new.index) {

@@ -75,11 +75,17 @@ pub(super) fn pieces(parts: Raw<'_>) -> Vec<Piece<'_>> {
             raw: part,
             in_list: true,
             is_document: false,
-            is_signed: member(part, &SIGNATURE).is_some(),
+            is_signed: is_signed(part),
             kind,
         });
     }
     pieces
+}
+
+/// Whether a part carries the signature of thinking, and not [`FOREIGN_SIGNATURE`].
+fn is_signed(part: Raw<'_>) -> bool {
+    let signature = member(part, &SIGNATURE).and_then(Raw::inner);
+    signature.is_some_and(|signature| !signature.is_empty() && signature != FOREIGN_SIGNATURE)
 }
 
 fn kind(part: Raw<'_>) -> PieceKind<'_> {

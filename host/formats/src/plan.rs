@@ -435,11 +435,12 @@ fn part_neighbours<'a>(
     place: &dyn Fn(usize) -> usize,
 ) -> Vec<PlannedMessage<'a>> {
     let mut parted: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
-    // Anthropic messages of one role later become blocks of one message, each of which is
-    // cached separately.
-    let are_blocks = results_are_users(wire.target);
     for out in planned {
         let role = wire.first_role(messages, &out).to_owned();
+        // Anthropic messages of one role later become blocks of one message, each of which is
+        // cached separately. So do Gemini's of the user, but two answers may each have thinking.
+        let are_blocks =
+            results_are_users(wire.target) && (wire.target != Format::Gemini || role == "user");
         let last = parted.last().map(|last| wire.last_role(messages, last));
         let is_said = matches!(role.as_str(), "user" | "assistant" | "system");
         if are_blocks || !is_said || last != Some(role.as_str()) {

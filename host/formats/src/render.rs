@@ -330,8 +330,12 @@ impl Conversation {
                 (&last.items, &wire.items),
                 (Some(a), Some(b)) if a.end > 0 && place(a.end - 1) + 1 == place(b.start)
             );
+            // Results without ids have to be in the order of their calls, also if a stub came first.
+            let is_made = matches!(last.out.as_slice(), [RenderedItem::New { of: None, .. }]);
+            let joins_results =
+                self.format() == Format::Gemini && is_made && !wire.answers.is_empty();
             // The client sent these two messages separately, so they stay separate.
-            if were_neighbours {
+            if were_neighbours && !joins_results {
                 merged.push(wire);
                 continue;
             }
