@@ -80,7 +80,7 @@ pub(crate) struct CompressArgs {
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
-    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own.
+    /// The format of the output: openai, anthropic, responses, gemini, claude-code, or the input's own.
     /// What the provider would refuse is fixed or left out, and the command says so [default: the
     /// input's own; for a session log openai, or responses if OpenAI compacted it]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
@@ -339,7 +339,11 @@ impl Target {
         };
         let has_writer = matches!(
             format,
-            Format::OpenAiChat | Format::Anthropic | Format::OpenAiResponses | Format::ClaudeCode
+            Format::OpenAiChat
+                | Format::Anthropic
+                | Format::OpenAiResponses
+                | Format::Gemini
+                | Format::ClaudeCode
         );
         if !has_writer && (format != own || is_log) {
             return Err(CliError::Render {

@@ -159,12 +159,21 @@ fn together(one: &str, other: &str, joiner: Option<&str>) -> Option<String> {
     {
         return None;
     }
-    message["content"] = match joiner {
+    let key = if message["parts"].is_array() {
+        "parts"
+    } else {
+        "content"
+    };
+    message[key] = match joiner {
         Some(joiner) => json!(format!(
             "{}{joiner}{}",
             message["content"].as_str()?,
             other["content"].as_str()?
         )),
+        None if key == "parts" => {
+            let parts = |message: &Value| message[key].as_array().cloned().unwrap_or_default();
+            json!([parts(&message), parts(&other)].concat())
+        }
         None => {
             let parts = |message: &Value| {
                 carried(&message.to_string())
@@ -360,7 +369,7 @@ impl Client {
     // What is said.
 
     fn text(&self, words: Words, after: u32) -> (String, Option<String>) {
-        let is_empty = words == Words::Empty && self.wire == Wire::Anthropic;
+        let is_empty = words == Words::Empty && matches!(self.wire, Wire::Anthropic | Wire::Gemini);
         let words = if is_empty { Words::GoOn } else { words };
         words.text(self.truth.next_serial() + after)
     }
@@ -776,7 +785,7 @@ impl Client {
             ];
             let is_marked = marks.iter().any(|mark| entry.bytes.contains(mark));
             // A call whose arguments were shortened has no place for a mark.
-            let calls = ["tool_calls", "tool_use", "function_call"]
+            let calls = ["tool_calls", "tool_use", "function_call", "functionCall"]
                 .iter()
                 .any(|call| entry.bytes.contains(call));
             // Words beside results of tools stay where the results are summarised.
@@ -1167,11 +1176,22 @@ fn items(raw: &str) -> Vec<Value> {
 /// A message that is not the user's with another text; none where it has none.
 fn with_text(bytes: &str, text: &str) -> Option<Value> {
     let mut message: Value = serde_json::from_str(bytes).ok()?;
-    let has_thought = bytes.contains("\"thinking\"");
+    let has_thought = ["\"thinking\"", "\"thought\""]
+        .iter()
+        .any(|thought| bytes.contains(thought));
     let place = match &mut message {
-        message if has_thought && message["role"] == "assistant" => return None,
+        message if has_thought && message["role"] != "user" => return None,
         message if message["output"].is_string() => &mut message["output"],
         message if message["content"].is_string() => &mut message["content"],
+        message if message["parts"].is_array() => {
+            let parts = message["parts"].as_array_mut()?.iter_mut();
+            let output = "/functionResponse/response/output";
+            let mut texts = parts.filter_map(|part| match part["text"].is_string() {
+                true => part.get_mut("text"),
+                false => part.pointer_mut(output),
+            });
+            texts.next()?
+        }
         message => {
             let mut parts = message["content"].as_array_mut()?.iter_mut();
             let part =

@@ -16,6 +16,7 @@ pub(crate) fn broken(wire: Wire, request: &Request) -> Vec<String> {
         Wire::Chat => chat(&messages),
         Wire::Anthropic => anthropic(&messages),
         Wire::Responses => responses(&messages),
+        Wire::Gemini => gemini(&messages),
     };
     if !messages.iter().any(|message| message["role"] == "user") {
         broken.push("there is no message of the user's".to_owned());
@@ -134,6 +135,58 @@ fn anthropic(messages: &[Value]) -> Vec<String> {
     broken
 }
 
+/// The user begins, and the model never speaks twice; as many results as calls follow in the next content,
+/// before anything else; no text is empty.
+fn gemini(contents: &[Value]) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut waiting: Vec<&Value> = Vec::new();
+    let mut before = "model";
+    for content in contents {
+        let role = text(content, "role");
+        let mut calls: Vec<&Value> = Vec::new();
+        let mut other = false;
+        if role == "model" && before == "model" {
+            broken.push("the model speaks first, or twice".to_owned());
+        }
+        if list(content, "parts").next().is_none() {
+            broken.push("a content without parts".to_owned());
+        }
+        for part in list(content, "parts") {
+            let (call, result) = (&part["functionCall"], &part["functionResponse"]);
+            match (role, call.is_object(), result.is_object()) {
+                ("user", false, true) => {
+                    let is_its = |call: &&Value| {
+                        call["name"] == result["name"]
+                            && (result["id"].is_null() || result["id"] == call["id"])
+                    };
+                    match waiting.iter().position(is_its) {
+                        Some(at) => drop(waiting.remove(at)),
+                        None => broken.push("a result follows no such call".to_owned()),
+                    }
+                    if other {
+                        broken.push("a result after a text".to_owned());
+                    }
+                    continue;
+                }
+                ("model", true, false) => calls.push(call),
+                ("user" | "model", false, false) => {}
+                _ => broken.push(format!("a call or result of the role {role}")),
+            }
+            if part["text"] == "" {
+                broken.push("an empty text".to_owned());
+            }
+            other = true;
+        }
+        let open = waiting.drain(..);
+        broken.extend(open.map(|call| format!("the call {call} is not answered")));
+        waiting = calls;
+        before = role;
+    }
+    let open = waiting.drain(..);
+    broken.extend(open.map(|call| format!("the call {call} is not answered")));
+    broken
+}
+
 /// Each call has its output and each output its call; reasoning is followed by an item of the answer.
 fn responses(items: &[Value]) -> Vec<String> {
     let mut broken = Vec::new();
@@ -226,6 +279,26 @@ mod tests {
         assert!(of(Wire::Responses, &[user, reasons, call, output]).is_empty());
         for wrong in [&[user, call][..], &[user, output], &[user, reasons, user]] {
             assert!(!of(Wire::Responses, wrong).is_empty(), "{wrong:?}");
+        }
+        let user = r#"{"role":"user","parts":[{"text":"x"}]}"#;
+        let model = r#"{"role":"model","parts":[{"text":"x"}]}"#;
+        let calls = r#"{"role":"model","parts":[{"functionCall":{"name":"f"}},{"functionCall":{"id":"a","name":"f"}}]}"#;
+        let result = r#"{"functionResponse":{"name":"f","response":{}}}"#;
+        let results = format!(r#"{{"role":"user","parts":[{result},{result},{{"text":"z"}}]}}"#);
+        let late = format!(r#"{{"role":"user","parts":[{result},{{"text":"z"}},{result}]}}"#);
+        let few = format!(r#"{{"role":"user","parts":[{result}]}}"#);
+        let empty = r#"{"role":"user","parts":[{"text":""}]}"#;
+        assert!(of(Wire::Gemini, &[user, calls, &results, model]).is_empty());
+        for wrong in [
+            &[calls, &results][..],
+            &[user, calls, &late],
+            &[user, calls, &few],
+            &[user, calls, user, &results],
+            &[user, model, calls, &results],
+            &[user, &few],
+            &[user, empty],
+        ] {
+            assert!(!of(Wire::Gemini, wrong).is_empty(), "{wrong:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests as clients write them, in three formats, and what they carry whatever way they are written.
+//! Requests as clients write them, in four formats, and what they carry whatever way they are written.
 
 use std::collections::HashMap;
 
@@ -14,6 +14,7 @@ pub(crate) enum Wire {
     Chat,
     Anthropic,
     Responses,
+    Gemini,
 }
 
 /// A call of a tool: its id and a number that tells its arguments apart.
@@ -49,13 +50,14 @@ pub(crate) struct Request {
 const MODEL: &str = "gpt-5";
 
 impl Wire {
-    pub(crate) const ALL: [Self; 3] = [Self::Chat, Self::Anthropic, Self::Responses];
+    pub(crate) const ALL: [Self; 4] = [Self::Chat, Self::Anthropic, Self::Responses, Self::Gemini];
 
     pub(crate) fn format(self) -> Format {
         match self {
             Self::Chat => Format::OpenAiChat,
             Self::Anthropic => Format::Anthropic,
             Self::Responses => Format::OpenAiResponses,
+            Self::Gemini => Format::Gemini,
         }
     }
 
@@ -63,6 +65,7 @@ impl Wire {
         let prompt = json!("You are a patient engineer.");
         let system = match self {
             Self::Chat => json!({"role": "system", "content": prompt}),
+            Self::Gemini => json!({"parts": [{"text": prompt}]}),
             _ => prompt,
         };
         Request {
@@ -87,24 +90,25 @@ impl Wire {
             Self::Responses => {
                 format!(r#"{{"model":"{MODEL}","instructions":{system},"input":[{list}]}}"#)
             }
+            Self::Gemini => format!(r#"{{"systemInstruction":{system},"contents":[{list}]}}"#),
         }
     }
 
     pub(crate) fn read(self, body: &str) -> Result<Request, String> {
         let fail = |error| format!("{error}: {body}");
         let members: HashMap<&str, &RawValue> = serde_json::from_str(body).map_err(fail)?;
-        let member = |names: [&str; 2]| {
+        let member = |names: [&str; 3]| {
             names
                 .iter()
                 .find_map(|name| members.get(name))
                 .map(|raw| raw.get())
         };
-        let list = member(["messages", "input"]).unwrap_or("[]");
+        let list = member(["messages", "input", "contents"]).unwrap_or("[]");
         let list: Vec<&RawValue> = serde_json::from_str(list).map_err(fail)?;
         let mut messages: Vec<String> = list.iter().map(|raw| raw.get().to_owned()).collect();
         let system = match self {
             Self::Chat if !messages.is_empty() => messages.remove(0),
-            _ => member(["system", "instructions"])
+            _ => member(["system", "instructions", "systemInstruction"])
                 .unwrap_or_default()
                 .to_owned(),
         };
@@ -131,6 +135,10 @@ impl Wire {
                 {"type": "input_text", "text": text},
                 {"type": "input_image", "image_url": format!("data:image/png;base64,{PIXEL}")},
             ]),
+            Self::Gemini => json!([
+                {"text": text},
+                {"inlineData": {"mimeType": "image/png", "data": PIXEL}},
+            ]),
         };
         self.message("user", parts)
     }
@@ -138,6 +146,13 @@ impl Wire {
     fn message(self, role: &str, content: Value) -> Value {
         match self {
             Self::Responses => json!({"type": "message", "role": role, "content": content}),
+            Self::Gemini => {
+                let parts = match content {
+                    Value::String(text) => json!([{"text": text}]),
+                    parts => parts,
+                };
+                json!({"role": role, "parts": parts})
+            }
             _ => json!({"role": role, "content": content}),
         }
     }
@@ -190,10 +205,28 @@ impl Wire {
                 items.extend(calls);
                 items
             }
+            Self::Gemini => {
+                let mut parts = Vec::new();
+                if thinks {
+                    parts.push(json!({"text": format!("About {text}"), "thought": true}));
+                }
+                if !text.is_empty() || calls.is_empty() {
+                    parts.push(json!({"text": text}));
+                }
+                parts.extend(calls.iter().map(|(id, number)| {
+                    let mut call = json!({"name": "read", "args": arguments(number)});
+                    // Only newer models name their calls.
+                    if number.is_multiple_of(3) {
+                        call["id"] = json!(id);
+                    }
+                    json!({"functionCall": call})
+                }));
+                vec![self.message("model", json!(parts))]
+            }
         }
     }
 
-    /// The results of calls, in wire messages; with Anthropic the user may add a word.
+    /// The results of calls, in wire messages; with Anthropic and Gemini the user may add a word.
     pub(crate) fn results(self, results: &[(&str, String)], word: Option<&str>) -> Vec<Value> {
         let mut messages: Vec<Value> = match self {
             Self::Chat => results
@@ -207,6 +240,14 @@ impl Wire {
                     .collect();
                 blocks.extend(word.map(|word| json!({"type": "text", "text": word})));
                 return vec![self.message("user", json!(blocks))];
+            }
+            Self::Gemini => {
+                let mut parts: Vec<Value> = results
+                    .iter()
+                    .map(|(_, text)| json!({"functionResponse": {"name": "read", "response": {"output": text}}}))
+                    .collect();
+                parts.extend(word.map(|word| json!({"text": word})));
+                return vec![self.message("user", json!(parts))];
             }
             Self::Responses => results
                 .iter()
@@ -226,6 +267,18 @@ pub(crate) fn carried(raw: &str) -> Result<Value, String> {
     let mut message: Value =
         serde_json::from_str(raw).map_err(|error| format!("{error}: {raw}"))?;
     to_parts(&mut message);
+    // Gemini's parts are looked at like those of the others.
+    if let Some(mut parts) = message
+        .as_object_mut()
+        .and_then(|members| members.shift_remove("parts"))
+    {
+        for part in parts.as_array_mut().into_iter().flatten() {
+            if part["functionResponse"].is_object() {
+                part["type"] = json!("tool_result");
+            }
+        }
+        message["content"] = parts;
+    }
     for part in message["content"].as_array_mut().into_iter().flatten() {
         if let Some(part) = part.as_object_mut() {
             part.remove("cache_control");
@@ -323,6 +376,10 @@ pub(crate) fn texts(value: &Value, into: &mut String) {
                 "tool_calls",
                 "function",
                 "thinking",
+                "parts",
+                "functionCall",
+                "functionResponse",
+                "response",
             ];
             let read = map.iter().filter(|(key, _)| read.contains(&key.as_str()));
             read.for_each(|(_, value)| texts(value, into));
