@@ -1,9 +1,9 @@
 //! Takes one wire item apart into pieces: texts, thinking, tool calls, tool results and media.
 //!
 //! [`anatomy`] is the entry point. It accepts the messages of OpenAI chat and Anthropic, the
-//! items of OpenAI Responses, the contents of Gemini, and the variants that other programs write. It looks at nothing
-//! but the item, and does not need to know the format. The result is an [`Anatomy`] with a list
-//! of [`Piece`]s, each of which knows its place in the JSON.
+//! items of OpenAI Responses, the contents of Gemini, and the variants that other programs write.
+//! It looks at nothing but the item, and does not need to know the format. The result is an
+//! [`Anatomy`] with a list of [`Piece`]s, each of which knows its place in the JSON.
 //!
 //! Which items form one message, and how messages split into views, is decided in `views`. The
 //! pieces are also the places that `splice` edits when a message is shortened.

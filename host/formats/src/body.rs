@@ -7,8 +7,7 @@
 //! a [`BodySpans`], which records the byte range of each part.
 //!
 //! This module also decides what belongs to the system prompt and which provider's the messages
-//! are. The messages themselves are read elsewhere, in `anatomy` and
-//! `views`.
+//! are. The messages themselves are read elsewhere, in `anatomy` and `views`.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Writes a conversation in another format.
 //!
 //! [`Conversation::convert`] is the entry point. It writes a request body for OpenAI chat,
-//! Anthropic, Responses or Gemini, or a session log that Claude Code can resume. It then lets `mend`
-//! fix whatever the target provider would reject, and reports these changes as notes.
+//! Anthropic, Responses or Gemini, or a session log that Claude Code can resume. It then lets
+//! `mend` fix whatever the target provider would reject, and reports these changes as notes.
 //! [`Conversation::written_as`] does the same without fixes.
 //!
 //! Within a family of formats, such as Anthropic and Claude Code, blocks are copied byte for
@@ -749,8 +749,8 @@ pub(super) struct Turn {
     pub(super) time_ms: Option<i64>,
 }
 
-/// Merges adjacent user messages as Anthropic and Gemini require: all results of one message are in the
-/// next one, before its text.
+/// Merges adjacent user messages as Anthropic and Gemini require: all results of one message are in
+/// the next one, before its text.
 fn merged(turns: Vec<Turn>) -> Vec<Turn> {
     let mut merged: Vec<Turn> = Vec::with_capacity(turns.len());
     for turn in turns {
@@ -777,7 +777,7 @@ pub(super) fn list(elements: &[String]) -> String {
 /// is.
 fn convert_tools(tools: &str, to: Format) -> String {
     let raw = Raw::trusted(tools, 0..tools.len());
-    let (mut declared, mut others) = (Vec::new(), Vec::new());
+    let (mut written, mut declared) = (Vec::new(), Vec::new());
     for entry in raw.elements() {
         let is_gemini = gemini::declarations(entry).is_some();
         for tool in gemini::declared(entry) {
@@ -796,7 +796,7 @@ fn convert_tools(tools: &str, to: Format) -> String {
                 (None, false) => None,
             };
             let (Some(name), Some(schema)) = (inner.get("name"), schema) else {
-                others.push(tool.text().to_owned());
+                written.push(tool.text().to_owned());
                 continue;
             };
             let description = inner
@@ -804,8 +804,11 @@ fn convert_tools(tools: &str, to: Format) -> String {
                 .map(|description| format!("\"description\":{},", description.text()))
                 .unwrap_or_default();
             let name = name.text();
-            declared.push(match to {
-                Format::Gemini => format!("{{\"name\":{name},{description}\"parametersJsonSchema\":{schema}}}"),
+            written.push(match to {
+                Format::Gemini => {
+                    declared.push(format!("{{\"name\":{name},{description}\"parametersJsonSchema\":{schema}}}"));
+                    continue;
+                }
                 Format::Anthropic => format!("{{\"name\":{name},{description}\"input_schema\":{schema}}}"),
                 Format::OpenAiResponses => {
                     format!("{{\"type\":\"function\",\"name\":{name},{description}\"parameters\":{schema}}}")
@@ -816,9 +819,11 @@ fn convert_tools(tools: &str, to: Format) -> String {
             });
         }
     }
-    if to == Format::Gemini && !declared.is_empty() {
-        declared = vec![format!("{{\"functionDeclarations\":{}}}", list(&declared))];
+    if !declared.is_empty() {
+        written.insert(
+            0,
+            format!("{{\"functionDeclarations\":{}}}", list(&declared)),
+        );
     }
-    declared.append(&mut others);
-    list(&declared)
+    list(&written)
 }

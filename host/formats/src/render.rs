@@ -6,8 +6,8 @@
 //!
 //! Rendering has three steps. `plan` decides which wire messages are sent, `splice` edits the
 //! JSON of each, and this module writes answers for open calls, merges neighbours of one role
-//! for Anthropic and Gemini, and puts the list back into the document. Rendering into another format is
-//! left to `convert`.
+//! for Anthropic and Gemini, and puts the list back into the document. Rendering into another
+//! format is left to `convert`.
 
 use std::borrow::Cow;
 use std::ops::Range;

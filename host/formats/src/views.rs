@@ -54,7 +54,8 @@ pub(super) enum Speaker {
 /// The name that the agent's own summary gets in the whole history.
 const AGENT_SUMMARY: &str = "compaction";
 
-/// Reads wire items in order into messages. `calls` are those before them, and is extended. Fails if an item is not a valid message.
+/// Reads wire items in order into messages. `calls` are those before them, and is extended. Fails
+/// if an item is not a valid message.
 pub(super) fn read_items<'a>(
     format: Format,
     items: impl Iterator<Item = WireItem<'a>>,

@@ -145,7 +145,8 @@ impl Conversation {
 }
 
 /// Reads the text of a wire message into a conversation that holds nothing else. `earlier` holds
-/// the calls before it, as in [`excerpt`](crate::excerpt), and is extended by the calls in this text.
+/// the calls before it, as in [`excerpt`](crate::excerpt), and is extended by the calls in this
+/// text.
 ///
 /// # Errors
 /// The text does not fit the reading, for example because an item is not valid JSON.

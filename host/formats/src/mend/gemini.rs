@@ -4,8 +4,8 @@
 //! splits the contents into entries, lets `pairs` bring calls and results together, and joins the
 //! entries again.
 //!
-//! Gemini requires the results of a content's calls in the very next content. The first content must
-//! be the user's, and no two contents of the model may follow each other. It rejects contents
+//! Gemini requires the results of a content's calls in the very next content. The first content
+//! must be the user's, and no two contents of the model may follow each other. It rejects contents
 //! without parts, blank texts and members that it does not know.
 
 use contexture_engine_api::MISSING_RESULT;
@@ -93,8 +93,10 @@ pub(super) fn mended(contents: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
         }
         of.resize(entries.len(), at);
     }
+    let mut entries = paired(entries, &FORMS, notes);
+    name_results(&mut entries, notes);
     let mut contents: Vec<Value> = Vec::new();
-    for content in joined(paired(entries, &FORMS, notes), &of, "parts") {
+    for content in joined(entries, &of, "parts") {
         match contents.last_mut() {
             Some(last) if last["role"] == "model" && content["role"] == "model" => {
                 notes.one(
@@ -118,6 +120,32 @@ pub(super) fn mended(contents: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
         contents.insert(0, json!({"role": "user", "parts": [{"text": OPENING}]}));
     }
     contents
+}
+
+/// Gives each result the tool of its call. The calls come directly before their results.
+fn name_results(entries: &mut [(usize, Entry)], notes: &mut Notes) {
+    let mut names: Vec<(String, Value)> = Vec::new();
+    for (_, entry) in entries {
+        match entry {
+            Entry::Calls(content, ids) => {
+                let named = calls_of(content).map(|call| call["name"].clone());
+                names = ids.iter().cloned().zip(named).collect();
+            }
+            Entry::Result(part, id) => {
+                let name = names.iter().find(|(call, _)| call == id);
+                let result = member_mut(part, &gemini::RESULT);
+                if let (Some((_, name)), Some(result)) = (name, result)
+                    && result["name"] != *name
+                {
+                    if result["name"].as_str().is_some_and(|old| !old.is_empty()) {
+                        notes.one("the tool of a result was changed to that of its call");
+                    }
+                    result["name"] = name.clone();
+                }
+            }
+            Entry::Other(_) => {}
+        }
+    }
 }
 
 /// The calls in a content. Those without an id get one.
