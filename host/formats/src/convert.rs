@@ -781,6 +781,7 @@ fn convert_tools(tools: &str, to: Format) -> String {
     for entry in raw.elements() {
         let is_gemini = gemini::declarations(entry).is_some();
         for tool in gemini::declared(entry) {
+            let is_function = tool.get_string("type").as_deref() == Some("function");
             let inner = tool
                 .get("function")
                 .filter(|inner| inner.is_object())
@@ -788,12 +789,14 @@ fn convert_tools(tools: &str, to: Format) -> String {
             let schema = inner
                 .get("input_schema")
                 .or_else(|| gemini::member(inner, &gemini::SCHEMA));
-            // A function of Gemini's without parameters has no schema.
+            // A function without parameters may have no schema.
             let schema = match (schema, is_gemini) {
                 (Some(schema), true) => Some(gemini::json_schema(schema)),
                 (Some(schema), false) => Some(schema.text().to_owned()),
-                (None, true) => Some("{\"type\":\"object\"}".to_owned()),
-                (None, false) => None,
+                (None, _) if is_gemini || (is_function && to == Format::Gemini) => {
+                    Some("{\"type\":\"object\"}".to_owned())
+                }
+                (None, _) => None,
             };
             let (Some(name), Some(schema)) = (inner.get("name"), schema) else {
                 written.push(tool.text().to_owned());

@@ -182,9 +182,14 @@ fn split(mut content: Value, calls: &mut KnownCalls, entries: &mut Vec<Entry>, n
         let mut id = String::new();
         if let Some(result) = result.and_then(Value::as_object_mut) {
             let text = |key| result.get(key).and_then(Value::as_str).unwrap_or_default();
-            id = calls.answered(text("id").to_owned(), text("name"));
-            if id.starts_with(NAMELESS) && result.shift_remove("id").is_some() {
-                notes.one("an id of a result was left out, since its call has none");
+            let own = text("id").to_owned();
+            id = calls.answered(own.clone(), text("name"));
+            if !own.is_empty() && own != id {
+                result.shift_remove("id");
+                if !id.starts_with(NAMELESS) {
+                    result.insert("id".to_owned(), json!(id));
+                }
+                notes.one("the id of a result was changed to that of its call");
             }
         }
         entries.push(Entry::Result(part, id));
