@@ -217,7 +217,7 @@ fn said(text: &str, is_error: bool) -> String {
 
 /// Returns a part that answers a call. `id` is that of the call, if it has one of its own.
 pub(super) fn result_part(id: Option<&str>, name: &str, text: &str, is_error: bool) -> String {
-    let id = id.map_or(String::new(), |id| format!("\"id\":{},", quote(id)));
+    let id = id_member(id.unwrap_or(""));
     format!(
         "{{\"functionResponse\":{{{id}\"name\":{},\"response\":{}}}}}",
         quote(name),
@@ -242,11 +242,16 @@ pub(super) fn with_media(result: &str, media: &[String]) -> String {
 
 /// Returns a part that makes a call. `args` is the JSON of an object.
 pub(super) fn call_part(call: &Call, args: &str) -> String {
-    format!(
-        "{{\"functionCall\":{{\"id\":{},\"name\":{},\"args\":{args}}}}}",
-        quote(&call.id),
-        quote(&call.name)
-    )
+    let (id, name) = (id_member(&call.id), quote(&call.name));
+    format!("{{\"functionCall\":{{{id}\"name\":{name},\"args\":{args}}}}}")
+}
+
+/// The member with an id, with a comma after it. Empty if there is no id.
+fn id_member(id: &str) -> String {
+    match id {
+        "" => String::new(),
+        id => format!("\"id\":{},", quote(id)),
+    }
 }
 
 /// Returns a part with a signature that stands for the missing one of another model.

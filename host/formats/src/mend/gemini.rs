@@ -50,6 +50,10 @@ const FORMS: Forms = Forms {
 /// How the ids begin that calls without an id get while calls and results are paired.
 const NAMELESS: &str = "nameless_";
 
+/// How the ids begin that calls without an id keep, if other calls of the same content have one. A
+/// result without an id could then be that of either.
+const MADE: &str = "call_made_";
+
 /// The members of a part that tell what it is, and those that may be beside one of them.
 const DATA: [&str; 7] = [
     "text",
@@ -76,7 +80,7 @@ pub(super) fn mended(contents: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     let mut calls = KnownCalls::default();
     let mut nameless = 0;
     for (at, content) in contents.into_iter().enumerate() {
-        let Some(content) = mend_content(content, notes) else {
+        let Some(mut content) = mend_content(content, notes) else {
             continue;
         };
         if content["role"] == "model" {
@@ -84,6 +88,13 @@ pub(super) fn mended(contents: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
             calls.learn(&made);
             calls.open(made.iter());
             let ids: Vec<String> = made.into_iter().map(|call| call.id).collect();
+            let is_new =
+                |(id, call): &(&String, &Value)| id.starts_with(MADE) && call["id"] != **id;
+            let new = ids.iter().zip(calls_of(&content)).filter(is_new).count();
+            if new > 0 {
+                (FORMS.set_calls)(&mut content, &ids);
+                notes.add("a call without an id got one, since others have one", new);
+            }
             entries.push(match ids.is_empty() {
                 true => Entry::Other(content),
                 false => Entry::Calls(content, ids),
@@ -150,11 +161,20 @@ fn name_results(entries: &mut [(usize, Entry)], notes: &mut Notes) {
 
 /// The calls in a content. Those without an id get one.
 fn called(content: &Value, nameless: &mut usize) -> Vec<Call> {
+    let own = |call: &Value| {
+        call["id"]
+            .as_str()
+            .filter(|id| !id.is_empty())
+            .map(str::to_owned)
+    };
+    let begins = match calls_of(content).any(|call| own(call).is_some()) {
+        true => MADE,
+        false => NAMELESS,
+    };
     let call = |call: &Value| {
-        let id = call["id"].as_str().filter(|id| !id.is_empty());
-        let id = id.map(ToOwned::to_owned).unwrap_or_else(|| {
+        let id = own(call).unwrap_or_else(|| {
             *nameless += 1;
-            format!("{NAMELESS}{nameless}")
+            format!("{begins}{nameless}")
         });
         let name = call["name"].as_str().unwrap_or_default().to_owned();
         Call {
@@ -184,12 +204,15 @@ fn split(mut content: Value, calls: &mut KnownCalls, entries: &mut Vec<Entry>, n
             let text = |key| result.get(key).and_then(Value::as_str).unwrap_or_default();
             let own = text("id").to_owned();
             id = calls.answered(own.clone(), text("name"));
-            if !own.is_empty() && own != id {
-                result.shift_remove("id");
+            let had_one = own != id && result.shift_remove("id").is_some();
+            if had_one || id.starts_with(MADE) {
                 if !id.starts_with(NAMELESS) {
                     result.insert("id".to_owned(), json!(id));
                 }
-                notes.one("the id of a result was changed to that of its call");
+                notes.add(
+                    "the id of a result was changed to that of its call",
+                    usize::from(had_one),
+                );
             }
         }
         entries.push(Entry::Result(part, id));
