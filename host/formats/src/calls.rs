@@ -4,7 +4,7 @@
 //! format both may lack an id, and the result names the tool instead. [`KnownCalls`] holds what is
 //! known of the calls before a message, so that its results can be read on their own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::Format;
 use super::excerpt::{parse_messages_after, role_of};
@@ -17,7 +17,7 @@ pub struct KnownCalls {
     tools: HashMap<String, String>,
     /// The id and the tool of each call of the last message with calls, as long as no result of
     /// Gemini's answers it.
-    open: Vec<(String, String)>,
+    open: VecDeque<(String, String)>,
 }
 
 impl KnownCalls {
@@ -69,8 +69,9 @@ impl KnownCalls {
             true => *id == own,
             false => name == tool,
         };
-        match self.open.iter().position(is_its) {
-            Some(at) => self.open.remove(at).0,
+        let found = self.open.iter().position(is_its);
+        match found.and_then(|at| self.open.remove(at)) {
+            Some((id, _)) => id,
             None if own.is_empty() => tool.to_owned(),
             None => own,
         }
@@ -81,7 +82,7 @@ impl KnownCalls {
 /// result in it, in order.
 impl FromIterator<(String, String)> for KnownCalls {
     fn from_iter<T: IntoIterator<Item = (String, String)>>(results: T) -> Self {
-        let open: Vec<_> = results.into_iter().collect();
+        let open: VecDeque<_> = results.into_iter().collect();
         Self {
             tools: open.iter().cloned().collect(),
             open,

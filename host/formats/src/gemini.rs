@@ -11,6 +11,8 @@
 //! [contents](https://ai.google.dev/api/caching#Content) and of
 //! [thought signatures](https://ai.google.dev/gemini-api/docs/thought-signatures).
 
+use std::collections::HashMap;
+
 use super::anatomy::{
     CallPiece, CallStyle, Piece, PieceKind, ResultPiece, ResultShape, media_within,
 };
@@ -55,31 +57,31 @@ pub(super) fn result_in(part: Raw<'_>) -> Option<Raw<'_>> {
     member(part, &RESULT).filter(|result| result.is_object())
 }
 
-/// Reads the parts of a content. A call without an id gets the name of its tool as its id, and
-/// the second such call of the same tool `name#2`.
+/// Reads the parts of a content. A call without an id gets the name of its tool as its id, and the
+/// second such call of the same tool `name#2`.
 pub(super) fn pieces(parts: Raw<'_>) -> Vec<Piece<'_>> {
-    let mut pieces: Vec<Piece<'_>> = Vec::new();
-    for part in parts.elements() {
+    let mut called: HashMap<String, usize> = HashMap::new();
+    let piece = |part| {
         let mut kind = kind(part);
         if let PieceKind::Call(call) = &mut kind
             && call.style == CallStyle::Name
         {
-            let is_same = |piece: &&Piece<'_>| matches!(&piece.kind, PieceKind::Call(other) if other.name == call.name);
-            let before = pieces.iter().filter(is_same).count();
-            call.id = match before {
-                0 => call.name.clone(),
-                _ => format!("{}#{}", call.name, before + 1),
+            let times = called.entry(call.name.clone()).or_default();
+            *times += 1;
+            call.id = match *times {
+                1 => call.name.clone(),
+                times => format!("{}#{times}", call.name),
             };
         }
-        pieces.push(Piece {
+        Piece {
             raw: part,
             in_list: true,
             is_document: false,
             is_signed: is_signed(part),
             kind,
-        });
-    }
-    pieces
+        }
+    };
+    parts.elements().map(piece).collect()
 }
 
 /// Whether a part carries the signature of thinking, and not [`FOREIGN_SIGNATURE`].

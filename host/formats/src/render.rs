@@ -10,6 +10,7 @@
 //! format is left to `convert`.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::anatomy::{CallStyle, PieceKind, anatomy};
@@ -317,10 +318,10 @@ impl Conversation {
         place: &dyn Fn(usize) -> usize,
     ) -> Vec<RenderedMessage<'a>> {
         let mut merged: Vec<RenderedMessage<'a>> = Vec::with_capacity(wires.len());
-        let mut calls = Vec::new();
+        let mut calls: HashMap<&str, usize> = HashMap::new();
         for mut wire in wires {
             if !wire.calls.is_empty() {
-                calls = std::mem::take(&mut wire.calls);
+                calls = wire.calls.drain(..).zip(0..).collect();
             }
             let Some(last) = merged.last_mut().filter(|last| last.role == wire.role) else {
                 merged.push(wire);
@@ -345,10 +346,11 @@ impl Conversation {
                 .chain(&wire.out)
                 .map(|item| self.text_of(item));
             last.answers.append(&mut wire.answers);
-            let rank = |id: &str| calls.iter().position(|call| *call == id);
-            let ranks: Vec<_> = last.answers.iter().map(|id| rank(id)).collect();
-            let message = merge_messages(self.format(), &texts.collect::<Vec<_>>(), &ranks);
-            last.answers.sort_by_key(|id| rank(id));
+            let places: Vec<_> = (last.answers.iter())
+                .map(|id| calls.get(id).copied())
+                .collect();
+            let message = merge_messages(self.format(), &texts.collect::<Vec<_>>(), &places);
+            last.answers.sort_by_key(|id| calls.get(id));
             last.out = vec![RenderedItem::new(message)];
             // The next message is compared with the message that was merged in last.
             last.items = wire.items;
