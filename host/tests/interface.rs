@@ -849,6 +849,7 @@ fn a_notice_and_a_summary_in_the_system_role_are_known_again_in_every_format() {
         Format::OpenAiChat,
         Format::OpenAiResponses,
         Format::Anthropic,
+        Format::Gemini,
         Format::ClaudeCode,
     ];
     for to in writable {

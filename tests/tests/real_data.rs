@@ -134,6 +134,7 @@ fn check_rendered(conversation: &Arc<Conversation>, at: usize, session: &Session
         Some(Format::OpenAiChat),
         Some(Format::Anthropic),
         Some(Format::OpenAiResponses),
+        Some(Format::Gemini),
         Some(Format::ClaudeCode),
     ] {
         let place = format!("{place} to {to:?}");
@@ -166,12 +167,14 @@ fn check_rendered(conversation: &Arc<Conversation>, at: usize, session: &Session
             .iter()
             .filter(|message| message.is_summary())
             .count();
-        // Anthropic's first message must be the user's: where it was not, a marked one is put there.
-        let opened = matches!(to, Some(Format::Anthropic | Format::ClaudeCode))
-            && conversation
-                .messages()
-                .first()
-                .is_some_and(|m| m.role != "user");
+        // Anthropic's and Gemini's first message must be the user's: where it was not, a marked one is put there.
+        let opened = matches!(
+            to,
+            Some(Format::Anthropic | Format::Gemini | Format::ClaudeCode)
+        ) && conversation
+            .messages()
+            .first()
+            .is_some_and(|m| m.role != "user");
         let expected = session.window().summaries().count();
         assert!(
             summaries == expected || (opened && summaries == expected + 1),
