@@ -22,20 +22,12 @@ fn roles(conversation: &Conversation) -> Vec<&str> {
     messages.map(|message| message.role.as_str()).collect()
 }
 
-/// The id and the tool of each call, and of the call of each result.
-fn ids(conversation: &Conversation) -> (Vec<(&str, &str)>, Vec<(&str, &str)>) {
+/// The id of each call, and of the call of each result.
+fn ids(conversation: &Conversation) -> (Vec<&str>, Vec<&str>) {
     let messages = || conversation.messages().iter();
     let calls = messages().flat_map(|message| &message.calls);
-    let results = messages().filter_map(|message| {
-        Some((
-            message.tool_call_id.as_deref()?,
-            message.tool_name.as_deref().unwrap_or("-"),
-        ))
-    });
-    (
-        calls.map(|call| (&*call.id, &*call.name)).collect(),
-        results.collect(),
-    )
+    let results = messages().filter_map(|message| message.tool_call_id.as_deref());
+    (calls.map(|call| &*call.id).collect(), results.collect())
 }
 
 #[test]
@@ -112,11 +104,8 @@ fn results_find_their_calls() {
             let twice = [&contents[..], &contents[..]].concat();
             let read = one(&json!({"contents": twice}).to_string());
             let (found, of) = ids(&read);
-            let ids = |found: Vec<(&str, &str)>| -> Vec<String> {
-                found.into_iter().map(|(id, _)| id.to_owned()).collect()
-            };
-            assert_eq!(ids(found), [call_ids, call_ids].concat(), "{contents:?}");
-            assert_eq!(ids(of), [result_ids, result_ids].concat(), "{contents:?}");
+            assert_eq!(found, [call_ids, call_ids].concat(), "{contents:?}");
+            assert_eq!(of, [result_ids, result_ids].concat(), "{contents:?}");
         }
     }
 }
