@@ -8,6 +8,8 @@
 //! Which items form one message, and how messages split into views, is decided in `views`. The
 //! pieces are also the places that `splice` edits when a message is shortened.
 
+pub(super) mod contents;
+
 use std::borrow::Cow;
 
 use super::blobs::{blobs, without_blobs};
@@ -195,7 +197,7 @@ impl ResultPiece<'_> {
             return String::new();
         };
         if self.shape == ResultShape::Response {
-            return gemini::result_text(content);
+            return contents::result_text(content);
         }
         if let Some(text) = content.string() {
             return text.into_owned();
@@ -209,7 +211,7 @@ impl ResultPiece<'_> {
     /// The images and documents in the result, including those inside parts of other kinds.
     pub(super) fn media(&self) -> Vec<Media> {
         if self.shape == ResultShape::Response {
-            return (self.content.into_iter().flat_map(gemini::result_media)).collect();
+            return (self.content.into_iter().flat_map(contents::result_media)).collect();
         }
         let parts = self.content.into_iter().flat_map(parts_of);
         parts.flat_map(|piece| part_media(&piece)).collect()
@@ -468,7 +470,7 @@ fn gemini_content<'a>(raw: Raw<'a>, members: &MessageMembers<'a>) -> Option<Anat
         name: None,
         is_message: true,
         content: members.parts,
-        pieces: members.parts.map(gemini::pieces).unwrap_or_default(),
+        pieces: members.parts.map(contents::pieces).unwrap_or_default(),
         time_ms: members.time_ms(),
     })
 }

@@ -6,8 +6,6 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Format;
-use super::excerpt::{parse_messages_after, role_of};
 use super::message::Call;
 
 /// The tool calls that were read so far.
@@ -36,18 +34,9 @@ impl KnownCalls {
         self.tools.extend(tools);
     }
 
-    /// Prepares for messages that directly follow `before`. In Gemini's format the calls right
-    /// before a result decide which of them it answers, so these are read again.
-    pub fn continue_after(&mut self, format: Format, before: &[&str]) {
-        if format != Format::Gemini {
-            return;
-        }
+    /// Forgets which calls the next results answer.
+    pub(super) fn close(&mut self) {
         self.open.clear();
-        let last = (before.iter()).rposition(|text| role_of(text).as_deref() == Some("model"));
-        let after = last.and_then(|last| before.get(last..)).unwrap_or(&[]);
-        // Messages before these were read when they were new. If one cannot be read, it has no
-        // calls that a result could answer.
-        let _ = parse_messages_after(format, after, self);
     }
 
     /// Notes that the results that follow answer these calls, unless there are none.

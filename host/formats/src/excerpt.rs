@@ -50,6 +50,20 @@ pub fn parse_messages_after(
     read_items(format, items.into_iter(), earlier)
 }
 
+/// Prepares `calls` for messages that directly follow `before`. In Gemini's format the calls right
+/// before a result decide which of them it answers, so these are read again.
+pub fn continue_after(format: Format, before: &[&str], calls: &mut KnownCalls) {
+    if format != Format::Gemini {
+        return;
+    }
+    calls.close();
+    let last = (before.iter()).rposition(|text| role_of(text).as_deref() == Some("model"));
+    let after = last.and_then(|last| before.get(last..)).unwrap_or(&[]);
+    // These messages were read when they were new. If one cannot be read, it has no calls that a
+    // result could answer.
+    let _ = parse_messages_after(format, after, calls);
+}
+
 /// Reads wire messages on their own, like [`parse_messages_after`], into a conversation that
 /// holds nothing else. Its document has one message per line and no system prompt. Even if the
 /// first message has the role `system`, it counts as a message.

@@ -1,25 +1,15 @@
-//! Reads and writes what is particular to Google's Gemini API.
+//! What is particular to the JSON of Google's Gemini API, and writes it.
 //!
 //! A message of this API is a *content*: a role and a list of parts. A part has no type, the name
-//! of its member tells what it is. [`pieces`] reads the parts, and `anatomy` does the rest. The API
-//! takes the names of members in camelCase and in snake_case, so both are read.
-//!
-//! A call may have no id, and a result may name only its tool. [`pieces`] then makes an id of the
-//! tool's name, and `KnownCalls` finds the call of a result.
+//! of its member tells what it is. The API takes the names of members in camelCase and in
+//! snake_case, so both are read. `anatomy` reads the parts.
 //!
 //! The facts are from Google's references of the
 //! [contents](https://ai.google.dev/api/caching#Content) and of
 //! [thought signatures](https://ai.google.dev/gemini-api/docs/thought-signatures).
 
-use std::collections::HashMap;
-
-use super::anatomy::{
-    CallPiece, CallStyle, Piece, PieceKind, ResultPiece, ResultShape, media_within,
-};
-use super::blobs::without_blobs;
-use super::json::{Edits, Raw, on_one_line, quote};
-use super::message::{Call, Media, MediaKind};
-use super::splice::insert_member;
+use super::json::{Edits, Raw, insert_member, on_one_line, quote};
+use super::message::Call;
 
 /// Both spellings of a member.
 pub(super) type Spellings = [&'static str; 2];
@@ -29,8 +19,8 @@ pub(super) const RESULT: Spellings = ["functionResponse", "function_response"];
 pub(super) const SIGNATURE: Spellings = ["thoughtSignature", "thought_signature"];
 pub(super) const TOOL_CONFIG: Spellings = ["toolConfig", "tool_config"];
 pub(super) const CALLING_CONFIG: Spellings = ["functionCallingConfig", "function_calling_config"];
-const INLINE: Spellings = ["inlineData", "inline_data"];
-const FILE: Spellings = ["fileData", "file_data"];
+pub(super) const INLINE: Spellings = ["inlineData", "inline_data"];
+pub(super) const FILE: Spellings = ["fileData", "file_data"];
 pub(super) const DECLARATIONS: Spellings = ["functionDeclarations", "function_declarations"];
 pub(super) const SCHEMA: [&str; 3] = [
     "parameters",
@@ -57,120 +47,8 @@ pub(super) fn result_in(part: Raw<'_>) -> Option<Raw<'_>> {
     member(part, &RESULT).filter(|result| result.is_object())
 }
 
-/// Reads the parts of a content. A call without an id gets the name of its tool as its id, and the
-/// second such call of the same tool `name#2`.
-pub(super) fn pieces(parts: Raw<'_>) -> Vec<Piece<'_>> {
-    let mut called: HashMap<String, usize> = HashMap::new();
-    let piece = |part| {
-        let mut kind = kind(part);
-        if let PieceKind::Call(call) = &mut kind
-            && call.style == CallStyle::Name
-        {
-            let times = called.entry(call.name.clone()).or_default();
-            *times += 1;
-            call.id = match *times {
-                1 => call.name.clone(),
-                times => format!("{}#{times}", call.name),
-            };
-        }
-        Piece {
-            raw: part,
-            in_list: true,
-            is_document: false,
-            is_signed: is_signed(part),
-            kind,
-        }
-    };
-    parts.elements().map(piece).collect()
-}
-
-/// Whether a part carries the signature of thinking, and not [`FOREIGN_SIGNATURE`].
-fn is_signed(part: Raw<'_>) -> bool {
-    let signature = member(part, &SIGNATURE).and_then(Raw::inner);
-    signature.is_some_and(|signature| !signature.is_empty() && signature != FOREIGN_SIGNATURE)
-}
-
-fn kind(part: Raw<'_>) -> PieceKind<'_> {
-    if part.is_string() {
-        return PieceKind::Text(part);
-    }
-    if let Some(call) = call_in(part) {
-        let id = own_id(call);
-        return PieceKind::Call(CallPiece {
-            style: match id {
-                Some(_) => CallStyle::Id,
-                None => CallStyle::Name,
-            },
-            id: id.unwrap_or_default(),
-            name: call.get_string("name").unwrap_or_default(),
-            arguments: call.get("args"),
-            free_text: false,
-            beside: String::new(),
-        });
-    }
-    if let Some(result) = result_in(part) {
-        let response = result.get("response");
-        return PieceKind::Result(ResultPiece {
-            call_id: own_id(result).unwrap_or_default(),
-            name: result.get_string("name"),
-            is_error: response.is_some_and(is_error),
-            content: Some(result),
-            shape: ResultShape::Response,
-            beside: String::new(),
-        });
-    }
-    if let Some(media) = media(part) {
-        return PieceKind::Media(media);
-    }
-    match part.get("text").filter(|text| text.is_string()) {
-        Some(text) if part.get("thought").is_some_and(Raw::is_true) => {
-            PieceKind::Thinking(text.string().unwrap_or_default().into_owned())
-        }
-        Some(text) => PieceKind::Text(text),
-        None => PieceKind::Opaque,
-    }
-}
-
-fn own_id(object: Raw<'_>) -> Option<String> {
-    object.get_string("id").filter(|id| !id.is_empty())
-}
-
-/// Reads a part with `inlineData` or `fileData`. `None` if it is another part.
-fn media(part: Raw<'_>) -> Option<Media> {
-    let inline = member(part, &INLINE);
-    let blob = inline.or_else(|| member(part, &FILE))?;
-    let mime = member(blob, &["mimeType", "mime_type"]).and_then(Raw::string);
-    let data = member(blob, &["data", "fileUri", "file_uri"]).filter(|data| data.is_string());
-    Some(Media {
-        kind: match mime.as_deref().and_then(|mime| mime.split('/').next()) {
-            Some("image") => MediaKind::Image,
-            Some("audio") => MediaKind::Audio,
-            _ => MediaKind::Document,
-        },
-        mime: mime.map(Into::into),
-        item: 0,
-        data: data.map_or(0..0, |raw| raw.span().start + 1..raw.span().end - 1),
-        is_base64: inline.is_some(),
-        width: None,
-        height: None,
-        detail: None,
-    })
-}
-
-/// The text of a function response. If its JSON is only a wrapper around one text, it is that
-/// text, and otherwise the JSON.
-pub(super) fn result_text(result: Raw<'_>) -> String {
-    let Some(response) = result.get("response") else {
-        return String::new();
-    };
-    match wrapped_text(response) {
-        Some(text) => text.string().unwrap_or_default().into_owned(),
-        None => without_blobs(response),
-    }
-}
-
 /// The only member of a response, if it has one of the names that programs give to a text.
-fn wrapped_text(response: Raw<'_>) -> Option<Raw<'_>> {
+pub(super) fn wrapped_text(response: Raw<'_>) -> Option<Raw<'_>> {
     const NAMES: [&str; 4] = ["output", "error", "result", "content"];
     let mut members = response.members();
     let (name, value) = members.next()?;
@@ -178,15 +56,8 @@ fn wrapped_text(response: Raw<'_>) -> Option<Raw<'_>> {
     (is_alone && value.is_string()).then_some(value)
 }
 
-/// The media of a function response: those in its parts, and those within its JSON.
-pub(super) fn result_media(result: Raw<'_>) -> Vec<Media> {
-    let parts = result.get("parts").into_iter().flat_map(Raw::elements);
-    let within = result.get("response").into_iter().flat_map(media_within);
-    parts.filter_map(media).chain(within).collect()
-}
-
 /// Whether a function response reports an error.
-fn is_error(response: Raw<'_>) -> bool {
+pub(super) fn is_error(response: Raw<'_>) -> bool {
     let has = |key| response.get(key).is_some_and(|value| !value.is_null());
     has("error") && !has("output")
 }

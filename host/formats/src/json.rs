@@ -709,6 +709,18 @@ impl Edits {
     }
 }
 
+/// Inserts a member at the end of an object. The caller makes sure that the object has no
+/// member with this key.
+pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut Edits) {
+    let end = object.span().end - 1;
+    let comma = if object.members().next().is_some() {
+        ","
+    } else {
+        ""
+    };
+    edits.replace(end..end, format!("{comma}\"{key}\":{value}"));
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -269,7 +269,7 @@ impl<'a> LogWriter<'a> {
         for (key, value) in [("uuid", format!("\"{uuid}\"")), ("parentUuid", parent)] {
             match own.get(key) {
                 Some(old) => edits.replace(old.span(), value),
-                None => super::splice::insert_member(own, key, &value, &mut edits),
+                None => super::json::insert_member(own, key, &value, &mut edits),
             }
         }
         if let Some(new) = new_body {

@@ -396,7 +396,7 @@ fn merge_messages(format: Format, messages: &[&str], calls: &[Option<usize>]) ->
     let mut edits = Edits::default();
     match raw.get(key) {
         Some(content) => edits.replace(content.span(), blocks),
-        None => super::splice::insert_member(raw, key, &blocks, &mut edits),
+        None => super::json::insert_member(raw, key, &blocks, &mut edits),
     }
     edits.apply(first, 0..first.len())
 }

@@ -15,8 +15,8 @@ use std::ops::Range;
 use super::Format;
 use super::body::{BodySpans, is_setup, tools_of};
 use super::gemini;
-use super::json::{Edits, Raw, escape, quote, skip_space};
-use super::splice::{insert_member, new_message, part_type, text_part};
+use super::json::{Edits, Raw, escape, insert_member, quote, skip_space};
+use super::splice::{new_message, part_type, text_part};
 
 /// An upper bound for the JSON around a new message or the note, in bytes. It is used to
 /// reserve memory.

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
 use super::conversation::Conversation;
 use super::gemini;
-use super::json::{Edits, Raw, escape, escaped_offset, quote, skip_space};
+use super::json::{Edits, Raw, escape, escaped_offset, insert_member, quote, skip_space};
 use super::message::Message;
 use super::plan::{KeptMessage, KeptPart, results_are_users};
 use super::seal::sealed_summary;
@@ -327,18 +327,6 @@ fn edit_pieces(item: &Anatomy<'_>, own: &[(&Piece<'_>, &PieceEdit)], edits: &mut
 fn is_string_content(item: &Anatomy<'_>, piece: &Piece<'_>) -> bool {
     item.content
         .is_some_and(|content| content.is_string() && content.span() == piece.raw.span())
-}
-
-/// Inserts a member at the end of an object. The caller makes sure that the object has no
-/// member with this key.
-pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut Edits) {
-    let end = object.span().end - 1;
-    let comma = if object.members().next().is_some() {
-        ","
-    } else {
-        ""
-    };
-    edits.replace(end..end, format!("{comma}\"{key}\":{value}"));
 }
 
 /// Text to add to the content of a message: summaries, and a new text for a message that had

@@ -13,8 +13,7 @@ use contexture_engine_api::ToolSpec;
 
 use super::body::{BodySpans, tools_of};
 use super::gemini;
-use super::json::{Edits, Raw, quote, skip_space};
-use super::splice::insert_member;
+use super::json::{Edits, Raw, insert_member, quote, skip_space};
 use super::{Format, FormatError};
 
 /// Returns the names of the tools in a JSON list, including those inside namespaces. Entries

@@ -365,7 +365,7 @@ impl Renderer {
                 continue;
             }
             let calls = &mut current.history.calls;
-            calls.continue_after(request.format, &before);
+            formats::continue_after(request.format, &before, calls);
             let conversation = formats::excerpt(request.format, &texts, calls)?;
             before.extend(texts);
             let mut units = Vec::new();

@@ -170,7 +170,8 @@ impl<'b> Request<'b> {
         for run in unread.chunk_by(|one, next| one + 1 == *next) {
             let texts: Vec<&str> = run.iter().map(|at| self.wire_text(*at)).collect();
             let first = run.first().copied().unwrap_or(0);
-            calls.continue_after(self.format, self.wires.get(..first).unwrap_or(&[]));
+            let before = self.wires.get(..first).unwrap_or(&[]);
+            formats::continue_after(self.format, before, calls);
             let conversation = formats::excerpt(self.format, &texts, calls)?;
             self.remember(&Arc::new(conversation), first);
         }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::pairs::{Entry, Forms, joined, paired};
 use super::{LONGEST, NO_CALL, Notes, OPENING, drop_private, plain_name};
+use crate::anatomy::contents::result_text;
 use crate::calls::KnownCalls;
 use crate::gemini;
 use crate::json::Raw;
@@ -42,7 +43,7 @@ const FORMS: Forms = Forms {
     orphan: |part| {
         let json = part.to_string();
         let result = Raw::parse(&json).ok().and_then(gemini::result_in);
-        let text = result.map(gemini::result_text).unwrap_or_default();
+        let text = result.map(result_text).unwrap_or_default();
         json!({"role": "user", "parts": [{"text": format!("{NO_CALL}\n{text}")}]})
     },
 };
