@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
-use crate::request::{Request, field};
+use crate::request::{Api, Request, field};
 use crate::wire::mixed;
 
 /// What its calls carry, by which it knows how far it is, whatever became of what stood before.
@@ -79,7 +79,7 @@ impl Coder {
         }
         let twice = self.parallel > 0 && round.is_multiple_of(self.parallel);
         for part in 0..=u64::from(twice) {
-            let command = self.command(round, part);
+            let command = self.command(round, part, request.api);
             answer = answer.and_call(name(tool), arguments(tool, &command));
         }
         for (every, name, arguments) in &self.also {
@@ -102,9 +102,16 @@ impl Coder {
     }
 
     /// A command that prints as much as it should, the same each time, with words that can be searched for.
-    fn command(&self, round: u64, part: u64) -> String {
+    fn command(&self, round: u64, part: u64, api: Api) -> String {
         let seed = mixed(self.seed + round * 10 + part) % 100_000;
         let lines = (self.result / 60).max(1);
+        // Gemini CLI runs no command with `$(` in it.
+        if api == Api::Gemini {
+            return format!(
+                "echo {STEP}{round}; awk 'BEGIN {{ for (i = 1; i <= {lines}; i++) \
+                 print \"src/module_{seed}.rs:\" i \": warning: value \" i * {seed} % 99991 \" überprüfen\" }}'"
+            );
+        }
         format!(
             "echo {STEP}{round}; i=0; while [ $i -lt {lines} ]; do i=$((i+1)); \
              echo \"src/module_{seed}.rs:$i: warning: value $((i*{seed}%99991)) überprüfen\"; done"

@@ -91,7 +91,7 @@ pub(super) fn body(reply: &Reply<'_>) -> Value {
 /// The responses of a stream. The reason to stop comes with the last part, or in a response of its own.
 fn responses(reply: &Reply<'_>) -> Vec<Value> {
     let mut parts = parts(reply, true);
-    if parts.is_empty() || reply.usage.output % 2 == 0 {
+    if parts.is_empty() || reply.usage.output.is_multiple_of(2) {
         parts.push(json!({"text": ""}));
     }
     let last = parts.len() - 1;
