@@ -224,6 +224,7 @@ fn the_provider_words_are_read_and_wrong_ones_explained() {
         ("opnai", "openai"),
         ("ollama", "openai"),
         ("claude", "anthropic"),
+        ("gemini", "google"),
         ("off", "none"),
     ] {
         let message = explained(word);
@@ -368,6 +369,7 @@ fn a_configuration_that_cannot_work_says_why() {
     for (provider, variable) in [
         (Provider::OpenAi, "OPENAI_API_KEY"),
         (Provider::Anthropic, "ANTHROPIC_API_KEY"),
+        (Provider::Google, "GEMINI_API_KEY"),
         (Provider::OpenRouter, "OPENROUTER_API_KEY"),
         (Provider::Nous, "NOUS_API_KEY"),
     ] {
@@ -480,6 +482,50 @@ fn an_anthropic_call_and_its_answer() {
             "system": "Summarise.",
         })
     );
+}
+
+#[test]
+fn a_gemini_call_and_its_answer() {
+    let answer = |parts: Value, finish: &str| {
+        ok(json!({
+            "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": finish}],
+            "usageMetadata": {"promptTokenCount": 25, "candidatesTokenCount": 3, "thoughtsTokenCount": 1},
+            "modelVersion": "gemini-2.5-flash",
+        }))
+    };
+    let said = json!([
+        {"text": "hm", "thought": true}, {"text": "It went "}, {"text": "well."},
+    ]);
+    let server = Server::new(answer(said, "STOP"));
+    let client_of = |server: &Server| client(&settings(Provider::Google, &server.mock.uri()));
+    let expected = ModelAnswer::new("It went well.", "gemini-2.5-flash")
+        .input_tokens(25)
+        .output_tokens(4);
+    assert_eq!(ask(&client_of(&server)).unwrap(), expected);
+    let received = &server.received()[0];
+    assert_eq!(received.url.path(), "/v1beta/models/m:generateContent");
+    assert_eq!(received.headers["x-goog-api-key"], KEY);
+    assert_eq!(
+        server.bodies()[0],
+        json!({
+            "contents": [{"role": "user", "parts": [{"text": "material"}]}],
+            "generationConfig": {"maxOutputTokens": 321},
+            "systemInstruction": {"parts": [{"text": "Summarise."}]},
+        })
+    );
+    let text = json!([{"text": "It went"}]);
+    let call = json!([{"functionCall": {"name": "run", "args": {}}}]);
+    for (parts, finish, kind) in [
+        (&text, "MAX_TOKENS", FailureKind::CutOff),
+        (&text, "SAFETY", FailureKind::Refused),
+        (&call, "STOP", FailureKind::Empty),
+    ] {
+        let server = Server::new(answer(parts.clone(), finish));
+        assert_eq!(ask(&client_of(&server)).unwrap_err().kind, kind, "{finish}");
+    }
+    let blocked = Server::new(ok(json!({"promptFeedback": {"blockReason": "SAFETY"}})));
+    let failure = ask(&client_of(&blocked)).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Refused);
 }
 
 #[test]

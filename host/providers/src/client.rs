@@ -121,6 +121,7 @@ impl ModelClient {
         let api_format = match format {
             Format::Anthropic => ApiFormat::Anthropic,
             Format::OpenAiChat => ApiFormat::OpenAi,
+            Format::Gemini => ApiFormat::Gemini,
             _ => return false,
         };
         self.endpoint()

@@ -21,12 +21,13 @@ use http::header::{
 use super::resolve::ProviderError;
 use super::settings::{Credentials, Provider, Secret};
 
-/// The format of a provider's requests and answers. Every provider but Anthropic speaks OpenAI's
-/// chat completions.
+/// The format of a provider's requests and answers. Every provider but Anthropic and Google speaks
+/// OpenAI's chat completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ApiFormat {
     OpenAi,
     Anthropic,
+    Gemini,
 }
 
 /// One model at one address. `Display` prints it without the key and without the query, which may
@@ -53,6 +54,7 @@ struct Access {
 }
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 
 const AGENT_KEY: &str = "the agent's own key";
 
@@ -71,7 +73,8 @@ impl Endpoint {
         credentials: Option<&Credentials>,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
-        let url = api_url(provider, base_url.unwrap_or(provider.default_base_url()))?;
+        let base = base_url.unwrap_or(provider.default_base_url());
+        let url = api_url(provider, base, model)?;
         let variable = provider.key_variable();
         let found = match credentials {
             Some(Credentials::Key(secret)) => Some((secret.clone(), AGENT_KEY)),
@@ -218,6 +221,7 @@ impl Access {
         let (name, text) = match api_format(provider) {
             ApiFormat::OpenAi => (AUTHORIZATION, format!("Bearer {}", secret.expose())),
             ApiFormat::Anthropic => (API_KEY, secret.expose().to_owned()),
+            ApiFormat::Gemini => (GOOGLE_KEY, secret.expose().to_owned()),
         };
         let mut header = HeaderValue::from_str(&text).map_err(|_| ProviderError::UnusableKey {
             source_name: source,
@@ -238,7 +242,7 @@ impl Access {
             headers.remove(name);
         }
         let mut secrets = Vec::new();
-        for name in [AUTHORIZATION, API_KEY] {
+        for name in [AUTHORIZATION, API_KEY, GOOGLE_KEY] {
             if let Some(value) = headers.get_mut(name) {
                 value.set_sensitive(true);
                 let text = value.to_str().unwrap_or_default();
@@ -258,18 +262,20 @@ impl Access {
 fn api_format(provider: Provider) -> ApiFormat {
     match provider {
         Provider::Anthropic => ApiFormat::Anthropic,
+        Provider::Google => ApiFormat::Gemini,
         Provider::OpenAi | Provider::OpenRouter | Provider::Nous => ApiFormat::OpenAi,
     }
 }
 
 /// Returns the address of the API call below a base URL. All conventions are accepted: Anthropic's
-/// base with and without `/v1`, and a base that is the full address already. A query is kept,
-/// because some servers need an API version in it.
+/// and Google's base with and without a version, and a base that is the full address already. A
+/// query is kept, because some servers need an API version in it. Google's says in which form a
+/// stream is wanted, and no stream is.
 ///
 /// # Errors
 /// Returns [`ProviderError::BaseUrl`] if the text is not an HTTP address, or contains a user name
 /// or password.
-fn api_url(provider: Provider, base: &str) -> Result<Uri, ProviderError> {
+fn api_url(provider: Provider, base: &str, model: &str) -> Result<Uri, ProviderError> {
     let base = base.trim();
     let invalid = |reason: String| ProviderError::BaseUrl { reason };
     let no_url = |error: &dyn fmt::Display| {
@@ -305,10 +311,24 @@ fn api_url(provider: Provider, base: &str) -> Result<Uri, ProviderError> {
             "{}/v1/messages",
             path.trim_end_matches("/messages").trim_end_matches("/v1")
         ),
+        ApiFormat::Gemini => {
+            let (base, name) = path.split_once("/models/").unwrap_or((path, model));
+            let version = base.rsplit('/').next().unwrap_or_default();
+            let number = version.strip_prefix('v').unwrap_or_default();
+            // On Vertex AI, the version is followed by the project.
+            let is_versioned = number.starts_with(|first: char| first.is_ascii_digit())
+                || base.contains("/publishers/");
+            let version = if is_versioned { "" } else { "/v1beta" };
+            let name = name.split(':').next().unwrap_or_default();
+            format!("{base}{version}/models/{name}:generateContent")
+        }
     };
-    let query = url
-        .query()
-        .map_or_else(String::new, |query| format!("?{query}"));
+    let options = url.query().unwrap_or_default().split('&');
+    let options: Vec<&str> = options.filter(|option| *option != "alt=sse").collect();
+    let query = match options.join("&").as_str() {
+        "" => String::new(),
+        query => format!("?{query}"),
+    };
     let call = format!("{scheme}://{host}{path}{query}");
     call.parse().map_err(|error| no_url(&error))
 }
@@ -319,7 +339,7 @@ mod tests {
     use super::*;
 
     fn address(provider: Provider, base: &str) -> String {
-        api_url(provider, base).unwrap().to_string()
+        api_url(provider, base, "m").unwrap().to_string()
     }
 
     #[test]
@@ -344,6 +364,19 @@ mod tests {
                 "https://api.anthropic.com/v1/messages"
             );
         }
+        let host = "https://generativelanguage.googleapis.com";
+        for base in [host, &format!("{host}/v1beta/")] {
+            let call = format!("{host}/v1beta/models/m:generateContent");
+            assert_eq!(address(Provider::Google, base), call);
+        }
+        let vertex = "https://h/v1/projects/p/locations/l/publishers/google";
+        for base in [
+            vertex,
+            &format!("{vertex}/models/m:streamGenerateContent?alt=sse"),
+        ] {
+            let call = format!("{vertex}/models/m:generateContent");
+            assert_eq!(address(Provider::Google, base), call);
+        }
         assert_eq!(
             address(Provider::OpenAi, "https://a.example/x?api-version=1#f"),
             "https://a.example/x/chat/completions?api-version=1"
@@ -353,9 +386,9 @@ mod tests {
     #[test]
     fn addresses_that_cannot_be_called_are_refused_without_repeating_a_password() {
         for base in ["", "localhost:1234", "file:///etc/passwd", "not a url"] {
-            assert!(api_url(Provider::OpenAi, base).is_err(), "{base}");
+            assert!(api_url(Provider::OpenAi, base, "m").is_err(), "{base}");
         }
-        let error = api_url(Provider::Nous, "https://me:hunter2@host/v1").unwrap_err();
+        let error = api_url(Provider::Nous, "https://me:hunter2@host/v1", "m").unwrap_err();
         assert!(error.to_string().contains("NOUS_API_KEY"));
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }

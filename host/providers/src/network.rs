@@ -8,13 +8,14 @@
 //! it, if it has such a body, then without, and at last to the fallback if the model does not exist
 //! ([`Models::answer`]).
 //!
-//! `call` makes one call with its retries, `openai` and `anthropic` know the two formats, `reply`
+//! `call` makes one call with its retries, `openai`, `anthropic` and `gemini` know the formats, `reply`
 //! and `failure` judge the result, and `connections` owns the runtime and the HTTP clients.
 
 mod anthropic;
 mod call;
 mod connections;
 mod failure;
+mod gemini;
 mod openai;
 mod reply;
 

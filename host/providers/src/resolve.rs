@@ -75,7 +75,7 @@ pub enum ProviderError {
     /// No provider has this name. The message lists the valid names.
     #[error(
         "`auxiliary.compression.provider: {word}` is not a provider{}; valid are auto, openai, anthropic, \
-         openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a `base_url`)",
+         google, openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a `base_url`)",
         nearest.map(|choice| format!(" (did you mean `{choice}`?)")).unwrap_or_default()
     )]
     UnknownProvider {

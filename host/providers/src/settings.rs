@@ -20,14 +20,16 @@ use serde::{Deserialize, Serialize};
 use super::resolve::ProviderError;
 
 /// A service that answers model calls. Each has its own address, its own environment variable for a
-/// key, and one of two request formats.
+/// key, and one of three request formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// OpenAI, or with a `base_url` any server that speaks its chat completions, such as Ollama,
     /// vLLM or LM Studio.
     OpenAi,
-    /// Anthropic's messages API, the only one with a format of its own.
+    /// Anthropic's messages API, which has a format of its own.
     Anthropic,
+    /// Google's Gemini API, which has a format of its own. The model's name is part of its address.
+    Google,
     /// OpenRouter, which passes calls on to many providers and speaks OpenAI's chat completions.
     OpenRouter,
     /// The inference API of Nous Research, which speaks OpenAI's chat completions.
@@ -40,6 +42,7 @@ impl Provider {
         match self {
             Self::OpenAi => "openai",
             Self::Anthropic => "anthropic",
+            Self::Google => "google",
             Self::OpenRouter => "openrouter",
             Self::Nous => "nous",
         }
@@ -51,6 +54,7 @@ impl Provider {
         match self {
             Self::OpenAi => ("gpt-5-mini", 400_000),
             Self::Anthropic => ("claude-haiku-4-5", 200_000),
+            Self::Google => ("gemini-2.5-flash", 1_048_576),
             Self::OpenRouter => ("openrouter/auto", 128_000),
             Self::Nous => ("Hermes-4-70B", 131_072),
         }
@@ -61,6 +65,7 @@ impl Provider {
         match self {
             Self::OpenAi => "OPENAI_API_KEY",
             Self::Anthropic => "ANTHROPIC_API_KEY",
+            Self::Google => "GEMINI_API_KEY",
             Self::OpenRouter => "OPENROUTER_API_KEY",
             Self::Nous => "NOUS_API_KEY",
         }
@@ -71,6 +76,7 @@ impl Provider {
         match self {
             Self::OpenAi => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com",
+            Self::Google => "https://generativelanguage.googleapis.com",
             Self::OpenRouter => "https://openrouter.ai/api/v1",
             Self::Nous => "https://inference-api.nousresearch.com/v1",
         }
@@ -102,10 +108,11 @@ pub enum ProviderChoice {
 
 impl ProviderChoice {
     /// Every valid choice, in the order in which errors list them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Auto,
         Self::Named(Provider::OpenAi),
         Self::Named(Provider::Anthropic),
+        Self::Named(Provider::Google),
         Self::Named(Provider::OpenRouter),
         Self::Named(Provider::Nous),
         Self::Main,
@@ -164,10 +171,11 @@ impl From<ProviderChoice> for String {
 }
 
 /// Returns the valid choice that a wrong name most likely means: a well-known alias such as
-/// `claude` or `ollama`, or otherwise the most similar name.
+/// `claude`, `gemini` or `ollama`, or otherwise the most similar name.
 fn nearest(word: &str) -> Option<ProviderChoice> {
     match word {
         "claude" => return Some(ProviderChoice::Named(Provider::Anthropic)),
+        "gemini" | "vertex" => return Some(ProviderChoice::Named(Provider::Google)),
         "ollama" | "vllm" | "lmstudio" | "lm-studio" | "llama.cpp" | "local" | "custom" => {
             // All of these servers speak OpenAI's chat completions.
             return Some(ProviderChoice::Named(Provider::OpenAi));

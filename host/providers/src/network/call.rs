@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use super::anthropic;
 use super::failure::{Fault, Rejection, Remedy, quote};
+use super::gemini;
 use super::openai::{self, LimitField};
 use crate::client::Mask;
 use crate::endpoint::{ApiFormat, Endpoint};
@@ -211,6 +212,7 @@ impl ModelCall<'_> {
             (Asked::Fresh(request), ApiFormat::Anthropic) => {
                 post.json(&anthropic::request_body(model, request))
             }
+            (Asked::Fresh(request), ApiFormat::Gemini) => post.json(&gemini::request_body(request)),
             (Asked::Continued(body), _) => post
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone()),
@@ -285,6 +287,7 @@ impl ModelCall<'_> {
         let reply = match endpoint.api_format() {
             ApiFormat::OpenAi => openai::read(&answer),
             ApiFormat::Anthropic => anthropic::read(&answer),
+            ApiFormat::Gemini => gemini::read(&answer),
         }
         .map_err(|unusable| Fault::from_unusable(endpoint, &unusable, self.mask))?;
         Ok(ModelAnswer::new(
