@@ -90,15 +90,39 @@ const OPENAI: &[(&str, [f64; 4])] = &[
     ("o4-mini",            [1.1, 0.275, 1.1, 4.4]),
 ];
 
+/// The list prices of Google's models (ai.google.dev, "Pricing"): input up to 200,000 tokens, input
+/// from the implicit cache, and output. Nothing is charged for writes to that cache.
+#[rustfmt::skip]
+const GOOGLE: &[(&str, [f64; 3])] = &[
+    ("gemini-2-5-flash",                   [0.3, 0.03, 2.5]),
+    ("gemini-2-5-flash-lite",              [0.1, 0.01, 0.4]),
+    ("gemini-2-5-pro",                     [1.25, 0.125, 10.0]),
+    ("gemini-3-flash-preview",             [0.5, 0.05, 3.0]),
+    ("gemini-3-1-flash-lite",              [0.25, 0.025, 1.5]),
+    ("gemini-3-1-pro-preview",             [2.0, 0.2, 12.0]),
+    ("gemini-3-1-pro-preview-customtools", [2.0, 0.2, 12.0]),
+    ("gemini-3-5-flash",                   [1.5, 0.15, 9.0]),
+    ("gemini-3-5-flash-lite",              [0.3, 0.03, 2.5]),
+    ("gemini-3-6-flash",                   [0.75, 0.075, 3.75]),
+    ("gemini-3-7-flash",                   [0.75, 0.075, 3.75]),
+    ("gemini-3-8-flash",                   [0.75, 0.075, 3.75]),
+    ("gemini-4-argon",                     [2.0, 0.1, 10.0]),
+    ("gemini-4-hydrogen",                  [1.5, 0.075, 7.5]),
+];
+
 impl ListPrice {
-    /// Returns the list prices of a model by Anthropic or OpenAI, in any provider's spelling.
+    /// Returns the list prices of a model by Anthropic, OpenAI or Google, in any provider's spelling.
     /// Returns `None` for every other model, and for a version that the table does not have:
     /// a new version is not known to cost as much as the one before it.
     pub fn of_model(model: &str) -> Option<Self> {
         Self::of_claude(model).or_else(|| {
             let name = plain_name(model);
-            let (_, prices) = OPENAI.iter().find(|(known, _)| *known == name)?;
-            let [input, cached, write, output] = *prices;
+            let openai = OPENAI.iter().find(|(known, _)| *known == name);
+            let google = GOOGLE.iter().find(|(known, _)| *known == name);
+            let openai = openai.map(|(_, prices)| *prices);
+            let google =
+                google.map(|(_, [input, cached, output])| [*input, *cached, *input, *output]);
+            let [input, cached, write, output] = openai.or(google)?;
             Some(Self {
                 input,
                 cached,
@@ -372,6 +396,7 @@ mod tests {
         assert_eq!(input("gpt-5.1-codex-mini"), Some(0.25));
         assert_eq!(input("gpt-5-chat-latest"), Some(1.25));
         assert_eq!(input("o4-mini-2025-04-16"), Some(1.1));
+        assert_eq!(input("models/gemini-2.5-pro"), Some(1.25));
         for unknown in [
             "claude-opus-6",
             "claude-latest",
@@ -396,6 +421,10 @@ mod tests {
             assert!(0.0 < *cached && cached <= input, "{name}");
             assert!(input <= write && *write <= input * 1.25 + 1e-9, "{name}");
             assert!(output > input, "{name}");
+        }
+        for (name, [input, cached, output]) in GOOGLE {
+            assert_eq!(plain_name(name), *name, "no spelling leads to {name}");
+            assert!(0.0 < *cached && cached < input && input < output, "{name}");
         }
         let opus = ListPrice::of_model("claude-opus-4-8").unwrap();
         assert_eq!((opus.write, opus.output), (6.25, 25.0));
