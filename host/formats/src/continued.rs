@@ -11,7 +11,7 @@
 
 use serde_json::json;
 
-use super::{Format, FormatError, WireBody, split};
+use super::{Format, FormatError, WireBody, gemini, split};
 
 /// Returns the body with the question as the next message of the user, to be answered as a
 /// whole and not as a stream. Everything that the prompt cache depends on stays unchanged.
@@ -29,7 +29,11 @@ pub fn continued(
     if !answers_in_text(&wire) {
         return Ok(None);
     }
-    let question = json!({ "role": "user", "content": question }).to_string();
+    let question = match format {
+        Format::Gemini => json!({ "role": "user", "parts": [{ "text": question }] }),
+        _ => json!({ "role": "user", "content": question }),
+    };
+    let question = question.to_string();
     let own = wire.messages.iter().enumerate();
     let messages: Vec<(Option<usize>, &str)> = own
         .map(|(at, raw)| (Some(at), *raw))
@@ -54,12 +58,22 @@ pub fn continued(
 /// Whether the model may answer the body in plain text. It may not if the body requires a tool
 /// call or another output format.
 fn answers_in_text(wire: &WireBody<'_>) -> bool {
+    if wire.format == Format::Gemini {
+        let of = |names: [&str; 2]| names.iter().find_map(|name| wire.member(name));
+        // The modes are `AUTO`, `NONE`, `ANY` and `VALIDATED`. Only a JSON answer has a MIME type.
+        let forces = |config: &str| config.contains("\"ANY\"");
+        let is_json = |options: &str| options.contains("\"application/json\"");
+        return !of(gemini::TOOL_CONFIG).is_some_and(forces) && !of(OPTIONS).is_some_and(is_json);
+    }
     let is_free = |choice: &str| choice.contains("\"auto\"") || choice.contains("\"none\"");
     let is_text = |format: &str| format == "null" || format.contains("\"text\"");
     wire.member("tool_choice").is_none_or(is_free)
         && wire.member("response_format").is_none_or(is_text)
         && wire.member("output_format").is_none_or(is_text)
 }
+
+/// Both spellings of the member with the options of an answer of the Gemini API.
+const OPTIONS: [&str; 2] = ["generationConfig", "generation_config"];
 
 #[cfg(test)]
 mod tests {
@@ -99,5 +113,21 @@ mod tests {
                 "{member}"
             );
         }
+        let gemini = |member: &str| {
+            let user = r#"{"role":"user","parts":[{"text":"Hi"}]}"#;
+            let body = format!(r#"{{"contents":[{user}]{member}}}"#);
+            continued(&body, Format::Gemini, "?").unwrap()
+        };
+        for member in [
+            r#","toolConfig":{"functionCallingConfig":{"mode":"ANY"}}"#,
+            r#","generation_config":{"responseMimeType":"application/json"}"#,
+        ] {
+            assert_eq!(gemini(member), None, "{member}");
+        }
+        let asked = gemini("").unwrap();
+        assert!(
+            asked.ends_with(r#",{"role":"user","parts":[{"text":"?"}]}]}"#),
+            "{asked}"
+        );
     }
 }
