@@ -273,6 +273,7 @@ fn contradictions(config: &Config) -> Vec<Found> {
         of("upstream.openai.tls", &upstream.openai.tls),
         of("upstream.anthropic.tls", &upstream.anthropic.tls),
         of("upstream.chatgpt.tls", &upstream.chatgpt.tls),
+        of("upstream.google.tls", &upstream.google.tls),
     ];
     for (section, has_certificate, has_key) in sections {
         if has_certificate != has_key {
@@ -598,7 +599,7 @@ mod tests {
         assert_eq!(
             refusal("auxiliary: {compression: {provider: openruter}}"),
             "F:1:37: `auxiliary.compression.provider` is \"openruter\", but must be `auto`, `openai`, \
-             `anthropic`, `openrouter`, `nous`, `main` or `none`; did you mean `openrouter`?"
+             `anthropic`, `google`, `openrouter`, `nous`, `main` or `none`; did you mean `openrouter`?"
         );
         for (text, part) in [
             ("context: {engine: ../../x}", "lower-case letters"),

@@ -432,7 +432,7 @@ pub struct AuxiliaryModel {
     /// Who answers: `auto` follows the agent's own provider if there is one and is `none`
     /// otherwise; `openai` is any compatible server; `main` is the agent's model and provider;
     /// `none` makes no calls.
-    #[schemars(extend("enum" = ["auto", "openai", "anthropic", "openrouter", "nous", "main", "none"]))]
+    #[schemars(extend("enum" = ["auto", "openai", "anthropic", "google", "openrouter", "nous", "main", "none"]))]
     pub provider: String,
     /// The address of the provider's API, for a proxy or a compatible server; none for its usual
     /// one.
@@ -491,7 +491,7 @@ pub struct Model {
     #[schemars(length(min = 1))]
     pub name: Option<String>,
     /// The provider that serves the model, if it is not clear from the request.
-    #[schemars(extend("enum" = ["openai", "anthropic", "openrouter", "nous"]))]
+    #[schemars(extend("enum" = ["openai", "anthropic", "google", "openrouter", "nous"]))]
     pub provider: Option<String>,
     /// The address of the provider's API, if the agent talks to a proxy or a compatible server;
     /// none for its usual one.
@@ -506,7 +506,7 @@ pub struct Model {
 }
 
 /// `prices`: what models cost, for the costs that the gateway's page and metrics show. List prices of
-/// Claude's and OpenAI's models are built in, and an entry here takes precedence over them.
+/// Claude's, OpenAI's and Google's models are built in, and an entry here takes precedence over them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PriceSettings {
@@ -716,6 +716,8 @@ pub struct Upstream {
     pub anthropic: Provider,
     /// Requests of Codex with a ChatGPT login instead of an API key.
     pub chatgpt: Provider,
+    /// Requests for the Gemini API.
+    pub google: Provider,
     /// How long it may take to connect, in ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
@@ -730,19 +732,21 @@ impl Default for Upstream {
             openai: Provider::default(),
             anthropic: Provider::default(),
             chatgpt: Provider::default(),
+            google: Provider::default(),
             connect_timeout_ms: 10_000,
             idle_timeout_ms: 600_000,
         }
     }
 }
 
-/// `upstream.openai`, `upstream.anthropic` or `upstream.chatgpt`: one provider's API. If nothing is
-/// set, requests go to the usual address with the key that the client sent.
+/// `upstream.openai`, `upstream.anthropic`, `upstream.chatgpt` or `upstream.google`: one provider's
+/// API. If nothing is set, requests go to the usual address with the key that the client sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Provider {
     /// The base URL as the provider's SDK takes it; none for the usual one. `/v1` is added for
-    /// OpenAI if the URL has no path, and for Anthropic if it does not end with a version.
+    /// OpenAI if the URL has no path, and for Anthropic if it does not end with a version. For Google
+    /// the version is the one that the client asks for.
     #[schemars(url)]
     pub base_url: Option<String>,
     /// The environment variable that holds an API key; none to forward what the client sent. The
