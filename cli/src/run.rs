@@ -38,7 +38,7 @@ Examples:
   contexture run -- codex exec \"fix the test\"
   contexture run -- aider --model sonnet
 
-The gateway listens on a free port of this machine for as long as the command runs. Known agents (claude, codex, aider, opencode, hermes) are configured in their own way, others through OPENAI_BASE_URL and ANTHROPIC_BASE_URL. If one of these variables is already set, requests are forwarded to the address that it names, unless the configuration names another. If the configuration names a key (`upstream.*.api_key_env`), the command gets the gateway's token instead of the key. The log is written to logs/run.log in the home directory.
+The gateway listens on a free port of this machine for as long as the command runs. Known agents (claude, codex, aider, opencode, hermes) are configured in their own way, others through OPENAI_BASE_URL, ANTHROPIC_BASE_URL and GOOGLE_GEMINI_BASE_URL. If one of these variables is already set, requests are forwarded to the address that it names, unless the configuration names another. If the configuration names a key (`upstream.*.api_key_env`), the command gets the gateway's token instead of the key. The log is written to logs/run.log in the home directory.
 
 Exit code: the command's own, or 128 plus the signal number if a signal ended it; 2 wrong usage or configuration.")]
 pub(crate) struct RunArgs {

@@ -24,7 +24,7 @@ Examples:
   ANTHROPIC_BASE_URL=http://127.0.0.1:8787 claude
   OPENAI_BASE_URL=http://127.0.0.1:8787/v1 my-agent
 
-Requests are forwarded to the provider of their API (`upstream.openai.base_url`, `upstream.anthropic.base_url`) with the client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token from gateway.token in the home directory. /healthz says whether it runs, /metrics what it did. Ctrl-C and SIGTERM let answers in progress finish; a second signal ends the gateway at once. SIGHUP reloads the configuration.
+Requests are forwarded to the provider of their API (`upstream.*.base_url`) with the client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token from gateway.token in the home directory. /healthz says whether it runs, /metrics what it did. Ctrl-C and SIGTERM let answers in progress finish; a second signal ends the gateway at once. SIGHUP reloads the configuration.
 
 Exit codes: 0 stopped, 2 wrong usage or configuration.")]
 pub(crate) struct ServeArgs {

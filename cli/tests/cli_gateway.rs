@@ -320,7 +320,7 @@ fn other_machines_need_a_token_and_have_sessions_of_their_own() {
 fn run_tells_a_command_where_the_gateway_is() {
     let provider = Simulator::start();
     let home = home(&provider, "");
-    let script = "echo $ANTHROPIC_BASE_URL $OPENAI_BASE_URL $1 $2; exit 7";
+    let script = "echo $ANTHROPIC_BASE_URL $OPENAI_BASE_URL $GOOGLE_GEMINI_BASE_URL $1 $2; exit 7";
     let ran = home
         .command(["run", "--", "sh", "-c", script, "sh", "--flag", "x"])
         .output()
@@ -335,7 +335,8 @@ fn run_tells_a_command_where_the_gateway_is() {
     let words: Vec<&str> = stdout.split_whitespace().collect();
     assert!(words[0].starts_with("http://127.0.0.1:"), "{stdout}");
     assert_eq!(words[1], format!("{}/v1", words[0]));
-    assert_eq!(words[2..], ["--flag", "x"]);
+    assert_eq!(words[2], words[0]);
+    assert_eq!(words[3..], ["--flag", "x"]);
     let missing = home
         .command(["run", "--", "/no/such/program"])
         .output()
@@ -548,13 +549,15 @@ fn run_goes_on_to_the_address_of_the_environment_and_keeps_off_the_screen() {
 #[cfg(unix)]
 #[test]
 fn run_gives_its_command_the_token_and_never_the_key() {
-    const SCRIPT: &str = "#!/bin/sh\necho \"$OPENAI_API_KEY|$ANTHROPIC_API_KEY|$CODEX_API_KEY|$OPENCODE_CONFIG_CONTENT|\
-        $CONTEXTURE_GATEWAY_TOKEN|$@|\"\necho \"$ANTHROPIC_CUSTOM_HEADERS\"\n";
+    const SCRIPT: &str = "#!/bin/sh\necho \"$OPENAI_API_KEY|$ANTHROPIC_API_KEY|$CODEX_API_KEY|$GEMINI_API_KEY|\
+        $OPENCODE_CONFIG_CONTENT|$CONTEXTURE_GATEWAY_TOKEN|$@|\"\necho \"$ANTHROPIC_CUSTOM_HEADERS\"\n\
+        echo \"$GEMINI_CLI_CUSTOM_HEADERS\"\n";
     let provider = Simulator::start();
     let base = provider.base_url();
     let upstream = |key: &str| {
         format!(
-            "upstream: {{openai: {{base_url: \"{base}\"{key}}}, anthropic: {{base_url: \"{base}\"{key}}}}}\n"
+            "upstream: {{openai: {{base_url: \"{base}\"{key}}}, anthropic: {{base_url: \"{base}\"{key}}}, \
+             google: {{base_url: \"{base}\"{key}}}}}\n"
         )
     };
     let key = ", api_key_env: T_KEY";
@@ -568,20 +571,21 @@ fn run_gives_its_command_the_token_and_never_the_key() {
     };
     // The configuration, the agent, and which of the variables hold the token.
     for (config, agent, holds) in [
-        (upstream(""), "agent", "------"),
+        (upstream(""), "agent", "-------"),
         (
             upstream(key) + "gateway: {open_key: true}\n",
             "agent",
-            "------",
+            "-------",
         ),
-        (upstream(key), "agent", "oa--th"),
-        (upstream(key), "claude", "o---th"),
-        (upstream(key), "codex", "oac-th"),
-        (upstream(key), "opencode", "oa-jth"),
-        (upstream("") + tenants, "agent", "----th"),
-        (upstream("") + tenants, "claude", "----th"),
-        (upstream("") + tenants, "opencode", "---jth"),
-        (upstream(key) + tenants, "agent", "oa--th"),
+        (upstream(key), "agent", "oa-g-th"),
+        (upstream(key), "claude", "o--g-th"),
+        (upstream(key), "codex", "oacg-th"),
+        (upstream(key), "opencode", "oa-gjth"),
+        (upstream("") + tenants, "agent", "-----th"),
+        (upstream("") + tenants, "claude", "-----th"),
+        (upstream("") + tenants, "opencode", "----jth"),
+        (upstream("") + tenants, "gemini", "-----th"),
+        (upstream(key) + tenants, "agent", "oa-g-th"),
     ] {
         home.put("home/config.yaml", &config);
         let mut run = home.command(["run", "--", &program(agent), "-p"]);
@@ -589,28 +593,32 @@ fn run_gives_its_command_the_token_and_never_the_key() {
         run.env("OPENAI_API_KEY", "own")
             .env("ANTHROPIC_API_KEY", "own");
         run.env("ANTHROPIC_CUSTOM_HEADERS", "x-corp: 1");
+        run.env("GEMINI_CLI_CUSTOM_HEADERS", "x-corp:2");
         let ran = run.output().unwrap();
         let said = String::from_utf8(ran.stdout).unwrap();
         let token = home.read("home/gateway.token").trim().to_owned();
         let (variables, headers) = said.split_once("|\n").unwrap();
+        let (headers, of_gemini) = headers.split_at(headers.find("x-corp:2").unwrap());
+        let is_in_headers = headers.contains(&token);
+        assert_eq!(is_in_headers, of_gemini.contains(&token), "{of_gemini}");
         let variables: Vec<&str> = variables.split('|').collect();
-        let found: String = "oacjt"
+        let found: String = "oacgjt"
             .chars()
             .zip(&variables)
             .map(|(letter, text)| if text.contains(&token) { letter } else { '-' })
-            .chain([if headers.contains(&token) { 'h' } else { '-' }])
+            .chain([if is_in_headers { 'h' } else { '-' }])
             .collect();
         assert_eq!(found, holds, "{agent} {config}{said}");
         assert!(headers.starts_with("x-corp: 1\n"), "{headers}");
         assert!(
-            !variables[5].contains(&token),
+            !variables[6].contains(&token),
             "the arguments are public: {said}"
         );
         assert!(!said.contains("sk-the-real-key"), "{said}");
         let stderr = String::from_utf8(ran.stderr).unwrap();
         assert!(!stderr.contains(&token), "{stderr}");
         let is_told = stderr.contains("CONTEXTURE_GATEWAY_TOKEN");
-        assert_eq!(is_told, agent == "agent" && holds == "----th", "{stderr}");
+        assert_eq!(is_told, agent == "agent" && holds == "-----th", "{stderr}");
     }
     // As an SDK sends it.
     home.put("home/config.yaml", &upstream(key));

@@ -31,6 +31,7 @@ pub(crate) fn of(
     let provider = match api {
         Api::Messages => Provider::Anthropic,
         Api::Chat => Provider::OpenAi,
+        Api::Gemini => Provider::Google,
         Api::Responses => return None,
     };
     let choice = config.auxiliary.compression.provider.parse();

@@ -31,7 +31,7 @@ use crate::failure::Failure;
 use crate::hidden::{self, HiddenRound};
 use crate::sessions::{self, SessionCell, SessionGuard};
 use crate::settings::Settings;
-use crate::stream::{Call, Round, ToolNames, result_blocks, results};
+use crate::stream::{Call, Round, ToolNames, result_parts, results};
 use crate::trace::ModelCall;
 
 /// A session in memory, with finished answers that the session has not ingested yet.
@@ -373,13 +373,13 @@ impl Rounds {
             guard.session.answer(&items, round.usage.as_ref())?;
         }
         self.results = match self.request.api {
-            // Anthropic wants all results of a message in one user message, so single blocks are
-            // kept here.
-            Api::Messages => result_blocks(&answers)
+            // These want all results of a message in one user message, so single parts are kept
+            // here.
+            api @ (Api::Messages | Api::Gemini) => result_parts(api, &answers)
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
-            _ => results(self.request.api, &answers),
+            api => results(api, &answers),
         };
         self.real.extend(round.items);
         if let Some(visible) = visible {

@@ -6,6 +6,7 @@
 //! [`endpoint`](crate::endpoint).
 
 use contexture::formats::Format;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 /// A service that the gateway stands in front of. Each one has its own address and key in the
@@ -17,15 +18,20 @@ pub(crate) enum Provider {
     /// The service that Codex uses with a ChatGPT login: OpenAI's Responses API, at another address
     /// and with other credentials.
     ChatGpt,
+    /// Google's Gemini API, and the same on Vertex AI.
+    Google,
 }
 
 impl Provider {
+    pub(crate) const ALL: [Self; 4] = [Self::OpenAi, Self::Anthropic, Self::ChatGpt, Self::Google];
+
     /// The provider's name, as in the configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
             Self::Anthropic => "anthropic",
             Self::ChatGpt => "chatgpt",
+            Self::Google => "google",
         }
     }
 
@@ -35,6 +41,7 @@ impl Provider {
             Self::OpenAi => "https://api.openai.com",
             Self::Anthropic => "https://api.anthropic.com",
             Self::ChatGpt => "https://chatgpt.com/backend-api/codex",
+            Self::Google => "https://generativelanguage.googleapis.com",
         }
     }
 }
@@ -48,14 +55,18 @@ pub(crate) enum KeyHeader {
     XApiKey,
     /// `api-key`, Azure's
     ApiKey,
+    /// `x-goog-api-key`, Google's
+    XGoogApiKey,
 }
 
-/// An endpoint that carries conversations, named after the last part of its path.
+/// An endpoint that carries conversations, named after the last part of its path. Gemini's last part
+/// names the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Api {
     Chat,
     Responses,
     Messages,
+    Gemini,
 }
 
 impl Api {
@@ -64,6 +75,7 @@ impl Api {
             Self::Chat => Format::OpenAiChat,
             Self::Responses => Format::OpenAiResponses,
             Self::Messages => Format::Anthropic,
+            Self::Gemini => Format::Gemini,
         }
     }
 
@@ -73,6 +85,7 @@ impl Api {
         match self {
             Self::Chat | Self::Responses => Provider::OpenAi,
             Self::Messages => Provider::Anthropic,
+            Self::Gemini => Provider::Google,
         }
     }
 
@@ -81,13 +94,18 @@ impl Api {
             Self::Chat => "chat",
             Self::Responses => "responses",
             Self::Messages => "messages",
+            Self::Gemini => "gemini",
         }
     }
 
     /// An error in the format of the API, so that SDKs show its message. `kind` is the type of
-    /// error.
-    pub(crate) fn error(self, kind: &str, message: &str) -> Value {
+    /// error. Google's errors have a name for the status instead.
+    pub(crate) fn error(self, status: StatusCode, kind: &str, message: &str) -> Value {
         match self {
+            Self::Gemini => {
+                let (code, status) = (status.as_u16(), google_status(status));
+                json!({"error": {"code": code, "message": message, "status": status}})
+            }
             Self::Messages => {
                 json!({"type": "error", "error": {"type": kind, "message": message}})
             }
@@ -102,8 +120,22 @@ impl Api {
         let kind = match self {
             // Responses has this code for failures of the server.
             Self::Responses => "server_error",
-            Self::Chat | Self::Messages => "api_error",
+            Self::Chat | Self::Messages | Self::Gemini => "api_error",
         };
-        self.error(kind, message)
+        self.error(StatusCode::INTERNAL_SERVER_ERROR, kind, message)
+    }
+}
+
+/// Google's name for an HTTP status, as its errors have it.
+fn google_status(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "UNAUTHENTICATED",
+        StatusCode::FORBIDDEN => "PERMISSION_DENIED",
+        StatusCode::NOT_FOUND => "NOT_FOUND",
+        StatusCode::TOO_MANY_REQUESTS => "RESOURCE_EXHAUSTED",
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => "UNAVAILABLE",
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => "DEADLINE_EXCEEDED",
+        status if status.is_client_error() => "INVALID_ARGUMENT",
+        _ => "INTERNAL",
     }
 }

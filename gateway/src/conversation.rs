@@ -23,6 +23,7 @@ use contexture::session::{
 };
 use contexture::{Compact, TurnOptions};
 use contexture_engine_api::Decision;
+use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::account::{Cause, Compacted};
@@ -31,6 +32,7 @@ use crate::api::Api;
 use crate::diff::SentMessages;
 use crate::endpoint::{self, COMPACT};
 use crate::failure::Failure;
+use crate::gemini;
 use crate::headers;
 use crate::hidden;
 use crate::identity::MessageIdentity;
@@ -218,9 +220,9 @@ pub(crate) fn read(
         }));
     }
     let model = wire.model.as_deref();
-    // Azure names the model in the path.
+    // Azure and Gemini name the model in the path.
     let model = model
-        .or_else(|| endpoint::deployment(url))
+        .or_else(|| endpoint::model_in(url))
         .unwrap_or_default();
     // Without a window, no engine could decide when to compact.
     let Some(agent) = window::of(settings, headers, &wire, model) else {
@@ -248,11 +250,7 @@ pub(crate) fn read(
     let found = lineage::find(record, &shared.sessions, &scope, &name, &query)
         .map_err(|error| Failure::new("record", error))?;
     let identities: Vec<u64> = identities.iter().map(|message| message.identity).collect();
-    // A client that forbids tool calls must not get one, so the engine offers no tools either.
-    let without_tools = matches!(
-        wire.member("tool_choice"),
-        Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
-    );
+    let without_tools = forbids_tools(api, &wire);
     let engines = shared.host.engines();
     // In observe mode nobody waits for the result, so the client's credentials must not pay for
     // summaries.
@@ -288,6 +286,29 @@ pub(crate) fn read(
         identities,
         body: body.clone(),
     })))
+}
+
+/// Whether the engine may offer no tools with this request. A client that forbids tool calls must not
+/// get one. Most models of the Gemini API refuse functions beside Google's own tools.
+fn forbids_tools(api: Api, wire: &formats::WireBody<'_>) -> bool {
+    if api != Api::Gemini {
+        return matches!(
+            wire.member("tool_choice"),
+            Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
+        );
+    }
+    let config = gemini::member(wire, "toolConfig");
+    let mode = &gemini::field(&config, "functionCallingConfig")["mode"];
+    let tools: Value = wire
+        .tools
+        .and_then(|tools| serde_json::from_str(tools).ok())
+        .unwrap_or_default();
+    let is_googles = |tool: &Value| gemini::field(tool, "functionDeclarations").is_null();
+    mode.as_str()
+        .is_some_and(|mode| mode.eq_ignore_ascii_case("none"))
+        || tools
+            .as_array()
+            .is_some_and(|tools| tools.iter().any(is_googles))
 }
 
 /// Why a compaction was due, in a word and with the figures. If the safety net overruled the engine,

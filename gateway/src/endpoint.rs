@@ -8,6 +8,9 @@
 //! Azure OpenAI has two kinds of paths. `/openai/v1/…` is like OpenAI's own. In
 //! `/openai/deployments/NAME/chat/completions`, the name of the deployment matters, so the path is
 //! passed on whole.
+//!
+//! Gemini's paths name the model and what to do with it: `/v1beta/models/NAME:generateContent`, and on
+//! Vertex AI `/v1/projects/…/models/NAME:generateContent`. They are passed on from their version on.
 
 use http::HeaderMap;
 
@@ -20,8 +23,8 @@ use crate::headers;
 pub(crate) enum Endpoint {
     /// Carries conversations in the format of this API. A POST request is a turn.
     Conversation(Api),
-    /// Anthropic's endpoint that counts the tokens of a conversation without sending it to a model.
-    Count,
+    /// Counts the tokens of a conversation in the format of this API without sending it to a model.
+    Count(Api),
     Other,
 }
 
@@ -30,7 +33,7 @@ impl Endpoint {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Conversation(api) => api.name(),
-            Self::Count => "count_tokens",
+            Self::Count(_) => "count_tokens",
             Self::Other => "other",
         }
     }
@@ -64,7 +67,7 @@ const CONVERSATIONS: [(&str, Endpoint); 5] = [
     ("/chat/completions", Endpoint::Conversation(Api::Chat)),
     ("/responses", Endpoint::Conversation(Api::Responses)),
     (COMPACT, Endpoint::Conversation(Api::Responses)),
-    ("/messages/count_tokens", Endpoint::Count),
+    ("/messages/count_tokens", Endpoint::Count(Api::Messages)),
     ("/messages", Endpoint::Conversation(Api::Messages)),
 ];
 
@@ -100,10 +103,48 @@ const RESOURCES: [&str; 10] = [
 /// The path prefix of everything except conversations, if Codex uses a ChatGPT login.
 const CHATGPT: &str = "/backend-api/";
 
-/// The deployment that a path of Azure OpenAI names. It is the model, if the body names none.
-pub(crate) fn deployment(path: &str) -> Option<&str> {
-    let mut parts = path.split('/').skip_while(|part| *part != "deployments");
-    parts.nth(1).filter(|name| !name.is_empty())
+/// What the paths of the Gemini API end with, after the name of the model and a colon.
+const METHODS: [(&str, Endpoint); 3] = [
+    ("generateContent", Endpoint::Conversation(Api::Gemini)),
+    (STREAM, Endpoint::Conversation(Api::Gemini)),
+    ("countTokens", Endpoint::Count(Api::Gemini)),
+];
+
+/// The parts of Gemini's paths that precede the name of a model.
+const GEMINI_MODELS: [&str; 3] = ["models", "tunedModels", "endpoints"];
+/// The parts of Gemini's paths that follow their version.
+const GEMINI_ROOTS: [&str; 4] = ["models", "tunedModels", "projects", "publishers"];
+
+/// The method of the Gemini API that streams its answer.
+const STREAM: &str = "streamGenerateContent";
+
+/// Whether a path asks the Gemini API for a stream. Its query says in which form.
+pub(crate) fn is_gemini_stream(path: &str) -> bool {
+    let method = path.trim_end_matches('/').rsplit(':').next();
+    method == Some(STREAM)
+}
+
+/// The model that the path of a URL names: a model of the Gemini API, or a deployment of Azure
+/// OpenAI. It counts if the body names no model.
+pub(crate) fn model_in(url: &str) -> Option<&str> {
+    let path = url.split('?').next()?;
+    let is_before = |part: &&str| *part == "deployments" || GEMINI_MODELS.contains(part);
+    let mut parts = path.split('/').skip_while(|part| !is_before(part));
+    let name = parts.nth(1)?.split(':').next()?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// Takes Google's key out of a query, where clients may have it in place of a header. Returns the
+/// query without it, and the key. A query is part of URLs, which must not contain a key.
+pub(crate) fn without_key(query: &str) -> (String, Option<String>) {
+    let is_key = |pair: &&str| pair.split('=').next() == Some("key");
+    let key = query.split('&').find(is_key).and_then(|pair| {
+        let url = reqwest::Url::parse(&format!("http://q/?{pair}")).ok()?;
+        let (_, key) = url.query_pairs().next()?;
+        Some(key.into_owned())
+    });
+    let rest: Vec<&str> = query.split('&').filter(|pair| !is_key(pair)).collect();
+    (rest.join("&"), key)
 }
 
 /// The path with single slashes and without a trailing one. The root becomes an empty string.
@@ -124,9 +165,12 @@ impl Route {
     pub(crate) fn of(path: &str, headers: &HeaderMap) -> Self {
         let normal = normalised(path);
         let (endpoint, target) = conversation(&normal)
+            .or_else(|| gemini(&normal))
             .unwrap_or_else(|| (Endpoint::Other, other(path, &normal, headers)));
         let provider = match endpoint {
-            Endpoint::Conversation(Api::Messages) | Endpoint::Count => Provider::Anthropic,
+            Endpoint::Conversation(api @ (Api::Messages | Api::Gemini)) | Endpoint::Count(api) => {
+                api.provider()
+            }
             _ if is_chatgpt(&normal, headers) => Provider::ChatGpt,
             Endpoint::Conversation(api) => api.provider(),
             Endpoint::Other => provider_of(&normal, headers),
@@ -142,7 +186,8 @@ impl Route {
     /// the provider.
     pub(crate) fn api(&self) -> Api {
         match (self.endpoint, self.provider) {
-            (Endpoint::Conversation(api), _) => api,
+            (Endpoint::Conversation(api) | Endpoint::Count(api), _) => api,
+            (_, Provider::Google) => Api::Gemini,
             (_, Provider::Anthropic) => Api::Messages,
             (_, Provider::OpenAi) => Api::Chat,
             (_, Provider::ChatGpt) => Api::Responses,
@@ -168,9 +213,33 @@ fn conversation(path: &str) -> Option<(Endpoint, Target)> {
     })
 }
 
+/// The endpoint and upstream path of a request for the Gemini API that carries a conversation, or
+/// None if the path is not one.
+fn gemini(path: &str) -> Option<(Endpoint, Target)> {
+    let (named, method) = path.rsplit_once(':')?;
+    let (_, endpoint) = METHODS.iter().find(|(name, _)| *name == method)?;
+    let parts: Vec<&str> = named.split('/').collect();
+    let before = parts.len().checked_sub(2).and_then(|at| parts.get(at))?;
+    if !GEMINI_MODELS.contains(before) {
+        return None;
+    }
+    let root = parts.iter().position(|part| GEMINI_ROOTS.contains(part))?;
+    let version = root
+        .checked_sub(1)
+        .filter(|at| parts.get(*at).is_some_and(|part| is_version(part)));
+    let below = |from: usize| format!("/{}:{method}", parts.get(from..).unwrap_or(&[]).join("/"));
+    Some(match version {
+        Some(version) => (*endpoint, Target::Whole(below(version))),
+        None => (*endpoint, Target::Below(below(root))),
+    })
+}
+
 /// The upstream path for an endpoint without conversations. The version is dropped, because the
-/// configured base URL has its own.
+/// configured base URL has its own. Google's resources exist in some versions only, so theirs stays.
 fn other(path: &str, normal: &str, headers: &HeaderMap) -> Target {
+    if provider_of(normal, headers) == Provider::Google {
+        return Target::Whole(path.to_owned());
+    }
     if let Some(rest) = normal.strip_prefix("/backend-api/codex/") {
         return Target::Below(format!("/{rest}"));
     }
@@ -205,8 +274,21 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The provider for a path that several providers have, such as `/v1/models`. Anthropic's clients
-/// are recognized by their headers. All others are taken for OpenAI's.
+/// Whether a request without a conversation is for Google. Its paths have versions that no other
+/// provider has. Google serves OpenAI's API as well, below a path of its own.
+fn is_google(path: &str, headers: &HeaderMap) -> bool {
+    let own = ["/v1beta/", "/v1beta1/", "/v1alpha/", "/upload/v1beta/"];
+    let is_path = own.iter().any(|start| path.starts_with(start)) && !path.contains("/openai/");
+    let methods = [":embedContent", ":batchEmbedContents"];
+    is_path
+        || path.contains("/publishers/google/")
+        || methods.iter().any(|method| path.ends_with(method))
+        || headers.contains_key("x-goog-api-key")
+        || headers.contains_key("x-goog-api-client")
+}
+
+/// The provider for a path that several providers have, such as `/v1/models`. Anthropic's and
+/// Google's clients are recognized by their headers. All others are taken for OpenAI's.
 fn provider_of(path: &str, headers: &HeaderMap) -> Provider {
     let is_anthropic = path.starts_with("/v1/messages")
         // Claude Code asks for this path to check whether the host is reachable.
@@ -217,6 +299,7 @@ fn provider_of(path: &str, headers: &HeaderMap) -> Provider {
         || headers::text(headers, "user-agent").is_some_and(|agent| agent.starts_with("claude"));
     match is_anthropic {
         true => Provider::Anthropic,
+        false if is_google(path, headers) => Provider::Google,
         false => Provider::OpenAi,
     }
 }
@@ -255,12 +338,16 @@ impl Upstream {
                 let root = given.strip_suffix("/codex").unwrap_or(given);
                 root.strip_suffix("/backend-api").unwrap_or(root)
             }
+            Provider::Google if ends_with_version => {
+                given.rsplit_once('/').map_or(given, |(root, _)| root)
+            }
             _ => given.strip_suffix("/v1").unwrap_or(given),
         };
         let base = match provider {
             Provider::ChatGpt => given.to_owned(),
             Provider::OpenAi if !path.is_empty() => given.to_owned(),
-            Provider::Anthropic if ends_with_version => given.to_owned(),
+            Provider::Anthropic | Provider::Google if ends_with_version => given.to_owned(),
+            Provider::Google => format!("{given}/v1beta"),
             Provider::OpenAi | Provider::Anthropic => format!("{given}/v1"),
         };
         Self {
@@ -300,6 +387,7 @@ impl Upstream {
         match provider {
             _ if is_azure => KeyHeader::ApiKey,
             Provider::Anthropic => KeyHeader::XApiKey,
+            Provider::Google => KeyHeader::XGoogApiKey,
             Provider::OpenAi | Provider::ChatGpt => KeyHeader::Bearer,
         }
     }
@@ -394,8 +482,8 @@ mod tests {
             let asked = url(Provider::OpenAi, &base, path, None);
             assert_eq!(asked, format!("{base}/responses?q=1"), "{path}");
         }
-        assert_eq!(deployment(path), Some("gpt-4o"));
-        assert_eq!(deployment("/v1/chat/completions"), None);
+        assert_eq!(model_in(path), Some("gpt-4o"));
+        assert_eq!(model_in("/v1/chat/completions"), None);
         for (base, header) in [
             (host, KeyHeader::ApiKey),
             (
@@ -412,6 +500,58 @@ mod tests {
             let upstream = Upstream::new(Provider::OpenAi, Some(base), None);
             assert_eq!(upstream.key_header(Provider::OpenAi), header, "{base}");
         }
+    }
+
+    #[test]
+    fn the_gemini_api_is_asked_for_the_model_that_the_path_names() {
+        let vertex = "/v1/projects/v2/locations/l/publishers/google";
+        for (base, root) in [
+            ("http://u", "http://u"),
+            ("http://u/v1beta/", "http://u"),
+            ("http://u/gw/v1", "http://u/gw"),
+        ] {
+            for method in ["generateContent", "streamGenerateContent", "countTokens"] {
+                for (before, asked) in [
+                    ("/v1beta", "/v1beta"),
+                    ("/v1", "/v1"),
+                    ("/gemini//v1alpha", "/v1alpha"),
+                    (vertex, vertex),
+                    (&format!("/x{vertex}"), vertex),
+                ] {
+                    let path = format!("{before}/models/gemini-3-pro:{method}");
+                    let expected = format!("{root}{asked}/models/gemini-3-pro:{method}?q=1");
+                    assert_eq!(url(Provider::Google, base, &path, None), expected, "{base}");
+                    assert_eq!(model_in(&expected), Some("gemini-3-pro"));
+                }
+            }
+            let versionless = url(Provider::Google, base, "/models/m:countTokens", None);
+            let version = if base.ends_with("v1") { "v1" } else { "v1beta" };
+            assert_eq!(
+                versionless,
+                format!("{root}/{version}/models/m:countTokens?q=1")
+            );
+        }
+        // Everything else for Google keeps its path, too.
+        let key = Some(("x-goog-api-key", "k"));
+        for (path, header) in [
+            ("/v1beta/models", None),
+            ("/v1beta/cachedContents/1", None),
+            ("/upload/v1beta/files", None),
+            ("/v1/models/m:embedContent", None),
+            ("/v1/models", key),
+        ] {
+            let asked = url(Provider::Google, "http://u", path, header);
+            assert_eq!(asked, format!("http://u{path}?q=1"));
+        }
+        // Google serves OpenAI's API as well, and fine-tuned models of OpenAI have colons in their names.
+        for path in ["/v1beta/openai/models", "/v1/models/ft:gpt-4o:org:name:id"] {
+            assert_eq!(
+                Route::of(path, &HeaderMap::new()).provider,
+                Provider::OpenAi
+            );
+        }
+        let (query, key) = without_key("a=1&key=x%2By&b=2");
+        assert_eq!((query.as_str(), key.as_deref()), ("a=1&b=2", Some("x+y")));
     }
 
     #[test]

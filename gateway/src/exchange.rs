@@ -4,14 +4,15 @@
 //! [`answer`] is the entry point for conversations. It takes the request through the host and then
 //! calls `first::managed`. If anything fails before the request is sent, [`fail_open`] passes it on
 //! unchanged. In observe mode, [`observed`] passes every request on unchanged and runs the turn in
-//! the background. [`count_tokens`] handles Anthropic's token counting, and [`other`] handles all
-//! other endpoints.
+//! the background. [`count_tokens`] handles the counting of tokens, and [`other`] handles all other
+//! endpoints.
 //!
 //! The submodules continue from there. `first` sends the turn and shortens it if the provider
-//! refuses it, `rounds` relays the answer, `summary` remembers summaries, and `replies` builds
-//! responses.
+//! refuses it, `rounds` relays the answer, `list` gives it another form, `summary` remembers summaries,
+//! and `replies` builds responses.
 
 mod first;
+mod list;
 mod replies;
 mod rounds;
 mod summary;
@@ -34,6 +35,7 @@ use crate::coding;
 use crate::conversation::{self, PassThrough, PostRequest, RequestKind, TurnRequest, TurnResult};
 use crate::endpoint::Route;
 use crate::failure::Failure;
+use crate::gemini;
 use crate::headers;
 use crate::limits::ActiveRequest;
 use crate::session_key;
@@ -88,6 +90,8 @@ struct Exchange {
     /// The `accept-encoding` header of the client. Its answer is compressed again if the provider
     /// compressed it.
     accepts: Option<HeaderValue>,
+    /// Whether the client expects a list in place of a stream of events.
+    wants_list: bool,
 }
 
 impl Exchange {
@@ -355,10 +359,16 @@ pub(crate) async fn answer(
     if let Some(why) = &fallback {
         shared.unmanaged.note(&shared.metrics, Some(&session), why);
     }
+    let wants_list = list::is_wanted(&incoming.path, &incoming.query);
+    let mut incoming = incoming;
+    if wants_list {
+        incoming.query = list::query_for_events(&incoming.query);
+    }
     let exchange = Exchange {
         provider: incoming.route.provider,
         client: settings.client(incoming.route.provider).clone(),
         url: incoming.url(&settings),
+        wants_list,
         headers: headers::upstream(&incoming.headers, true),
         accepts: coding::accepted_codings(&incoming.headers),
         api,
@@ -404,15 +414,22 @@ fn held_too_long(settings: &Settings) -> Failure {
     )
 }
 
-/// Answers Anthropic's token counting endpoint. The provider counts the body that a turn would
-/// send. If the session is unknown, too busy or only observed, the provider counts the client's own
-/// body.
+/// Answers the endpoints that count tokens, Anthropic's and Gemini's. The provider counts the body
+/// that a turn would send. If the session is unknown, too busy or only observed, the provider counts
+/// the client's own body.
 pub(crate) async fn count_tokens(
     shared: Arc<Shared>,
     settings: Arc<Settings>,
-    incoming: ClientRequest,
+    api: Api,
+    mut incoming: ClientRequest,
 ) -> Response {
-    let api = Api::Messages;
+    let asked = incoming.body.clone();
+    let counted = (api == Api::Gemini)
+        .then(|| gemini::counted(&asked))
+        .flatten();
+    if let Some(request) = &counted {
+        incoming.body = request.clone();
+    }
     let read = read(&shared, &settings, api, &incoming).await;
     let active = async {
         let Ok(RequestKind::Turn(request)) = read else {
@@ -429,6 +446,11 @@ pub(crate) async fn count_tokens(
         false => timeout(settings.max_hold, active).await.ok().flatten(),
     };
     let is_managed = body.is_some();
+    let body = match (body, &counted) {
+        (Some(body), Some(_)) => Some(gemini::to_count(&asked, &body)),
+        (body, _) => body,
+    };
+    incoming.body = asked;
     let mut answer = forward(&shared, &settings, api, incoming, body).await;
     match is_managed {
         true => headers::set(

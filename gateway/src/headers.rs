@@ -9,11 +9,12 @@
 //! HTTP client accepts. Credentials are recognized by [`tokens`](crate::tokens).
 
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName,
-    HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 use crate::api::KeyHeader;
+use crate::tokens::CREDENTIALS;
 
 /// The prefix of all headers of the gateway's own. None of them is sent to a provider, so a token
 /// cannot leak that way.
@@ -103,12 +104,12 @@ pub(crate) fn upstream(headers: &HeaderMap, read: bool) -> HeaderMap {
 /// Replaces the client's credentials with the gateway's own key, in the provider's header. If the
 /// key is not a valid header value, nothing is changed.
 pub(crate) fn use_key(headers: &mut HeaderMap, key: &str, header: KeyHeader) {
-    const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-    const API_KEY: HeaderName = HeaderName::from_static("api-key");
+    let [authorization, x_api_key, api_key, x_goog_api_key] = CREDENTIALS;
     let (name, value) = match header {
-        KeyHeader::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
-        KeyHeader::XApiKey => (X_API_KEY, key.to_owned()),
-        KeyHeader::ApiKey => (API_KEY, key.to_owned()),
+        KeyHeader::Bearer => (authorization, format!("Bearer {key}")),
+        KeyHeader::XApiKey => (x_api_key, key.to_owned()),
+        KeyHeader::ApiKey => (api_key, key.to_owned()),
+        KeyHeader::XGoogApiKey => (x_goog_api_key, key.to_owned()),
     };
     let Ok(mut own) = HeaderValue::from_str(&value) else {
         return;
@@ -116,7 +117,7 @@ pub(crate) fn use_key(headers: &mut HeaderMap, key: &str, header: KeyHeader) {
     // This keeps the key out of debug output.
     own.set_sensitive(true);
     // The client may have used any of them, whatever the provider expects.
-    for credentials in [AUTHORIZATION, X_API_KEY, API_KEY] {
+    for credentials in CREDENTIALS {
         headers.remove(credentials);
     }
     headers.insert(name, own);

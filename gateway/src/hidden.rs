@@ -109,8 +109,8 @@ pub(crate) fn restore(
 }
 
 /// Adds the results of the engine's calls to those of the client, which are in the message `next`.
-/// Anthropic requires one user message with all results. Returns how many of the client's messages
-/// this consumed.
+/// Anthropic and Gemini require one user message with all results. Returns how many of the client's
+/// messages this consumed.
 fn join_results(
     api: Api,
     one: &HiddenRound,
@@ -120,7 +120,12 @@ fn join_results(
     if one.results.is_empty() {
         return 0;
     }
-    if api != Api::Messages {
+    let list = match api {
+        Api::Messages => "content",
+        Api::Gemini => "parts",
+        Api::Chat | Api::Responses => "",
+    };
+    if list.is_empty() {
         out.extend(one.results.iter().map(|result| (None, result.clone())));
         return 0;
     }
@@ -131,18 +136,19 @@ fn join_results(
     let mut blocks: Vec<Value> = blocks.collect();
     let next = next.and_then(|next| serde_json::from_str::<Value>(next).ok());
     match next {
-        Some(mut next) if next["role"] == "user" => {
-            match next["content"].take() {
+        // Older clients of Gemini give results a role of their own.
+        Some(mut next) if next["role"] == "user" || next["role"] == "function" => {
+            match next[list].take() {
                 Value::Array(own) => blocks.extend(own),
                 Value::String(text) => blocks.push(json!({"type": "text", "text": text})),
                 _ => {}
             }
-            next["content"] = Value::Array(blocks);
+            next[list] = Value::Array(blocks);
             out.push((None, next.to_string()));
             1
         }
         _ => {
-            let message = json!({"role": "user", "content": blocks});
+            let message = json!({"role": "user", list: blocks});
             out.push((None, message.to_string()));
             0
         }

@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use contexture::formats::{Format, parse_messages};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::gemini;
 use crate::proof::{self, Fingerprint};
 
 /// How many messages are cached. Beyond that the cache is emptied, and the messages are parsed
@@ -77,7 +78,10 @@ impl IdentityCache {
 
 /// Parses a message. None if it cannot be parsed or contains no message.
 fn read(format: Format, raw: &str) -> Option<MessageIdentity> {
-    let messages = parse_messages(format, &[raw]).ok()?;
+    let other = (format == Format::Gemini)
+        .then(|| gemini::normalised(raw))
+        .flatten();
+    let messages = parse_messages(format, &[other.as_deref().unwrap_or(raw)]).ok()?;
     let mut hash = Xxh3::new();
     for message in &messages {
         hash.update(&message.identity.to_le_bytes());

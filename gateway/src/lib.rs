@@ -23,6 +23,7 @@ mod endpoint;
 mod exchange;
 mod failure;
 mod failures;
+mod gemini;
 mod headers;
 mod health;
 mod hidden;
@@ -218,6 +219,9 @@ pub struct Pass {
     /// Whether the gateway has a key for Anthropic's API, and adds it to requests with a token. If
     /// so, the agent needs no key of its own.
     pub anthropic: bool,
+    /// Whether the gateway has a key for the Gemini API, and adds it to requests with a token. If so,
+    /// the agent needs no key of its own.
+    pub google: bool,
 }
 
 /// Totals since the gateway started. They are kept in memory only and begin at zero after a
@@ -286,9 +290,8 @@ fn settings(
         Err(error) => (None, Some(error)),
     };
     let settings = Settings::of(host.engines().loaded(), address, command, token)?;
-    let providers = [Provider::OpenAi, Provider::Anthropic, Provider::ChatGpt];
     // If the gateway has no key to protect, no client needs its token.
-    let is_needed = providers.iter().any(|one| settings.key_needs_token(*one));
+    let is_needed = (Provider::ALL.iter()).any(|one| settings.key_needs_token(*one));
     match missing {
         Some(error) if is_needed => Err(error.into()),
         Some(error) => {
@@ -405,6 +408,7 @@ impl Gateway {
             is_needed: !tokens.tenants.is_empty(),
             openai: settings.key_needs_token(Provider::OpenAi),
             anthropic: settings.key_needs_token(Provider::Anthropic),
+            google: settings.key_needs_token(Provider::Google),
         }
     }
 

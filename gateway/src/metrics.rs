@@ -104,7 +104,7 @@ const MAX_MODELS: usize = 50;
 const OTHER: &str = "other";
 
 /// The agents that are known by how their `user-agent` begins, in lower case.
-const AGENTS: [(&str, &str); 16] = [
+const AGENTS: [(&str, &str); 18] = [
     ("claude-cli", "claude-code"),
     ("claude-code", "claude-code"),
     ("codex", "codex"),
@@ -115,12 +115,14 @@ const AGENTS: [(&str, &str); 16] = [
     ("cline", "cline"),
     ("goose", "goose"),
     ("qwencode", "qwen-code"),
+    ("geminicli", "gemini-cli"),
     ("litellm", "litellm"),
     ("ai-sdk", "ai-sdk"),
     ("openai/", "openai-sdk"),
     ("asyncopenai/", "openai-sdk"),
     ("anthropic/", "anthropic-sdk"),
     ("asyncanthropic/", "anthropic-sdk"),
+    ("google-genai-sdk/", "google-sdk"),
 ];
 
 /// The agent that sent a request, for the label of that name.

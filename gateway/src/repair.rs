@@ -13,6 +13,7 @@ use contexture::formats::WireBody;
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::gemini::{field, field_mut};
 
 const ANSWER: &str =
     "This call was not answered. The tool is there: call it again if you still need it.";
@@ -56,7 +57,8 @@ fn each<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-/// The ids of all calls of these tools in a message.
+/// The ids of all calls of these tools in a message. For Gemini the names, because few of its calls
+/// have ids, and results repeat the name.
 fn calls(api: Api, message: &Value, tools: &[String]) -> Vec<String> {
     let is_own = |name: &Value| {
         name.as_str()
@@ -76,6 +78,11 @@ fn calls(api: Api, message: &Value, tools: &[String]) -> Vec<String> {
             true => id(&message["call_id"]).into_iter().collect(),
             false => Vec::new(),
         },
+        Api::Gemini => each(message, "parts")
+            .map(|part| &field(part, "functionCall")["name"])
+            .filter(|name| is_own(name))
+            .filter_map(id)
+            .collect(),
     }
 }
 
@@ -92,6 +99,18 @@ fn answer(api: Api, message: &mut Value, ids: &HashSet<String>) -> bool {
                     if let Some(block) = block.as_object_mut() {
                         block.remove("is_error");
                     }
+                    any = true;
+                }
+            }
+            any
+        }
+        Api::Gemini => {
+            let mut any = false;
+            for part in message["parts"].as_array_mut().into_iter().flatten() {
+                if let Some(result) = field_mut(part, "functionResponse")
+                    && is_one(&result["name"])
+                {
+                    result["response"] = json!({"output": ANSWER});
                     any = true;
                 }
             }

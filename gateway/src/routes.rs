@@ -20,7 +20,7 @@ use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
-    ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE, VARY,
+    ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, VARY,
 };
 use http::{Method, StatusCode};
 use http_body::Body as _;
@@ -30,7 +30,7 @@ use tracing::{Instrument, Span};
 
 use crate::Shared;
 use crate::access::AccessRefusal;
-use crate::api::Api;
+use crate::api::{Api, Provider};
 use crate::coding::{self, CodingError};
 use crate::endpoint::{self, Endpoint, Route};
 use crate::exchange::{self, ClientRequest, error_response};
@@ -162,6 +162,10 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     }
     let route = Route::of(&path, request.headers());
     let api = route.api();
+    let mut query = request.uri().query().unwrap_or_default().to_owned();
+    if route.provider == Provider::Google {
+        query = take_google_key(&query, request.headers_mut());
+    }
     const UNKNOWN: (StatusCode, &str) = (StatusCode::UNAUTHORIZED, "authentication_error");
     let Some(caller) = settings.tokens.caller(request.headers_mut()) else {
         let message =
@@ -284,7 +288,10 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         };
         parts.headers.remove(CONTENT_ENCODING);
     }
-    let query = parts.uri.query().map(|query| format!("?{query}"));
+    let query = match query.is_empty() {
+        true => query,
+        false => format!("?{query}"),
+    };
     let endpoint_name = endpoint;
     let endpoint = route.endpoint;
     let named = session.as_deref();
@@ -292,7 +299,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let incoming = ClientRequest {
         method: parts.method,
         path,
-        query: query.unwrap_or_default(),
+        query,
         route,
         headers: parts.headers,
         body,
@@ -305,13 +312,29 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         return page::answer(shared, incoming).await;
     }
     let answer = match endpoint {
-        Endpoint::Count if is_read => exchange::count_tokens(shared, settings, incoming).await,
+        Endpoint::Count(api) if is_read => {
+            exchange::count_tokens(shared, settings, api, incoming).await
+        }
         Endpoint::Conversation(api) if is_read => {
             exchange::answer(shared, settings, api, incoming).await
         }
         _ => exchange::other(&shared, &settings, api, incoming).await,
     };
     watch.over(answer)
+}
+
+/// Moves Google's key from the query into the header that means the same, so that no URL contains it
+/// and the gateway's own token is found there, too. Returns the query without it.
+fn take_google_key(query: &str, headers: &mut HeaderMap) -> String {
+    let (rest, key) = endpoint::without_key(query);
+    let header = HeaderName::from_static("x-goog-api-key");
+    if let Some(mut key) = key.and_then(|key| HeaderValue::from_str(&key).ok())
+        && !headers.contains_key(&header)
+    {
+        key.set_sensitive(true);
+        headers.insert(header, key);
+    }
+    rest
 }
 
 /// The status and error type of a body that exceeds `gateway.max_body_mb`.

@@ -8,10 +8,11 @@
 //! The name is only a claim. Whether the request may continue the session is decided by
 //! [`lineage`](crate::lineage).
 
-use contexture::formats::WireBody;
+use contexture::formats::{Format, WireBody};
 use http::HeaderMap;
 use serde_json::Value;
 
+use crate::gemini;
 use crate::headers::{self, SESSION};
 
 /// The most characters of a client's name for a session that are used.
@@ -170,10 +171,19 @@ pub(crate) fn is_continued(wire: &WireBody<'_>) -> bool {
 }
 
 /// The member of a request that shows that the provider stores or manages the conversation, so that
-/// the gateway cannot. None if the request can be managed. Several answers at once, `n`, cannot be
-/// managed either.
+/// the gateway cannot. None if the request can be managed. Several answers at once, `n` or
+/// `candidateCount`, cannot be managed either.
 pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
     let is_set = |name: &str| wire.member(name).is_some_and(|value| value != "null");
+    if wire.format == Format::Gemini {
+        let is_cached = !gemini::member(wire, "cachedContent").is_null();
+        let choices = gemini::field(&gemini::options(wire), "candidateCount").as_u64();
+        return match is_cached {
+            // The provider holds the beginning of the prompt.
+            true => Some("cachedContent"),
+            false => choices.is_some_and(|n| n > 1).then_some("candidateCount"),
+        };
+    }
     if is_set("previous_response_id") {
         return Some("previous_response_id");
     }

@@ -139,6 +139,7 @@ pub(crate) struct Settings {
     openai: Upstream,
     anthropic: Upstream,
     chatgpt: Upstream,
+    google: Upstream,
     /// The provider that serves Claude through OpenAI's API, if it accepts markers for prompt
     /// caching.
     claude_by_chat: Option<&'static str>,
@@ -162,6 +163,8 @@ pub struct BaseUrls {
     pub openai: Option<String>,
     /// The base URL of Anthropic's API, usually without a version, as Anthropic's SDK expects.
     pub anthropic: Option<String>,
+    /// The base URL of the Gemini API, usually without a version, as Google's SDK expects.
+    pub google: Option<String>,
 }
 
 impl Settings {
@@ -218,40 +221,32 @@ impl Settings {
         let access = Access::of(gateway);
         let access = access.map_err(|(key, entry)| SettingsError::Entry { key, entry })?;
         let upstream = |provider: Provider,
-                        name: &str,
                         own: &contexture::config::Provider,
                         env: Option<&String>| {
+            let name = provider.name();
             let named = own.base_url.as_deref().or(env.map(String::as_str));
             let key = own.api_key_env.as_deref();
             let key = key.map(|variable| read(format!("upstream.{name}.api_key_env"), variable));
             Ok(Upstream::new(provider, named, key.transpose()?))
         };
         let own = &config.upstream;
-        let openai = upstream(
-            Provider::OpenAi,
-            "openai",
-            &own.openai,
-            urls.openai.as_ref(),
-        )?;
-        let anthropic = upstream(
-            Provider::Anthropic,
-            "anthropic",
-            &own.anthropic,
-            urls.anthropic.as_ref(),
-        )?;
+        let openai = upstream(Provider::OpenAi, &own.openai, urls.openai.as_ref())?;
+        let anthropic = upstream(Provider::Anthropic, &own.anthropic, urls.anthropic.as_ref())?;
+        let google = upstream(Provider::Google, &own.google, urls.google.as_ref())?;
         let ms = Duration::from_millis;
         let build = |builder| {
             let client = Client::build(builder);
             client.map_err(|error| SettingsError::Client(cause_of(&error)))
         };
         let mut clients = Vec::new();
-        for (provider, name, tls) in [
-            (Provider::OpenAi, "openai", &own.openai.tls),
-            (Provider::Anthropic, "anthropic", &own.anthropic.tls),
-            (Provider::ChatGpt, "chatgpt", &own.chatgpt.tls),
+        for (provider, tls) in [
+            (Provider::OpenAi, &own.openai.tls),
+            (Provider::Anthropic, &own.anthropic.tls),
+            (Provider::ChatGpt, &own.chatgpt.tls),
+            (Provider::Google, &own.google.tls),
         ] {
             if *tls != ProviderTls::default() {
-                let client = tls::apply(loaded, name, tls, Client::builder(own));
+                let client = tls::apply(loaded, provider.name(), tls, Client::builder(own));
                 let client = build(client.map_err(SettingsError::Certificate)?)?;
                 clients.push((provider, client));
             }
@@ -290,10 +285,11 @@ impl Settings {
             open_key: gateway.open_key,
             config: config.clone(),
             max_output_tokens: config.model.max_output_tokens,
-            chatgpt: upstream(Provider::ChatGpt, "chatgpt", &own.chatgpt, None)?,
+            chatgpt: upstream(Provider::ChatGpt, &own.chatgpt, None)?,
             claude_by_chat: claude_by_chat(&openai, config.model.provider.as_deref()),
             openai,
             anthropic,
+            google,
         })
     }
 
@@ -322,16 +318,9 @@ impl Settings {
     /// The status line that names the file with the gateway's own token, and the keys that need it.
     /// None if no client needs the token.
     fn token_line(&self) -> Option<String> {
-        let named = [
-            ("openai", Provider::OpenAi),
-            ("anthropic", Provider::Anthropic),
-            ("chatgpt", Provider::ChatGpt),
-        ];
-        let keys = named
-            .into_iter()
-            .filter(|(_, provider)| self.key_needs_token(*provider));
+        let keys = (Provider::ALL.into_iter()).filter(|provider| self.key_needs_token(*provider));
         let keys: Vec<String> = keys
-            .map(|(name, _)| format!("upstream.{name}.api_key_env"))
+            .map(|provider| format!("upstream.{}.api_key_env", provider.name()))
             .collect();
         let own = self.tokens.own.as_ref()?;
         (!keys.is_empty()).then(|| {
@@ -348,6 +337,7 @@ impl Settings {
             Provider::OpenAi => &self.openai,
             Provider::Anthropic => &self.anthropic,
             Provider::ChatGpt => &self.chatgpt,
+            Provider::Google => &self.google,
         }
     }
 
@@ -372,6 +362,7 @@ impl Settings {
             (Api::Messages, by_address) => by_address.unwrap_or("anthropic"),
             (Api::Chat, _) => self.claude_by_chat.unwrap_or("openai"),
             (Api::Responses, _) => "openai",
+            (Api::Gemini, _) => "google",
         }
     }
 

@@ -16,8 +16,11 @@
 //! [`MAX_CHORE_MESSAGES`] messages. A side call that is not recognized becomes a session of its
 //! own.
 
-use contexture::formats::WireBody;
+use contexture::formats::{Format, WireBody};
 use serde_json::Value;
+
+use crate::gemini;
+use crate::window::longest_answer;
 
 /// What a side call is for, in a word or two. It appears on the status page and in the headers.
 pub(crate) type Purpose = &'static str;
@@ -55,6 +58,10 @@ const LAST: &[(Purpose, &str)] = &[
         "First, reason in your scratchpad. Then, generate the <state_snapshot>",
     ),
     (
+        "summary",
+        "First, reason in your scratchpad. Then, generate the updated <state_snapshot>",
+    ),
+    (
         "next speaker",
         "of your immediately preceding response (your last turn in the conversation history)",
     ),
@@ -73,9 +80,28 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
         "summarizes internal chat history into a given structure",
     ),
     (
+        "summary",
+        "responsible for distilling chat history into a structured XML <state_snapshot>",
+    ),
+    (
         "loop check",
         "identifying when a conversational AI is stuck",
     ),
+    (
+        "loop check",
+        "determines whether a conversational AI assistant is stuck",
+    ),
+    ("routing", "You are a specialized Task Routing AI"),
+    (
+        "edit correction",
+        "correcting failed search-and-replace operations",
+    ),
+    ("edit correction", "analyze a failed edit attempt"),
+    (
+        "action check",
+        "check if a specific tool call complies with a given security policy",
+    ),
+    ("action check", "generating fine-grained security policies"),
     // aider
     ("summary", "*Briefly* summarize this partial conversation"),
     (
@@ -124,6 +150,13 @@ const ONLY: &[(Purpose, &str)] = &[
     ("summary", "Summarize this coding conversation"),
     // OpenCode
     ("title", "Generate a title for this conversation"),
+    // Gemini CLI
+    ("summary", "Summarize the following tool output"),
+    ("summary", "The following output from the tool '"),
+    (
+        "name",
+        "Summarize the user's primary intent or goal in this conversation",
+    ),
 ];
 
 /// Verbs and word stems that ask for something to be made, in lower case.
@@ -214,9 +247,7 @@ fn holds(raw: &str, cues: &[(Purpose, &str)]) -> Option<Purpose> {
 /// The checks go from certain to uncertain. Only short requests without tools get to the last ones,
 /// because those could mistake a conversation for a chore.
 pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
-    let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-    let asks_for_one = |name: &&str| matches!(wire.member(name), Some("0" | "1"));
-    if limits.iter().any(asks_for_one) {
+    if longest_answer(wire).is_some_and(|tokens| tokens <= 1) {
         return Some("quota");
     }
     let last = wire.messages.last().copied().unwrap_or_default();
@@ -279,17 +310,27 @@ fn form(wire: &WireBody<'_>) -> Option<Purpose> {
         ("response_format", "/json_schema/schema/properties"),
         ("text", "/format/schema/properties"),
     ];
-    places.iter().find_map(|(member, path)| {
+    let schema = places.iter().find_map(|(member, path)| {
         let value: Value = serde_json::from_str(wire.member(member)?).ok()?;
-        let members = value.pointer(path)?.as_object()?;
-        let mut purposes = members.keys().map(|key| {
-            FORM.iter()
-                .find(|(_, name)| name == key)
-                .map(|(purpose, _)| *purpose)
-        });
-        let first = purposes.next()??;
-        purposes.all(|purpose| purpose.is_some()).then_some(first)
-    })
+        value.pointer(path).cloned()
+    });
+    let members = match wire.format {
+        Format::Gemini => {
+            let options = gemini::options(wire);
+            let forms =
+                ["responseJsonSchema", "responseSchema"].map(|name| gemini::field(&options, name));
+            let form = forms.into_iter().find(|form| form.is_object())?;
+            form["properties"].clone()
+        }
+        _ => schema?,
+    };
+    let mut purposes = members.as_object()?.keys().map(|key| {
+        FORM.iter()
+            .find(|(_, name)| name == key)
+            .map(|(purpose, _)| *purpose)
+    });
+    let first = purposes.next()??;
+    purposes.all(|purpose| purpose.is_some()).then_some(first)
 }
 
 #[cfg(test)]
@@ -297,7 +338,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use contexture::formats::{Format, split};
+    use contexture::formats::split;
     use serde_json::json;
 
     /// Side calls as agents make them: format, body and purpose.
@@ -327,10 +368,15 @@ mod tests {
             "messages": [{"role": "user", "content": "Bitte den Test reparieren"}],
             "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": members}}}})
         };
-        let (a, c, r) = (
+        let gemini = |system: &str, user: &str, options: Value| {
+            json!({"systemInstruction": {"role": "user", "parts": [{"text": system}]}, "generationConfig": options,
+            "contents": [{"role": "user", "parts": [{"text": user}]}]})
+        };
+        let (a, c, r, g) = (
             Format::Anthropic,
             Format::OpenAiChat,
             Format::OpenAiResponses,
+            Format::Gemini,
         );
         vec![
             // Claude Code
@@ -507,6 +553,59 @@ mod tests {
                 ),
                 "summary",
             ),
+            (
+                g,
+                gemini(
+                    "You are a specialized Task Routing AI. Your sole function is to analyze the user's request and \
+                assign a **Complexity Score** from 1 to 100.",
+                    "fix it",
+                    json!({"responseMimeType": "application/json"}),
+                ),
+                "routing",
+            ),
+            (
+                g,
+                gemini(
+                    "You are a diagnostic agent that determines whether a conversational AI assistant is stuck in an \
+                unproductive loop.",
+                    "fix it",
+                    json!({}),
+                ),
+                "loop check",
+            ),
+            (
+                g,
+                gemini(
+                    "You are an expert code-editing assistant specializing in debugging and correcting failed \
+                search-and-replace operations.",
+                    "fix it",
+                    json!({}),
+                ),
+                "edit correction",
+            ),
+            (
+                g,
+                gemini(
+                    "You are Gemini CLI.",
+                    "Summarize the following tool output to be a maximum of 2000 tokens.",
+                    json!({}),
+                ),
+                "summary",
+            ),
+            (
+                g,
+                gemini(
+                    "You are Gemini CLI.",
+                    "Hi",
+                    json!({"responseJsonSchema": {"properties": {"title": {"type": "string"}}}}),
+                ),
+                "title",
+            ),
+            (
+                g,
+                gemini("", "quota", json!({"maxOutputTokens": 1})),
+                "quota",
+            ),
             // Hermes
             (
                 c,
@@ -627,14 +726,16 @@ mod tests {
         }
         // More than a few messages are always a conversation.
         for (format, mut body, _) in side_calls() {
-            let list = if format == Format::OpenAiResponses {
-                "input"
-            } else {
-                "messages"
+            let message = match format {
+                Format::Gemini => json!({"role": "user", "parts": [{"text": "And then?"}]}),
+                _ => json!({"role": "user", "content": "And then?"}),
             };
-            let more = (0..4).map(|_| json!({"role": "user", "content": "And then?"}));
-            body[list].as_array_mut().unwrap().extend(more);
+            let list = body[format.list_key()].as_array_mut().unwrap();
+            list.extend((0..4).map(|_| message.clone()));
             body["max_tokens"] = json!(1_000);
+            if format == Format::Gemini {
+                body["generationConfig"]["maxOutputTokens"] = json!(1_000);
+            }
             let body = body.to_string();
             let wire = split(&body, Some(format)).unwrap();
             let by_instructions = wire.system.iter().chain(&wire.system_messages);

@@ -6,12 +6,13 @@
 //! tools of the engine, the round is hidden, and the next round continues the same answer for the
 //! client. Ids, indexes and usage are adapted, so that all rounds look like one.
 //!
-//! `reader` has the state machine, and `chat`, `messages` and `responses` what is particular to
-//! each API. `sse` splits a stream into events. Executing the calls and sending the next round is
+//! `reader` has the state machine, and `chat`, `messages`, `responses` and `gemini` what is
+//! particular to each API. `sse` splits a stream into events. Executing the calls and sending the next round is
 //! up to [`answer`](crate::answer) and [`exchange`](crate::exchange).
 
 mod calls;
 mod chat;
+mod gemini;
 mod items;
 mod messages;
 mod reader;
@@ -95,13 +96,17 @@ impl Progress {
 /// The names of the engine's tools that a request offers. Shared between the rounds.
 pub(crate) type ToolNames = Arc<HashSet<String>>;
 
-/// The wire messages with the results of calls, in the format of an API. Messages has one message
-/// for all of them, the other APIs have one for each.
+/// The wire messages with the results of calls, in the format of an API. Messages and Gemini have one
+/// message for all of them, the other APIs have one for each.
 pub(crate) fn results(api: Api, answers: &[(Call, Result<String, String>)]) -> Vec<String> {
     match api {
         Api::Messages => {
-            let blocks = result_blocks(answers);
+            let blocks = result_parts(api, answers);
             vec![json!({"role": "user", "content": blocks}).to_string()]
+        }
+        Api::Gemini => {
+            let parts = result_parts(api, answers);
+            vec![json!({"role": "user", "parts": parts}).to_string()]
         }
         Api::Chat => {
             let message = |(call, answer): &(Call, Result<String, String>)| json!({"role": "tool", "tool_call_id": call.id, "content": text_of(answer)});
@@ -114,9 +119,12 @@ pub(crate) fn results(api: Api, answers: &[(Call, Result<String, String>)]) -> V
     }
 }
 
-/// The results of calls as content blocks of an Anthropic message. Failed calls are marked as
-/// errors.
-pub(crate) fn result_blocks(answers: &[(Call, Result<String, String>)]) -> Vec<Value> {
+/// The results of calls as parts of one message, if the API wants them in one: content blocks of an
+/// Anthropic message or parts of a content of Gemini. Failed calls are marked as errors.
+pub(crate) fn result_parts(api: Api, answers: &[(Call, Result<String, String>)]) -> Vec<Value> {
+    if api == Api::Gemini {
+        return answers.iter().map(function_response).collect();
+    }
     let block = |(call, answer): &(Call, Result<String, String>)| {
         let mut block =
             json!({"type": "tool_result", "tool_use_id": call.id, "content": text_of(answer)});
@@ -126,6 +134,16 @@ pub(crate) fn result_blocks(answers: &[(Call, Result<String, String>)]) -> Vec<V
         block
     };
     answers.iter().map(block).collect()
+}
+
+/// The result of a call for Gemini. Few calls have an id, so the name says which one it answers.
+fn function_response((call, answer): &(Call, Result<String, String>)) -> Value {
+    let key = if answer.is_ok() { "output" } else { "error" };
+    let mut response = json!({"name": call.name, "response": {key: text_of(answer)}});
+    if !call.id.is_empty() {
+        response["id"] = json!(call.id);
+    }
+    json!({"functionResponse": response})
 }
 
 /// The text of a result. An empty result gets a placeholder, because providers refuse empty texts.

@@ -27,7 +27,7 @@ const MAX_MESSAGES: usize = 8;
 const MAX_SESSIONS: usize = 10_000;
 
 /// The words before the path of the folder that an agent works in.
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     // Claude Code, OpenCode
     "orking directory: ",
     // Codex
@@ -36,6 +36,7 @@ const FOLDERS: [&str; 5] = [
     "Current Working Directory (",
     // Gemini CLI, Qwen Code
     "I'm currently working in the directory: ",
+    r"**Workspace Directories:**\n  - ",
     // Goose
     "current directory: ",
 ];
@@ -67,7 +68,7 @@ impl Subject {
         let title = first
             .filter_map(|raw| serde_json::from_str::<Value>(raw).ok())
             .filter(|message| message["role"] == "user")
-            .find_map(|message| texts(&message["content"]).find_map(title_of));
+            .find_map(|message| texts(&message).find_map(title_of));
         Self {
             title,
             project: folder(&wire),
@@ -75,10 +76,12 @@ impl Subject {
     }
 }
 
-/// The texts of a message's content, in order.
-fn texts(content: &Value) -> impl Iterator<Item = &str> {
+/// The texts of a message's content, or of Gemini's parts, in order.
+fn texts(message: &Value) -> impl Iterator<Item = &str> {
+    let content = &message["content"];
     let whole = content.as_str().into_iter();
-    let blocks = content.as_array().into_iter().flatten();
+    let blocks = content.as_array().or_else(|| message["parts"].as_array());
+    let blocks = blocks.into_iter().flatten();
     whole.chain(blocks.filter_map(|block| block["text"].as_str()))
 }
 
@@ -238,6 +241,15 @@ mod tests {
         assert_eq!(
             subject(Format::OpenAiChat, &cline),
             some("Add a dark mode", "C:\\Users\\a\\app")
+        );
+        let gemini_cli = json!({"contents": [
+            {"role": "user", "parts": [{"text": "<session_context>\nThis is the Gemini CLI.\n- **Workspace \
+                Directories:**\n  - /w/parser\n- **Directory Structure:**\n</session_context>"}]},
+            {"role": "user", "parts": [{"text": "Port the parser"}]}
+        ]});
+        assert_eq!(
+            subject(Format::Gemini, &gemini_cli),
+            some("Port the parser", "/w/parser")
         );
     }
 

@@ -14,9 +14,14 @@ use subtle::ConstantTimeEq;
 
 use crate::headers;
 
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// The headers in which clients send credentials. Azure's clients use `api-key`.
-const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, API_KEY, HeaderName::from_static("api-key")];
+/// The headers in which clients send credentials. Azure's clients use `api-key`, and Google's
+/// `x-goog-api-key`.
+pub(crate) const CREDENTIALS: [HeaderName; 4] = [
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-goog-api-key"),
+];
 
 /// A name under `gateway.tokens`, with its token. Its sessions are separate from all others.
 #[derive(Clone)]

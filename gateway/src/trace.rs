@@ -153,6 +153,7 @@ impl ModelCall {
             gen_ai.operation.name = "chat",
             gen_ai.provider.name = match provider {
                 Provider::Anthropic => "anthropic",
+                Provider::Google => "gcp.gemini",
                 Provider::OpenAi | Provider::ChatGpt => "openai",
             },
             gen_ai.request.model = model,

@@ -1,10 +1,11 @@
 //! Determines the context window of the model that a request names.
 
-use contexture::formats::WireBody;
+use contexture::formats::{Format, WireBody};
 use contexture::session::AgentWindow;
 use contexture::tokens::known_window;
 use http::HeaderMap;
 
+use crate::gemini;
 use crate::settings::Settings;
 
 /// The window in tokens that `anthropic-beta: context-1m-…` asks for.
@@ -41,6 +42,9 @@ pub(crate) fn of(
 
 /// The limit on the answer's tokens that the request names. None if it names none.
 pub(crate) fn longest_answer(wire: &WireBody<'_>) -> Option<u64> {
+    if wire.format == Format::Gemini {
+        return gemini::field(&gemini::options(wire), "maxOutputTokens").as_u64();
+    }
     ["max_tokens", "max_completion_tokens", "max_output_tokens"]
         .iter()
         .find_map(|name| wire.member(name)?.parse::<u64>().ok())

@@ -6,7 +6,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use support::agent::{APIS, Api};
+use support::agent::{APIS, Agent, Api};
 use support::{Running, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -73,7 +73,8 @@ fn stream(bytes: &[u8], is_clean: bool) -> Vec<u8> {
 
 async fn gateway(home: &std::path::Path, base: &str, config: &str) -> Running {
     let config = format!(
-        "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n{config}"
+        "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n  \
+         google: {{base_url: \"{base}\"}}\n{config}"
     );
     std::fs::write(home.join("config.yaml"), config).unwrap();
     start(home).await
@@ -87,12 +88,12 @@ async fn ask(
     session: &str,
     body: &Value,
 ) -> (u16, Vec<u8>, bool) {
-    let request = http.post(format!("{base}{}", api.path()));
+    let request = http.post(format!("{base}{}", api.path(body)));
     let request = request
         .header("x-contexture-session", session)
         .header("anthropic-version", "2023-06-01")
         .header("content-type", "application/json")
-        .body(body.to_string());
+        .body(api.sent(body).to_string());
     let mut response = request.send().await.unwrap();
     let (status, mut came) = (response.status().as_u16(), Vec::new());
     loop {
@@ -156,9 +157,25 @@ fn events(api: Api) -> (String, usize) {
             );
             (body, String::new())
         }
+        Api::Gemini => {
+            let response = |text: &str, finish: Value| {
+                let content = json!({"role": "model", "parts": [{"text": text}]});
+                let mut candidate = json!({"content": content, "index": 0});
+                if !finish.is_null() {
+                    candidate["finishReason"] = finish;
+                }
+                let usage = json!({"promptTokenCount": 9, "candidatesTokenCount": 3, "totalTokenCount": 12});
+                let data =
+                    json!({"candidates": [candidate], "usageMetadata": usage, "responseId": "r"});
+                format!("data: {data}\r\n\r\n")
+            };
+            let body = response("Té", Value::Null) + &response("al.", json!("STOP"));
+            (body, String::new())
+        }
     };
     // Without the line break and the empty line before the final event.
-    let is_whole_from = body.len() - 2;
+    let breaks = if api == Api::Gemini { 4 } else { 2 };
+    let is_whole_from = body.len() - breaks;
     (body + &end, is_whole_from)
 }
 
@@ -173,16 +190,10 @@ async fn a_stream_may_end_anywhere() {
         let home = tempfile::tempdir().unwrap();
         let gateway = gateway(home.path(), &upstream, "").await;
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let said = json!([{"role": "user", "content": "Name a colour."}]);
-        let mut body = json!({"model": "gpt-4o", "stream": true, "max_tokens": 100});
-        body[if api == Api::Responses {
-            "input"
-        } else {
-            "messages"
-        }] = said;
-        if api == Api::Messages {
-            body["model"] = json!("claude-sonnet-4-5");
-        }
+        let mut agent = Agent::new(api, "", "");
+        agent.user("Name a colour.");
+        agent.has_tool = false;
+        let body = agent.body();
         let (all, is_whole_from) = events(api);
         let mut cuts = 0.0;
         // Every offset near the end, and samples before it.
@@ -198,7 +209,7 @@ async fn a_stream_may_end_anywhere() {
                 let is_finished = match api {
                     Api::Chat => text.trim_end().ends_with("data: [DONE]"),
                     Api::Messages => text.trim_end().ends_with("{\"type\":\"message_stop\"}"),
-                    Api::Responses => end >= is_whole_from,
+                    Api::Responses | Api::Gemini => end >= is_whole_from,
                 };
                 let is_whole = is_finished || (is_clean && end >= is_whole_from);
                 if api == Api::Responses && !is_whole {

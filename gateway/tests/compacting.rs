@@ -126,7 +126,7 @@ async fn compactions_are_counted_and_told() {
 /// The provider's word that a request does not fit is met before the client sees it, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_does_not_fit_is_sent_again_smaller() {
-    for api in [Api::Chat, Api::Messages, Api::Responses] {
+    for api in APIS {
         let stage = Stage::new("");
         stage.provider.set(|options| options.window = Some(12_000));
         stage.provider.answer_with(|_| Answer::text("Yes."));
@@ -373,7 +373,7 @@ async fn long_session(api: Api, more: &str) -> Stage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clients_own_model_summarises_what_it_has_in_its_cache() {
-    for api in [Api::Messages, Api::Chat] {
+    for api in [Api::Messages, Api::Chat, Api::Gemini] {
         let stage = long_session(api, "auxiliary: {compression: {provider: main}}\n").await;
         let requests = stage.provider.requests();
         let questions: Vec<&Request> = requests.iter().filter(is_question).collect();
@@ -384,7 +384,13 @@ async fn the_clients_own_model_summarises_what_it_has_in_its_cache() {
             let before = requests[..question.number].iter().rev();
             let mut before = before.filter(|request| !is_question(request)).take(2);
             let last = before.find(|request| request.messages() == asked).unwrap();
-            for name in ["system", "tools", "model", "max_tokens"] {
+            for name in [
+                "system",
+                "tools",
+                "model",
+                "max_tokens",
+                "systemInstruction",
+            ] {
                 assert_eq!(question.json[name], last.json[name], "{api:?} {name}");
             }
             for name in [
@@ -392,6 +398,7 @@ async fn the_clients_own_model_summarises_what_it_has_in_its_cache() {
                 "authorization",
                 "anthropic-version",
                 "anthropic-beta",
+                "x-goog-api-key",
             ] {
                 assert_eq!(question.header(name), last.header(name), "{api:?} {name}");
             }

@@ -22,7 +22,7 @@ const LCM: &str = "context: {engine: lcm}\n";
 fn before(provider: &Simulator, home: &Home, config: &str, more: &str) {
     let base = provider.base_url();
     let upstream = format!(
-        "upstream:\n  idle_timeout_ms: 700\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n"
+        "upstream:\n  idle_timeout_ms: 700\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n  google: {{base_url: \"{base}\"}}\n"
     );
     home.configure(&format!("{config}{upstream}{more}"));
 }

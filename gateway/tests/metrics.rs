@@ -44,6 +44,11 @@ async fn calls_are_counted_by_model_engine_and_agent_and_their_time_by_buckets()
         ),
         (Api::Responses, "codex_cli_rs/0.50.0", "codex"),
         (Api::Chat, "OpenAI/Python 1.99.0", "openai-sdk"),
+        (
+            Api::Gemini,
+            "GeminiCLI/0.61.0/gemini-2.5-pro (linux; x64; terminal)",
+            "gemini-cli",
+        ),
     ];
     assert_eq!(agents.map(|(api, ..)| api).len(), APIS.len());
     for (api, named, label) in agents {
@@ -60,6 +65,7 @@ async fn calls_are_counted_by_model_engine_and_agent_and_their_time_by_buckets()
             "model=\"{}\",engine=\"compressor\",agent=\"{label}\"",
             match api {
                 Api::Messages => "claude-sonnet-4-5",
+                Api::Gemini => "gemini-2.5-pro",
                 _ => "gpt-4o",
             }
         );
@@ -89,7 +95,7 @@ async fn calls_are_counted_by_model_engine_and_agent_and_their_time_by_buckets()
             2.0,
         ),
         ("contexture_request_seconds_count{endpoint=\"chat\"}", 2.0),
-        ("contexture_hold_seconds_count", 6.0),
+        ("contexture_hold_seconds_count", 8.0),
         (
             "contexture_upstream_seconds_count{provider=\"openai\"}",
             4.0,
@@ -123,7 +129,7 @@ async fn calls_are_counted_by_model_engine_and_agent_and_their_time_by_buckets()
         buckets.is_sorted() && buckets.is_sorted_by_key(|(_, count)| *count),
         "{buckets:?}"
     );
-    assert_eq!(buckets.last(), Some(&(f64::INFINITY, 6.0)));
+    assert_eq!(buckets.last(), Some(&(f64::INFINITY, 8.0)));
     assert!(buckets.iter().any(|(bound, _)| *bound == 0.1));
     assert!(gateway.metric("contexture_hold_seconds_sum").await > 0.0);
     gateway.stop().await;

@@ -14,7 +14,7 @@ use axum::response::Response;
 use contexture_gateway::Gateway;
 use contexture_provider_simulator::Answer;
 use serde_json::{Value, json};
-use support::agent::{Agent, Api};
+use support::agent::{APIS, Agent, Api};
 use support::{Running, Stage};
 
 /// The requests that arrived, in order: path, headers and body.
@@ -115,7 +115,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
     let stage = Stage::new("gateway: {max_body_mb: 1}\n");
     let gateway = stage.gateway().await;
     stage.provider.answer_with(|_| Answer::text("Yes."));
-    let agents = [Api::Chat, Api::Responses, Api::Messages].map(|api| {
+    let agents = APIS.map(|api| {
         let mut agent = Agent::new(api, &gateway.base, "");
         agent.user("Which berth is free? Wörter.");
         agent.stream = false;
@@ -136,7 +136,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
         (vec![], vec!["identity"]),
     ] {
         for agent in &agents {
-            let body = agent.body().to_string().into_bytes();
+            let body = agent.api.sent(&agent.body()).to_string().into_bytes();
             let sent = applied
                 .iter()
                 .fold(body.clone(), |body, coding| compressed(coding, &body));
@@ -146,7 +146,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
                 ("anthropic-version", "2023-06-01"),
             ];
             all.extend(headers.iter().map(|value| ("content-encoding", *value)));
-            let answer = post(&gateway, agent.api.path(), &all, sent).await;
+            let answer = post(&gateway, &agent.api.path(&agent.body()), &all, sent).await;
             assert_eq!(
                 (answer.status(), status(&answer)),
                 (reqwest::StatusCode::OK, "managed"),
@@ -154,7 +154,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
             );
             let came = stage.provider.requests().pop().unwrap();
             assert_eq!(came.header("content-encoding"), None, "{headers:?}");
-            assert_eq!(came.json["model"], agent.model, "{headers:?}");
+            assert_eq!(came.model(), agent.model, "{headers:?}");
         }
     }
     let before = stage.provider.requests().len();
@@ -183,7 +183,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
     ] {
         let answer = post(
             &gateway,
-            Api::Chat.path(),
+            "/v1/chat/completions",
             &[("content-encoding", header)],
             body,
         )
@@ -281,7 +281,7 @@ async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
                     .collect();
                 let answer = post(
                     &gateway,
-                    Api::Chat.path(),
+                    "/v1/chat/completions",
                     &header,
                     body.to_string().into_bytes(),
                 )
@@ -363,7 +363,7 @@ async fn a_compressed_answer_that_is_cut_short_is_not_taken_for_whole() {
                     "messages": [{"role": "user", "content": "Hi"}]});
                 let header = [("accept-encoding", "identity")];
                 let body = body.to_string().into_bytes();
-                let answer = post(&gateway, Api::Chat.path(), &header, body).await;
+                let answer = post(&gateway, "/v1/chat/completions", &header, body).await;
                 let (status, what) = (answer.status(), format!("{coding} {kind} {length}"));
                 let received = answer.text().await;
                 if length == bytes.len() {

@@ -81,12 +81,10 @@ async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
                     Answer::thinking("There.").and_text("It is 4711."),
                 ]);
                 let said = agent.ask("Which port was it?", "").await;
-                let text = match api {
-                    Api::Responses | Api::Chat | Api::Messages => {
-                        "I look it up. I look it up. It is 4711."
-                    }
-                };
-                assert_eq!(said[0].text, text, "{api:?} {stream}");
+                assert_eq!(
+                    said[0].text, "I look it up. I look it up. It is 4711.",
+                    "{api:?} {stream}"
+                );
                 assert!(!said[0].raw.contains("lcm_grep"), "{}", said[0].raw);
                 if !stream {
                     assert_eq!(said[0].header("x-contexture-hidden-rounds"), "2");
@@ -129,7 +127,21 @@ async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
                     count_of(&last.json["messages"], "tool_use_id"),
                     if api == Api::Messages { 2 } else { 0 }
                 );
-                assert_eq!(count_of(&last.json, "\"lcm_grep\""), 2 + 1, "{}", last.json);
+                assert_eq!(
+                    count_of(&last.json["contents"], "\"functionResponse\""),
+                    if api == Api::Gemini { 2 } else { 0 }
+                );
+                // Gemini's results repeat the name of the tool.
+                let named = if api == Api::Gemini { 4 } else { 2 };
+                assert_eq!(
+                    count_of(&last.json, "\"lcm_grep\""),
+                    named + 1,
+                    "{}",
+                    last.json
+                );
+                if api == Api::Gemini {
+                    assert_eq!(count_of(&last.json, "\"thoughtSignature\""), 2);
+                }
                 if api == Api::Messages {
                     assert_eq!(count_of(&last.json, "\"signature\""), 3, "{}", last.json);
                 }
@@ -159,9 +171,10 @@ async fn an_answer_with_calls_of_both_kinds_gives_the_client_its_own() {
         assert_eq!(said[1].text, "Done.");
         let requests = stage.provider.requests();
         assert_eq!(requests.len(), 2);
+        let named = if agent.api == Api::Gemini { 3 } else { 2 };
         assert_eq!(
             count_of(&requests[1].json, "\"lcm_grep\""),
-            2,
+            named,
             "{}",
             requests[1].json
         );
@@ -173,7 +186,7 @@ async fn an_answer_with_calls_of_both_kinds_gives_the_client_its_own() {
         stage.provider.script([Answer::text("Fine.")]);
         agent.ask("And now?", "").await;
         let last = stage.provider.requests().pop().unwrap();
-        assert_eq!(count_of(&last.json, "\"lcm_grep\""), 2, "{}", last.json);
+        assert_eq!(count_of(&last.json, "\"lcm_grep\""), named, "{}", last.json);
     })
     .await;
 }
@@ -199,6 +212,7 @@ async fn there_is_an_end_to_the_rounds() {
                 "input_tokens",
                 "cache_read_input_tokens",
                 "cache_creation_input_tokens",
+                "promptTokenCount",
             ];
             let input: u64 = kinds
                 .iter()
@@ -216,14 +230,17 @@ async fn there_is_an_end_to_the_rounds() {
 /// The texts of two rounds are kept apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_around_a_hidden_round_do_not_run_into_each_other() {
-    for stream in [true, false] {
+    for (api, stream) in [Api::Chat, Api::Gemini]
+        .into_iter()
+        .flat_map(|api| [(api, true), (api, false)])
+    {
         let stage = stage("");
         let gateway = stage.gateway().await;
         let looks = Answer::text("Let me look.").and_call("lcm_grep", json!({"pattern": "x"}));
         stage
             .provider
             .script([looks, Answer::text("It is 4711."), Answer::text("Gladly.")]);
-        let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
+        let mut agent = Agent::new(api, &gateway.base, "s");
         agent.stream = stream;
         let said = agent.ask("Which port?", "").await;
         assert_eq!(said[0].text, "Let me look.\n\nIt is 4711.");
@@ -231,8 +248,8 @@ async fn texts_around_a_hidden_round_do_not_run_into_each_other() {
         agent.ask("Thanks.", "").await;
         let last = stage.provider.requests().pop().unwrap();
         assert_eq!(
-            count_of(&last.json["messages"], "\"lcm_grep\""),
-            1,
+            count_of(&last.json[api.list()], "\"lcm_grep\""),
+            if api == Api::Gemini { 2 } else { 1 },
             "{}",
             last.json
         );
@@ -263,6 +280,7 @@ async fn usage_is_that_of_the_last_round_and_the_sum_of_what_was_written() {
         let usage = agent.go_on().await.usage;
         let (input, output) = match api {
             Api::Chat => (&usage["prompt_tokens"], &usage["completion_tokens"]),
+            Api::Gemini => (&usage["promptTokenCount"], &usage["candidatesTokenCount"]),
             _ => (&usage["input_tokens"], &usage["output_tokens"]),
         };
         assert_eq!(output, 35, "{api:?} {stream} {usage}");
@@ -353,6 +371,11 @@ async fn a_hidden_round_that_cannot_fit_ends_in_the_providers_words() {
                 let message = error["message"].as_str().unwrap();
                 assert!(message.starts_with("prompt is too long: "), "{at}");
             }
+            Api::Gemini => {
+                assert_eq!(error["status"], "INVALID_ARGUMENT", "{at}");
+                let message = error["message"].as_str().unwrap();
+                assert!(message.starts_with("The input token count ("), "{at}");
+            }
             _ => assert_eq!(error["code"], "context_length_exceeded", "{at}"),
         }
         // The client asks once more, and the provider has more room.
@@ -367,9 +390,18 @@ async fn tools_are_not_offered_to_who_forbids_them() {
     let stage = stage("");
     let gateway = stage.gateway().await;
     stage.provider.answer_with(|_| Answer::text("Yes."));
-    let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
-    agent.more = json!({"tool_choice": "none"});
-    agent.ask("Hello", "").await;
+    let config = json!({"functionCallingConfig": {"mode": "NONE"}});
+    for (api, more) in [
+        (Api::Chat, json!({"tool_choice": "none"})),
+        (Api::Gemini, json!({"toolConfig": config})),
+        // Google's own tools exclude others.
+        (Api::Gemini, json!({"tools": [{"googleSearch": {}}]})),
+    ] {
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        agent.more = more;
+        let said = agent.ask("Hello", "").await;
+        assert_eq!(said[0].header("x-contexture-status"), "managed");
+    }
     for request in stage.provider.requests() {
         assert!(!request.tool_names().contains(&"lcm_grep"));
     }

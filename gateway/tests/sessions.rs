@@ -184,7 +184,7 @@ async fn without_a_name_the_history_decides_also_where_two_begin_alike() {
         one.base = gateway.base.clone();
         one.user("Step 5");
         assert_eq!(session(&one.go_on().await), ones[0]);
-        one.history[0] = json!({"role": "user", "content": "Step 0, shortened"});
+        one.history[0] = api.user("Step 0, shortened");
         one.user("Step 6");
         one.send().await;
         stage.nothing_was_refused();
@@ -426,6 +426,7 @@ fn channels(api: Api) -> &'static [Channel] {
             Channel::CacheKey,
             Channel::Nothing,
         ],
+        Api::Gemini => &[Channel::Header("x-contexture-session"), Channel::Nothing],
     }
 }
 
@@ -457,6 +458,21 @@ fn user(text: &str) -> Value {
 
 fn assistant(text: &str) -> Value {
     json!({"role": "assistant", "content": text})
+}
+
+/// Messages with a role and a text in the form of an API.
+fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
+    let content = |message: Value| {
+        let role = message["role"]
+            .as_str()
+            .unwrap()
+            .replace("assistant", "model");
+        json!({"role": role, "parts": [{"text": message["content"]}]})
+    };
+    match api {
+        Api::Gemini => messages.into_iter().map(content).collect(),
+        _ => messages,
+    }
 }
 
 /// What somebody sends who knows a session's name and what everybody says, and nothing of the conversation. The last
@@ -538,9 +554,12 @@ fn attacks(api: Api) -> Vec<(&'static str, Vec<Value>)> {
                 attacks.push(("a compaction item of nobody's", vec![user("hi"), item]));
             }
         }
-        Api::Chat => {}
+        Api::Chat | Api::Gemini => {}
     }
+    let attacks = attacks.into_iter();
     attacks
+        .map(|(what, history)| (what, spoken(api, history)))
+        .collect()
 }
 
 /// Whoever knows a session's name and what every conversation begins with is not let into it: nothing of what it sends
@@ -632,6 +651,7 @@ async fn an_agents_own_compaction_stays_in_its_session_if_the_gateway_saw_it() {
             "create a detailed summary",
             "CONTEXT CHECKPOINT",
             "prompt for continuing our conversation",
+            "<state_snapshot>",
         ];
         match asks.iter().any(|ask| text.contains(ask)) {
             true => Answer::text(summary()),
@@ -650,7 +670,8 @@ async fn an_agents_own_compaction_stays_in_its_session_if_the_gateway_saw_it() {
         ]
     };
     type Anew<'a> = &'a dyn Fn(&str) -> Vec<Value>;
-    let begins: [(&str, Api, Channel, &str, bool, Anew<'_>); 4] = [
+    let gemini = "First, reason in your scratchpad. Then, generate the updated <state_snapshot>.";
+    let begins: [(&str, Api, Channel, &str, bool, Anew<'_>); 5] = [
         (
             "claude",
             Api::Messages,
@@ -676,6 +697,14 @@ async fn an_agents_own_compaction_stays_in_its_session_if_the_gateway_saw_it() {
             &|summary| vec![user("What did we do so far?"), assistant(summary)],
         ),
         (
+            "gemini",
+            Api::Gemini,
+            Channel::Header("x-contexture-session"),
+            gemini,
+            true,
+            &|summary| vec![user(summary), assistant("Got it."), user("Go on.")],
+        ),
+        (
             "older claude",
             Api::Messages,
             Channel::Header("x-claude-code-session-id"),
@@ -694,10 +723,11 @@ async fn an_agents_own_compaction_stays_in_its_session_if_the_gateway_saw_it() {
         // Somebody else has the model sum up what it said itself, under this name.
         let forged = format!("{}, forged", summary());
         let mut attacker = agent.clone();
-        attacker.history = vec![user("Remember this."), assistant("Noted."), user(&forged)];
+        let said = vec![user("Remember this."), assistant("Noted."), user(&forged)];
+        attacker.history = spoken(api, said);
         attacker.user(asking);
         attacker.send().await;
-        attacker.history = anew(&summary());
+        attacker.history = spoken(api, anew(&summary()));
         assert_ne!(session(&attacker.send().await), name, "{name}");
 
         let mut compacting = agent.clone();
@@ -705,7 +735,7 @@ async fn an_agents_own_compaction_stays_in_its_session_if_the_gateway_saw_it() {
         let said = compacting.send().await;
         assert_eq!(said.header("x-contexture-status"), "side-call", "{name}");
         assert_eq!(said.text, summary(), "{name}");
-        agent.history = anew(&said.text);
+        agent.history = spoken(api, anew(&said.text));
         let said = agent.go_on().await;
         assert_eq!(session(&said), name);
         assert_eq!(said.header("x-contexture-follows"), "", "{name}");

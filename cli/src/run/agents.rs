@@ -26,6 +26,20 @@ use crate::error::CliError;
 enum Api {
     OpenAi,
     Anthropic,
+    Google,
+}
+
+impl Api {
+    const ALL: [Self; 3] = [Self::OpenAi, Self::Anthropic, Self::Google];
+
+    /// The name of the provider's section under `upstream`.
+    fn section(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Google => "google",
+        }
+    }
 }
 
 /// What a program appends to an address. It decides whether the gateway's address is given with or
@@ -79,16 +93,21 @@ const VARIABLES: &[Variable] = &[
     variable("OPENAI_HOST", Api::OpenAi, Form::Root, false),
     // OpenHands.
     variable("LLM_BASE_URL", Api::OpenAi, Form::Versioned, false),
+    // Google's SDKs and therefore Gemini CLI.
+    variable("GOOGLE_GEMINI_BASE_URL", Api::Google, Form::Root, true),
 ];
 
 /// The variables that hold the key of an API, for its SDKs and for most agents.
-const KEYS: [(&str, Api); 2] = [
+const KEYS: [(&str, Api); 3] = [
     ("OPENAI_API_KEY", Api::OpenAi),
     ("ANTHROPIC_API_KEY", Api::Anthropic),
+    ("GEMINI_API_KEY", Api::Google),
 ];
 /// The variable for headers that Claude Code and Anthropic's SDKs add to each request, one per
 /// line.
 const ANTHROPIC_HEADERS: &str = "ANTHROPIC_CUSTOM_HEADERS";
+/// The variable for headers that Gemini CLI adds to each request, separated by commas.
+const GEMINI_HEADERS: &str = "GEMINI_CLI_CUSTOM_HEADERS";
 /// The header in which a client sends the gateway's token.
 const TOKEN: &str = "x-contexture-token";
 /// The variable that holds the gateway's token, for programs that know of the gateway.
@@ -100,6 +119,7 @@ fn has_key(pass: &Pass, api: Api) -> bool {
     match api {
         Api::OpenAi => pass.openai,
         Api::Anthropic => pass.anthropic,
+        Api::Google => pass.google,
     }
 }
 
@@ -122,6 +142,7 @@ pub(super) struct Addresses {
     /// The address in Contexture's configuration.
     openai: Option<String>,
     anthropic: Option<String>,
+    google: Option<String>,
     codex: Codex,
 }
 
@@ -270,6 +291,7 @@ impl Addresses {
             given,
             openai: config.openai.base_url.clone(),
             anthropic: config.anthropic.base_url.clone(),
+            google: config.google.base_url.clone(),
             codex: agent.codex(env),
         })
     }
@@ -278,6 +300,7 @@ impl Addresses {
         match api {
             Api::OpenAi => self.openai.as_deref(),
             Api::Anthropic => self.anthropic.as_deref(),
+            Api::Google => self.google.as_deref(),
         }
     }
 
@@ -306,6 +329,7 @@ impl Addresses {
         BaseUrls {
             openai: url(Api::OpenAi),
             anthropic: url(Api::Anthropic),
+            google: url(Api::Google),
         }
     }
 
@@ -313,7 +337,8 @@ impl Addresses {
     /// were left alone, and whether Codex bypasses the gateway.
     pub(super) fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
-        for (api, key) in [(Api::OpenAi, "openai"), (Api::Anthropic, "anthropic")] {
+        for api in Api::ALL {
+            let key = api.section();
             let Some(Given { name, url, .. }) = self.first(api) else {
                 continue;
             };
@@ -513,19 +538,25 @@ impl Agent {
     /// API key, if the gateway has a key itself. It never stands among the arguments, which other
     /// users of the machine can see.
     fn give_token(&self, told: &mut Command, pass: &Pass, addresses: &Addresses) {
-        let is_needed = pass.is_needed || pass.openai || pass.anthropic;
+        let is_needed = pass.is_needed || Api::ALL.iter().any(|api| has_key(pass, *api));
         let Some(token) = pass.token.as_deref().filter(|_| is_needed) else {
             return;
         };
         told.env(TOKEN_VARIABLE, token);
-        if (pass.is_needed || pass.anthropic) && addresses.all_are_replaced(Api::Anthropic) {
+        for (variable, api, separator) in [
+            (ANTHROPIC_HEADERS, Api::Anthropic, "\n"),
+            (GEMINI_HEADERS, Api::Google, ", "),
+        ] {
+            if !(pass.is_needed || has_key(pass, api)) || !addresses.all_are_replaced(api) {
+                continue;
+            }
             let header = format!("{TOKEN}: {token}");
-            let given = std::env::var(ANTHROPIC_HEADERS).unwrap_or_default();
+            let given = std::env::var(variable).unwrap_or_default();
             let headers = match given.trim_end() {
                 "" => header,
-                given => format!("{given}\n{header}"),
+                given => format!("{given}{separator}{header}"),
             };
-            told.env(ANTHROPIC_HEADERS, headers);
+            told.env(variable, headers);
         }
         for (name, api) in KEYS {
             // Claude Code sends the header. A key that is new to it would make it ask the user for
@@ -549,8 +580,8 @@ impl Agent {
     /// Returns a note for the user if the agent cannot send the required token, so that its
     /// requests will be refused.
     pub(super) fn told_of_token(&self, pass: &Pass) -> Option<String> {
-        let sends =
-            matches!(self.name.as_str(), "claude" | "opencode") || (pass.openai && pass.anthropic);
+        let sends = matches!(self.name.as_str(), "claude" | "opencode" | "gemini")
+            || (pass.openai && pass.anthropic);
         (pass.is_needed && !sends).then(|| {
             format!(
                 "`gateway.tokens` are configured, so {} has to send the token in {TOKEN_VARIABLE} as {TOKEN}",
@@ -623,7 +654,9 @@ impl Agent {
                 "Cline keeps its address with the key: run `contexture serve`, and `cline auth` with the provider \
                  OpenAI Compatible and the base URL {base}/v1"
             ),
-            "gemini" => "the gateway does not manage Gemini's own API".to_owned(),
+            "gemini" => "Gemini CLI with a Google login uses a service of its own: choose an API key with /auth, or \
+                         set GEMINI_API_KEY"
+                .to_owned(),
             _ => format!(
                 "run `contexture serve`, and set the address of the model's API in its own settings: {base} for \
                  Anthropic's, {base}/v1 for OpenAI's"
@@ -659,6 +692,7 @@ mod tests {
             let url = match variable.api {
                 Api::OpenAi => urls.openai,
                 Api::Anthropic => urls.anthropic,
+                Api::Google => urls.google,
             };
             let behind = match (variable.api, variable.form) {
                 (Api::OpenAi, Form::Root) => "/v1",

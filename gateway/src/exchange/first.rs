@@ -18,6 +18,7 @@ use http::{HeaderMap, StatusCode};
 use tracing::Instrument;
 
 use super::Exchange;
+use super::list::as_list;
 use super::replies::{
     MAX_ERROR_BYTES, full_response, is_stream, read_all, stream_back, unreachable,
 };
@@ -65,6 +66,7 @@ pub(super) async fn managed(
         Err(error) => return unreachable(exchange.api, &error),
     };
     let (session, compaction) = (result.session.clone(), result.compaction.clone());
+    let wants_list = exchange.wants_list;
     answer.note_refusal(&call);
     let answer = match answer {
         ProviderAnswer::Refused(refused)
@@ -83,7 +85,10 @@ pub(super) async fn managed(
             relay_answer(exchange, slot, rounds, (start, response), active).await
         }
     };
-    let answer = with_turn_headers(answer, &session, compaction.as_deref());
+    let mut answer = with_turn_headers(answer, &session, compaction.as_deref());
+    if wants_list {
+        answer = as_list(answer);
+    }
     match coding {
         Some(coding) => coding::compress_response(answer, coding),
         None => answer,
@@ -243,7 +248,7 @@ async fn send_original(
     refusal: &[u8],
 ) -> Response {
     let refusal = String::from_utf8_lossy(refusal);
-    let (reason, api) = ("provider_refused", exchange.api);
+    let (reason, api, wants_list) = ("provider_refused", exchange.api, exchange.wants_list);
     let why = UnmanagedReason::new(Status::FailedOpen, reason, refusal);
     let (metrics, session) = (&exchange.shared.metrics, &request.spec.id);
     metrics.add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
@@ -254,7 +259,10 @@ async fn send_original(
         Err(error) => return unreachable(api, &error),
     };
     why.set_headers(&mut answer);
-    answer
+    match wants_list {
+        true => as_list(answer),
+        false => answer,
+    }
 }
 
 /// Reads a stream up to its first event with content, for at most [`START_TIMEOUT`]. If the request
@@ -308,7 +316,9 @@ fn immediate_error(api: Api, start: &[u8]) -> Option<Vec<u8>> {
         match data["type"].as_str() {
             Some("response.failed") => return Some(data["response"].to_string().into_bytes()),
             Some("error") => return Some(data.to_string().into_bytes()),
-            _ if api == Api::Chat && is_error => return Some(data.to_string().into_bytes()),
+            _ if matches!(api, Api::Chat | Api::Gemini) && is_error => {
+                return Some(data.to_string().into_bytes());
+            }
             Some("response.created" | "response.in_progress" | "response.queued") => {}
             _ => return None,
         }

@@ -57,7 +57,7 @@ pub(super) fn full_response(
 /// An error of the gateway itself, in the format of an API. `kind` is the API's word for the type
 /// of error.
 pub(crate) fn error_response(api: Api, status: StatusCode, kind: &str, message: &str) -> Response {
-    let body = api.error(kind, message).to_string();
+    let body = api.error(status, kind, message).to_string();
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
@@ -78,11 +78,15 @@ pub(super) fn unreachable(api: Api, error: &Unreachable) -> Response {
 
 /// Whether a response is a successful stream of server-sent events.
 pub(super) fn is_stream(response: &reqwest::Response) -> bool {
-    let kind = response
-        .headers()
+    response.status().is_success() && is_event_stream(response.headers())
+}
+
+/// Whether the headers of a response announce server-sent events.
+pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());
-    response.status().is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
 /// Reads a response until it ends, breaks off or exceeds `most` bytes. Returns what was read until

@@ -251,7 +251,11 @@ async fn relay(
                 format!("the provider refused the next round with status {status}: {text}");
             // Clients react to the provider's own error codes, so they are passed on if there are
             // any.
-            let error = serde_json::from_slice(&said).ok();
+            let error = serde_json::from_slice(&said).ok().map(|error| match error {
+                // Google may answer a request for a stream with a list of one error.
+                Value::Array(mut all) if all.len() == 1 => all.remove(0),
+                error => error,
+            });
             let error = error.filter(|error: &Value| !error["error"].is_null());
             let error = error.unwrap_or_else(|| api.stream_error(&message));
             (message, failed(&mut reader, &error))

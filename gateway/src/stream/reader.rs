@@ -10,6 +10,7 @@ use contexture::Usage;
 use serde_json::{Value, json};
 
 use super::chat::Chat;
+use super::gemini::Gemini;
 use super::messages::Messages;
 use super::responses::Responses;
 use super::sse::Event;
@@ -71,10 +72,13 @@ impl AnswerState {
     pub(super) fn client_usage(&self, usage: &Value, names: &UsageNames) -> Value {
         let mut shown = usage.clone();
         if self.progress.output_before > 0 && usage.is_object() {
-            let output = self.progress.output_before + names.output(usage);
+            let before = self.progress.output_before;
+            let output = before + names.output(usage);
             shown[names.output] = json!(output);
             if let Some(total) = names.total {
-                shown[total] = json!(names.input(usage) + output);
+                // It may count more than input and output.
+                let sum = usage[total].as_u64().map(|sum| sum + before);
+                shown[total] = json!(sum.unwrap_or(names.input(usage) + output));
             }
         }
         shown
@@ -134,6 +138,11 @@ pub(super) enum Passed {
 /// the events, and keeps the state that all APIs share.
 pub(super) trait ApiAnswer: Send {
     fn usage_names(&self) -> &'static UsageNames;
+
+    /// The output tokens in the usage that the provider reported.
+    fn output(&self, reported: &Value) -> u64 {
+        self.usage_names().output(reported)
+    }
 
     /// Converts the usage that the provider reported. The tokens of the prompt include cached ones.
     /// None if the provider reported none.
@@ -199,6 +208,7 @@ impl AnswerReader {
             Api::Chat => Box::new(Chat::default()),
             Api::Responses => Box::new(Responses::default()),
             Api::Messages => Box::new(Messages::default()),
+            Api::Gemini => Box::new(Gemini::default()),
         };
         Self { state, api }
     }
@@ -245,7 +255,7 @@ impl AnswerReader {
         let waits_for = self.api.waits_for();
         let (items, calls) = self.api.take_round(waits_for.engine);
         let usage = std::mem::take(&mut self.state.usage);
-        let output = self.api.usage_names().output(&usage);
+        let output = self.api.output(&usage);
         let round = Round {
             items,
             calls,
@@ -273,7 +283,7 @@ impl AnswerReader {
     /// limit of rounds is reached. Writes the events that the client still waits for.
     pub(crate) fn end_at_limit(&mut self, out: &mut Vec<u8>) {
         // The round that was taken last is the last one, so it no longer counts as an earlier one.
-        let output = self.api.usage_names().output(&self.state.last_usage);
+        let output = self.api.output(&self.state.last_usage);
         let before = &mut self.state.progress.output_before;
         *before = before.saturating_sub(output);
         self.api.end(&self.state, out);

@@ -9,16 +9,54 @@ pub enum Api {
     Chat,
     Responses,
     Messages,
+    Gemini,
 }
 
-pub const APIS: [Api; 3] = [Api::Chat, Api::Responses, Api::Messages];
+pub const APIS: [Api; 4] = [Api::Chat, Api::Responses, Api::Messages, Api::Gemini];
 
 impl Api {
-    pub fn path(self) -> &'static str {
+    /// The path of a request. Gemini's has the model, and whether it streams.
+    pub fn path(self, body: &Value) -> String {
         match self {
-            Self::Chat => "/v1/chat/completions",
-            Self::Responses => "/v1/responses",
-            Self::Messages => "/v1/messages",
+            Self::Chat => "/v1/chat/completions".to_owned(),
+            Self::Responses => "/v1/responses".to_owned(),
+            Self::Messages => "/v1/messages".to_owned(),
+            Self::Gemini => {
+                let method = match body["stream"] == true {
+                    true => "streamGenerateContent?alt=sse",
+                    false => "generateContent",
+                };
+                let model = body["model"].as_str().unwrap();
+                format!("/v1beta/models/{model}:{method}")
+            }
+        }
+    }
+
+    /// What leaves of a body: Gemini's has neither the model nor whether it streams.
+    pub fn sent(self, body: &Value) -> Value {
+        let mut body = body.clone();
+        if self == Self::Gemini {
+            for member in ["model", "stream"] {
+                body.as_object_mut().unwrap().remove(member);
+            }
+        }
+        body
+    }
+
+    /// The member of a body with the conversation.
+    pub fn list(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Messages => "messages",
+            Self::Responses => "input",
+            Self::Gemini => "contents",
+        }
+    }
+
+    /// A message of a user.
+    pub fn user(self, text: &str) -> Value {
+        match self {
+            Self::Gemini => json!({"role": "user", "parts": [{"text": text}]}),
+            _ => json!({"role": "user", "content": text}),
         }
     }
 }
@@ -74,6 +112,7 @@ impl Agent {
             stream: true,
             model: match api {
                 Api::Messages => "claude-sonnet-4-5",
+                Api::Gemini => "gemini-2.5-pro",
                 _ => "gpt-4o",
             }
             .to_owned(),
@@ -90,7 +129,7 @@ impl Agent {
     }
 
     pub fn user(&mut self, text: &str) {
-        self.history.push(json!({"role": "user", "content": text}));
+        self.history.push(self.api.user(text));
     }
 
     pub fn body(&self) -> Value {
@@ -108,6 +147,10 @@ impl Agent {
                 "model": self.model, "instructions": self.system, "input": self.history, "store": false,
                 "include": ["reasoning.encrypted_content"],
             }),
+            Api::Gemini => json!({
+                "model": self.model, "systemInstruction": {"parts": [{"text": self.system}]},
+                "contents": self.history, "generationConfig": {"thinkingConfig": {"includeThoughts": true}},
+            }),
         };
         if self.has_tool {
             body["tools"] = match self.api {
@@ -119,6 +162,8 @@ impl Agent {
                 Api::Responses => json!([{
                     "type": "function", "name": "run", "description": "Runs a command.", "parameters": schema,
                     "strict": false}]),
+                Api::Gemini => json!([{"functionDeclarations": [{
+                    "name": "run", "description": "Runs a command.", "parametersJsonSchema": schema}]}]),
             };
         }
         if self.stream {
@@ -139,8 +184,10 @@ impl Agent {
     }
 
     pub async fn send_body(&self, body: &Value) -> Said {
-        let mut request = self.http.post(format!("{}{}", self.base, self.api.path()));
+        let path = self.api.path(body);
+        let mut request = self.http.post(format!("{}{path}", self.base));
         request = match self.api {
+            Api::Gemini => request.header("x-goog-api-key", "k"),
             Api::Messages => request
                 .header("x-api-key", "k")
                 .header("anthropic-version", "2023-06-01"),
@@ -151,7 +198,7 @@ impl Agent {
         }
         let response = request
             .header("content-type", "application/json")
-            .body(body.to_string())
+            .body(self.api.sent(body).to_string())
             .send()
             .await
             .unwrap();
@@ -167,6 +214,7 @@ impl Agent {
             (Api::Messages, true) => messages_stream(&raw),
             (Api::Chat, true) => chat_stream(&raw),
             (Api::Responses, true) => responses_stream(&raw),
+            (Api::Gemini, true) => gemini_stream(&raw),
             (api, false) => serde_json::from_str(&raw)
                 .map_or_else(|_| Said::default(), |body| whole(api, &body)),
         };
@@ -203,6 +251,17 @@ impl Agent {
             Api::Responses => self.history.extend((said.calls.iter()).map(
                 |(id, ..)| json!({"type": "function_call_output", "call_id": id, "output": text}),
             )),
+            Api::Gemini => {
+                let results = said.calls.iter().map(|(id, name, _)| {
+                    let mut result = json!({"name": name, "response": {"output": text}});
+                    if !id.is_empty() {
+                        result["id"] = json!(id);
+                    }
+                    json!({"functionResponse": result})
+                });
+                let results: Vec<Value> = results.collect();
+                self.history.push(json!({"role": "user", "parts": results}));
+            }
         }
     }
 
@@ -223,6 +282,7 @@ impl Agent {
 
 /// The events of a stream: each has a line of data, and ends with an empty line.
 pub fn events(raw: &str) -> Vec<Value> {
+    let raw = raw.replace("\r\n", "\n");
     let data = raw.split("\n\n").filter_map(|event| {
         let line = event.lines().find_map(|line| line.strip_prefix("data:"))?;
         let data: Value = match line.trim() {
@@ -448,6 +508,59 @@ fn read_output(response: &Value, said: &mut Said) {
     }
 }
 
+fn gemini_stream(raw: &str) -> Said {
+    let mut said = Said::default();
+    let mut parts: Vec<Value> = Vec::new();
+    let mut ids = std::collections::BTreeSet::new();
+    for response in events(raw) {
+        assert!(!said.ended, "something follows the end: {raw}");
+        if !response["broken"].is_null() || !response["error"].is_null() {
+            continue;
+        }
+        ids.extend(response["responseId"].as_str().map(str::to_owned));
+        said.usage = response["usageMetadata"].clone();
+        let candidate = &response["candidates"][0];
+        assert_eq!(candidate["content"]["role"], "model", "{raw}");
+        parts.extend(
+            candidate["content"]["parts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .cloned(),
+        );
+        said.ended = !candidate["finishReason"].is_null();
+    }
+    assert!(ids.len() <= 1, "{raw}");
+    read_parts(&parts, &mut said);
+    said
+}
+
+/// Joins the pieces of texts and leaves thoughts out, as Gemini CLI does for its history.
+fn read_parts(parts: &[Value], said: &mut Said) {
+    let mut kept: Vec<Value> = Vec::new();
+    for part in parts.iter().filter(|part| part["thought"] != true) {
+        let call = &part["functionCall"];
+        if !call.is_null() {
+            let text = |key: &str| call[key].as_str().unwrap_or_default().to_owned();
+            said.calls
+                .push((text("id"), text("name"), call["args"].clone()));
+        }
+        let Some(text) = part["text"].as_str() else {
+            kept.push(part.clone());
+            continue;
+        };
+        said.text.push_str(text);
+        match kept.last_mut().filter(|last| last["text"].is_string()) {
+            Some(last) => last["text"] = json!(last["text"].as_str().unwrap().to_owned() + text),
+            None if text.is_empty() => {}
+            None => kept.push(part.clone()),
+        }
+    }
+    if !kept.is_empty() {
+        said.items = vec![json!({"role": "model", "parts": kept})];
+    }
+}
+
 fn whole(api: Api, body: &Value) -> Said {
     let mut said = Said {
         ended: true,
@@ -472,6 +585,12 @@ fn whole(api: Api, body: &Value) -> Said {
             said.items = vec![message];
         }
         Api::Responses => read_output(body, &mut said),
+        Api::Gemini => {
+            said.usage = body["usageMetadata"].clone();
+            let candidate = &body["candidates"][0];
+            said.ended = !candidate["finishReason"].is_null();
+            read_parts(candidate["content"]["parts"].as_array().unwrap(), &mut said);
+        }
     }
     said
 }

@@ -62,7 +62,7 @@ impl Stage {
     pub fn configure(&self, config: &str) {
         let base = self.provider.base_url();
         let upstream = format!(
-            "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n"
+            "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n  google: {{base_url: \"{base}\"}}\n"
         );
         std::fs::write(self.config(), format!("{upstream}{config}")).unwrap();
     }

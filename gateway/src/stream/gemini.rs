@@ -1,0 +1,442 @@
+//! Reads answers of the Gemini API.
+//!
+//! An answer is a list of parts. In a stream, each event is a response with more parts: texts arrive
+//! in pieces, and calls arrive whole. [`Gemini`] removes the parts that call the engine's tools. To
+//! the client, the parts of all rounds are one answer, so later rounds get the id of the first one,
+//! and a blank line separates two texts that would run into each other.
+//!
+//! A stream ends with the response that says why the model stopped. Gemini gives the same reason
+//! whether the model calls tools or is done, so the calls decide whether it waits. Parts may have a
+//! signature, which has to come back with the part, so such parts are never joined with others. The
+//! texts of thoughts are for people only, and the model does not need them back.
+
+use contexture::Usage;
+use serde_json::{Value, json};
+
+use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
+use super::{Call, number, string, write_event};
+use crate::gemini::{field, field_mut, is_thought, join};
+
+/// Separates the texts of two rounds, which would run into each other without it.
+const TEXT_SEPARATOR: &str = "\n\n";
+
+const USAGE: UsageNames = UsageNames {
+    input: "promptTokenCount",
+    output: "candidatesTokenCount",
+    total: Some("totalTokenCount"),
+};
+
+/// The reason to stop of a model that is done or waits for the results of its calls. With any other
+/// one, the answer was cut off.
+const DONE: &str = "STOP";
+
+/// Follows an answer of the Gemini API. It holds the parts of the current round, and those that the
+/// client has received in all rounds.
+#[derive(Debug, Default)]
+pub(super) struct Gemini {
+    parts: Vec<RoundPart>,
+    shown: Vec<Value>,
+    /// The last candidate, which says why the model stopped.
+    last: Value,
+}
+
+/// A part of the current round.
+#[derive(Debug)]
+struct RoundPart {
+    value: Value,
+    /// Whether it is a call of one of the engine's tools, which the client does not see.
+    is_hidden: bool,
+}
+
+/// The call in a part. None if the part is something else.
+fn call_of(part: &Value) -> Option<&Value> {
+    Some(field(part, "functionCall")).filter(|call| call.is_object())
+}
+
+/// The text of the answer in a part. None if the part is something else.
+fn text_of(part: &Value) -> Option<&str> {
+    part["text"].as_str().filter(|_| part["thought"] != true)
+}
+
+impl Gemini {
+    /// Takes the parts of a response. Removes those that the client must not see, and separates the
+    /// texts of two rounds. Returns whether the list was changed.
+    fn take_parts(&mut self, state: &mut AnswerState, parts: &mut Vec<Value>) -> bool {
+        let count = parts.len();
+        let mut is_changed = false;
+        parts.retain_mut(|part| {
+            let is_hidden = call_of(part).is_some_and(|call| state.is_own(&call["name"]));
+            let has_begun = self.parts.iter().any(|part| text_of(&part.value).is_some());
+            if !join(self.parts.last_mut().map(|last| &mut last.value), part) {
+                let value = part.clone();
+                self.parts.push(RoundPart { value, is_hidden });
+            }
+            if is_hidden {
+                return false;
+            }
+            if state.is_continued() && !has_begun && self.runs_into(part) {
+                part["text"] = json!(TEXT_SEPARATOR.to_owned() + &string(part, "text"));
+                is_changed = true;
+            }
+            if !join(self.shown.last_mut(), part) {
+                self.shown.push(part.clone());
+            }
+            true
+        });
+        state.progress.is_touched |= parts.len() < count;
+        is_changed || parts.len() < count
+    }
+
+    /// Whether the text of a part would run into the text of an earlier round.
+    fn runs_into(&self, part: &Value) -> bool {
+        let before = self
+            .shown
+            .iter()
+            .rev()
+            .find_map(text_of)
+            .unwrap_or_default();
+        let text = text_of(part).unwrap_or_default();
+        before.ends_with(|last: char| !last.is_whitespace())
+            && text.starts_with(|first: char| !first.is_whitespace())
+    }
+
+    /// Takes a response, and notes why the model stopped if it says so. Returns whether the parts
+    /// were changed.
+    fn take(&mut self, state: &mut AnswerState, response: &mut Value) -> bool {
+        let usage = field(response, "usageMetadata");
+        if usage.is_object() {
+            state.usage = usage.clone();
+        }
+        // A prompt that was blocked has no answer.
+        let is_blocked = !field(field(response, "promptFeedback"), "blockReason").is_null();
+        let parts = response.pointer_mut(PARTS).and_then(Value::as_array_mut);
+        let is_changed = parts.is_some_and(|parts| self.take_parts(state, parts));
+        let candidate = response.pointer("/candidates/0").unwrap_or(&Value::Null);
+        if is_blocked || !field(candidate, "finishReason").is_null() {
+            self.last = candidate.clone();
+            state.progress.is_whole = true;
+            state.progress.finished = true;
+            state.stopped(self.waits_for());
+        }
+        is_changed
+    }
+
+    /// The last candidate with what the client has received.
+    fn candidate(&self, parts: &[Value]) -> Value {
+        let mut candidate = self.last.clone();
+        candidate["content"] = json!({"parts": parts, "role": "model"});
+        candidate
+    }
+}
+
+/// The path of the parts in a response.
+const PARTS: &str = "/candidates/0/content/parts";
+
+/// The message with these parts, as it is sent back: without thoughts. Empty without other parts,
+/// because Google refuses such a message.
+fn message(parts: &[Value]) -> Vec<String> {
+    let parts: Vec<&Value> = parts.iter().filter(|part| !is_thought(part)).collect();
+    match parts.is_empty() {
+        true => Vec::new(),
+        false => vec![json!({"role": "model", "parts": parts}).to_string()],
+    }
+}
+
+impl ApiAnswer for Gemini {
+    fn usage_names(&self) -> &'static UsageNames {
+        &USAGE
+    }
+
+    /// The tokens of thoughts are not among those of the answer.
+    fn output(&self, reported: &Value) -> u64 {
+        USAGE.output(reported) + number(reported, "thoughtsTokenCount")
+    }
+
+    fn usage(&self, reported: &Value) -> Option<Usage> {
+        // A usage without the prompt's tokens would look like an empty prompt.
+        (!reported[USAGE.input].is_null()).then(|| {
+            let of_tools = number(reported, "toolUsePromptTokenCount");
+            Usage::default()
+                .input_tokens(USAGE.input(reported) + of_tools)
+                .output_tokens(self.output(reported))
+                .cache_read_tokens(number(reported, "cachedContentTokenCount"))
+                .reasoning_tokens(number(reported, "thoughtsTokenCount"))
+        })
+    }
+
+    fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {
+        if data.get("error").is_some_and(|error| !error.is_null()) {
+            state.progress.failed = true;
+            return Passed::Unchanged;
+        }
+        if state.first.is_null() {
+            state.first = data.clone();
+            state.first["candidates"] = json!([]);
+        }
+        let mut is_changed = self.take(state, data);
+        let is_last = state.progress.finished;
+        if is_changed
+            && let Some(parts) = data.pointer_mut(PARTS).and_then(Value::as_array_mut)
+            && parts.is_empty()
+        {
+            // The event had nothing but calls that were removed.
+            if !is_last || state.progress.continues {
+                return Passed::Nothing;
+            }
+            parts.push(json!({"text": ""}));
+        }
+        if state.progress.continues {
+            // The last event of a hidden round may carry text of the model as well, which belongs
+            // to the client.
+            let parts = data.pointer(PARTS).and_then(Value::as_array);
+            let has_more = parts.is_some_and(|parts| parts.iter().any(|part| part["text"] != ""));
+            let candidate = data
+                .pointer_mut("/candidates/0")
+                .and_then(Value::as_object_mut);
+            let Some(candidate) = candidate.filter(|_| has_more) else {
+                return Passed::Nothing;
+            };
+            candidate.remove("finishReason");
+            is_changed = true;
+        }
+        if state.is_continued() {
+            // Clients expect all events of an answer to have the same id.
+            if let Some(id) = data.get_mut("responseId") {
+                *id = state.first["responseId"].clone();
+            }
+            if let Some(usage) = field_mut(data, "usageMetadata") {
+                *usage = state.client_usage(usage, &USAGE);
+            }
+            is_changed = true;
+        }
+        match is_changed {
+            true => Passed::Changed,
+            false => Passed::Unchanged,
+        }
+    }
+
+    /// Without events, a stream is a list of responses.
+    fn json(&mut self, state: &mut AnswerState, body: &mut Value) {
+        match body {
+            Value::Array(responses) => {
+                for response in responses {
+                    self.take(state, response);
+                }
+            }
+            response => {
+                self.take(state, response);
+            }
+        }
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        let is_waiting = field(&self.last, "finishReason") == DONE;
+        let any = |is_hidden: bool| {
+            let mut calls = self
+                .parts
+                .iter()
+                .filter(|part| call_of(&part.value).is_some());
+            is_waiting && calls.any(|call| call.is_hidden == is_hidden)
+        };
+        WaitsFor {
+            engine: any(true),
+            client: any(false),
+        }
+    }
+
+    fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {
+        let mut said = std::mem::take(&mut self.parts);
+        said.retain(|part| with_calls || !part.is_hidden);
+        let hidden = said.iter().filter(|part| part.is_hidden);
+        let calls = hidden.filter_map(|part| {
+            let call = call_of(&part.value)?;
+            Some(Call {
+                id: string(call, "id"),
+                name: string(call, "name"),
+                arguments: call
+                    .get("args")
+                    .map_or_else(|| "{}".to_owned(), Value::to_string),
+            })
+        });
+        let calls = calls.collect();
+        let parts: Vec<Value> = said.into_iter().map(|part| part.value).collect();
+        (message(&parts), calls)
+    }
+
+    fn composed(&self, state: &AnswerState) -> Value {
+        let mut body = state.first.clone();
+        body["candidates"] = json!([self.candidate(&self.shown)]);
+        body["usageMetadata"] = state.client_usage(&state.last_usage, &USAGE);
+        body
+    }
+
+    fn visible(&self) -> Vec<String> {
+        message(&self.shown)
+    }
+
+    fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
+        self.last["finishReason"] = json!(DONE);
+        let mut response = state.first.clone();
+        response["candidates"] = json!([self.candidate(&[json!({"text": ""})])]);
+        response["usageMetadata"] = state.client_usage(&state.last_usage, &USAGE);
+        write_event(None, &response, out);
+    }
+
+    fn write_error(&self, _state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
+        write_event(None, error, out);
+    }
+
+    fn has_event_names(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::super::AnswerReader;
+    use super::super::sse::Events;
+    use crate::api::Api;
+
+    fn part() -> impl Strategy<Value = Value> {
+        let name = prop_oneof![Just("lcm_grep"), Just("run")];
+        let call = ("[a-z é\"]{0,5}", name, any::<bool>(), any::<bool>());
+        let call = call.prop_map(|(word, name, has_id, is_snake)| {
+            let mut call = json!({"name": name, "args": {"pattern": word}});
+            if has_id {
+                call["id"] = json!(format!("id-{word}"));
+            }
+            let key = if is_snake {
+                "function_call"
+            } else {
+                "functionCall"
+            };
+            json!({key: call, "thoughtSignature": "c2ln"})
+        });
+        let text = ("[a-zé \"\\n]{0,6}", 0..3);
+        let text = text.prop_map(|(text, kind)| match kind {
+            0 => json!({"text": text}),
+            1 => json!({"text": text, "thought": true}),
+            _ => json!({"text": text, "thoughtSignature": "c2ln"}),
+        });
+        prop_oneof![2 => text, 1 => call]
+    }
+
+    /// Rounds of an answer, each with its events, each with its parts.
+    fn rounds() -> impl Strategy<Value = Vec<Vec<Vec<Value>>>> {
+        let event = prop::collection::vec(part(), 0..3);
+        let round = prop::collection::vec(event, 1..5);
+        prop::collection::vec(round, 1..4)
+    }
+
+    fn call_of(part: &Value) -> Option<&Value> {
+        part.get("functionCall").or(part.get("function_call"))
+    }
+
+    fn is_hidden(part: &Value) -> bool {
+        call_of(part).is_some_and(|call| call["name"] == "lcm_grep")
+    }
+
+    fn response(parts: &[Value], is_last: bool) -> Value {
+        let mut candidate = json!({"content": {"role": "model", "parts": parts}, "index": 0});
+        if is_last {
+            candidate["finishReason"] = json!("STOP");
+        }
+        let usage = json!({"promptTokenCount": 9, "candidatesTokenCount": 2, "thoughtsTokenCount": 1, "totalTokenCount": 12});
+        json!({"candidates": [candidate], "usageMetadata": usage, "responseId": "r"})
+    }
+
+    fn parts_in(response: &Value) -> Vec<Value> {
+        let parts = &response["candidates"][0]["content"]["parts"];
+        parts.as_array().cloned().unwrap_or_default()
+    }
+
+    /// The texts of the answer or of its thoughts, without white space between rounds.
+    fn text(parts: &[Value], is_thought: bool) -> String {
+        let texts = parts
+            .iter()
+            .filter(|part| (part["thought"] == true) == is_thought);
+        let text: String = texts.filter_map(|part| part["text"].as_str()).collect();
+        text.chars().filter(|c| !c.is_whitespace()).collect()
+    }
+
+    fn calls(parts: &[Value]) -> Vec<Value> {
+        parts.iter().filter_map(call_of).cloned().collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// However an answer is cut into events, the client receives its parts without the engine's
+        /// calls, the model's message has all of them, and a stream says what a whole body says.
+        #[test]
+        fn the_client_receives_everything_but_the_engines_calls(all in rounds()) {
+            let tools: HashSet<String> = HashSet::from(["lcm_grep".to_owned()]);
+            let reader = || AnswerReader::new(Api::Gemini, Arc::new(tools.clone()));
+            let (mut streamed, mut whole) = (reader(), reader());
+            let (mut out, mut said, mut hidden) = (Vec::new(), Vec::new(), 0);
+            for round in &all {
+                let parts = round.concat();
+                for (at, event) in round.iter().enumerate() {
+                    let event = format!("data: {}\r\n\r\n", response(event, at + 1 == round.len()));
+                    let mut events = Events::default();
+                    events.push(event.as_bytes());
+                    streamed.event(&events.next().unwrap(), &mut out);
+                }
+                whole.json(&response(&parts, true));
+                let is_hidden_round = calls(&parts).len() == parts.iter().filter(|part| is_hidden(part)).count()
+                    && parts.iter().any(is_hidden);
+                for reader in [&mut streamed, &mut whole] {
+                    prop_assert!(reader.progress().finished);
+                    let taken = reader.take_round();
+                    prop_assert_eq!(taken.continues, is_hidden_round);
+                    prop_assert_eq!(taken.usage.unwrap().output_tokens, 3);
+                    let kept = parts.iter().filter(|part| part["thought"] != true);
+                    let kept: Vec<Value> = kept.cloned().collect();
+                    let message = taken.items.first().map(|item| serde_json::from_str::<Value>(item).unwrap());
+                    let sent = message.map_or(Vec::new(), |message| message["parts"].as_array().unwrap().clone());
+                    let waits = parts.iter().any(is_hidden);
+                    prop_assert_eq!(calls(&sent), calls(&kept));
+                    prop_assert_eq!(taken.calls.len(), if waits { parts.iter().filter(|part| is_hidden(part)).count() } else { 0 });
+                    prop_assert_eq!(text(&sent, false), text(&kept, false));
+                    let signed = |parts: &[Value]| parts.iter().filter(|part| part["thoughtSignature"].is_string()).count();
+                    prop_assert_eq!(signed(&sent), signed(&kept));
+                }
+                said.extend(parts);
+                hidden += u64::from(is_hidden_round);
+                if !is_hidden_round {
+                    break;
+                }
+            }
+            let visible: Vec<Value> = said.iter().filter(|part| !is_hidden(part)).cloned().collect();
+            let mut events = Events::default();
+            events.push(&out);
+            let mut came = Vec::new();
+            let mut last = Value::Null;
+            while let Some(event) = events.next() {
+                last = event.json().unwrap();
+                came.extend(parts_in(&last));
+            }
+            let composed = whole.composed();
+            let body = composed.as_ref().map(parts_in);
+            for came in [Some(came), body].iter().flatten() {
+                prop_assert_eq!(calls(came), calls(&visible));
+                for is_thought in [true, false] {
+                    prop_assert_eq!(text(came, is_thought), text(&visible, is_thought));
+                }
+            }
+            // Unless the limit of rounds ended it, the answer has its end and the output of all rounds.
+            if last["candidates"][0]["finishReason"] == "STOP" && hidden > 0 {
+                let usage = &last["usageMetadata"];
+                prop_assert_eq!(usage["candidatesTokenCount"].as_u64(), Some(2 + 3 * hidden));
+                prop_assert_eq!(usage["totalTokenCount"].as_u64(), Some(12 + 3 * hidden));
+            }
+        }
+    }
+}
