@@ -32,7 +32,7 @@ Examples:
   contexture setup codex --gateway --yes
   contexture setup --undo claude
 
-Agents: claude, codex, opencode, pi, qwen and hermes call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. aider and cline have no hook for this and use the gateway. gemini has no hook either and cannot use the gateway, so it only gets tools that search earlier sessions.
+Agents: claude, codex, opencode, pi, qwen and hermes call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. aider and cline have no hook for this and use the gateway. gemini has no hook either: without --gateway it only gets tools that search earlier sessions.
 
 The change is shown as a diff and written only if you agree. Keys with another value are not changed unless you pass --replace. An undo restores each file byte for byte; if a file was edited since, only what was added is removed.
 
@@ -224,7 +224,7 @@ fn set_up(
     let way = ways.find(|(mode, _)| !args.gateway || *mode == Mode::Gateway);
     let Some((mode, plan)) = way else {
         let what = format!("{} cannot use the gateway", agent.title);
-        return Err(CliError::usage(what, agent.instead));
+        return Err(CliError::usage(what, "set it up without --gateway"));
     };
     let (mode, plan) = (*mode, plan(context));
     let home = &loaded.home;

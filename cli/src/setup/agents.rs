@@ -29,8 +29,6 @@ pub(super) struct Settable {
     trace: fn(&SetupContext<'_>) -> PathBuf,
     /// How it can be set up, and with which changes. The first one is the default.
     pub(super) ways: &'static [(Mode, PlanOf)],
-    /// What to do if somebody asks for a way that is not among them.
-    pub(super) instead: &'static str,
 }
 
 /// What the plans depend on.
@@ -83,14 +81,12 @@ pub(super) const AGENTS: &[Settable] = &[
             (Mode::Hooks, hooks::claude),
             (Mode::Gateway, gateway::claude),
         ],
-        instead: "",
     },
     Settable {
         name: "codex",
         title: "Codex",
         trace: codex_folder,
         ways: &[(Mode::Hooks, hooks::codex), (Mode::Gateway, gateway::codex)],
-        instead: "",
     },
     Settable {
         name: "opencode",
@@ -100,43 +96,39 @@ pub(super) const AGENTS: &[Settable] = &[
             (Mode::Hooks, hooks::opencode),
             (Mode::Gateway, gateway::opencode),
         ],
-        instead: "",
     },
     Settable {
         name: "pi",
         title: "pi",
         trace: pi_folder,
         ways: &[(Mode::Hooks, hooks::pi), (Mode::Gateway, gateway::pi)],
-        instead: "",
     },
     Settable {
         name: "qwen",
         title: "Qwen Code",
         trace: qwen_folder,
         ways: &[(Mode::Hooks, hooks::qwen), (Mode::Gateway, gateway::qwen)],
-        instead: "",
     },
     Settable {
         name: "gemini",
         title: "Gemini CLI",
         trace: gemini_folder,
-        ways: &[(Mode::Tools, hooks::gemini)],
-        instead: "it only speaks Gemini's own API, which the gateway does not manage; without --gateway it gets the \
-                  history tools",
+        ways: &[
+            (Mode::Tools, hooks::gemini),
+            (Mode::Gateway, gateway::gemini),
+        ],
     },
     Settable {
         name: "aider",
         title: "aider",
         trace: |context| context.home.join(".aider.conf.yml"),
         ways: &[(Mode::Gateway, gateway::aider)],
-        instead: "",
     },
     Settable {
         name: "cline",
         title: "Cline",
         trace: |context| context.home.join(".cline"),
         ways: &[(Mode::Gateway, gateway::cline)],
-        instead: "",
     },
     Settable {
         name: "hermes",
@@ -146,7 +138,6 @@ pub(super) const AGENTS: &[Settable] = &[
             (Mode::Hooks, hooks::hermes),
             (Mode::Gateway, gateway::hermes),
         ],
-        instead: "",
     },
 ];
 

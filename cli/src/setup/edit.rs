@@ -7,6 +7,7 @@
 //! A key that has another value than the wanted one is never changed silently: [`apply`] reports
 //! it as a [`Conflict`]. `take_back` leaves whatever was changed since, and reports it.
 
+mod env;
 mod json;
 mod toml;
 mod yaml;
@@ -23,6 +24,8 @@ pub(super) enum FileFormat {
     Toml,
     /// YAML in block style.
     Yaml,
+    /// Environment variables, one in a line.
+    Env,
     /// A file of our own. Its only edit is [`Edit::Text`].
     Own,
 }
@@ -257,6 +260,7 @@ fn parse(format: FileFormat, text: &str) -> Result<Box<dyn Document>, EditError>
     Ok(match format {
         FileFormat::Json => Box::new(json::Json::parse(text)?),
         FileFormat::Toml => Box::new(toml::Toml::parse(text)?),
+        FileFormat::Env => Box::new(env::Env::parse(text)?),
         FileFormat::Yaml | FileFormat::Own => Box::new(yaml::Yaml::parse(text)?),
     })
 }

@@ -7,8 +7,8 @@
 use serde_json::json;
 
 use super::{
-    NAME, Plan, SetupContext, claude_folder, codex_folder, file, hermes_folder, opencode_config,
-    pi_folder, qwen_folder,
+    NAME, Plan, SetupContext, claude_folder, codex_folder, file, gemini_folder, hermes_folder,
+    opencode_config, pi_folder, qwen_folder,
 };
 use crate::run::is_login;
 use crate::setup::edit::{Edit, FileFormat};
@@ -98,6 +98,39 @@ pub(super) fn qwen(context: &SetupContext<'_>) -> Plan {
             "the key stays where it is: OPENAI_API_KEY, or Qwen Code's own settings".to_owned(),
             "a variable OPENAI_BASE_URL takes precedence, and models in `modelProviders` keep the `baseUrl` that they have"
                 .to_owned(),
+        ],
+    }
+}
+
+pub(super) fn gemini(context: &SetupContext<'_>) -> Plan {
+    let folder = gemini_folder(context);
+    // Gemini CLI reads the first of these files that exists, so a new one would hide the other.
+    let own = folder.join(".env");
+    let of_home = folder.with_file_name(".env");
+    let variables = match !own.exists() && of_home.exists() {
+        true => of_home,
+        false => own,
+    };
+    Plan {
+        files: vec![
+            file(
+                variables,
+                FileFormat::Env,
+                vec![Edit::set(
+                    &["GOOGLE_GEMINI_BASE_URL"],
+                    context.gateway.as_str(),
+                )],
+            ),
+            file(
+                folder.join("settings.json"),
+                FileFormat::Json,
+                vec![Edit::set(&["mcpServers", NAME], context.mcp_server(None))],
+            ),
+        ],
+        notes: vec![
+            "a login with Google uses a service of its own: choose an API key with /auth, or set GEMINI_API_KEY"
+                .to_owned(),
+            "a `.env` in the project takes precedence".to_owned(),
         ],
     }
 }

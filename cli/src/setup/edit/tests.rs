@@ -72,6 +72,15 @@ impl Shape {
                     lines.push("\n[servers.other]\ncommand = \"x\"".to_owned());
                 }
             }
+            FileFormat::Env => {
+                for (name, value, comment) in &self.keys {
+                    if *comment {
+                        lines.push("# mine".to_owned());
+                    }
+                    let export = if *value > 0 { "export " } else { "" };
+                    lines.push(format!("{export}{name} = '{value} #' # kept"));
+                }
+            }
             FileFormat::Yaml | FileFormat::Own => {
                 for (name, value, comment) in &self.keys {
                     if *comment {
@@ -117,6 +126,7 @@ fn edits(format: FileFormat) -> Vec<Edit> {
             Edit::set(&["servers", "contexture"], server),
             Edit::set(&["base"], "http://127.0.0.1:1"),
         ],
+        FileFormat::Env => vec![Edit::set(&["base"], "http://127.0.0.1:1")],
         FileFormat::Yaml | FileFormat::Own => vec![
             Edit::set(&["base-url"], "http://127.0.0.1:1"),
             Edit::set(&["context", "engine"], "contexture"),
@@ -140,7 +150,12 @@ fn value_of(format: FileFormat, text: &str) -> Value {
     })
 }
 
-const FORMATS: [FileFormat; 3] = [FileFormat::Json, FileFormat::Toml, FileFormat::Yaml];
+const FORMATS: [FileFormat; 4] = [
+    FileFormat::Json,
+    FileFormat::Toml,
+    FileFormat::Yaml,
+    FileFormat::Env,
+];
 
 proptest! {
     /// Every line of the user's is still there and in order, the new values are there, a second
@@ -226,6 +241,7 @@ fn a_value_of_the_users_is_a_conflict_and_comes_back() {
             FileFormat::Yaml,
             "base-url: https://corp\nother: 1 # mine\n",
         ),
+        (FileFormat::Env, "base=\"https://corp\" # mine"),
     ] {
         let applied = apply(format, Some(text), &edits(format)).unwrap();
         let [conflict] = &applied.conflicts[..] else {
@@ -272,6 +288,7 @@ fn a_file_that_cannot_be_parsed_is_an_error() {
         (FileFormat::Toml, "a = \n"),
         (FileFormat::Toml, "a = 1\na = 2\n"),
         (FileFormat::Toml, "[a\n"),
+        (FileFormat::Env, "a='b\nc'\n"),
         (FileFormat::Yaml, "a: b: c\n"),
         (FileFormat::Yaml, "- a\n"),
         (FileFormat::Yaml, "{a: 1}\n"),
