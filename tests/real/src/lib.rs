@@ -6,7 +6,6 @@
     reason = "all of this is part of tests"
 )]
 
-pub mod gemini;
 pub mod processes;
 pub mod tap;
 
@@ -324,11 +323,18 @@ impl Agent {
                 command
             }
             Self::Gemini => {
+                // Its check for loops cuts the history after a call, which Google refuses.
+                let settings = json!({
+                    "security": {"auth": {"selectedType": "gemini-api-key"}},
+                    "model": {"disableLoopDetection": true},
+                });
+                place.write(".gemini/settings.json", &settings.to_string());
                 let mut command = with_node("gemini", "gemini");
-                command
-                    .env("GOOGLE_GEMINI_BASE_URL", base_url)
-                    .env("GEMINI_API_KEY", "x");
-                // It loads no servers in a folder that is not trusted.
+                if !place.keeps {
+                    command.env("GOOGLE_GEMINI_BASE_URL", base_url);
+                }
+                command.env("GEMINI_API_KEY", "x");
+                // It loads neither servers nor variables in a folder that is not trusted.
                 command.args(["--yolo", "--skip-trust", "-p", prompt]);
                 command
             }

@@ -94,7 +94,7 @@ impl Provider {
         let base = self.base_url();
         let config = format!(
             "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n  \
-             chatgpt: {{base_url: \"{base}/backend-api/codex\"}}\n\
+             chatgpt: {{base_url: \"{base}/backend-api/codex\"}}\n  google: {{base_url: \"{base}\"}}\n\
              context: {{engine: {engine}}}\nmodel: {{context_length: {window}}}\n"
         );
         std::fs::create_dir_all(home).unwrap();

@@ -18,7 +18,7 @@ const STEPS: u64 = 40;
 /// The output of each step's tool, in bytes. Together with the agents' prompts this is twice the window.
 const RESULT: u64 = 12_000;
 
-const AGENTS: [(&str, &str, Agent); 13] = [
+const AGENTS: [(&str, &str, Agent); 14] = [
     ("Claude Code, default", "claude", Agent::Claude),
     ("Claude Code, sonnet", "claude", Agent::ClaudeSonnet),
     ("Codex, default", "codex", Agent::CodexDefault),
@@ -32,6 +32,7 @@ const AGENTS: [(&str, &str, Agent); 13] = [
     ("Qwen Code", "qwen", Agent::Qwen),
     ("pi", "pi", Agent::Pi),
     ("Cline", "cline", Agent::Cline),
+    ("Gemini CLI", "gemini", Agent::Gemini),
 ];
 
 /// A gateway, in a separate process.

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use contexture_provider_simulator::{Answer, Coder, Options, Request, Simulator};
-use contexture_real::gemini::Gemini;
 use contexture_real::processes::{Provider, serve};
 use contexture_real::{Agent, Place, Ran, accepted, installed, log_in_to_cline, programs, run};
 use serde_json::json;
@@ -116,6 +115,7 @@ fn settings(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         ".pi/agent/extensions/contexture.ts",
         ".qwen/settings.json",
         ".gemini/settings.json",
+        ".gemini/.env",
         ".aider.conf.yml",
         ".cline/data/settings/providers.json",
         ".cline/data/settings/cline_mcp_settings.json",
@@ -361,36 +361,57 @@ fn heard_before(place: &Place) {
 
 #[test]
 #[cfg_attr(not(installed_gemini), ignore = "needs `tests/real/install gemini`")]
+fn gemini_cli_works_through_the_gateway() {
+    works_through_the_gateway(Agent::Gemini);
+}
+
+/// A model that searches the history once, if it is offered a tool for that.
+fn searching() -> Simulator {
+    let provider = Simulator::with(Options {
+        window: Some(200_000),
+        ..Options::default()
+    });
+    // Gemini CLI first asks how difficult the question is, for an answer in JSON.
+    let coder = Coder {
+        rounds: 0,
+        ..Coder::default()
+    };
+    provider.answer_with(move |request| {
+        let mut names = request.tool_names().into_iter();
+        let name = names.find(|name| name.ends_with("history_search"));
+        match name.filter(|_| !body(request).contains("blue cupboard")) {
+            Some(name) => Answer::call(name, json!({"query": "teapot"})),
+            None => coder.answer(request),
+        }
+    });
+    provider
+}
+
+#[test]
+#[cfg_attr(not(installed_gemini), ignore = "needs `tests/real/install gemini`")]
 fn gemini_cli_finds_what_another_agent_heard() {
-    let model = Gemini::that_calls("history_search", json!({"query": "teapot"}));
+    let provider = searching();
     let mut place = Place::new();
     heard_before(&place);
-    set_up_in(&mut place, Agent::Gemini, "", &[], |place| {
-        let base = model.base_url();
+    let base = provider.base_url();
+    set_up_in(&mut place, Agent::Gemini, &base, &[], |place| {
+        let address = format!("GOOGLE_GEMINI_BASE_URL={base}\n");
+        std::fs::write(place.home().join(".gemini/.env"), address).unwrap();
         let ran = Agent::Gemini.ask(place, &base, "Where is the teapot?", &[]);
-        assert!(ran.status.success(), "{ran:#?}");
-        let requests = model.requests();
-        let last = requests.iter().rev().find(|one| one["tools"].is_array());
-        let told = last.unwrap()["contents"].to_string();
-        assert!(told.contains("blue cupboard"), "{told}\n{ran:#?}");
+        std::fs::remove_file(place.home().join(".gemini/.env")).unwrap();
+        accepted(&ran, &provider);
+        let requests = provider.requests();
+        let told = requests
+            .iter()
+            .any(|one| body(one).contains("blue cupboard"));
+        assert!(told, "{ran:#?}");
     });
 }
 
 #[test]
 #[cfg_attr(not(installed_cline), ignore = "needs `tests/real/install cline`")]
 fn cline_finds_what_another_agent_heard() {
-    let provider = Simulator::with(Options {
-        window: Some(200_000),
-        ..Options::default()
-    });
-    provider.answer_with(|request| {
-        let mut names = request.tool_names().into_iter();
-        let name = names.find(|name| name.ends_with("history_search"));
-        match name.filter(|_| !body(request).contains("blue cupboard")) {
-            Some(name) => Answer::text("").and_call(name, json!({"query": "teapot"})),
-            None => Answer::text("That is all."),
-        }
-    });
+    let provider = searching();
     let mut place = Place::new();
     heard_before(&place);
     let base = provider.base_url();
