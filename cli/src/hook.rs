@@ -7,6 +7,7 @@
 //!
 //! Claude Code, Codex and Qwen Code ask twice: before their compaction, when the text is made and
 //! stored, and after it, when the text is handed over. pi and OpenCode take the text at once.
+//! OpenClaw takes the window itself, message by message (see [`openclaw`]).
 //!
 //! If anything fails, the exit code is 1 and never 2, because agents take 2 as the order to stop.
 //! They then go on with their own compaction, and the message on stderr says so.
@@ -14,6 +15,7 @@
 mod digest;
 mod folder;
 mod messages;
+mod openclaw;
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -37,7 +39,7 @@ pub(crate) use folder::session_of;
 Examples:
   contexture hook claude < event.json
 
-`contexture setup` makes agents call this. claude, codex and qwen: the events PreCompact and SessionStart with the source `compact`, as these agents write them. pi and opencode: {\"event\": \"compact\", \"session_id\", \"cwd\", and \"entries\" or \"messages\"}, answered by {\"summary\"}.
+`contexture setup` makes agents call this. claude, codex and qwen: the events PreCompact and SessionStart with the source `compact`, as these agents write them. pi and opencode: {\"event\": \"compact\", \"session_id\", \"cwd\", and \"entries\" or \"messages\"}, answered by {\"summary\"}. openclaw: {\"event\": \"assemble\" or \"compact\", \"session_id\", \"messages\", \"window\"}, answered by the window, and {\"event\": \"tool\", \"session_id\", \"tool\", \"arguments\"}.
 
 The session is kept as AGENT-ID, where `contexture sessions` and `contexture mcp --agent` find it.
 
@@ -52,6 +54,7 @@ pub(crate) struct HookArgs {
 pub(crate) enum Caller {
     Claude,
     Codex,
+    Openclaw,
     Opencode,
     Pi,
     Qwen,
@@ -62,6 +65,7 @@ impl Caller {
         match self {
             Self::Claude => "claude",
             Self::Codex => "codex",
+            Self::Openclaw => "openclaw",
             Self::Opencode => "opencode",
             Self::Pi => "pi",
             Self::Qwen => "qwen",
@@ -76,7 +80,7 @@ impl Caller {
                 window: 16_000,
                 bytes: 9_000,
             },
-            Self::Opencode | Self::Pi | Self::Qwen => Budget {
+            Self::Openclaw | Self::Opencode | Self::Pi | Self::Qwen => Budget {
                 window: 64_000,
                 bytes: 32_000,
             },
@@ -99,6 +103,11 @@ struct Event {
     focus: Option<String>,
     entries: Option<Vec<Value>>,
     messages: Option<Vec<Value>>,
+    /// The tokens that the messages may have.
+    window: Option<u64>,
+    model: Option<String>,
+    tool: Option<String>,
+    arguments: Option<Value>,
 }
 
 /// What Claude Code's model is told when it writes its own summary.
@@ -141,6 +150,9 @@ fn answer(agent: Caller, global: &Global) -> Result<(), CliError> {
         .config(global.config.clone())
         .offline(global.offline);
     let host = Host::open(&options).map_err(not_opened)?;
+    if agent == Caller::Openclaw {
+        return output::print_json(&openclaw::answer(&host, &event)?);
+    }
     let folder = Folder::of(&host, agent, &event.session_id);
     match (event.event.as_str(), event.source.as_deref()) {
         ("PreCompact", _) => {
@@ -183,14 +195,10 @@ fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, 
     let whole = conversation.uncompacted();
     let whole = whole.map_err(|source| CliError::of_format(name.to_owned(), source))?;
     let conversation = Arc::new(whole.unwrap_or(conversation));
-    let failed = |error: &dyn std::fmt::Display| CliError::EngineFailed {
-        because: "the agent has its own compaction",
-        reason: Lines(error.to_string()),
-    };
     let engines = host.engines();
     let model = window::choose(None, None, conversation.model(), engines.config()).agent;
     let budget = agent.budget();
-    let id = format!("{}-{}", agent.name(), event.session_id);
+    let id = session_id(agent, event);
     // The text has to be much smaller than the window, and the engine makes it as small as that.
     let session = host.session(&id).model(&model.model, budget.window);
     let mut session = session.open().map_err(|error| failed(&error))?;
@@ -217,20 +225,32 @@ fn not_opened(error: HostError) -> CliError {
         HostError::Config(error) => CliError::config(error),
         HostError::Provider(error) => CliError::Provider(error),
         HostError::Record(error) => CliError::Sessions(error),
-        error => CliError::EngineFailed {
-            because: "the agent has its own compaction",
-            reason: Lines(error.to_string()),
-        },
+        error => failed(&error),
     }
 }
 
+fn failed(error: &dyn std::fmt::Display) -> CliError {
+    CliError::EngineFailed {
+        because: "the agent has its own compaction",
+        reason: Lines(error.to_string()),
+    }
+}
+
+/// Returns the error of an event that lacks a field.
+fn missing(agent: Caller, what: &str) -> CliError {
+    CliError::usage(
+        format!("the event of {} has no {what}", agent.name()),
+        "run `contexture setup` again: the agent or Contexture may be newer than the hook",
+    )
+}
+
+/// Returns the name under which a session of an agent is stored.
+fn session_id(agent: Caller, event: &Event) -> String {
+    format!("{}-{}", agent.name(), event.session_id)
+}
+
 fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> {
-    let missing = |what: &str| {
-        CliError::usage(
-            format!("the event of {} has no {what}", agent.name()),
-            "run `contexture setup` again: the agent or Contexture may be newer than the hook",
-        )
-    };
+    let missing = |what: &str| missing(agent, what);
     let log = || {
         let path = event.transcript_path.as_ref();
         path.ok_or_else(|| missing("transcript_path"))
@@ -258,13 +278,20 @@ fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> 
             let entries = event.entries.as_ref().ok_or_else(|| missing("entries"))?;
             messages::of_pi(entries)
         }
+        // It takes no text, see `openclaw`.
+        Caller::Openclaw => return Err(missing("known name")),
         Caller::Opencode => {
             let messages = event.messages.as_ref();
             let messages = messages.ok_or_else(|| missing("messages"))?;
             messages::of_opencode(messages)
         }
     };
-    let document = json!({"messages": document}).to_string();
+    read(document)
+}
+
+/// Reads the messages of an agent in the form of OpenAI chat.
+fn read(messages: Vec<Value>) -> Result<Conversation, CliError> {
+    let document = json!({"messages": messages}).to_string();
     let read = formats::read(document, Some(Format::OpenAiChat));
     let name = || "the agent's conversation".to_owned();
     read.map_err(|source| CliError::of_format(name(), source))?

@@ -128,7 +128,7 @@ pub mod formats {
     pub use contexture_formats::{
         Call, Conversation, Converted, Format, FormatError, Media, MediaKind, Message, PlanEntry,
         RecordedUsage, RenderPlan, WireBody, is_compaction_item, item_lines, parse_messages, read,
-        read_bytes, render_all, split, tool_list, with_tools,
+        read_bytes, render_all, sealed_summary, split, tool_list, with_tools,
     };
 }
 

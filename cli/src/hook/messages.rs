@@ -1,7 +1,8 @@
 //! Turns the messages of agents that have a format of their own into those of OpenAI chat.
 //!
-//! [`of_pi`] takes the entries of a session of pi, [`of_opencode`] the messages of OpenCode with
-//! their parts, and [`of_qwen`] the log of a session of Qwen Code. What a model cannot read, such as
+//! [`of_pi`] takes the entries of a session of pi, [`of_openclaw`] the messages of OpenClaw,
+//! [`of_opencode`] those of OpenCode with their parts, and [`of_qwen`] the log of a session of Qwen
+//! Code. What a model cannot read, such as
 //! a change of the model, is left out, and so are the agents' own summaries, because the messages
 //! that they stand for are there.
 
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 /// Returns the text of a content that is a string or a list of parts. Images are named.
-fn text_of(content: &Value) -> String {
+pub(super) fn text_of(content: &Value) -> String {
     if let Some(text) = content.as_str() {
         return text.to_owned();
     }
@@ -51,12 +52,15 @@ pub(super) fn of_pi(entries: &[Value]) -> Vec<Value> {
 }
 
 fn pi_entry(entry: &Value) -> Option<Value> {
-    let message = match entry["type"].as_str()? {
-        "message" => &entry["message"],
-        "custom_message" => return user(&text_of(&entry["content"])),
-        "branch_summary" => return user(entry["summary"].as_str()?),
-        _ => return None,
-    };
+    match entry["type"].as_str()? {
+        "message" => pi_message(&entry["message"]),
+        "custom_message" => user(&text_of(&entry["content"])),
+        "branch_summary" => user(entry["summary"].as_str()?),
+        _ => None,
+    }
+}
+
+fn pi_message(message: &Value) -> Option<Value> {
     let content = &message["content"];
     match message["role"].as_str()? {
         "user" | "custom" => user(&text_of(content)),
@@ -78,6 +82,21 @@ fn pi_entry(entry: &Value) -> Option<Value> {
         }
         _ => None,
     }
+}
+
+/// Converts the messages of OpenClaw, which are pi's, each with its index. What OpenClaw adds to a
+/// turn for the model alone is left out.
+pub(super) fn of_openclaw(messages: &[Value]) -> Vec<(usize, Value)> {
+    let shown = messages.iter().enumerate();
+    let shown = shown.filter_map(|(at, message)| {
+        let shown = match message["role"].as_str()? {
+            "custom" => None,
+            "compactionSummary" | "branchSummary" => user(message["summary"].as_str()?),
+            _ => pi_message(message),
+        };
+        Some((at, shown?))
+    });
+    shown.collect()
 }
 
 /// Converts the messages of OpenCode. One of its messages has the calls of a step together with
