@@ -16,8 +16,11 @@ use std::path::{Path, PathBuf};
 
 use contexture::config::Loaded;
 use contexture::prompt_cache::{CacheProvider, provider_at};
+use contexture::session::{AgentWindow, Session, SessionError, SessionOptions};
+use contexture_engine_api::ToolSpec;
 
-use crate::error::{CliError, did_you_mean};
+use crate::dry_run::DryRun;
+use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, consent, output, start, terminal};
 use agents::{AGENTS, Plan, Settable, SetupContext};
 use diff::diff;
@@ -32,13 +35,13 @@ Examples:
   contexture setup codex --gateway --yes
   contexture setup --undo claude
 
-Agents: claude, codex, opencode, pi, qwen and hermes call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. aider and cline have no hook for this and use the gateway. gemini has no hook either: without --gateway it only gets tools that search earlier sessions.
+Agents: claude, codex, openclaw, opencode, pi, qwen and hermes call Contexture when they compact, and get the tools with which they search their history. With --gateway they send their requests to `contexture serve` instead. aider and cline have no hook for this and use the gateway. gemini has no hook either: without --gateway it only gets tools that search earlier sessions.
 
 The change is shown as a diff and written only if you agree. Keys with another value are not changed unless you pass --replace. An undo restores each file byte for byte; if a file was edited since, only what was added is removed.
 
 Exit codes: 0 done, nothing to do, or declined, 2 wrong usage, or a file that cannot be changed.")]
 pub(crate) struct SetupArgs {
-    /// The agent: claude, codex, opencode, pi, qwen, gemini, aider, cline or hermes [default: list all]
+    /// The agent: claude, codex, openclaw, opencode, pi, qwen, gemini, aider, cline or hermes [default: list all]
     agent: Option<String>,
     /// Restore the agent's settings
     #[arg(long, requires = "agent", conflicts_with_all = ["gateway", "replace"])]
@@ -111,7 +114,8 @@ pub(crate) fn run(args: &SetupArgs, global: &Global) -> Result<u8, CliError> {
     let loaded = start::load_config(global)?;
     let home = user_home()?;
     let env = |name: &str| std::env::var(name).ok();
-    let context = context(&loaded, global, &home, &env)?;
+    let tools = || engine_tools(&loaded);
+    let context = context(&loaded, global, &home, &env, &tools)?;
     let Some(name) = &args.agent else {
         return list(&loaded.home, &context);
     };
@@ -149,6 +153,7 @@ fn context<'a>(
     global: &Global,
     home: &'a Path,
     env: &'a dyn Fn(&str) -> Option<String>,
+    tools: &'a dyn Fn() -> Result<Vec<ToolSpec>, CliError>,
 ) -> Result<SetupContext<'a>, CliError> {
     let program = std::env::current_exe().map_err(|source| CliError::NotRun {
         program: "contexture".to_owned(),
@@ -176,7 +181,22 @@ fn context<'a>(
         variables: variables.into_iter().collect(),
         gateway: loaded.config.gateway.url(),
         is_first_party,
+        tools,
     })
+}
+
+/// Returns the tools that the configured engine offers to agents. Nothing is stored for it.
+fn engine_tools(loaded: &Loaded) -> Result<Vec<ToolSpec>, CliError> {
+    let engines = start::open_engines(loaded.clone(), true, None)?;
+    let stage = DryRun::of(&engines, None)?;
+    let options = SessionOptions::default();
+    let agent = AgentWindow::new("", 0, 0);
+    let failed = |error: SessionError| CliError::EngineFailed {
+        because: "a tool belongs to its engine",
+        reason: Lines(error.to_string()),
+    };
+    let session = Session::open(stage.engines(), None, "tools", agent, options);
+    session.map_err(failed)?.tools().map_err(failed)
 }
 
 /// Prints which agents are installed, and how each is set up.

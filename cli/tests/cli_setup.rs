@@ -82,6 +82,9 @@ fn setup(home: &Home, line: &str) -> Ran {
         "HERMES_HOME",
         "QWEN_HOME",
         "GEMINI_CLI_HOME",
+        "OPENCLAW_HOME",
+        "OPENCLAW_STATE_DIR",
+        "OPENCLAW_CONFIG_PATH",
     ] {
         command.env_remove(variable);
     }
@@ -101,7 +104,7 @@ fn ways() -> Vec<Way> {
     let agents = list.stdout.lines().skip(1);
     let agents = agents.filter_map(|line| line.split_whitespace().next());
     let agents: Vec<&str> = agents.collect();
-    assert!(agents.len() >= 9, "{agents:?}");
+    assert!(agents.len() >= 10, "{agents:?}");
     let mut ways: Vec<Way> = Vec::new();
     for agent in agents {
         for line in [agent.to_owned(), format!("{agent} --gateway")] {
@@ -419,6 +422,66 @@ fn a_file_that_cannot_be_changed_stops_before_anything_is_written() {
     }
 }
 
+/// Names without quotes, single quotes and a list of allowed plugins, to which ours is added.
+#[test]
+fn the_json5_of_openclaw_is_changed_in_place() {
+    let home = Home::new();
+    let text = "{\n  // mine\n  agents: { defaults: { model: 'openai/gpt', timeout: 0x1F, }, },\n  plugins: {\n    \
+                allow: ['memory-core'], // only these\n    slots: { 'memory': \"memory-core\" },\n  },\n}\n";
+    home.put(".openclaw/openclaw.json", text);
+    home.put("home/config.yaml", "context: {engine: lcm}\n");
+    let before = all(&home);
+    setup(&home, "openclaw --yes").exits(0);
+    let config = home.read(".openclaw/openclaw.json");
+    for part in [
+        "allow: ['memory-core', \"contexture\"], // only these",
+        "'memory': \"memory-core\",\n",
+        "\"contextEngine\": \"contexture\"\n",
+        "'openai/gpt', timeout: 0x1F, }",
+    ] {
+        assert!(config.contains(part), "{part}: {config}");
+    }
+    let manifest = json(&home.read(".openclaw/extensions/contexture/openclaw.plugin.json"));
+    let tools = manifest["contracts"]["tools"].as_array().unwrap();
+    assert!(tools.contains(&json!("lcm_grep")), "{manifest}");
+    let plugin = home.read(".openclaw/extensions/contexture/index.js");
+    assert!(!plugin.contains("__"), "a place is left open: {plugin}");
+    setup(&home, "openclaw --yes")
+        .exits(0)
+        .stdout_has("already set up");
+    // Another engine has other tools.
+    home.put("home/config.yaml", "context: {engine: compressor}\n");
+    setup(&home, "openclaw --yes")
+        .exits(0)
+        .stdout_has("is set up");
+    assert!(
+        !home
+            .read(".openclaw/extensions/contexture/index.js")
+            .contains("lcm_grep")
+    );
+    setup(&home, "--undo openclaw --yes").exits(0);
+    assert_eq!(before, all(&home));
+
+    // A list that is not there, or that allows all, stays so.
+    for list in ["", "plugins: {allow: []}"] {
+        home.put(".openclaw/openclaw.json", &format!("{{{list}}}"));
+        setup(&home, "openclaw --yes").exits(0);
+        let config = home.read(".openclaw/openclaw.json");
+        assert!(
+            !config.contains("allow: [\"") && !config.contains("\"allow\""),
+            "{config}"
+        );
+        setup(&home, "--undo openclaw --yes").exits(0);
+    }
+    home.put(
+        ".openclaw/openclaw.json",
+        "{plugins: {slots: {contextEngine: 'other'}}}",
+    );
+    setup(&home, "openclaw --yes")
+        .exits(2)
+        .stderr_has("`plugins.slots.contextEngine` is \"other\"");
+}
+
 #[test]
 fn agents_that_cannot_be_set_up_say_what_to_do() {
     let home = Home::new();
@@ -586,5 +649,84 @@ fn plugins_get_the_text_at_once_and_a_longer_history_later() {
             assert_eq!(json(&again.stdout)["summary"], summary);
         }
         home.done("sessions list").stdout_has(&format!("{agent}-s"));
+    }
+}
+
+/// A turn of OpenClaw: the user's message, what OpenClaw adds for the model alone, and an answer.
+fn openclaw_turn(at: usize) -> [Value; 3] {
+    let said = format!("item-{at} is on the shelf {}", "x".repeat(3_000));
+    [
+        json!({"role": "user", "content": said, "timestamp": at}),
+        json!({"role": "custom", "customType": "openclaw.runtime-context", "content": format!("state-{at}"), "timestamp": at}),
+        json!({"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "hm", "thinkingSignature": "s"}, {"type": "text", "text": "Noted."},
+        ], "stopReason": "stop", "timestamp": at}),
+    ]
+}
+
+fn openclaw(home: &Home, event: &Value) -> Value {
+    let answered = home.pipe(["hook", "openclaw"], event.to_string().as_bytes());
+    answered.exits(0);
+    json(&answered.stdout)
+}
+
+#[test]
+fn openclaw_gets_the_window_of_the_engine() {
+    let home = Home::new();
+    home.put("home/config.yaml", "context: {engine: lcm}\n");
+    let messages = |turns: usize| (0..turns).flat_map(openclaw_turn).collect::<Vec<Value>>();
+    let event = |name: &str, turns: usize| json!({"event": name, "session_id": "s", "messages": messages(turns), "window": 16_000});
+    let whole = openclaw(&home, &event("assemble", 4));
+    assert_eq!(whole["messages"], Value::Null, "{whole}");
+    assert_eq!(whole["compacted"], false);
+
+    let tool = json!({"event": "tool", "session_id": "s", "tool": "lcm_grep", "arguments": {"pattern": "item-0"}});
+    let unknown = json!({"event": "tool", "session_id": "t", "tool": "lcm_grep"});
+    assert!(openclaw(&home, &unknown)["error"].is_string());
+    let refused = json!({"event": "tool", "session_id": "s", "tool": "lcm_grep", "arguments": {"pattern": 1}});
+    assert!(openclaw(&home, &refused)["error"].is_string());
+
+    let mut compacted = 0;
+    for turns in [40, 80, 81] {
+        let answer = openclaw(&home, &event("assemble", turns));
+        compacted += usize::from(answer["compacted"] == true);
+        let tokens = answer["tokens"].as_u64().unwrap();
+        assert!(0 < tokens && tokens < 16_000, "{answer}");
+        let window = answer["messages"].as_array().unwrap();
+        let summary = window.iter().find(|entry| entry.is_object()).unwrap();
+        assert_eq!(summary["role"], "user");
+        let text = summary["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("lcm_"), "{text}");
+        // The end is kept, with what OpenClaw had added to each turn.
+        let kept: Vec<u64> = window.iter().filter_map(Value::as_u64).collect();
+        let last = (turns * 3) as u64;
+        assert_eq!(kept[kept.len() - 3..], [last - 3, last - 2, last - 1]);
+        assert!(kept.is_sorted());
+        for at in kept.iter().filter(|at| *at % 3 == 1) {
+            assert!(kept.contains(&(at - 1)), "{kept:?}");
+        }
+        // The same question has the same answer.
+        let again = openclaw(&home, &event("assemble", turns));
+        assert_eq!(again["messages"], answer["messages"]);
+        let found = openclaw(&home, &tool);
+        assert!(
+            found["text"].as_str().unwrap().contains("item-0 is on"),
+            "{found}"
+        );
+    }
+    assert!(compacted >= 2);
+    home.done("sessions list").stdout_has("openclaw-s");
+
+    let forced = openclaw(&home, &event("compact", 90));
+    assert_eq!(forced["compacted"], true, "{forced}");
+    assert!(forced["tokens"].as_u64() < forced["tokens_before"].as_u64());
+    for broken in [
+        json!({"event": "assemble", "session_id": "s"}),
+        json!({"event": "other", "session_id": "s"}),
+    ] {
+        home.pipe(["hook", "openclaw"], broken.to_string().as_bytes())
+            .exits(1)
+            .stdout_is("")
+            .stderr_has("own compaction");
     }
 }

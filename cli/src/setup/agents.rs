@@ -12,10 +12,12 @@ mod hooks;
 
 use std::path::{Path, PathBuf};
 
+use contexture_engine_api::ToolSpec;
 use serde_json::{Value, json};
 
 use super::edit::{Edit, FileFormat};
 use super::journal::Mode;
+use crate::error::CliError;
 
 /// Returns the changes for an agent.
 type PlanOf = fn(&SetupContext<'_>) -> Plan;
@@ -44,6 +46,8 @@ pub(super) struct SetupContext<'a> {
     pub(super) gateway: String,
     /// Whether requests of the gateway go on to Anthropic's own API.
     pub(super) is_first_party: bool,
+    /// Asks the configured engine for its tools.
+    pub(super) tools: &'a dyn Fn() -> Result<Vec<ToolSpec>, CliError>,
 }
 
 /// The changes for one agent.
@@ -87,6 +91,16 @@ pub(super) const AGENTS: &[Settable] = &[
         title: "Codex",
         trace: codex_folder,
         ways: &[(Mode::Hooks, hooks::codex), (Mode::Gateway, gateway::codex)],
+    },
+    Settable {
+        name: "openclaw",
+        title: "OpenClaw",
+        trace: openclaw_folder,
+        ways: &[
+            (Mode::Hooks, hooks::openclaw),
+            (Mode::Gateway, gateway::openclaw),
+        ],
+        instead: "",
     },
     Settable {
         name: "opencode",
@@ -170,8 +184,13 @@ fn program(context: &SetupContext<'_>, name: &str) -> Option<PathBuf> {
 
 /// Returns the folder that a variable names, or else a folder in the user's home.
 fn folder(context: &SetupContext<'_>, variable: &str, default: &str) -> PathBuf {
-    let named = (context.env)(variable).filter(|folder| !folder.is_empty());
-    named.map_or_else(|| context.home.join(default), PathBuf::from)
+    named(context, variable).unwrap_or_else(|| context.home.join(default))
+}
+
+/// Returns the path that a variable names, if it is set.
+fn named(context: &SetupContext<'_>, variable: &str) -> Option<PathBuf> {
+    let path = (context.env)(variable).filter(|path| !path.is_empty());
+    path.map(PathBuf::from)
 }
 
 impl SetupContext<'_> {
@@ -250,6 +269,17 @@ fn claude_folder(context: &SetupContext<'_>) -> PathBuf {
 
 fn codex_folder(context: &SetupContext<'_>) -> PathBuf {
     folder(context, "CODEX_HOME", ".codex")
+}
+
+fn openclaw_folder(context: &SetupContext<'_>) -> PathBuf {
+    // The first variable names a home directory, the second one the folder itself.
+    let default = folder(context, "OPENCLAW_HOME", "").join(".openclaw");
+    named(context, "OPENCLAW_STATE_DIR").unwrap_or(default)
+}
+
+fn openclaw_config(context: &SetupContext<'_>) -> PathBuf {
+    let default = || openclaw_folder(context).join("openclaw.json");
+    named(context, "OPENCLAW_CONFIG_PATH").unwrap_or_else(default)
 }
 
 fn opencode_folder(context: &SetupContext<'_>) -> PathBuf {

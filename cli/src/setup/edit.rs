@@ -21,6 +21,8 @@ use serde_json::Value;
 pub(super) enum FileFormat {
     /// JSON, with comments and trailing commas if the file has them.
     Json,
+    /// JSON, with whatever else JSON5 allows of names, strings and numbers.
+    Json5,
     Toml,
     /// YAML in block style.
     Yaml,
@@ -134,6 +136,12 @@ pub(super) fn apply(
         false => layout.restore(&document.text()),
     };
     Ok(applied)
+}
+
+/// Returns the value of a key in a text. `None` if there is none, or if the text cannot be parsed.
+pub(super) fn value_at(format: FileFormat, text: &str, path: &[&str]) -> Option<Value> {
+    let document = parse(format, &Layout::of(text).plain).ok()?;
+    document.get(&names(path))
 }
 
 fn own(text: Option<&str>, edits: &[Edit]) -> Result<Applied, EditError> {
@@ -258,7 +266,8 @@ trait Document {
 
 fn parse(format: FileFormat, text: &str) -> Result<Box<dyn Document>, EditError> {
     Ok(match format {
-        FileFormat::Json => Box::new(json::Json::parse(text)?),
+        FileFormat::Json => Box::new(json::Json::parse(text, false)?),
+        FileFormat::Json5 => Box::new(json::Json::parse(text, true)?),
         FileFormat::Toml => Box::new(toml::Toml::parse(text)?),
         FileFormat::Env => Box::new(env::Env::parse(text)?),
         FileFormat::Yaml | FileFormat::Own => Box::new(yaml::Yaml::parse(text)?),

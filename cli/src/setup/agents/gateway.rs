@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     NAME, Plan, SetupContext, claude_folder, codex_folder, file, gemini_folder, hermes_folder,
-    opencode_config, pi_folder, qwen_folder,
+    openclaw_config, opencode_config, pi_folder, qwen_folder,
 };
 use crate::run::is_login;
 use crate::setup::edit::{Edit, FileFormat};
@@ -52,6 +52,26 @@ pub(super) fn codex(context: &SetupContext<'_>) -> Plan {
     Plan {
         files: vec![file(folder.join("config.toml"), FileFormat::Toml, edits)],
         notes: vec!["profiles with a `model_provider` of their own keep it".to_owned()],
+    }
+}
+
+pub(super) fn openclaw(context: &SetupContext<'_>) -> Plan {
+    let base = &context.gateway;
+    let edits = vec![
+        Edit::set(
+            &["models", "providers", "openai", "baseUrl"],
+            format!("{base}/v1"),
+        ),
+        Edit::set(
+            &["models", "providers", "anthropic", "baseUrl"],
+            base.as_str(),
+        ),
+    ];
+    Plan {
+        files: vec![file(openclaw_config(context), FileFormat::Json5, edits)],
+        notes: vec![
+            "only its providers openai and anthropic use this address, with an API key".to_owned(),
+        ],
     }
 }
 

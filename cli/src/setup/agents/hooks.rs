@@ -11,9 +11,11 @@ use serde_json::json;
 
 use super::{
     HOOK_SECONDS, NAME, Plan, SetupContext, claude_folder, codex_folder, file, gemini_folder,
-    hermes_folder, opencode_config, opencode_folder, pi_folder, program, qwen_folder,
+    hermes_folder, openclaw_config, openclaw_folder, opencode_config, opencode_folder, pi_folder,
+    program, qwen_folder,
 };
-use crate::setup::edit::{Edit, FileFormat};
+use crate::output::pretty;
+use crate::setup::edit::{Edit, FileFormat, value_at};
 
 /// Returns the groups of hooks that Claude Code, Codex and Qwen Code have in common.
 fn hook_groups(context: &SetupContext<'_>, agent: &str) -> Vec<Edit> {
@@ -84,6 +86,50 @@ pub(super) fn codex(context: &SetupContext<'_>) -> Plan {
             "Codex runs new hooks only after you have trusted them: start it, and accept them or use `/hooks`"
                 .to_owned(),
         ],
+    }
+}
+
+/// OpenClaw loads the plugin from its own folder and takes its context engine by name.
+pub(super) fn openclaw(context: &SetupContext<'_>) -> Plan {
+    let config = openclaw_config(context);
+    let mut edits = vec![
+        Edit::set(&["plugins", "slots", "contextEngine"], NAME),
+        Edit::set(&["plugins", "entries", NAME, "enabled"], true),
+    ];
+    // A list of allowed plugins forbids all others, so one that is not there must not be created.
+    let text = std::fs::read_to_string(&config).unwrap_or_default();
+    let allowed = value_at(FileFormat::Json5, &text, &["plugins", "allow"]);
+    if allowed.is_some_and(|allowed| allowed.as_array().is_some_and(|list| !list.is_empty())) {
+        edits.push(Edit::push(&["plugins", "allow"], NAME));
+    }
+    let mut notes = vec!["restart OpenClaw's gateway, if it runs".to_owned()];
+    let tools = (context.tools)().unwrap_or_else(|error| {
+        notes.push(format!("it gets no tools of the engine, because: {error}"));
+        Vec::new()
+    });
+    let names: Vec<_> = tools.iter().map(|tool| &tool.name).collect();
+    let manifest = json!({
+        "id": NAME,
+        "name": "Contexture",
+        "description": "Has the context engine that Contexture runs decide what the model sees",
+        "kind": "context-engine",
+        "activation": {"onStartup": true},
+        "contracts": {"tools": names},
+        "configSchema": {"type": "object", "additionalProperties": false},
+    });
+    let plugin = context
+        .plugin("openclaw", include_str!("../assets/openclaw.js"))
+        .replace("__TOOLS__", &json!(tools).to_string());
+    let folder = openclaw_folder(context).join("extensions").join(NAME);
+    let own =
+        |name: &str, text: String| file(folder.join(name), FileFormat::Own, vec![Edit::Text(text)]);
+    Plan {
+        files: vec![
+            file(config, FileFormat::Json5, edits),
+            own("index.js", plugin),
+            own("openclaw.plugin.json", pretty(&manifest)),
+        ],
+        notes,
     }
 }
 

@@ -22,16 +22,16 @@ pub(super) struct Json {
 
 impl Json {
     /// Comments and trailing commas are accepted, as the agents do. Everything else that is not
-    /// JSON would be refused by them, too.
-    pub(super) fn parse(text: &str) -> Result<Self, EditError> {
+    /// JSON would be refused by them, too, except by those that read JSON5.
+    pub(super) fn parse(text: &str, is_json5: bool) -> Result<Self, EditError> {
         let options = ParseOptions {
             allow_comments: true,
             allow_trailing_commas: true,
-            allow_loose_object_property_names: false,
+            allow_loose_object_property_names: is_json5,
             allow_missing_commas: false,
-            allow_single_quoted_strings: false,
-            allow_hexadecimal_numbers: false,
-            allow_unary_plus_numbers: false,
+            allow_single_quoted_strings: is_json5,
+            allow_hexadecimal_numbers: is_json5,
+            allow_unary_plus_numbers: is_json5,
             ..ParseOptions::default()
         };
         let root = CstRootNode::parse(text, &options)

@@ -61,6 +61,24 @@ impl Shape {
                 }
                 lines.push(format!("{{\n{}\n}}", members.join(",\n")));
             }
+            FileFormat::Json5 => {
+                let mut members = Vec::new();
+                for (at, (name, value, comment)) in self.keys.iter().enumerate() {
+                    let comment = if *comment { "  // mine\n" } else { "" };
+                    let name = match at % 3 {
+                        0 => name.clone(),
+                        1 => format!("'{name}'"),
+                        _ => format!("\"{name}\""),
+                    };
+                    members.push(format!("{comment}  {name}: {value:+}"));
+                }
+                if self.has_parent {
+                    members.push("  servers: { other: {command: 'it\\'s'} }".to_owned());
+                    members
+                        .push("  'hooks': {\n    /* mine */\n    Stop: [0x1F,],\n  }".to_owned());
+                }
+                lines.push(format!("{{\n{}\n}}", members.join(",\n")));
+            }
             FileFormat::Toml => {
                 for (name, value, comment) in &self.keys {
                     if *comment {
@@ -103,7 +121,7 @@ impl Shape {
         if self.crlf {
             text = text.replace('\n', "\r\n");
         }
-        let is_json = format == FileFormat::Json;
+        let is_json = matches!(format, FileFormat::Json | FileFormat::Json5);
         if self.mark && is_json {
             text.insert(0, '\u{feff}');
         }
@@ -114,7 +132,7 @@ impl Shape {
 fn edits(format: FileFormat) -> Vec<Edit> {
     let server = json!({"command": "/bin/contexture", "args": ["mcp"]});
     match format {
-        FileFormat::Json => vec![
+        FileFormat::Json | FileFormat::Json5 => vec![
             Edit::set(&["servers", "contexture"], server),
             Edit::push(
                 &["hooks", "PreCompact"],
@@ -141,7 +159,7 @@ fn value_of(format: FileFormat, text: &str) -> Value {
     parse(format, plain).unwrap().get(&[]).unwrap_or_else(|| {
         // The documents answer for keys; the whole is put together from the parser's own value.
         match format {
-            FileFormat::Json => {
+            FileFormat::Json | FileFormat::Json5 => {
                 let root = jsonc_parser::cst::CstRootNode::parse(plain, &Default::default());
                 root.unwrap().to_serde_value().unwrap_or_default()
             }
@@ -150,8 +168,9 @@ fn value_of(format: FileFormat, text: &str) -> Value {
     })
 }
 
-const FORMATS: [FileFormat; 4] = [
+const FORMATS: [FileFormat; 5] = [
     FileFormat::Json,
+    FileFormat::Json5,
     FileFormat::Toml,
     FileFormat::Yaml,
     FileFormat::Env,
