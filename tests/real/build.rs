@@ -6,7 +6,7 @@ fn main() {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("installed");
     let names = [
         "clients", "claude", "codex", "opencode", "hermes", "qwen", "pi", "cline", "aider",
-        "gemini",
+        "gemini", "openclaw",
     ];
     for name in names {
         println!("cargo::rustc-check-cfg=cfg(installed_{name})");

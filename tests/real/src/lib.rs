@@ -55,6 +55,8 @@ pub enum Agent {
     Aider,
     /// Gemini CLI, over Gemini's own API.
     Gemini,
+    /// OpenClaw with its default model, over Responses.
+    Openclaw,
 }
 
 /// A home and a working folder of an agent's own, kept from run to run.
@@ -338,6 +340,16 @@ impl Agent {
                 command.args(["--yolo", "--skip-trust", "-p", prompt]);
                 command
             }
+            Self::Openclaw => {
+                let openai = json!({"baseUrl": format!("{base_url}/v1"), "models": []});
+                let config = json!({"models": {"providers": {"openai": openai}}});
+                place.write(".openclaw/openclaw.json", &config.to_string());
+                let mut command = with_node("openclaw", "openclaw");
+                command.env("OPENAI_API_KEY", "x");
+                // All runs continue the session of this agent.
+                command.args(["agent", "--local", "--agent", "main", "--message", prompt]);
+                command
+            }
         };
         command.env("HOME", home).current_dir(place.work());
         command
@@ -382,7 +394,7 @@ impl Agent {
                     .collect(),
             ),
             Self::Hermes | Self::Qwen | Self::Pi | Self::Cline | Self::Aider => None,
-            Self::Gemini => None,
+            Self::Gemini | Self::Openclaw => None,
         }
     }
 }

@@ -42,14 +42,27 @@ impl Provider {
     ///
     /// If it cannot be started.
     pub fn start(window: u64, steps: u64, result: u64, agent: Agent) -> Self {
+        let talk = ["--talk", &result.to_string()];
+        let more = if agent == Agent::Aider {
+            &talk[..]
+        } else {
+            &[]
+        };
+        Self::start_with(window, steps, result, more)
+    }
+
+    /// The same with more arguments for the provider.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn start_with(window: u64, steps: u64, result: u64, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(programs().join("contexture-provider-simulator"));
         command.args(["0", &window.to_string()]);
         command.args(["--rounds", &steps.to_string()]);
         command.args(["--result", &result.to_string()]);
-        if agent == Agent::Aider {
-            command.args(["--talk", &result.to_string()]);
-        }
+        command.args(more);
         command.arg("--record").arg(folder.path());
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();

@@ -10,7 +10,7 @@ use std::process::Command;
 use contexture_provider_simulator::{Answer, Coder, Options, Request, Simulator};
 use contexture_real::processes::{Provider, serve};
 use contexture_real::{Agent, Place, Ran, accepted, installed, log_in_to_cline, programs, run};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How the text of the engine begins, wherever an agent puts it.
 const OURS: &str = "[Contexture] The conversation up to here";
@@ -53,6 +53,13 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
                 "{\n  \"$version\": 4,\n  // mine\n  \"security\": {\n    \"auth\": {\"selectedType\": \"openai\", \
                  \"baseUrl\": \"BASE/v1\"}\n  },\n  \
                  \"model\": {\"name\": \"m\", \"generationConfig\": {\"contextWindowSize\": 64000}}\n}\n",
+            )],
+        ),
+        Agent::Openclaw => (
+            "openclaw",
+            &[(
+                ".openclaw/openclaw.json",
+                "{\n  // mine\n  models: { providers: { openai: { baseUrl: 'BASE/v1', models: [], }, }, },\n}\n",
             )],
         ),
         Agent::Gemini => (
@@ -109,6 +116,10 @@ fn settings(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         ".config/opencode/opencode.json",
         ".config/opencode/plugins",
         ".config/opencode/plugins/contexture.js",
+        ".openclaw/openclaw.json",
+        ".openclaw/extensions",
+        ".openclaw/extensions/contexture/index.js",
+        ".openclaw/extensions/contexture/openclaw.plugin.json",
         ".pi/agent/settings.json",
         ".pi/agent/mcp.json",
         ".pi/agent/extensions",
@@ -343,6 +354,86 @@ fn hermes_works_through_the_gateway() {
     works_through_the_gateway(Agent::Hermes);
 }
 
+/// How a summary begins in a window of messages.
+const SUMMARY_MARK: &str = "[CONTEXT COMPACTION]";
+
+/// What the user says once, at the beginning.
+const SECRET: &str = "The word for today is tulip-4711.";
+
+/// The model's window as OpenClaw's catalog has it, in which a task takes more than half. From the second one on, the
+/// engine has compacted. A tool of the engine finds what the user said at the beginning.
+#[test]
+#[cfg_attr(
+    not(installed_openclaw),
+    ignore = "needs `tests/real/install openclaw`"
+)]
+fn openclaw_sends_the_window_of_the_engine() {
+    let window = 272_000;
+    let search = json!({"id": "lcm_grep", "args": {"pattern": "tulip"}}).to_string();
+    let also = ["--also", "11", "tool_call", &search];
+    let provider = Provider::start_with(window, 12, 44_000, &also);
+    let mut place = Place::new();
+    let home = place.home().join(".contexture");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::write(home.join("config.yaml"), "context: {engine: lcm}\n").unwrap();
+    let base = provider.base_url();
+    set_up_in(&mut place, Agent::Openclaw, &base, &[], |place| {
+        for task in [
+            &format!("{SECRET} Check all modules."),
+            "Check them again.",
+            "And again.",
+        ] {
+            let ran = Agent::Openclaw.ask(place, &base, task, &[]);
+            assert!(ran.status.success(), "{ran:#?}");
+            let report = provider.report();
+            for kind in ["violations", "overflows"] {
+                assert_eq!(report[kind], json!([]), "{}", ran.stderr);
+            }
+            let words = report["last_words"].as_str().unwrap();
+            assert!(ran.stdout.contains(words), "{ran:#?}");
+            assert!(!ran.stderr.contains("own compaction is used"), "{ran:#?}");
+        }
+        let report = provider.report();
+        let requests = report["requests"].as_array().unwrap().iter();
+        let bodies: Vec<_> = requests.map(|request| provider.body(request)).collect();
+        // The first item is the system prompt. Requests without tools are for titles and the like.
+        let of_task = |task: &str| -> Vec<&[Value]> {
+            let working = bodies.iter().filter(|body| body["tools"].is_array());
+            let items = working.filter_map(|body| body["input"].as_array()?.get(1..));
+            items
+                .filter(|items| items.iter().any(|item| item.to_string().contains(task)))
+                .collect()
+        };
+        let second = of_task("Check them again.");
+        let compacted = |items: &&[Value]| {
+            items
+                .iter()
+                .any(|item| item.to_string().contains(SUMMARY_MARK))
+        };
+        assert!(
+            second.len() > 12 && second.iter().all(compacted),
+            "{}",
+            second.len()
+        );
+        let third = of_task("And again.");
+        let begins = |items: &&[Value]| {
+            let text = items[0]["content"][0]["text"].as_str().unwrap_or_default();
+            text.starts_with(SUMMARY_MARK)
+        };
+        assert!(
+            third.len() > 12 && third.iter().all(begins),
+            "{}",
+            third.len()
+        );
+        let found = third.iter().flat_map(|items| items.iter()).any(|item| {
+            item["type"] == "function_call_output" && item.to_string().contains("tulip-4711")
+        });
+        assert!(found, "lcm_grep does not find what the user said first");
+        let sessions = contexture(place, "openclaw", &["sessions", "list"]);
+        assert!(sessions.stdout.contains("openclaw-"), "{sessions:#?}");
+    });
+}
+
 /// What another agent heard, for the history tools to find.
 const HEARD: &str = "The teapot is in the blue cupboard.";
 
@@ -453,6 +544,12 @@ mod long {
     }
 
     #[test]
+    #[ignore = "long, and needs `tests/real/install openclaw`"]
+    fn openclaw_works_through_the_gateway() {
+        works_through_the_gateway(Agent::Openclaw);
+    }
+
+    #[test]
     #[ignore = "long, and needs `tests/real/install cline`"]
     fn cline_works_through_the_gateway() {
         works_through_the_gateway(Agent::Cline);
@@ -462,6 +559,27 @@ mod long {
     #[ignore = "long, and needs `tests/real/install pi`"]
     fn pi_goes_on_with_what_the_engine_keeps() {
         compacts_while_it_works(Agent::Pi, &[]);
+    }
+
+    /// The command fails because Contexture's own configuration is wrong.
+    #[test]
+    #[ignore = "long, and needs `tests/real/install openclaw`"]
+    fn an_engine_that_fails_leaves_openclaw_its_own() {
+        let (provider, coder) = simulator(12);
+        set_up(Agent::Openclaw, &provider, |place| {
+            let config = place.home().join(".contexture/config.yaml");
+            let base = provider.base_url();
+            let ran = Agent::Openclaw.ask(place, &base, "Check all modules.", &[]);
+            accepted(&ran, &provider);
+            std::fs::write(&config, "context: [").unwrap();
+            let ran = Agent::Openclaw.ask(place, &base, "Check them again.", &[]);
+            accepted(&ran, &provider);
+            assert!(ran.stdout.contains(&coder.last_words()), "{ran:#?}");
+            assert!(ran.stderr.contains("own compaction is used"), "{ran:#?}");
+            let last = body(&working(&provider).pop().unwrap());
+            assert!(last.contains("Check all modules.") && !last.contains(SUMMARY_MARK));
+            std::fs::remove_file(config).unwrap();
+        });
     }
 
     /// The hook fails because Contexture's own configuration is wrong.
