@@ -1,7 +1,7 @@
 //! Keeps account of each turn in tokens and money: what the provider reported, and what it would
 //! have been without the engine.
 //!
-//! [`note`] records a turn as a [`TurnRecord`] and adds it to the session's [`SessionTotals`]. Both
+//! [`change`] records a turn as a [`TurnRecord`] and adds it to the session's [`SessionTotals`]. Both
 //! are stored with the session in the host's record, so they outlive the gateway. [`of`] reads them
 //! for the status page. Costs without the engine are estimates: the size of the client's own
 //! request, with and without markers for the provider's prompt cache.
@@ -11,6 +11,7 @@
 //! module, see [`price_of`].
 
 use std::collections::VecDeque;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +19,7 @@ use contexture::Usage;
 use contexture::config::{ModelPrice, PriceSettings};
 use contexture::prompt_cache::Ttl;
 use contexture::replay::{ListPrice, Prices, Prompts};
-use contexture::session::{CompactionReport, Record, RecordError};
+use contexture::session::{CompactionReport, KeptChange, Record, RecordError};
 use serde::{Deserialize, Serialize};
 
 use crate::Shared;
@@ -237,7 +238,7 @@ pub(crate) struct SessionTotals {
     pub(crate) hours: Vec<HourSums>,
 }
 
-/// Everything that is known of a turn once its answer has ended. It is the input of [`note`], with
+/// Everything that is known of a turn once its answer has ended. It is the input of [`change`], with
 /// the parts that only the gateway measures.
 pub(crate) struct TurnStats<'t> {
     pub(crate) api: Api,
@@ -312,28 +313,25 @@ fn due_from(decision: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// Records a turn and adds it to the session's totals. Returns its number.
-///
-/// # Errors
-/// The record cannot be read or written.
-pub(crate) fn note(
-    shared: &Shared,
-    session: &str,
-    stats: &TurnStats<'_>,
-) -> Result<u64, RecordError> {
-    let mut number = 0;
-    let record = shared.host.record();
-    record.change_kept(session, TOTALS, |text| {
+/// The change of the record that records a turn and adds it to the session's totals.
+pub(crate) fn change<'a>(
+    shared: &'a Shared,
+    session: &'a str,
+    stats: TurnStats<'a>,
+) -> KeptChange<'a> {
+    KeptChange::new(session, TOTALS, move |text| {
         let mut totals = SessionTotals::of_text(text.as_deref());
-        let turn = add(shared, session, &mut totals, stats);
-        number = turn.turn;
+        let turn = add(shared, session, &mut totals, &stats);
+        if let Some(compacted) = stats.compaction {
+            let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+            diffs.push(session, turn.turn, compacted.diff.clone());
+        }
         let name = format!("{TURN_PREFIX}{:03}", turn.turn % MAX_TURNS);
         // Numbers, texts and JSON values always have a JSON form.
         let kept = serde_json::to_string(&turn).unwrap_or_default();
         let sums = serde_json::to_string(&totals).unwrap_or_default();
         vec![(name, kept), (TOTALS.to_owned(), sums)]
-    })?;
-    Ok(number)
+    })
 }
 
 /// Adds a turn to the totals of its session, and returns what is recorded of it.

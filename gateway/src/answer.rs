@@ -13,12 +13,12 @@
 //! [`run_turn_in`] runs the turn of a request. Reading the provider's bytes is up to
 //! [`stream`](crate::stream), and sending them is up to [`exchange`](crate::exchange).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use contexture::formats::{self, Format};
-use contexture::session::SessionError;
+use contexture::session::{KeptChange, SessionError};
 use contexture::{Compact, ToolCall, Usage};
 use tokio::sync::OwnedMutexGuard;
 use tracing::Instrument;
@@ -26,7 +26,7 @@ use tracing::Instrument;
 use crate::Shared;
 use crate::account::{self, TurnStats};
 use crate::api::Api;
-use crate::conversation::{TurnRequest, TurnResult, as_text};
+use crate::conversation::{TurnRequest, TurnResult, as_text, log_record_error};
 use crate::failure::Failure;
 use crate::hidden::{self, HiddenRound};
 use crate::sessions::{self, SessionCell, SessionGuard};
@@ -89,12 +89,12 @@ impl Rounds {
         }
     }
 
-    /// Records the turn for the status page. Turns without reported usage and without a compaction
-    /// are left out. Errors are logged.
-    fn note(&self, shared: &Shared) {
+    /// The change of the record that adds the turn to the status page. Turns without reported usage
+    /// and without a compaction are left out.
+    fn change<'a>(&'a self, shared: &'a Shared) -> Option<KeptChange<'a>> {
         let compaction = self.result.compacted.as_deref();
         if self.usage == Usage::default() && compaction.is_none() {
-            return;
+            return None;
         }
         let (request, session) = (&self.request, &self.result.session);
         let has_markers = memchr::memmem::find(&request.body, b"\"cache_control\"").is_some();
@@ -116,17 +116,7 @@ impl Rounds {
             decision: &self.result.decision,
             compaction,
         };
-        match account::note(shared, session, &stats) {
-            Ok(turn) => {
-                if let Some(compacted) = compaction {
-                    let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
-                    diffs.push(session, turn, compacted.diff.clone());
-                }
-            }
-            Err(error) => {
-                tracing::warn!(session, "cannot record a turn for the status page: {error}")
-            }
-        }
+        Some(account::change(shared, session, stats))
     }
 
     /// The client's request and the turn whose body the next round sends.
@@ -445,7 +435,7 @@ async fn ingest_deferred(shared: &Arc<Shared>, slot: AnswerSlot) {
     let own = Arc::clone(shared);
     let work = move || {
         let finished = ingest_finished(&own, &slot, &mut cell, false);
-        save_and_release(cell, &finished, &own);
+        save_and_release(cell, Vec::new(), &finished, &own);
     };
     if let Err(failure) = shared.work.run(work).await {
         tracing::warn!("cannot store an answer: {}", failure.detail);
@@ -515,15 +505,24 @@ pub(crate) fn run_turn_in(
     let is_ingested = result.is_ok();
     report(result);
     if is_ingested {
-        request.note(shared);
+        save_and_release(cell, request.changes().collect(), &finished, shared);
+        request.noted();
+    } else {
+        save_and_release(cell, Vec::new(), &finished, shared);
     }
-    save_and_release(cell, &finished, shared);
 }
 
-/// Saves and releases the session, and then records the ingested answers for the status page. The
-/// order keeps the session free for other gateways while the page is written.
-fn save_and_release(mut cell: OwnedMutexGuard<SessionCell>, finished: &[Rounds], shared: &Shared) {
-    cell.release();
+/// Saves and releases the session. `changes` of the record and the ingested answers, for the status
+/// page, are written with it, in one transaction if possible: at many requests a second, most of
+/// their cost is that of the transactions.
+fn save_and_release<'a>(
+    mut cell: OwnedMutexGuard<SessionCell>,
+    mut changes: Vec<KeptChange<'a>>,
+    finished: &'a [Rounds],
+    shared: &'a Shared,
+) {
+    changes.extend(finished.iter().filter_map(|rounds| rounds.change(shared)));
+    cell.release(&mut changes);
     drop(cell);
-    finished.iter().for_each(|rounds| rounds.note(shared));
+    log_record_error(shared.host.record().make_changes(changes));
 }

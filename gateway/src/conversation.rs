@@ -19,7 +19,8 @@ use bytes::Bytes;
 use contexture::formats;
 use contexture::providers::ModelClient;
 use contexture::session::{
-    AgentWindow, CompactionReport, OutcomeKind, RecordError, Session, SessionError, SessionOptions,
+    AgentWindow, CompactionReport, KeptChange, OutcomeKind, RecordError, Session, SessionError,
+    SessionOptions,
 };
 use contexture::{Compact, TurnOptions};
 use contexture_engine_api::Decision;
@@ -396,6 +397,13 @@ fn system_hash(wire: &formats::WireBody<'_>) -> u64 {
     })
 }
 
+/// Logs an error of the record. The request continues without the note.
+pub(crate) fn log_record_error(written: Result<(), RecordError>) {
+    if let Err(error) = written {
+        tracing::warn!("cannot update the record: {error}");
+    }
+}
+
 impl TurnRequest {
     /// Runs the request as a turn of its session.
     ///
@@ -459,10 +467,15 @@ impl TurnRequest {
         })
     }
 
-    /// Notes in the record that the conversation had this request. Errors are logged, because the
-    /// answer does not depend on it.
-    pub(crate) fn note(&self, shared: &Shared) {
-        self.log_record_error(self.found.note(shared.host.record()));
+    /// The changes of the record that note that the conversation had this request. Call
+    /// [`noted`](Self::noted) after they were made.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = KeptChange<'_>> {
+        self.found.changes()
+    }
+
+    /// Wakes up [`note_answer`](Self::note_answer), also if the request could not be noted.
+    pub(crate) fn noted(&self) {
+        self.found.noted();
     }
 
     /// Notes the model's answer in the record. When the client sends it back, the answer proves
@@ -470,14 +483,7 @@ impl TurnRequest {
     pub(crate) fn note_answer(&self, shared: &Shared, answer: &[String]) {
         let identities = shared.identities.identify(self.api.format(), answer);
         if let Some(fingerprint) = lineage::answer_fingerprint(&identities) {
-            self.log_record_error(self.found.note_answer(shared.host.record(), fingerprint));
-        }
-    }
-
-    /// Logs an error of the record. The request continues without the note.
-    fn log_record_error(&self, written: Result<(), RecordError>) {
-        if let Err(error) = written {
-            tracing::warn!(session = %self.spec.id, "cannot update the record: {error}");
+            log_record_error(self.found.note_answer(shared.host.record(), fingerprint));
         }
     }
 

@@ -16,11 +16,11 @@
 //! from [`proof`](crate::proof).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use contexture::formats::Format;
-use contexture::session::{Record, RecordError};
+use contexture::session::{KeptChange, Record, RecordError};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -112,7 +112,7 @@ pub(crate) struct LineageQuery<'r> {
     pub(crate) is_trusted: bool,
 }
 
-/// The conversation of a request, found or begun. [`LineageMatch::note`] and
+/// The conversation of a request, found or begun. [`LineageMatch::changes`] and
 /// [`LineageMatch::note_answer`] store the request and its answer after the host has accepted them.
 #[derive(Debug)]
 pub(crate) struct LineageMatch {
@@ -135,7 +135,7 @@ pub(crate) struct LineageMatch {
     expected: Option<u64>,
     /// Reserves the id of a new conversation until this request is over.
     _reserved: Option<IdReservation>,
-    /// The number of the request in its conversation. None until [`LineageMatch::note`] has run,
+    /// The number of the request in its conversation. None until [`LineageMatch::changes`] were made,
     /// even if that failed.
     number: Mutex<Option<u64>>,
     noted: Condvar,
@@ -193,7 +193,7 @@ fn client_hash(identities: &[MessageIdentity]) -> u64 {
 /// Finds the conversation of a request among those of its name, or begins a new one.
 ///
 /// A new conversation gets a free id, which stays reserved while the result exists. Nothing is
-/// written to the record until [`LineageMatch::note`].
+/// written to the record until [`LineageMatch::changes`] are made.
 ///
 /// # Errors
 /// The record cannot be read.
@@ -597,18 +597,14 @@ impl Matcher<'_> {
     }
 }
 
-/// Reads, changes and writes back the entry of a conversation. Nothing is written if `change`
-/// returns None. An entry that cannot be parsed counts as missing.
-///
-/// # Errors
-/// The record cannot be read or written.
-fn update(
-    record: &Record,
+/// A change of the entry of a conversation in the record. Nothing is written if `change` returns
+/// None. An entry that cannot be parsed counts as missing.
+fn update<'a>(
     owner: &str,
-    session: &str,
-    change: impl FnOnce(Option<Lineage>) -> Option<Lineage>,
-) -> Result<(), RecordError> {
-    record.change_kept(owner, session, |text| {
+    session: &'a str,
+    change: impl FnOnce(Option<Lineage>) -> Option<Lineage> + 'a,
+) -> KeptChange<'a> {
+    KeptChange::new(owner, session, move |text| {
         let lineage = text.and_then(|text| serde_json::from_str(&text).ok());
         // Numbers and lists of numbers always have a JSON form.
         let text = |lineage| serde_json::to_string(&lineage).unwrap_or_default();
@@ -648,14 +644,10 @@ impl LineageMatch {
         Ok(lineage.is_some_and(|lineage| lineage.number == expected || is_again(&lineage)))
     }
 
-    /// Stores this request as the last one of its conversation, and wakes up
-    /// [`LineageMatch::note_answer`]. Also stores the session that it may follow.
-    ///
-    /// # Errors
-    /// The record cannot be read or written.
-    pub(crate) fn note(&self, record: &Record) -> Result<(), RecordError> {
-        let mut number = 0;
-        let noted = update(record, &self.owner, &self.session, |known| {
+    /// The changes of the record that store this request as the last one of its conversation, and
+    /// the session that it may follow. Call [`noted`](Self::noted) after they were made.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = KeptChange<'_>> {
+        let request = update(&self.owner, &self.session, |known| {
             let is_new = known.is_none();
             let mut lineage = known.unwrap_or_default();
             if is_new {
@@ -682,7 +674,7 @@ impl LineageMatch {
             lineage.client_hash = self.client_hash;
             lineage.is_answered = false;
             lineage.number += 1;
-            number = lineage.number;
+            *self.number() = Some(lineage.number);
             let turn = self.turn;
             let same = |known: &PastRequest| (known.count, known.hash) == (turn.count, turn.hash);
             let was_proof = lineage
@@ -697,14 +689,21 @@ impl LineageMatch {
             keep_last(&mut lineage.turns, MAX_REQUESTS);
             Some(lineage)
         });
-        // The number is set before errors are returned. Otherwise the answer would wait in vain.
-        *self.number.lock().unwrap_or_else(PoisonError::into_inner) = Some(number);
+        let follows = self.follows.as_ref().map(|follows| {
+            let text = (FOLLOWS.to_owned(), follows.clone());
+            KeptChange::new(&self.session, FOLLOWS, |_| vec![text])
+        });
+        std::iter::once(request).chain(follows)
+    }
+
+    /// Wakes up [`LineageMatch::note_answer`], also if the request could not be stored.
+    pub(crate) fn noted(&self) {
+        self.number().get_or_insert(0);
         self.noted.notify_all();
-        noted?;
-        match &self.follows {
-            Some(follows) => record.keep(&self.session, &[(FOLLOWS, follows)]),
-            None => Ok(()),
-        }
+    }
+
+    fn number(&self) -> MutexGuard<'_, Option<u64>> {
+        self.number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores the fingerprint of the model's answer. Nothing is stored if the conversation had
@@ -718,19 +717,18 @@ impl LineageMatch {
         record: &Record,
         answer: Fingerprint,
     ) -> Result<(), RecordError> {
-        let number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
         let waited =
-            (self.noted).wait_timeout_while(number, NOTE_TIMEOUT, |number| number.is_none());
-        let (number, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let number = *number;
-        update(record, &self.owner, &self.session, |known| {
+            (self.noted).wait_timeout_while(self.number(), NOTE_TIMEOUT, |number| number.is_none());
+        let number = *waited.unwrap_or_else(PoisonError::into_inner).0;
+        let noted = update(&self.owner, &self.session, move |known| {
             let mut lineage = known.filter(|lineage| Some(lineage.number) == number)?;
             lineage.answers.retain(|known| *known != answer);
             lineage.answers.push(answer);
             keep_last(&mut lineage.answers, MAX_ANSWERS);
             lineage.is_answered = true;
             Some(lineage)
-        })
+        });
+        record.make_changes(vec![noted])
     }
 }
 
@@ -745,7 +743,7 @@ impl SummaryTarget {
         record: &Record,
         fingerprints: &[Fingerprint],
     ) -> Result<(), RecordError> {
-        update(record, &self.owner, &self.session, |known| {
+        let noted = update(&self.owner, &self.session, |known| {
             let mut lineage = known?;
             // A weak proof must not become a lasting one by way of a summary.
             if self.proof == Proof::All {
@@ -755,7 +753,8 @@ impl SummaryTarget {
             lineage.summaries.extend(fingerprints);
             keep_last(&mut lineage.summaries, MAX_SUMMARY_LINES);
             Some(lineage)
-        })
+        });
+        record.make_changes(vec![noted])
     }
 
     pub(crate) fn session(&self) -> &str {

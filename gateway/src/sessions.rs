@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use contexture::session::{AgentWindow, Record, Session, SessionError};
+use contexture::session::{AgentWindow, KeptChange, Record, Session, SessionError};
 use contexture::{Host, SessionBuilder};
 use serde::{Deserialize, Serialize};
 
@@ -324,11 +324,12 @@ impl SessionCell {
         }))
     }
 
-    /// Releases the session for other processes, after writing what it has ingested. Blocks. Does
-    /// nothing if no session is open.
-    pub(crate) fn release(&mut self) {
+    /// Releases the session for other processes, after writing what it has ingested, and `changes`
+    /// with it. Those that are still in the list afterwards were not made. Blocks. Does nothing if
+    /// no session is open.
+    pub(crate) fn release(&mut self, changes: &mut Vec<KeptChange<'_>>) {
         if let Some(open) = &mut self.open {
-            open.session.release();
+            open.session.release_with(changes);
         }
     }
 }

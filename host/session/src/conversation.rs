@@ -16,7 +16,7 @@ use contexture_contract::Grouping;
 use contexture_engine_api::{CompressOrder, Entry, MessageId, MessageKind, WindowState};
 use contexture_formats::tokens::TokenCounter;
 
-use contexture_transcript::{IdMap, Ids, RecordError};
+use contexture_transcript::{IdMap, Ids, KeptChange, RecordError};
 
 use super::engine_transcript::EngineTranscript;
 use super::held::HeldState;
@@ -137,9 +137,15 @@ impl ConversationState {
     /// Writes what changed to the record. If that fails, the session adds a warning and continues
     /// in memory.
     pub(crate) fn save(&mut self) {
+        self.save_with(&mut Vec::new());
+    }
+
+    /// Like [`save`](Self::save), with `changes` of texts in the same transaction. They stay in the
+    /// list if nothing is written.
+    pub(crate) fn save_with(&mut self, changes: &mut Vec<KeptChange<'_>>) {
         self.keep_artifacts();
         self.history.usage = self.meter.usage_memory();
-        if let Some(lost) = self.history.save(self.window.next_id()) {
+        if let Some(lost) = self.history.save(self.window.next_id(), changes) {
             self.warnings.add(lost);
         }
     }

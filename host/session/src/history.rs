@@ -17,9 +17,9 @@ use contexture_engine_api::{CurrentCompaction, MessageId};
 use contexture_formats::prompt_cache::Pauses;
 use contexture_formats::{Format, KnownCalls};
 use contexture_transcript::{
-    HostText, HostTexts, IdMap, Ids, InForce, Known, Logged, NewArtifact, NewText, Origin,
-    RecordError, Saved, SessionChange, StoredMessage, StoredSession, WireEntry, WireLog, branch_of,
-    chain_link,
+    HostText, HostTexts, IdMap, Ids, InForce, KeptChange, Known, Logged, NewArtifact, NewText,
+    Origin, RecordError, Saved, SessionChange, StoredMessage, StoredSession, WireEntry, WireLog,
+    branch_of, chain_link,
 };
 
 use super::window_entry::WindowEntry;
@@ -521,7 +521,13 @@ impl History {
 
     /// Writes what changed in one transaction. If that fails, the session is no longer stored, and
     /// the warning for the user is returned.
-    pub(super) fn save(&mut self, next_id: u64) -> Option<String> {
+    ///
+    /// `changes` of texts become part of the transaction. They stay in the list if none is made.
+    pub(super) fn save(
+        &mut self,
+        next_id: u64,
+        changes: &mut Vec<KeptChange<'_>>,
+    ) -> Option<String> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let stored = self.stored.as_ref()?;
         let change = SessionChange {
@@ -547,7 +553,12 @@ impl History {
         if change.is_empty() {
             return None;
         }
-        let error = stored.save(&change).err()?;
+        let changes = match stored.is_in_file() {
+            true => std::mem::take(changes),
+            // The record that they are meant for is another one.
+            false => Vec::new(),
+        };
+        let error = stored.save(&change, changes).err()?;
         // A full or broken disk rarely recovers by itself. Trying again would delay every turn.
         self.stored = None;
         Some(without_record(&error))

@@ -20,7 +20,7 @@ use contexture_formats::prompt_cache::{CacheTtl, Ttl};
 use contexture_providers::ModelClient;
 use contexture_runtime::engines::{Engines, Opened};
 
-use contexture_transcript::{Record, StoredSession};
+use contexture_transcript::{KeptChange, Record, StoredSession};
 
 use super::compactor::Compactor;
 use super::conversation::ConversationState;
@@ -272,9 +272,16 @@ impl Session {
     /// memory stays there, so [`reacquire`](Self::reacquire) is cheap if nobody used the session
     /// in between.
     pub fn release(&mut self) {
+        self.release_with(&mut Vec::new());
+    }
+
+    /// Like [`release`](Self::release). If the session has something to save, `changes` of texts
+    /// become part of that transaction, which costs less than one for each of them. Those that are
+    /// still in the list afterwards were not made: pass them to [`Record::make_changes`].
+    pub fn release_with(&mut self, changes: &mut Vec<KeptChange<'_>>) {
         // Whoever opens the session next reads the record, so it must be complete before the lock
         // is released.
-        self.save();
+        self.current.save_with(changes);
         self.lock.release();
     }
 

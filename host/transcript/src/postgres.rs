@@ -33,8 +33,8 @@ use crate::hold::Hold;
 use crate::rows::{self, message_id};
 use crate::sqlite::SqliteStore;
 use crate::store::{
-    Commit, CompactionRow, Delivered, Dump, MessagePage, MessageRow, Packed, PageRange, Select,
-    SessionKey, SessionSummary, Snapshot, Store, TextRow, Which,
+    Commit, CompactionRow, Delivered, Dump, KeptChange, MessagePage, MessageRow, Packed, PageRange,
+    Select, SessionKey, SessionSummary, Snapshot, Store, TextRow, Which,
 };
 pub use connection::PostgresOptions;
 use connection::{Database, Failure};
@@ -182,7 +182,12 @@ impl Store for PostgresStore {
         Ok((key, snapshot))
     }
 
-    fn commit(&self, key: &SessionKey, commit: Commit) -> Result<(), RecordError> {
+    fn commit(
+        &self,
+        key: &SessionKey,
+        commit: Commit,
+        changes: Vec<KeptChange<'_>>,
+    ) -> Result<(), RecordError> {
         let taken_over = || RecordError::TakenOver {
             session: key.session.clone(),
         };
@@ -214,7 +219,7 @@ impl Store for PostgresStore {
         })?;
         // If an earlier attempt wrote the commit, it counted the same number.
         key.commits.store(commits + 1, Ordering::Release);
-        Ok(())
+        self.change_kept(changes)
     }
 
     fn forget(&self, session: &str) -> Result<(), RecordError> {
@@ -551,24 +556,26 @@ impl Store for PostgresStore {
         })
     }
 
-    fn change_kept(
-        &self,
-        session: &str,
-        name: &str,
-        change: &mut dyn FnMut(Option<String>) -> Vec<(String, String)>,
-    ) -> Result<(), RecordError> {
+    fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
         // A transaction is tried again if it fails, so `change` cannot run in one.
         static CHANGING: Mutex<()> = Mutex::new(());
-        let _one = lock(&CHANGING);
-        let text = self.kept_as(name, Some(session))?.pop();
-        let texts = change(text.map(|(_, text)| text));
-        if texts.is_empty() {
-            return Ok(());
+        for KeptChange {
+            session,
+            name,
+            change,
+        } in changes
+        {
+            let _one = lock(&CHANGING);
+            let text = self.kept_as(&name, Some(&session))?.pop();
+            let texts = change(text.map(|(_, text)| text));
+            let texts: Vec<_> = (texts.iter())
+                .map(|(name, text)| (name.as_str(), text.as_str()))
+                .collect();
+            if !texts.is_empty() {
+                self.keep(&session, &texts)?;
+            }
         }
-        let texts: Vec<_> = (texts.iter())
-            .map(|(name, text)| (name.as_str(), text.as_str()))
-            .collect();
-        self.keep(session, &texts)
+        Ok(())
     }
 
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {

@@ -31,8 +31,8 @@ use crate::error::RecordError;
 use crate::hold::Hold;
 use crate::rows::message_id;
 use crate::store::{
-    Commit, CompactionRow, Delivered, Dump, MessagePage, MessageRow, Packed, PageRange, Select,
-    SessionKey, SessionSummary, Snapshot, Store, TextRow, Which,
+    Commit, CompactionRow, Delivered, Dump, KeptChange, MessagePage, MessageRow, Packed, PageRange,
+    Select, SessionKey, SessionSummary, Snapshot, Store, TextRow, Which,
 };
 pub(crate) use backup::back_up;
 use checkpoint::Checkpoints;
@@ -205,6 +205,28 @@ impl SqliteStore {
         Ok(found.is_some())
     }
 
+    /// Makes changes of embedders' texts within a transaction.
+    fn make_changes(
+        &self,
+        transaction: &Transaction<'_>,
+        changes: Vec<KeptChange<'_>>,
+    ) -> rusqlite::Result<()> {
+        for KeptChange {
+            session,
+            name,
+            change,
+        } in changes
+        {
+            self.make_kept(transaction)?;
+            let text = transaction
+                .prepare_cached("SELECT value FROM kept WHERE session = ?1 AND name = ?2")?
+                .query_row([&session, &name], |row| row.get(0))
+                .optional()?;
+            write_kept(transaction, &session, &change(text))?;
+        }
+        Ok(())
+    }
+
     /// Makes the table of embedders' texts on first use, because programs without embedders never
     /// need it.
     fn make_kept(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
@@ -261,8 +283,16 @@ impl Store for SqliteStore {
         Ok((key, snapshot))
     }
 
-    fn commit(&self, key: &SessionKey, commit: Commit) -> Result<(), RecordError> {
-        self.write(|transaction| write_commit(transaction, key.row, &commit))?;
+    fn commit(
+        &self,
+        key: &SessionKey,
+        commit: Commit,
+        changes: Vec<KeptChange<'_>>,
+    ) -> Result<(), RecordError> {
+        self.write(|transaction| {
+            write_commit(transaction, key.row, &commit)?;
+            self.make_changes(transaction, changes)
+        })?;
         // Writes into a removed file succeed and are lost, so the removal must be reported.
         match self.is_in_memory() || self.path.exists() {
             true => Ok(()),
@@ -465,20 +495,8 @@ impl Store for SqliteStore {
         })
     }
 
-    fn change_kept(
-        &self,
-        session: &str,
-        name: &str,
-        change: &mut dyn FnMut(Option<String>) -> Vec<(String, String)>,
-    ) -> Result<(), RecordError> {
-        self.write(|transaction| {
-            self.make_kept(transaction)?;
-            let text = transaction
-                .prepare_cached("SELECT value FROM kept WHERE session = ?1 AND name = ?2")?
-                .query_row([session, name], |row| row.get(0))
-                .optional()?;
-            write_kept(transaction, session, &change(text))
-        })
+    fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
+        self.write(|transaction| self.make_changes(transaction, changes))
     }
 
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {

@@ -8,6 +8,7 @@
 //! Every method concerns one session, except those that list sessions. So a backend can distribute
 //! sessions over machines.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,7 +39,15 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
 
     /// Writes what changed in one transaction. Nothing is written if the session was deleted, or if
     /// the lock under which it was opened has been taken over.
-    fn commit(&self, key: &SessionKey, commit: Commit) -> Result<(), RecordError>;
+    ///
+    /// `changes` of embedders' texts are made afterwards. In a file they are part of the
+    /// transaction, which costs less than one for each of them.
+    fn commit(
+        &self,
+        key: &SessionKey,
+        commit: Commit,
+        changes: Vec<KeptChange<'_>>,
+    ) -> Result<(), RecordError>;
 
     /// Deletes a session and everything that is stored with it, the texts of embedders included.
     /// Does nothing if there is no such session.
@@ -98,15 +107,9 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     /// Stores texts of embedders with a session, which need not exist.
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError>;
 
-    /// Reads the text of an embedder that is stored under `name`, and stores the texts that `change`
-    /// returns for it. In between nobody else stores any by way of this function: no other thread,
-    /// and for a file no other process either.
-    fn change_kept(
-        &self,
-        session: &str,
-        name: &str,
-        change: &mut dyn FnMut(Option<String>) -> Vec<(String, String)>,
-    ) -> Result<(), RecordError>;
+    /// Makes changes of embedders' texts, one after the other. Between the read and the write of a
+    /// change nobody else makes any: no other thread, and for a file no other process either.
+    fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError>;
 
     /// The texts of embedders that are stored with a session, as pairs of name and text, by name.
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError>;
@@ -494,4 +497,43 @@ pub struct SessionSummary {
     pub said_ms: Option<i64>,
     /// When the session was archived. `None` if it is not archived.
     pub archived_ms: Option<i64>,
+}
+
+/// A change of texts that are stored with a session and depend on a stored one, see
+/// [`Record::change_kept`](crate::Record::change_kept). Several of them,
+/// and the save of a session, can share a transaction.
+pub struct KeptChange<'a> {
+    pub(crate) session: String,
+    pub(crate) name: String,
+    pub(crate) change: Change<'a>,
+}
+
+/// Returns the texts to store, as pairs of name and text, for the text that is stored.
+type Change<'a> = Box<dyn FnOnce(Option<String>) -> Vec<(String, String)> + 'a>;
+
+impl<'a> KeptChange<'a> {
+    /// A change of the texts of `session`. `change` gets the text that is stored under `name`, and
+    /// returns the texts to store, as pairs of name and text.
+    ///
+    /// Nobody else can write while it runs, so it should be quick. It must not use the record.
+    pub fn new(
+        session: &str,
+        name: &str,
+        change: impl FnOnce(Option<String>) -> Vec<(String, String)> + 'a,
+    ) -> Self {
+        Self {
+            session: session.to_owned(),
+            name: name.to_owned(),
+            change: Box::new(change),
+        }
+    }
+}
+
+impl fmt::Debug for KeptChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptChange")
+            .field("session", &self.session)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }

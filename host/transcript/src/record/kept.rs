@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::Record;
 use crate::error::RecordError;
+use crate::store::KeptChange;
 
 /// The name under which the tenant of a session is stored.
 const TENANT: &str = "tenant";
@@ -39,11 +40,19 @@ impl Record {
         name: &str,
         change: impl FnOnce(Option<String>) -> Vec<(String, String)>,
     ) -> Result<(), RecordError> {
-        let mut change = Some(change);
-        // The store calls it once.
-        (self.store).change_kept(session, name, &mut |text| {
-            change.take().map_or_else(Vec::new, |change| change(text))
-        })
+        self.make_changes(vec![KeptChange::new(session, name, change)])
+    }
+
+    /// Makes several changes like [`Record::change_kept`]. In a file either all of them are made or
+    /// none.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn make_changes(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
+        match changes.is_empty() {
+            true => Ok(()),
+            false => self.store.change_kept(changes),
+        }
     }
 
     /// The texts that are stored with a session, as pairs of name and text, ordered by name. Empty

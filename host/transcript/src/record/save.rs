@@ -21,7 +21,8 @@ use crate::error::RecordError;
 use crate::host_text::HostText;
 use crate::message_log::Logged;
 use crate::store::{
-    Commit, CompactionRow, LogEnd, MessageRow, SessionKey, SessionRow, WireEnd, WireRow, WrittenRow,
+    Commit, CompactionRow, KeptChange, LogEnd, MessageRow, SessionKey, SessionRow, WireEnd,
+    WireRow, WrittenRow,
 };
 use crate::wire_entries::encode;
 use crate::wire_log::WireLog;
@@ -122,15 +123,20 @@ impl StoredSession {
         !self.record.store.is_in_memory()
     }
 
-    /// Writes what changed in one transaction. If it fails, nothing of it is written.
+    /// Writes what changed in one transaction, and `changes` of texts with it. If it fails, nothing
+    /// of it is written. In a database the texts follow after the transaction.
     ///
     /// # Errors
     /// The file cannot be written, or it was removed while it was in use.
-    pub fn save(&self, change: &SessionChange<'_>) -> Result<(), RecordError> {
+    pub fn save(
+        &self,
+        change: &SessionChange<'_>,
+        changes: Vec<KeptChange<'_>>,
+    ) -> Result<(), RecordError> {
         let commit = self
             .commit(change)
             .map_err(|error| self.record.store.damaged(error.to_string()))?;
-        self.record.store.commit(&self.key, commit)
+        self.record.store.commit(&self.key, commit, changes)
     }
 
     /// The rows of a change.

@@ -100,7 +100,7 @@ impl Writer {
             new.clear();
         }
         let handed = WireLog::default();
-        self.stored.save(&SessionChange {
+        let change = SessionChange {
             next_id: self.saved.next_id,
             pauses: self.saved.pauses,
             compactions: self.saved.compactions,
@@ -119,7 +119,8 @@ impl Writer {
             host_texts: &extra.host_texts,
             in_force: extra.in_force.as_ref().map(Option::as_ref),
             cursor: extra.cursor.map(|cursor| (Some(cursor), None)),
-        })
+        };
+        self.stored.save(&change, Vec::new())
     }
 
     /// Ids of the log, in order.
