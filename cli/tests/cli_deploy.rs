@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use cli_support::Home;
 use contexture_provider_simulator::address_in;
+use serde::Deserialize;
 use serde_json::Value;
 
 fn file(name: &str) -> PathBuf {
@@ -180,18 +181,22 @@ fn the_compose_file_and_what_it_mounts_fit_together() {
     assert!(dockerfile.starts_with("# syntax="));
     assert!(dockerfile.lines().any(|line| line == "USER 10001"));
 
+    let home = Home::new();
+    // Whatever mounts a configuration names one of the file's own.
+    for (name, service) in services {
+        for mount in service["configs"].as_array().into_iter().flatten() {
+            let source = mount["source"].as_str().unwrap();
+            assert!(compose["configs"].get(source).is_some(), "{name}: {source}");
+        }
+    }
+    accepts(
+        &home,
+        compose["configs"]["gateway"]["content"].as_str().unwrap(),
+    );
+
     // The configuration that the image reads, with the command that it runs.
     let config = file("config.yaml").display().to_string();
-    let home = Home::new();
-    let checked = home
-        .command(["config", "check", "--config", &config])
-        .output()
-        .unwrap();
-    assert!(
-        checked.status.success(),
-        "{}",
-        String::from_utf8_lossy(&checked.stderr)
-    );
+    accepts(&home, &text("config.yaml"));
     let last = dockerfile.lines().last().unwrap();
     let command: Vec<String> = serde_json::from_str(last.strip_prefix("CMD ").unwrap()).unwrap();
     let mut run = home.command(
@@ -217,6 +222,142 @@ fn the_compose_file_and_what_it_mounts_fit_together() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// The command accepts this configuration.
+fn accepts(home: &Home, config: &str) {
+    let path = home.put("checked.yaml", config);
+    let checked = home
+        .command(["config", "check", "--config", &path])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{config}\n{said}");
+}
+
+/// What Helm makes of the chart with these settings, an object for each document.
+fn rendered(settings: &[&str]) -> Vec<Value> {
+    let chart = file("helm/contexture").display().to_string();
+    let output = Command::new("helm")
+        .args(["template", "release", &chart])
+        .args(settings.iter().flat_map(|setting| ["--set", setting]))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{settings:?}: {said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Kubernetes itself does not know what an operator adds.
+    let own: Vec<&str> = (text.split("\n---\n"))
+        .filter(|one| !one.contains("apiVersion: monitoring.coreos.com/"))
+        .collect();
+    valid(&own.join("\n---\n"));
+    let documents = serde_yaml::Deserializer::from_str(&text);
+    let documents = documents.map(|one| Value::deserialize(one).unwrap());
+    documents.filter(|one| !one.is_null()).collect()
+}
+
+/// Kubernetes knows the resources and all their members.
+fn valid(resources: &str) {
+    let home = Home::new();
+    let path = home.put("resources.yaml", resources);
+    let validate = Command::new("kubernetes-validate")
+        .args(["--strict", "--quiet", &path])
+        .output();
+    match validate {
+        Err(_) => eprintln!("SKIPPED: kubernetes-validate is not installed"),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let more = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}{more}\n{resources}");
+        }
+    }
+}
+
+fn kind<'v>(resources: &'v [Value], kind: &str) -> Option<&'v Value> {
+    resources.iter().find(|one| one["kind"] == kind)
+}
+
+#[test]
+fn helm_accepts_the_chart_and_the_gateway_what_it_makes() {
+    if Command::new("helm").arg("version").output().is_err() {
+        eprintln!("SKIPPED: helm is not installed, so the chart is not tested");
+        return;
+    }
+    let chart = file("helm/contexture").display().to_string();
+    let lint = Command::new("helm")
+        .args(["lint", "--strict", &chart])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&lint.stdout);
+    assert!(lint.status.success(), "{said}");
+    let home = Home::new();
+    for settings in [
+        &[][..],
+        &[
+            "ingress.enabled=true",
+            "ingress.className=nginx",
+            "ingress.tlsSecret=certificate",
+            "serviceMonitor.enabled=true",
+            "serviceMonitor.labels.release=prometheus",
+            "image.tag=edge",
+            "imagePullSecrets[0].name=registry",
+            "nodeSelector.disk=ssd",
+            "tolerations[0].operator=Exists",
+            "podAnnotations.team=agents",
+            "service.annotations.team=agents",
+            "config.model.context_length=1000000",
+            "config.gateway.shutdown_ms=120000",
+            "tlsSecret=certificate",
+        ],
+        &["replicas=1"],
+    ] {
+        let resources = rendered(settings);
+        let (deployment, config) = (
+            kind(&resources, "Deployment").unwrap(),
+            kind(&resources, "ConfigMap").unwrap(),
+        );
+        accepts(&home, config["data"]["config.yaml"].as_str().unwrap());
+        let pod = &deployment["spec"]["template"]["spec"];
+        let volumes = pod["volumes"].as_array().unwrap();
+        let containers = ["initContainers", "containers"];
+        let containers = containers.iter().filter_map(|name| pod[*name].as_array());
+        for container in containers.flatten() {
+            for mount in container["volumeMounts"].as_array().unwrap() {
+                let is_its = |volume: &&Value| volume["name"] == mount["name"];
+                assert!(volumes.iter().any(|volume| is_its(&volume)), "{mount}");
+            }
+            // The command has these arguments, and says so by its help.
+            let given = container["args"].as_array().unwrap();
+            let words = given.iter().map(|word| word.as_str().unwrap());
+            let help = home.command(words.chain(["--help"])).output().unwrap();
+            assert!(help.status.success(), "{given:?}");
+        }
+        let budget = kind(&resources, "PodDisruptionBudget");
+        assert_eq!(budget.is_some(), settings != ["replicas=1"]);
+        let has_tls = settings.contains(&"tlsSecret=certificate");
+        let probe = &pod["containers"][0]["readinessProbe"]["httpGet"]["scheme"];
+        assert_eq!(probe, if has_tls { "HTTPS" } else { "HTTP" });
+        let grace = if has_tls { 130 } else { 70 };
+        assert_eq!(pod["terminationGracePeriodSeconds"], grace);
+        assert_eq!(kind(&resources, "Ingress").is_some(), has_tls);
+        let monitor = kind(&resources, "ServiceMonitor");
+        assert_eq!(monitor.is_some(), has_tls);
+        if let Some(monitor) = monitor {
+            assert_eq!(monitor["spec"]["endpoints"][0]["scheme"], "https");
+        }
+    }
+    // A setting that does not exist, and one with which sessions would be lost.
+    for (wrong, why) in [
+        ("replica=3", "replica"),
+        ("config.transcript=null", "postgres"),
+    ] {
+        let refused = Command::new("helm")
+            .args(["template", "release", &chart, "--set", wrong])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
 }
 
 #[test]
