@@ -158,8 +158,11 @@ pub(super) fn write_kept(
     session: &str,
     texts: &[(impl AsRef<str>, impl AsRef<str>)],
 ) -> rusqlite::Result<()> {
-    let mut insert = transaction
-        .prepare_cached("INSERT OR REPLACE INTO kept (session, name, value) VALUES (?1, ?2, ?3)")?;
+    // `INSERT OR REPLACE` would move the row to the end of the table, and write more pages.
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO kept (session, name, value) VALUES (?1, ?2, ?3)
+         ON CONFLICT DO UPDATE SET value = excluded.value",
+    )?;
     for (name, value) in texts {
         insert.execute([session, name.as_ref(), value.as_ref()])?;
     }
