@@ -9,7 +9,20 @@ use std::process::Command;
 
 use cli_support::{Home, Ran, chat, json, ran};
 
-/// The command as somebody runs it who has Rust: nothing is fetched, and what is built is shared with this workspace.
+/// Has Cargo fetch nothing, and share what this workspace has built. That takes the same profile, which is the
+/// workspace's own unless the environment has another.
+fn share_builds(command: &mut Command) {
+    let program = std::env::current_exe().unwrap();
+    command
+        .env("HOME", std::env::var_os("HOME").unwrap_or_default())
+        .env("CARGO_NET_OFFLINE", "true")
+        .env("CARGO_TARGET_DIR", program.ancestors().nth(3).unwrap());
+    if std::env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
+        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    }
+}
+
+/// The command as somebody runs it who has Rust.
 fn with_cargo(mut command: Command) -> Ran {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -18,12 +31,7 @@ fn with_cargo(mut command: Command) -> Ran {
             command.env_remove(&*name);
         }
     }
-    let program = std::env::current_exe().unwrap();
-    command
-        .env("HOME", std::env::var_os("HOME").unwrap_or_default())
-        .env("CARGO_NET_OFFLINE", "true")
-        .env("CARGO_TARGET_DIR", program.ancestors().nth(3).unwrap())
-        .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    share_builds(&mut command);
     ran(command.output().unwrap())
 }
 
@@ -300,14 +308,8 @@ fn each_change_of_a_plugin_is_built_and_reaches_a_running_gateway() {
     let says = |name: &str| std::path::PathBuf::from(home.path(name));
     let (dev_says, gateway_says) = (says("dev.log"), says("gateway.log"));
 
-    // Cargo in the child shares what this workspace has built.
     let mut dev = home.command(["plugins", "dev", "dev-engine"]);
-    dev.env("HOME", std::env::var_os("HOME").unwrap_or_default())
-        .env("CARGO_NET_OFFLINE", "true")
-        .env(
-            "CARGO_TARGET_DIR",
-            std::env::current_exe().unwrap().ancestors().nth(3).unwrap(),
-        );
+    share_builds(&mut dev);
     let _dev = Running::start(dev, &dev_says);
     wait_for(&dev_says, "waiting for changes", 1);
     assert!(wait_for(&dev_says, "installed dev-engine", 1).contains("no gateway is running at"));

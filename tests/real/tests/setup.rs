@@ -135,8 +135,16 @@ fn settings(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let there = files.map(|file| home.join(file)).into_iter();
     there
         .filter(|path| path.exists())
-        .map(|path| (path.clone(), std::fs::read(&path).unwrap_or_default()))
+        .map(|path| (path.clone(), untimed(&path)))
         .collect()
+}
+
+/// The bytes of a file, without the line in which Cline notes when it last wrote its settings.
+fn untimed(path: &Path) -> Vec<u8> {
+    let text = std::fs::read(path).unwrap_or_default();
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let is_time = |line: &[u8]| String::from_utf8_lossy(line).contains("\"updatedAt\"");
+    lines.filter(|line| !is_time(line)).flatten().copied().collect()
 }
 
 /// Sets an agent up in a home of its own, has `play` use it, and undoes it.
