@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const OURS: &str = "[Contexture] The conversation up to here";
 
 /// The name of an agent's program, and the settings files of the user that it has before. `BASE` in them is the
-/// provider's address.
+/// provider's address, and `WINDOW` the model's window.
 fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]) {
     match agent {
         Agent::Claude => (
@@ -30,7 +30,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "codex",
             &[(
                 ".codex/config.toml",
-                "# mine\nmodel = \"gpt-5.2-codex\" # the best\nmodel_provider = \"gw\"\nmodel_context_window = 64000\n\n\
+                "# mine\nmodel = \"gpt-5.2-codex\" # the best\nmodel_provider = \"gw\"\nmodel_context_window = WINDOW\n\n\
                  [model_providers.gw]\nname = \"gw\"\nbase_url = \"BASE/v1\"\nenv_key = \"GW_KEY\"\n\
                  wire_api = \"responses\"\n",
             )],
@@ -52,7 +52,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
                 ".qwen/settings.json",
                 "{\n  \"$version\": 4,\n  // mine\n  \"security\": {\n    \"auth\": {\"selectedType\": \"openai\", \
                  \"baseUrl\": \"BASE/v1\"}\n  },\n  \
-                 \"model\": {\"name\": \"m\", \"generationConfig\": {\"contextWindowSize\": 64000}}\n}\n",
+                 \"model\": {\"name\": \"m\", \"generationConfig\": {\"contextWindowSize\": WINDOW}}\n}\n",
             )],
         ),
         Agent::Openclaw => (
@@ -144,7 +144,11 @@ fn untimed(path: &Path) -> Vec<u8> {
     let text = std::fs::read(path).unwrap_or_default();
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let is_time = |line: &[u8]| String::from_utf8_lossy(line).contains("\"updatedAt\"");
-    lines.filter(|line| !is_time(line)).flatten().copied().collect()
+    lines
+        .filter(|line| !is_time(line))
+        .flatten()
+        .copied()
+        .collect()
 }
 
 /// Sets an agent up in a home of its own, has `play` use it, and undoes it.
@@ -166,7 +170,8 @@ fn set_up_in(
     for (file, text) in files {
         let file = place.home().join(file);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text.replace("BASE", base_url)).unwrap();
+        let text = text.replace("BASE", base_url);
+        std::fs::write(file, text.replace("WINDOW", &place.window.to_string())).unwrap();
     }
     if agent == Agent::Cline {
         log_in_to_cline(place, base_url);
@@ -293,6 +298,7 @@ fn codex_goes_on_with_what_the_engine_keeps() {
 fn works_through_the_gateway(agent: Agent) {
     let (window, steps, result) = (64_000, 24, 12_000);
     let provider = Provider::start(window, steps, result, agent);
+    // The agent believes in a larger window, so it does not compact before the gateway does.
     let mut place = Place::new();
     let home = place.home().join(".contexture");
     provider.configure(&home, "lcm", window);
