@@ -481,13 +481,16 @@ fn session(
     let (totals, turns) = account::of(record, id).map_err(failed)?;
     let given = record.kept_text(id, TITLE).map_err(failed)?;
     let mut follows = lineage::follows(record, Some(id)).map_err(failed)?;
-    let diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+    // The lock must not be held while the record is used, because the record's writer takes it.
+    let diffs = (shared.diffs.lock())
+        .unwrap_or_else(PoisonError::into_inner)
+        .of(id);
     PageAnswer::json(&SessionDetails {
         info: SessionInfo::new(shared, delivered, &totals, given, follows.remove(id)),
         totals: totals.sums,
         turns,
         placed: record.placed(id).map_err(failed)?.unwrap_or_default(),
-        diffs: diffs.of(id),
+        diffs,
         failures,
         prices_as_of: PRICES_AS_OF,
     })
