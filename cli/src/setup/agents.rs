@@ -100,7 +100,6 @@ pub(super) const AGENTS: &[Settable] = &[
             (Mode::Hooks, hooks::openclaw),
             (Mode::Gateway, gateway::openclaw),
         ],
-        instead: "",
     },
     Settable {
         name: "opencode",
