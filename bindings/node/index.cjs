@@ -196,16 +196,19 @@ class Turn {
   }
 }
 
+/** The names of the list of messages in formats that do not call it `messages`. */
+const LISTS = { responses: "input", gemini: "contents" };
+
 /** The names of each figure of a usage. `a.b` is the member `b` of `a`, and the first that is there counts. */
 const FIGURES = {
-  cache_read_tokens: ["cache_read_tokens", "cache_read_input_tokens", "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cachedInputTokens"],
+  cache_read_tokens: ["cache_read_tokens", "cache_read_input_tokens", "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cachedInputTokens", "cachedContentTokenCount"],
   cache_write_tokens: ["cache_write_tokens", "cache_creation_input_tokens"],
-  input_tokens: ["prompt_tokens", "input_tokens", "inputTokens"],
-  output_tokens: ["completion_tokens", "output_tokens", "outputTokens"],
-  reasoning_tokens: ["reasoning_tokens", "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "reasoningTokens"],
+  input_tokens: ["prompt_tokens", "input_tokens", "inputTokens", "promptTokenCount"],
+  output_tokens: ["completion_tokens", "output_tokens", "outputTokens", "candidatesTokenCount"],
+  reasoning_tokens: ["reasoning_tokens", "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "reasoningTokens", "thoughtsTokenCount"],
 };
 
-/** Reads the usage that a provider reported, in the spelling of OpenAI, Anthropic or the Vercel AI SDK. */
+/** Reads the usage that a provider reported, in the spelling of OpenAI, Anthropic, Google or the Vercel AI SDK. */
 function usageOf(reported) {
   if (typeof reported !== "object" || reported === null) throw new FormatError("the usage must be an object");
   const usage = {};
@@ -384,7 +387,7 @@ class Host {
   async session(id, options) {
     const spec = text({ ...options, id: string(id, "id") }, "the options");
     const number = await awaited("hostSession", this.#number, spec);
-    return new Session(number, id, options?.format === "responses" ? "input" : "messages");
+    return new Session(number, id, LISTS[options?.format] ?? "messages");
   }
 
   /** Plays a recorded conversation through an engine and returns what its prompts would have cost. */

@@ -44,7 +44,7 @@ export interface SessionOptions {
   engine?: string;
   /** How long to wait for a session that is open elsewhere, in milliseconds. By default 2000. */
   waitMs?: number;
-  format?: "openai" | "responses" | "anthropic";
+  format?: "openai" | "responses" | "anthropic" | "gemini";
   /** Whether a summary gets a message of its own, or joins a user message after it at the head. */
   summaries?: "own" | "folded";
   /** Whether a note is added to the system prompt when the conversation is compacted. */

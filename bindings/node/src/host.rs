@@ -98,6 +98,7 @@ enum WireFormat {
     OpenAi,
     Responses,
     Anthropic,
+    Gemini,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -331,6 +332,7 @@ pub fn host_session(env: &Env, host: u32, spec: String) -> napi::Result<Object<'
                 WireFormat::OpenAi => Format::OpenAiChat,
                 WireFormat::Responses => Format::OpenAiResponses,
                 WireFormat::Anthropic => Format::Anthropic,
+                WireFormat::Gemini => Format::Gemini,
             },
             note: spec.note,
         };

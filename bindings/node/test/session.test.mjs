@@ -73,6 +73,11 @@ test("a body keeps its form, and bodies of every format are taken", async () => 
   const input = { model: "gpt-5", input: [{ type: "message", role: "user", content: "Hello" }] };
   assert.equal((await responses.turn(input)).body, input);
   await responses.answer([{ type: "message", role: "assistant", content: "Hello!" }], { input_tokens: 3, output_tokens: 2 });
+
+  const gemini = await opened.session("gemini", { ...OPTIONS, format: "gemini" });
+  const contents = { systemInstruction: { parts: [{ text: "Be brief." }] }, contents: [{ role: "user", parts: [{ text: "Hello" }] }] };
+  assert.equal((await gemini.turn(contents)).body, contents);
+  await gemini.answer({ role: "model", parts: [{ text: "Hello!" }] }, { promptTokenCount: 9, candidatesTokenCount: 2 });
 });
 
 test("a session is continued by its id, and has one holder", async () => {

@@ -122,7 +122,7 @@ class Host:
         max_output_tokens: int = 0,
         engine: str | None = None,
         wait_s: float = 2.0,
-        format: Literal["openai", "responses", "anthropic"] = "openai",
+        format: Literal["openai", "responses", "anthropic", "gemini"] = "openai",
         summaries: Literal["own", "folded"] = "own",
         note: bool = True,
         unrelated: Literal["new_root", "refuse"] = "new_root",

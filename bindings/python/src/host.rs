@@ -52,10 +52,11 @@ const LOOK: Duration = Duration::from_millis(200);
 /// The longest wait. It is short enough not to overflow the clock.
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-const FORMATS: [(&str, Format); 3] = [
+const FORMATS: [(&str, Format); 4] = [
     ("openai", Format::OpenAiChat),
     ("responses", Format::OpenAiResponses),
     ("anthropic", Format::Anthropic),
+    ("gemini", Format::Gemini),
 ];
 
 /// The values of `summaries`, with whether summaries get messages of their own.

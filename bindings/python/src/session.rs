@@ -266,11 +266,7 @@ impl Session {
     /// Raises a `FormatError` if it has another type, if a body has no list of messages, or if a
     /// value has no JSON form.
     fn walk(&self, given: &Bound<'_, PyAny>) -> PyResult<Walked> {
-        let list_key = if self.format == Format::OpenAiResponses {
-            "input"
-        } else {
-            "messages"
-        };
+        let list_key = self.format.list_key();
         if let Some(text) = walk::document(given)? {
             return Ok(Walked {
                 given: Given::Text(given.clone().unbind()),
@@ -286,7 +282,15 @@ impl Session {
         if let Some(dict) = dict {
             // The host reads only these keys, so nothing else in the body has to be written as
             // JSON.
-            for key in ["model", "system", "instructions", "tools", "tool_choice"] {
+            for key in [
+                "model",
+                "system",
+                "instructions",
+                "systemInstruction",
+                "system_instruction",
+                "tools",
+                "tool_choice",
+            ] {
                 let Some(value) = dict.get_item(key)?.filter(|value| !value.is_none()) else {
                     continue;
                 };

@@ -1,7 +1,7 @@
 //! Reads the usage that a provider reported, in any provider's spelling.
 //!
 //! [`of`] is the only function that other modules use. It looks for each figure under the names of
-//! OpenAI (chat and Responses), of Anthropic and of the host, and adds up what Anthropic reports
+//! OpenAI (chat and Responses), of Anthropic, of Google and of the host, and adds up what Anthropic reports
 //! separately. A provider that is compatible with one of these needs nothing of its own.
 //!
 //! Wrong figures would mislead the host's decisions about the prompt cache. Therefore a usage
@@ -19,14 +19,28 @@ const CACHE_READ: &[&str] = &[
     "cache_read_input_tokens",
     "prompt_tokens_details/cached_tokens",
     "input_tokens_details/cached_tokens",
+    "cachedContentTokenCount",
+    "cached_content_token_count",
 ];
 const CACHE_WRITE: &[&str] = &["cache_write_tokens", "cache_creation_input_tokens"];
-const INPUT: &[&str] = &["prompt_tokens", "input_tokens"];
-const OUTPUT: &[&str] = &["completion_tokens", "output_tokens"];
+const INPUT: &[&str] = &[
+    "prompt_tokens",
+    "input_tokens",
+    "promptTokenCount",
+    "prompt_token_count",
+];
+const OUTPUT: &[&str] = &[
+    "completion_tokens",
+    "output_tokens",
+    "candidatesTokenCount",
+    "candidates_token_count",
+];
 const REASONING: &[&str] = &[
     "reasoning_tokens",
     "completion_tokens_details/reasoning_tokens",
     "output_tokens_details/reasoning_tokens",
+    "thoughtsTokenCount",
+    "thoughts_token_count",
 ];
 
 /// Parses the usage of an answer. An empty object is a usage of zero.

@@ -179,6 +179,16 @@ def test_formats_of_other_providers(host: Host) -> None:
         for body in [{}, {"messages": 5}, {"messages": [5]}, {"messages": ["x"]}, {"messages": [{"role": "user"}, 5]}]:
             is_own(lambda: anthropic.turn(body), kind=FormatError)
         assert anthropic.turn(chat(1)).messages
+    with host.session("g", "gemini-3-pro", 128_000, format="gemini") as gemini:
+        for body in [{}, {"contents": 5}, {"contents": [5]}, {"messages": chat(2)}]:
+            is_own(lambda: gemini.turn(body), kind=FormatError)
+        contents = [{"role": "user", "parts": [{"text": "Hello"}]}]
+        body = {"contents": contents, "systemInstruction": {"parts": [{"text": "Be brief."}]}}
+        assert gemini.turn(body).messages == contents
+        gemini.answer(
+            {"role": "model", "parts": [{"text": "Hello!"}]},
+            {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11},
+        )
 
 
 FIGURES = [
