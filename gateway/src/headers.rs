@@ -6,15 +6,15 @@
 //!
 //! The gateway's own headers begin with `x-contexture-`. A client sends its token and the session's
 //! name, and an answer says what became of the request. [`set`] writes them in a form that every
-//! HTTP client accepts. Credentials are recognized by [`tokens`](crate::tokens).
+//! HTTP client accepts. Whose credentials a request has is found out by
+//! [`tokens`](crate::tokens).
 
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName,
+    HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 use crate::api::KeyHeader;
-use crate::tokens::CREDENTIALS;
 
 /// The prefix of all headers of the gateway's own. None of them is sent to a provider, so a token
 /// cannot leak that way.
@@ -43,6 +43,15 @@ pub(crate) const ROUNDS: &str = "x-contexture-hidden-rounds";
 /// The input and output tokens of all rounds of an answer, hidden ones included. A trailer if the
 /// answer is a stream.
 pub(crate) const TOKENS: &str = "x-contexture-tokens";
+
+/// The headers in which clients send credentials. Azure's clients use `api-key`, and Google's
+/// `x-goog-api-key`.
+pub(crate) const CREDENTIALS: [HeaderName; 4] = [
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-goog-api-key"),
+];
 
 /// Headers that are about a connection and not about a message. HTTP forbids passing them on, and
 /// the gateway's connections have their own.

@@ -9,19 +9,10 @@
 //! decided by [`routes`](crate::routes).
 
 use contexture::GatewayToken;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use subtle::ConstantTimeEq;
 
-use crate::headers;
-
-/// The headers in which clients send credentials. Azure's clients use `api-key`, and Google's
-/// `x-goog-api-key`.
-pub(crate) const CREDENTIALS: [HeaderName; 4] = [
-    AUTHORIZATION,
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("api-key"),
-    HeaderName::from_static("x-goog-api-key"),
-];
+use crate::headers::{self, CREDENTIALS};
 
 /// A name under `gateway.tokens`, with its token. Its sessions are separate from all others.
 #[derive(Clone)]
