@@ -88,7 +88,7 @@ def test_arguments_of_every_call(tmp_path: Path, host: Host, session: Session) -
         ("", lambda it: host.session(**opens, engine=it), ["", " ", "LCM", "../lcm", "nonesuch", "x" * 500, "\0"]),
         ("", lambda it: host.tools(it), ["", " ", "LCM", "../lcm", "nonesuch", "x" * 500, "\0", *NO_TEXT]),
         ("wait_s", lambda it: host.session(**opens, wait_s=it), [-1, float("nan"), float("inf"), HUGE, "2", True, b"", []]),
-        ("format", lambda it: host.session(**opens, format=it), [5, "", "OpenAI", "gemini", b"openai", []]),
+        ("format", lambda it: host.session(**opens, format=it), [5, "", "OpenAI", "bedrock", b"openai", []]),
         ("summaries", lambda it: host.session(**opens, summaries=it), [5, "", "Own", True]),
         ("note", lambda it: host.session(**opens, note=it), [5, "", "yes", 0]),
         ("unrelated", lambda it: host.session(**opens, unrelated=it), [5, "", "new", True]),

@@ -53,7 +53,7 @@ WRONG = [
     'Host("home", offline="yes")',
     'Host(model=5)',
     'Host().session("s", "gpt-4o")',
-    'Host().session("s", "gpt-4o", 128_000, format="gemini")',
+    'Host().session("s", "gpt-4o", 128_000, format="bedrock")',
     'Host().session("s", "gpt-4o", 128_000).turn([], compact="maybe")',
     'AsyncHost("home", offline="yes")',
     'AsyncHost().session("s", "gpt-4o", "128000")',
