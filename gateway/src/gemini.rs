@@ -57,8 +57,10 @@ pub(crate) fn join(before: Option<&mut Value>, part: &Value) -> bool {
     };
     match before.filter(|before| is_plain_text(before) && before["thought"] == part["thought"]) {
         Some(before) => {
-            let text = before["text"].as_str().unwrap_or_default();
-            before["text"] = Value::String(text.to_owned() + piece);
+            // In place, because a long text comes in many pieces.
+            if let Some(Value::String(text)) = before.get_mut("text") {
+                text.push_str(piece);
+            }
             true
         }
         None => piece.is_empty(),
