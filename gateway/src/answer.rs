@@ -522,7 +522,5 @@ fn save_and_release<'a>(
     shared: &'a Shared,
 ) {
     changes.extend(finished.iter().filter_map(|rounds| rounds.change(shared)));
-    cell.release(&mut changes);
-    drop(cell);
-    log_record_error(shared.host.record().make_changes(changes));
+    log_record_error(cell.release(shared.host.record(), changes));
 }

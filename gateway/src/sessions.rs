@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use contexture::session::{AgentWindow, KeptChange, Record, Session, SessionError};
+use contexture::session::{AgentWindow, KeptChange, Record, RecordError, Session, SessionError};
 use contexture::{Host, SessionBuilder};
 use serde::{Deserialize, Serialize};
 
@@ -325,12 +325,23 @@ impl SessionCell {
     }
 
     /// Releases the session for other processes, after writing what it has ingested, and `changes`
-    /// with it. Those that are still in the list afterwards were not made. Blocks. Does nothing if
-    /// no session is open.
-    pub(crate) fn release(&mut self, changes: &mut Vec<KeptChange<'_>>) {
+    /// of the record with it. Blocks.
+    ///
+    /// # Errors
+    /// The record cannot be written. The session is released all the same.
+    pub(crate) fn release(
+        &mut self,
+        record: &Record,
+        mut changes: Vec<KeptChange<'_>>,
+    ) -> Result<(), RecordError> {
         if let Some(open) = &mut self.open {
-            open.session.release_with(changes);
+            open.session.save_with(&mut changes);
         }
+        let made = record.make_changes(changes);
+        if let Some(open) = &mut self.open {
+            open.session.release();
+        }
+        made
     }
 }
 

@@ -272,17 +272,17 @@ impl Session {
     /// memory stays there, so [`reacquire`](Self::reacquire) is cheap if nobody used the session
     /// in between.
     pub fn release(&mut self) {
-        self.release_with(&mut Vec::new());
-    }
-
-    /// Like [`release`](Self::release). If the session has something to save, `changes` of texts
-    /// become part of that transaction, which costs less than one for each of them. Those that are
-    /// still in the list afterwards were not made: pass them to [`Record::make_changes`].
-    pub fn release_with(&mut self, changes: &mut Vec<KeptChange<'_>>) {
         // Whoever opens the session next reads the record, so it must be complete before the lock
         // is released.
-        self.current.save_with(changes);
+        self.save();
         self.lock.release();
+    }
+
+    /// Writes what [`release`](Self::release) would write, and `changes` of texts with it. In a file
+    /// that is one transaction, which costs less than one for each of them. If the session has nothing
+    /// to save, the changes stay in the list: pass them to [`Record::make_changes`].
+    pub fn save_with(&mut self, changes: &mut Vec<KeptChange<'_>>) {
+        self.current.save_with(changes);
     }
 
     /// Locks a released session again. Returns `false` if somebody else has used it in the

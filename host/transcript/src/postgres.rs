@@ -188,6 +188,7 @@ impl Store for PostgresStore {
         commit: Commit,
         changes: Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
+        self.change_kept(changes)?;
         let taken_over = || RecordError::TakenOver {
             session: key.session.clone(),
         };
@@ -219,7 +220,7 @@ impl Store for PostgresStore {
         })?;
         // If an earlier attempt wrote the commit, it counted the same number.
         key.commits.store(commits + 1, Ordering::Release);
-        self.change_kept(changes)
+        Ok(())
     }
 
     fn forget(&self, session: &str) -> Result<(), RecordError> {

@@ -40,8 +40,9 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     /// Writes what changed in one transaction. Nothing is written if the session was deleted, or if
     /// the lock under which it was opened has been taken over.
     ///
-    /// `changes` of embedders' texts are made afterwards. In a file they are part of the
-    /// transaction, which costs less than one for each of them.
+    /// `changes` of embedders' texts are part of the transaction in a file, which costs less than one
+    /// for each of them. In a database they are made before, so that a session that is there also has
+    /// the texts with which an embedder finds it.
     fn commit(
         &self,
         key: &SessionKey,

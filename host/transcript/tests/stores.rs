@@ -9,8 +9,8 @@ use std::time::Duration;
 use contexture_engine_api::{MessageId, TranscriptRange};
 use contexture_formats::Format;
 use contexture_transcript::{
-    CopyOutcome, EntryContent, HostText, InForce, NewArtifact, Record, RecordError, SavedWindow,
-    StoredSession,
+    CopyOutcome, EntryContent, HostText, InForce, KeptChange, NewArtifact, Record, RecordError,
+    SavedWindow, StoredSession,
 };
 use support::conversation::{Extra, WAIT, Writer};
 use support::place::Place;
@@ -27,6 +27,30 @@ fn texts_of(record: &Record, range: &TranscriptRange) -> Vec<String> {
     let page = record.transcript("s", range).unwrap().unwrap();
     let messages = page.messages.into_iter();
     messages.map(|message| message.text).collect()
+}
+
+/// An embedder finds a session by its texts, so a process that ends must not leave a session without them.
+#[test]
+fn texts_are_there_as_soon_as_what_is_saved_with_them() {
+    for place in Place::each() {
+        let (name, record, other) = (place.name(), place.open(), place.open());
+        let mut writer = Writer::open(&record, "s");
+        "e".clone_into(&mut writer.stored.engine);
+        let change = KeptChange::new("owner", "s", move |before| {
+            assert_eq!(before, None, "{name}");
+            let session = other.session("s").unwrap();
+            assert_eq!(session.map_or(0, |session| session.messages), 0, "{name}");
+            vec![("s".to_owned(), "1".to_owned())]
+        });
+        let extra = Extra {
+            changes: vec![change],
+            ..Extra::default()
+        };
+        writer.say(&["one"], true, extra).unwrap();
+        let text = record.kept_text("owner", "s").unwrap();
+        assert_eq!(text.as_deref(), Some("1"), "{name}");
+        assert_eq!(record.session("s").unwrap().unwrap().messages, 1, "{name}");
+    }
 }
 
 #[test]
@@ -363,6 +387,7 @@ fn fill(record: &std::sync::Arc<Record>) {
             window: SavedWindow::default(),
         })),
         cursor: Some(MessageId(2)),
+        ..Extra::default()
     };
     writer.say(&["one", "two \u{0} 你好"], true, extra).unwrap();
     writer

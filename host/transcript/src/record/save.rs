@@ -124,7 +124,7 @@ impl StoredSession {
     }
 
     /// Writes what changed in one transaction, and `changes` of texts with it. If it fails, nothing
-    /// of it is written. In a database the texts follow after the transaction.
+    /// of it is written. In a database the texts are written before the transaction.
     ///
     /// # Errors
     /// The file cannot be written, or it was removed while it was in use.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contexture_engine_api::MessageId;
 use contexture_formats::{Format, read};
 use contexture_transcript::{
-    Fingerprint, Hold, HostText, InForce, Logged, NewArtifact, NewText, Origin, Record,
+    Fingerprint, Hold, HostText, InForce, KeptChange, Logged, NewArtifact, NewText, Origin, Record,
     RecordError, Saved, SessionChange, StoredSession, WireEntry, WireLog, chain_link,
 };
 
@@ -26,6 +26,7 @@ pub(crate) struct Extra {
     pub(crate) host_texts: Vec<HostText>,
     pub(crate) in_force: Option<Option<InForce>>,
     pub(crate) cursor: Option<MessageId>,
+    pub(crate) changes: Vec<KeptChange<'static>>,
 }
 
 impl Writer {
@@ -120,7 +121,7 @@ impl Writer {
             in_force: extra.in_force.as_ref().map(Option::as_ref),
             cursor: extra.cursor.map(|cursor| (Some(cursor), None)),
         };
-        self.stored.save(&change, Vec::new())
+        self.stored.save(&change, extra.changes)
     }
 
     /// Ids of the log, in order.
