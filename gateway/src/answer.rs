@@ -504,12 +504,10 @@ pub(crate) fn run_turn_in(
     let result = request.turn(shared, &mut cell);
     let is_ingested = result.is_ok();
     report(result);
-    if is_ingested {
-        save_and_release(cell, request.changes().collect(), &finished, shared);
-        request.noted();
-    } else {
-        save_and_release(cell, Vec::new(), &finished, shared);
-    }
+    let changes = is_ingested.then(|| request.changes());
+    let changes = changes.into_iter().flatten().collect();
+    save_and_release(cell, changes, &finished, shared);
+    request.noted();
 }
 
 /// Saves and releases the session. `changes` of the record and the ingested answers, for the status

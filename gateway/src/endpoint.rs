@@ -134,7 +134,7 @@ pub(crate) fn model_in(url: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Takes Google's key out of a query, where clients may have it in place of a header. Returns the
+/// Takes Google's key out of a query, if the client sends it there and not in a header. Returns the
 /// query without it, and the key. A query is part of URLs, which must not contain a key.
 pub(crate) fn without_key(query: &str) -> (String, Option<String>) {
     let is_key = |pair: &&str| pair.split('=').next() == Some("key");

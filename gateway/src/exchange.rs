@@ -312,7 +312,7 @@ pub(crate) async fn answer(
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     api: Api,
-    incoming: ClientRequest,
+    mut incoming: ClientRequest,
 ) -> Response {
     if settings.observe {
         return observed(shared, settings, api, incoming).await;
@@ -360,7 +360,6 @@ pub(crate) async fn answer(
         shared.unmanaged.note(&shared.metrics, Some(&session), why);
     }
     let wants_list = list::is_wanted(&incoming.path, &incoming.query);
-    let mut incoming = incoming;
     if wants_list {
         incoming.query = list::query_for_events(&incoming.query);
     }

@@ -332,16 +332,12 @@ impl SessionCell {
     pub(crate) fn release(
         &mut self,
         record: &Record,
-        mut changes: Vec<KeptChange<'_>>,
+        changes: Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
-        if let Some(open) = &mut self.open {
-            open.session.save_with(&mut changes);
+        match &mut self.open {
+            Some(open) => open.session.release_with(record, changes),
+            None => record.make_changes(changes),
         }
-        let made = record.make_changes(changes);
-        if let Some(open) = &mut self.open {
-            open.session.release();
-        }
-        made
     }
 }
 

@@ -20,7 +20,7 @@ use contexture_formats::prompt_cache::{CacheTtl, Ttl};
 use contexture_providers::ModelClient;
 use contexture_runtime::engines::{Engines, Opened};
 
-use contexture_transcript::{KeptChange, Record, StoredSession};
+use contexture_transcript::{KeptChange, Record, RecordError, StoredSession};
 
 use super::compactor::Compactor;
 use super::conversation::ConversationState;
@@ -278,11 +278,20 @@ impl Session {
         self.lock.release();
     }
 
-    /// Writes what [`release`](Self::release) would write, and `changes` of texts with it. In a file
-    /// that is one transaction, which costs less than one for each of them. If the session has nothing
-    /// to save, the changes stay in the list: pass them to [`Record::make_changes`].
-    pub fn save_with(&mut self, changes: &mut Vec<KeptChange<'_>>) {
-        self.current.save_with(changes);
+    /// Like [`release`](Self::release), with `changes` of texts in `record`, the session's own. In a
+    /// file they share the transaction of what the session saves, which costs less than one for each.
+    ///
+    /// # Errors
+    /// The changes could not be written on their own. The session is released all the same.
+    pub fn release_with(
+        &mut self,
+        record: &Record,
+        mut changes: Vec<KeptChange<'_>>,
+    ) -> Result<(), RecordError> {
+        self.current.save_with(&mut changes);
+        let made = record.make_changes(changes);
+        self.lock.release();
+        made
     }
 
     /// Locks a released session again. Returns `false` if somebody else has used it in the
