@@ -167,7 +167,7 @@ fn check_rendered(conversation: &Arc<Conversation>, at: usize, session: &Session
             .iter()
             .filter(|message| message.is_summary())
             .count();
-        // Anthropic's and Gemini's first message must be the user's: where it was not, a marked one is put there.
+        // Anthropic's and Gemini's first message must be the user's. If it was not, a marked one is put there.
         let opened = matches!(
             to,
             Some(Format::Anthropic | Format::Gemini | Format::ClaudeCode)

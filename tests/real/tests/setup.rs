@@ -492,6 +492,14 @@ fn searching() -> Simulator {
     provider
 }
 
+/// Whether the model was shown what the other agent heard.
+fn was_told(provider: &Simulator) -> bool {
+    let requests = provider.requests();
+    requests
+        .iter()
+        .any(|one| body(one).contains("blue cupboard"))
+}
+
 #[test]
 #[cfg_attr(not(installed_gemini), ignore = "needs `tests/real/install gemini`")]
 fn gemini_cli_finds_what_another_agent_heard() {
@@ -505,11 +513,7 @@ fn gemini_cli_finds_what_another_agent_heard() {
         let ran = Agent::Gemini.ask(place, &base, "Where is the teapot?", &[]);
         std::fs::remove_file(place.home().join(".gemini/.env")).unwrap();
         accepted(&ran, &provider);
-        let requests = provider.requests();
-        let told = requests
-            .iter()
-            .any(|one| body(one).contains("blue cupboard"));
-        assert!(told, "{ran:#?}");
+        assert!(was_told(&provider), "{ran:#?}");
     });
 }
 
@@ -527,11 +531,7 @@ fn cline_finds_what_another_agent_heard() {
     set_up_in(&mut place, Agent::Cline, &base, &[], |place| {
         let ran = Agent::Cline.ask(place, &base, "Where is the teapot?", &[]);
         accepted(&ran, &provider);
-        let requests = provider.requests();
-        let told = requests
-            .iter()
-            .any(|one| body(one).contains("blue cupboard"));
-        assert!(told, "{ran:#?}");
+        assert!(was_told(&provider), "{ran:#?}");
     });
 }
 
