@@ -38,7 +38,7 @@ impl HostInfo {
         Self {
             version: version.into(),
             api: API_VERSION.to_owned(),
-            features: crate::protocol::features().map(str::to_owned).collect(),
+            features: crate::methods::features().map(str::to_owned).collect(),
         }
     }
 

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::message::{MessageId, MessageView};
+use crate::window::WindowState;
 
 /// How a conversation changed since an engine last saw it.
 ///
@@ -71,5 +72,23 @@ impl Cut {
     pub fn keeps(self, id: MessageId) -> bool {
         // `None` is smaller than every id, so a cut of everything keeps nothing.
         Some(id) <= self.last
+    }
+}
+
+/// What an engine is told and asked in one step. If the engine runs in another process, one call
+/// instead of two saves two context switches. The parts are handled in the order of the fields.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Follow<'a> {
+    /// What the engine is shown, or `None` if there is nothing new.
+    pub delivery: Option<Delivery<'a>>,
+    /// The window to decide about, or `None` if no decision is needed.
+    pub window: Option<&'a WindowState>,
+}
+
+impl<'a> Follow<'a> {
+    /// Creates a step with these parts. Each part may be `None`.
+    pub const fn new(delivery: Option<Delivery<'a>>, window: Option<&'a WindowState>) -> Self {
+        Self { delivery, window }
     }
 }

@@ -14,11 +14,10 @@
 use crate::about::{About, HostInfo};
 use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Follow};
 use crate::error::EngineError;
 use crate::message::MessageId;
 use crate::model::{ModelAnswer, ModelFailure};
-use crate::protocol::follow::{Follow, one_by_one};
 use crate::services::OpenRequest;
 use crate::store::StoreCommand;
 use crate::tool::{ToolCall, ToolSpec};
@@ -264,6 +263,18 @@ pub trait ContextEngine: Send {
     fn status(&self) -> serde_json::Value {
         serde_json::Value::Object(serde_json::Map::new())
     }
+}
+
+/// Makes the calls of a step one after the other and stops at the first error. Returns the engine's
+/// decision if one was asked for.
+pub(crate) fn one_by_one(
+    engine: &mut (impl ContextEngine + ?Sized),
+    step: &Follow<'_>,
+) -> Result<Option<Decision>, EngineError> {
+    if let Some(delivery) = &step.delivery {
+        engine.observe(delivery)?;
+    }
+    Ok(step.window.map(|window| engine.should_compress(window)))
 }
 
 /// An engine whose sessions share nothing. Implement this if each session can be opened from its

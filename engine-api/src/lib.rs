@@ -32,6 +32,7 @@ mod engine;
 mod error;
 mod files;
 mod message;
+mod methods;
 mod model;
 pub mod protocol;
 mod services;
@@ -70,10 +71,10 @@ pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, Mo
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
 pub use text::{grouped, printable};
-pub use timing::{CachePrices, roomy};
+pub use timing::roomy;
 pub use tool::{ToolCall, ToolSpec};
 pub use transcript::{TranscriptPage, TranscriptRange};
-pub use window::{Decision, Usage, WindowState};
+pub use window::{CachePrices, Decision, Usage, WindowState};
 
 /// Re-exports for the code that the macros of this crate expand to. This module is not part of the
 /// interface and may change in any version.

@@ -10,10 +10,11 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::abi::view::{MessageView, TokenSource, ToolCallView};
-
 mod owned;
+mod view;
+
 pub use owned::{OwnedMessage, OwnedToolCall, with_views};
+pub use view::{MessageView, TokenSource, ToolCallView};
 
 /// The text that a summary message begins with. It tells a model, a person and the next compaction
 /// that nobody in the conversation wrote this text.
@@ -89,7 +90,7 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    pub(crate) fn from_code(code: u32) -> Self {
+    fn from_code(code: u32) -> Self {
         match code {
             // The numbers are part of the ABI, so a number never changes its meaning.
             0 => Self::Original,

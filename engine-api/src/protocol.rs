@@ -17,7 +17,6 @@
 //!    from its own threads.
 
 pub(crate) mod engine_side;
-pub(crate) mod follow;
 #[cfg(feature = "host")]
 pub(crate) mod host_side;
 mod pipe;
@@ -37,8 +36,9 @@ use crate::model::{ModelAnswer, ModelFailure};
 use crate::services::{OpenRequest, Services};
 use crate::window::WindowState;
 
+pub use crate::delivery::Follow;
+pub use crate::methods::takes_messages;
 pub use engine_side::{LentServices, serve};
-pub use follow::Follow;
 #[cfg(feature = "host")]
 pub use host_side::{RemoteEngine, serve_services};
 pub use pipe::Frame;
@@ -218,81 +218,32 @@ impl Delivered {
     }
 }
 
+/// A [`Follow`] without the messages of its delivery, which are lent or sent separately.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Following {
+    delivery: Option<Delivered>,
+    window: Option<WindowState>,
+}
+
+impl Following {
+    #[cfg(feature = "host")]
+    pub(crate) fn of(step: &Follow<'_>) -> Self {
+        Self {
+            delivery: step.delivery.as_ref().map(Delivered::of),
+            window: step.window.cloned(),
+        }
+    }
+
+    pub(crate) fn over<'a>(&'a self, messages: &'a [MessageView<'a>]) -> Follow<'a> {
+        Follow {
+            delivery: (self.delivery.as_ref()).map(|delivered| delivered.over(messages)),
+            window: self.window.as_ref(),
+        }
+    }
+}
+
 pub(crate) type AnswerToCall = Result<ModelAnswer, ModelFailure>;
-
-methods! {
-    /// The methods of an engine. The names are part of the protocol, so they never change.
-    pub enum EngineMethod {
-        ShouldCompress = "should_compress",
-        Compress = "compress",
-        Observe = "observe",
-        Follow = "follow",
-        UpdateUsage = "update_usage",
-        Prune = "prune_tool_results",
-        Rewrite = "rewrite",
-        Select = "select",
-        Committed = "committed",
-        Discarded = "discarded",
-        MayCallTools = "may_call_tools",
-        Tools = "tools",
-        CallTool = "call_tool",
-        WantsRestored = "wants_restored",
-        TurnComplete = "turn_complete",
-        Background = "background",
-        BackgroundDone = "background_done",
-        ModelChanged = "model_changed",
-        Reset = "reset",
-        End = "end",
-        Status = "status",
-    }
-}
-
-/// Whether a method of an engine is given messages. A language in which a call has parameters gets
-/// them as the first one, even if there are none.
-pub fn takes_messages(method: &str) -> bool {
-    use EngineMethod as Method;
-    let method = Method::called(method);
-    matches!(
-        method,
-        Ok(Method::Compress
-            | Method::Observe
-            | Method::Prune
-            | Method::Rewrite
-            | Method::Select
-            | Method::Background)
-    )
-}
-
-methods! {
-    /// The services of a host. The names are part of the protocol, so they never change.
-    pub enum ServiceMethod {
-        Supports = "supports",
-        Model = "model",
-        Complete = "complete",
-        CompleteMany = "complete_many",
-        CountTokens = "count_tokens",
-        Log = "log",
-        IsCancelled = "is_cancelled",
-        NowMs = "now_ms",
-        MayReadSession = "may_read_session",
-        Transcript = "transcript",
-        Artifact = "artifact",
-        PutArtifact = "put_artifact",
-        Artifacts = "artifacts",
-    }
-}
-
-/// Returns all names that `services.supports` accepts in this version: engine methods, services and
-/// entries.
-pub(crate) fn features() -> impl Iterator<Item = &'static str> {
-    // One list for all three kinds, because an engine asks for a name and not for a kind.
-    let all = [
-        EngineMethod::NAMES,
-        ServiceMethod::NAMES,
-        crate::Entry::NAMES,
-    ];
-    all.into_iter().flatten().copied()
-}
 
 /// Writes a value as JSON text.
 ///

@@ -42,7 +42,7 @@ pub trait HostServices: Send + Sync {
     /// Returns true if the host has a service, calls an engine method, or accepts an entry of this
     /// name, such as `complete`, `select` or `stub_result`.
     fn supports(&self, feature: &str) -> bool {
-        crate::protocol::features().any(|known| known == feature)
+        crate::methods::features().any(|known| known == feature)
     }
     /// Returns the auxiliary model that [`complete`](Self::complete) asks, or `None` if there is
     /// none.

@@ -16,7 +16,8 @@
 //! Without further knowledge, a conversation that has had `n` requests will have `n` more with a
 //! probability of one half, and `n / 49` more with a probability of 98 %.
 
-use crate::{Decision, WindowState, grouped};
+use crate::text::grouped;
+use crate::window::{Decision, WindowState};
 
 /// The share of its trigger that a compaction may leave filled. A quarter stays free, so that the
 /// next compaction is not due at once.
@@ -39,38 +40,6 @@ const SURE: u64 = 49;
 /// ```
 pub fn roomy(trigger: u64) -> u64 {
     (trigger as f64 * ROOMY) as u64
-}
-
-/// The prices of reading and writing a prompt cache, in percent of what the same tokens cost as
-/// plain input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[non_exhaustive]
-pub struct CachePrices {
-    /// The price of tokens that are read from the cache. It is usually far below 100.
-    pub read_percent: u32,
-    /// The price of tokens that are written to the cache. It may be above 100.
-    pub write_percent: u32,
-}
-
-impl CachePrices {
-    /// Creates prices from these percentages of plain input.
-    pub fn new(read_percent: u32, write_percent: u32) -> Self {
-        Self {
-            read_percent,
-            write_percent,
-        }
-    }
-
-    /// Returns what a compaction costs while the cache is warm, in tokens of plain input.
-    /// Everything that the compaction leaves after the first `fixed` tokens is written to the cache
-    /// again, while without it all `before` tokens would have been read from the cache. Returns 0
-    /// if the compaction costs no more than reading the old prompt.
-    pub fn cost(&self, before: u64, after: u64, fixed: u64) -> u64 {
-        let (read, write) = (u64::from(self.read_percent), u64::from(self.write_percent));
-        let fixed = fixed.min(after);
-        let with = (after - fixed) * write + fixed * read;
-        with.saturating_sub(before * read) / 100
-    }
 }
 
 impl WindowState {

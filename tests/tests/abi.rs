@@ -173,12 +173,12 @@ const LATER: [Edit<'static>; 23] = [
          format!(\"not annotated: {note}\")\n    }",
     ),
     (
-        "protocol.rs",
+        "methods.rs",
         "        Status = \"status\",",
         "        Status = \"status\",\n        Annotate = \"annotate\",",
     ),
     (
-        "protocol.rs",
+        "methods.rs",
         "        NowMs = \"now_ms\",",
         "        NowMs = \"now_ms\",\n        Weather = \"weather\",",
     ),

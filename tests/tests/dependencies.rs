@@ -215,24 +215,6 @@ fn no_crate_of_the_host_depends_on_one_above_it() {
 const CIRCLES: &[(&str, &[&[&str]])] = &[
     ("cli", &[&["config", "doctor", "engines"]]),
     (
-        "engine-api",
-        &[&[
-            "abi",
-            "about",
-            "background",
-            "compaction",
-            "definition",
-            "delivery",
-            "engine",
-            "error",
-            "message",
-            "model",
-            "protocol",
-            "services",
-            "transcript",
-        ]],
-    ),
-    (
         "engines/lcm",
         &[&["error", "search", "session_state", "store", "tools"]],
     ),

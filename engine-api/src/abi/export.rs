@@ -19,12 +19,12 @@ use super::tables::{
     EngineObject, EngineTable, EngineTableRef, FactoryObject, FactoryTable, FactoryTableRef,
     PluginModuleRef, ServicesObject,
 };
-use super::view::MessageView;
 use super::{Answer, from_answer, guarded, rstr, to_answer};
 use crate::about::HostInfo;
 use crate::definition::EngineDefinition;
 use crate::engine::{ContextEngine, EngineFactory};
 use crate::error::EngineError;
+use crate::message::MessageView;
 use crate::protocol::{Carrier, Create, LentServices, Open, read, serve, write, write_error};
 use crate::services::Services;
 

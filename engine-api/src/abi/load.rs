@@ -25,11 +25,11 @@ use super::exit::note_loading;
 use super::tables::{
     EngineObject, FactoryObject, PluginModuleRef, ServicesObject, ServicesTable, ServicesTableRef,
 };
-use super::view::MessageView;
 use super::{ABI_VERSION, Answer, from_answer, guarded, rstr, to_answer};
 use crate::about::{EngineDescription, HostInfo};
 use crate::engine::{ContextEngine, EngineFactory, FactoryRequest};
 use crate::error::EngineError;
+use crate::message::MessageView;
 use crate::protocol::{Carrier, Create, Open, RemoteEngine, read, serve_services, write};
 use crate::services::{HostServices, OpenRequest};
 use crate::store::StoreCommand;

@@ -1,9 +1,9 @@
 //! The stable ABI between a host and an engine in a cdylib.
 //!
 //! The ABI carries the [`protocol`](crate::protocol) through tables of functions. Messages cross as
-//! a frozen struct, [`view::MessageView`], in a borrowed slice. Everything else crosses as JSON
-//! text. This is the only module that uses the crate `abi_stable`, so nothing of it appears in the
-//! interface.
+//! a frozen struct, [`MessageView`](crate::MessageView), in a borrowed slice. Everything else
+//! crosses as JSON text. Only this module and that struct use the crate `abi_stable`, and nothing
+//! of it appears in the interface.
 //!
 //! The ownership rules are simple. Text or a slice that is passed in is borrowed until the call
 //! returns. What is returned belongs to the receiver. An object is dropped by the side that made
@@ -21,7 +21,6 @@ pub(crate) mod export;
 #[cfg(feature = "host")]
 pub(crate) mod load;
 pub(crate) mod tables;
-pub(crate) mod view;
 
 use abi_stable::std_types::{RResult, RStr, RString};
 

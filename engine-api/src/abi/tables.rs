@@ -16,7 +16,7 @@ use abi_stable::sabi_types::VersionStrings;
 use abi_stable::std_types::{RResult, RSlice, RStr, RString};
 
 use super::Answer;
-use super::view::MessageView;
+use crate::message::MessageView;
 
 /// The module that a plugin's library exports.
 #[repr(C)]

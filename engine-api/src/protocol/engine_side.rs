@@ -11,12 +11,12 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::follow::Following;
-use super::{AnswerToCall, Carrier, Delivered, EngineMethod as Method, ServiceMethod, read, write};
+use super::{AnswerToCall, Carrier, Delivered, Following, read, write};
 use crate::compaction::{CompressOrder, CompressRequest};
 use crate::engine::ContextEngine;
 use crate::error::EngineError;
 use crate::message::MessageView;
+use crate::methods::{EngineMethod as Method, ServiceMethod};
 use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 use crate::services::{HostServices, LogLevel};
 use crate::transcript::{TranscriptPage, TranscriptRange};

@@ -12,14 +12,14 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::follow::{Follow, Following, one_by_one};
-use super::{Carrier, Delivered, EngineMethod as Method, ServiceMethod, read, write};
+use super::{Carrier, Delivered, Following, read, write};
 use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
-use crate::delivery::Delivery;
-use crate::engine::ContextEngine;
+use crate::delivery::{Delivery, Follow};
+use crate::engine::{ContextEngine, one_by_one};
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView};
+use crate::methods::{EngineMethod as Method, ServiceMethod};
 use crate::model::{ModelAnswer, ModelFailure};
 use crate::services::{HostServices, LogLevel};
 use crate::tool::{ToolCall, ToolSpec};

@@ -8,12 +8,14 @@
 //! This file contains what an engine reads. The constructors, which hosts and tests need, are in
 //! the submodule `making`.
 
+#![allow(unsafe_code)]
+
 mod making;
 
 use abi_stable::StableAbi;
 use abi_stable::std_types::{RSlice, RStr};
 
-use crate::message::{MessageId, MessageKind};
+use super::{MessageId, MessageKind};
 pub use making::TokenSource;
 
 /// One tool call in an assistant message. It borrows from the host for the length of one call of
