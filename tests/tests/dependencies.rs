@@ -218,7 +218,6 @@ const CIRCLES: &[(&str, &[&[&str]])] = &[
         "engines/lcm",
         &[&["error", "search", "session_state", "store", "tools"]],
     ),
-    ("host/config", &[&["check", "schema", "secrets"]]),
     (
         "host/formats",
         &[

@@ -13,8 +13,7 @@ use contexture_base::suggest::nearest;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::schema::{Beside, Format, Schema, Type};
-use super::secrets::shorten;
+use super::schema::{Beside, Format, Schema, Type, shorten};
 use super::threshold::{self, Threshold};
 use super::yaml::KeyPath;
 

@@ -16,7 +16,6 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::secrets::shorten;
 use super::yaml::KeyPath;
 
 /// The values that a key may have. The default schema allows anything. Keywords that only annotate,
@@ -359,6 +358,17 @@ impl Format {
             // It is a number.
             Self::Threshold => false,
         }
+    }
+}
+
+/// Returns a value as JSON on one short line, for a message. Everything after 60 characters is
+/// replaced by an ellipsis.
+pub(crate) fn shorten(value: &Value) -> String {
+    const MOST_CHARS: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(MOST_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 

@@ -4,8 +4,7 @@
 //! repositories and bug reports, so a secret in it is an error. [`find`] looks at the name of each
 //! key and at the form of each text.
 //!
-//! The module also has [`shorten`], which makes a value short enough for a message. How a secret is
-//! recognised by its form is the task of the crate `contexture_secrets`.
+//! How a secret is recognised by its form is the task of the crate `contexture_secrets`.
 
 use contexture_secrets::{SECRET_MASK, is_secret_name, mask_secrets};
 use serde_json::Value;
@@ -96,17 +95,6 @@ fn variable_for(text: &str) -> Option<&'static str> {
         _ if text.starts_with("sk-or-") => "OPENROUTER_API_KEY",
         _ => "OPENAI_API_KEY",
     })
-}
-
-/// Returns a value as JSON on one short line, for a message. Everything after 60 characters is
-/// replaced by an ellipsis.
-pub(crate) fn shorten(value: &Value) -> String {
-    const MOST_CHARS: usize = 60;
-    let text = value.to_string();
-    match text.char_indices().nth(MOST_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
 }
 
 #[cfg(test)]
