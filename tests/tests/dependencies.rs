@@ -238,10 +238,6 @@ const CIRCLES: &[(&str, &[&[&str]])] = &[
             &["convert", "log_writer"],
         ],
     ),
-    (
-        "host/providers",
-        &[&["client", "network"], &["endpoint", "resolve", "settings"]],
-    ),
     ("host/session", &[&["window", "window_entry"]]),
 ];
 

@@ -11,10 +11,9 @@
 //! At most 8 requests are open at a time. HTTP, retries and failures are left to `network`. Which
 //! model is asked was decided by [`resolve`](super::resolve()).
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
@@ -25,34 +24,12 @@ use contexture_formats::Format;
 
 use super::endpoint::{ApiFormat, Endpoint};
 use super::network::Models;
+use super::question::{AT_ONCE, Mask, Question, cancelled, collect, lost};
 use super::resolve::{NoModel, Resolved};
-
-/// A function that replaces the secrets in a text before the text leaves the machine. It returns
-/// the text itself if there are none.
-pub type Mask = fn(&str) -> Cow<'_, str>;
 
 /// The longest time limit of one request, which larger settings are reduced to. It also keeps the
 /// arithmetic on deadlines from overflowing.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// A question to a model, in one or two forms. The second form puts the question to the agent's own
-/// model as the next message of its conversation, which is cheap because the provider has that
-/// conversation in its cache.
-pub struct Question<'q> {
-    /// The question together with the material it is about. Its secrets are masked before it is
-    /// sent.
-    pub request: &'q ModelRequest,
-    /// The body of a request that continues the agent's conversation with the question. It is tried
-    /// first. `None` if the question has only the first form.
-    pub continued: Option<String>,
-}
-
-/// How often a waiting call checks its cancel flag, and so the longest delay of a cancellation.
-pub(super) const POLL: Duration = Duration::from_millis(20);
-
-/// The most requests that are open at a time: for all clones of a client over the network, and in
-/// each call of [`ModelClient::ask`] for a lent model.
-pub(super) const AT_ONCE: usize = 8;
 
 /// A function that makes one model call and blocks until the answer. It is called from any thread,
 /// and from up to 8 threads at a time.
@@ -201,13 +178,16 @@ impl ModelClient {
         questions: Vec<Question<'_>>,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        let all_fail = |failure: ModelFailure| vec![Err(failure); questions.len()];
         match &self.models {
+            Who::Nobody(reason) => all_fail(ModelFailure::new(
+                FailureKind::NoProvider,
+                reason.to_string(),
+            )),
+            // What is cancelled before it starts is not sent.
+            _ if cancel.load(Ordering::Relaxed) => all_fail(cancelled()),
             Who::Own(models) => models.ask(questions, cancel),
             Who::Lent(model, mask) => ask_lent(model, *mask, &questions, cancel),
-            Who::Nobody(reason) => {
-                let failure = ModelFailure::new(FailureKind::NoProvider, reason.to_string());
-                vec![Err(failure); questions.len()]
-            }
         }
     }
 }
@@ -227,9 +207,7 @@ fn ask_lent(
     questions: &[Question<'_>],
     cancel: &AtomicBool,
 ) -> Vec<Result<ModelAnswer, ModelFailure>> {
-    let requests = questions
-        .iter()
-        .map(|question| masked(question.request, mask));
+    let requests = questions.iter().map(|question| question.masked(mask));
     let waiting: VecDeque<_> = requests.enumerate().collect();
     // A shared queue instead of a fixed share for each thread, so that a slow call does not delay
     // the calls behind it.
@@ -251,53 +229,10 @@ fn ask_lent(
             .name("contexture-lent-model".to_owned())
             .spawn(work);
     }
-    // Otherwise the channel would never disconnect, and a panic in a call would block this loop
+    // Otherwise the channel would never disconnect, and a panic in a call would block `collect`
     // forever.
     drop(sender);
-    let mut results: Vec<Option<_>> = questions.iter().map(|_| None).collect();
-    let failure = loop {
-        if cancel.load(Ordering::Relaxed) {
-            lock(&waiting).clear();
-            break cancelled();
-        }
-        match answers.recv_timeout(POLL) {
-            Ok((at, answer)) => {
-                if let Some(result) = results.get_mut(at) {
-                    *result = Some(answer);
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            // Every call has returned or panicked.
-            Err(RecvTimeoutError::Disconnected) => break lost(),
-        }
-    };
+    let results = collect(questions.len(), &answers, cancel);
+    lock(&waiting).clear();
     results
-        .into_iter()
-        .map(|result| result.unwrap_or_else(|| Err(failure.clone())))
-        .collect()
-}
-
-/// Returns a copy of the request with its secrets replaced in the system text and the prompt.
-pub(super) fn masked(request: &ModelRequest, mask: Mask) -> ModelRequest {
-    ModelRequest::new(
-        request.purpose.clone(),
-        mask(&request.system).into_owned(),
-        mask(&request.prompt).into_owned(),
-        request.max_tokens,
-    )
-}
-
-/// Returns the failure of a call that ended without an answer. That can only happen if its code
-/// panicked or no thread could run it.
-pub(super) fn lost() -> ModelFailure {
-    ModelFailure::new(
-        FailureKind::Other,
-        "the model call ended without an answer; please report this as a bug of contexture",
-    )
-}
-
-/// Returns the failure of a call that its caller cancelled. Services that wrap a client return it
-/// for calls that they do not make at all.
-pub fn cancelled() -> ModelFailure {
-    ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }

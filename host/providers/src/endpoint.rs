@@ -18,8 +18,7 @@ use http::header::{
     HeaderName, HeaderValue,
 };
 
-use super::resolve::ProviderError;
-use super::settings::{Credentials, Provider, Secret};
+use super::settings::{Credentials, Provider, ProviderError, Secret};
 
 /// The format of a provider's requests and answers. Every provider but Anthropic and Google speaks
 /// OpenAI's chat completions.

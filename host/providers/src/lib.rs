@@ -33,15 +33,18 @@ mod configured;
 mod endpoint;
 #[cfg_attr(not(feature = "network"), path = "no_network.rs")]
 mod network;
+mod question;
 mod resolve;
 mod settings;
 
-pub use client::{Ask, LentModel, Mask, ModelClient};
-pub use client::{Question, cancelled};
+pub use client::{Ask, LentModel, ModelClient};
 pub use configured::{configured_agent, configured_client, resolve_configured};
 pub use endpoint::Endpoint;
-pub use resolve::{NoModel, ProviderError, Resolved, resolve};
-pub use settings::{AgentModel, Credentials, ModelSettings, Provider, ProviderChoice, Secret};
+pub use question::{Mask, Question, cancelled};
+pub use resolve::{NoModel, Resolved, resolve};
+pub use settings::{
+    AgentModel, Credentials, ModelSettings, Provider, ProviderChoice, ProviderError, Secret,
+};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

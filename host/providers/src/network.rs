@@ -20,8 +20,8 @@ mod openai;
 mod reply;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
@@ -29,8 +29,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::client::{AT_ONCE, Mask, POLL, Question, cancelled, lost, masked};
 use super::endpoint::Endpoint;
+use super::question::{AT_ONCE, Mask, Question, collect};
 use super::resolve::NoModel;
 use call::{Asked, ModelCall, Target};
 use connections::Connections;
@@ -73,19 +73,13 @@ impl Models {
         questions: Vec<Question<'_>>,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        let count = questions.len();
-        let all_fail = |failure: ModelFailure| vec![Err(failure); count];
-        if cancel.load(Ordering::Relaxed) {
-            return all_fail(cancelled());
-        }
         match Connections::shared() {
             Ok(connections) => self.run(connections, questions, cancel),
-            Err(failure) => all_fail(failure),
+            Err(failure) => vec![Err(failure); questions.len()],
         }
     }
 
-    /// Spawns a task for each question and collects the results. A question without a result fails
-    /// as cancelled or, if its task panicked, as lost.
+    /// Spawns a task for each question and collects the results.
     fn run(
         self: &Arc<Self>,
         connections: &'static Connections,
@@ -93,13 +87,13 @@ impl Models {
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         let (sender, answers) = channel();
-        let mut results: Vec<Option<_>> = questions.iter().map(|_| None).collect();
+        let count = questions.len();
         let running: Vec<_> = questions
             .into_iter()
             .enumerate()
             .map(|(index, question)| {
                 let models = Arc::clone(self);
-                let request = masked(question.request, self.mask);
+                let request = question.masked(self.mask);
                 let continued = question.continued;
                 let sender = sender.clone();
                 Running(connections.runtime.spawn(async move {
@@ -109,34 +103,12 @@ impl Models {
                 }))
             })
             .collect();
-        // Otherwise the channel would never disconnect, and a panic in a task would block the loop
-        // below forever.
+        // Otherwise the channel would never disconnect, and a panic in a task would block `collect`
+        // forever.
         drop(sender);
-
-        let mut keep = |(index, answer): (usize, _)| {
-            if let Some(slot) = results.get_mut(index) {
-                *slot = Some(answer);
-            }
-        };
-        let failure = loop {
-            match answers.recv_timeout(POLL) {
-                Ok(answer) => keep(answer),
-                // Every call has answered or panicked.
-                Err(RecvTimeoutError::Disconnected) => break lost(),
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if cancel.load(Ordering::Relaxed) {
-                // Answers that arrived since the last check are complete and paid for, so they are
-                // kept.
-                answers.try_iter().for_each(&mut keep);
-                break cancelled();
-            }
-        };
+        let results = collect(count, &answers, cancel);
         drop(running);
         results
-            .into_iter()
-            .map(|result| result.unwrap_or_else(|| Err(failure.clone())))
-            .collect()
     }
 
     /// Answers one question. It waits until fewer than the allowed number of requests are open, and

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use contexture_engine_api::{ModelAnswer, ModelFailure};
 
-use super::client::{Mask, Question};
 use super::endpoint::Endpoint;
+use super::question::{Mask, Question};
 use super::resolve::NoModel;
 
 /// The models of a client that has a network. It has no variants, so [`Models::new`] can only fail.

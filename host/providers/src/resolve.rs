@@ -11,7 +11,7 @@
 //! Making the calls is left to [`ModelClient`](super::ModelClient), and addresses to `endpoint`.
 
 use super::endpoint::Endpoint;
-use super::settings::{AgentModel, ModelSettings, Provider, ProviderChoice};
+use super::settings::{AgentModel, ModelSettings, Provider, ProviderChoice, ProviderError};
 
 /// Which model answers an engine's model calls. Pass it to
 /// [`ModelClient::new`](super::ModelClient::new), which accepts both cases.
@@ -66,67 +66,6 @@ impl NoModel {
             Self::NoAgent(_) | Self::Configured | Self::Offline | Self::NoNetwork => false,
         }
     }
-}
-
-/// A configuration that cannot work. Each message names the setting and says how to fix it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProviderError {
-    /// No provider has this name. The message lists the valid names.
-    #[error(
-        "`auxiliary.compression.provider: {word}` is not a provider{}; valid are auto, openai, anthropic, \
-         google, openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a `base_url`)",
-        nearest.map(|choice| format!(" (did you mean `{choice}`?)")).unwrap_or_default()
-    )]
-    UnknownProvider {
-        /// The name as it is written in the configuration, with its case and space.
-        word: String,
-        /// The valid name that was probably meant, if there is one.
-        nearest: Option<ProviderChoice>,
-    },
-    /// The provider needs a key, and its environment variable is not set. [`resolve`] turns this
-    /// into [`NoModel::MissingKey`], because compacting without a model is better than not
-    /// compacting.
-    #[error(
-        "{provider} needs a key: set {} in the environment, or set \
-         `auxiliary.compression.provider: none` to do without a model",
-        provider.key_variable()
-    )]
-    MissingKey {
-        /// The provider that needs the key. The message names its environment variable.
-        provider: Provider,
-    },
-    /// The key contains characters that cannot be sent in an HTTP header, such as a line break.
-    #[error(
-        "{source_name} holds characters that a key cannot have (such as a line break): set it again"
-    )]
-    UnusableKey {
-        /// Where the key comes from: an environment variable, or the agent.
-        source_name: &'static str,
-    },
-    /// The `base_url` is a custom one, and no model is named for it. The models of an unknown
-    /// server cannot be guessed.
-    #[error(
-        "`auxiliary.compression.model` is not set: name the model that {provider} should use at your `base_url`"
-    )]
-    MissingModel {
-        /// The provider whose API the server at the address speaks.
-        provider: Provider,
-    },
-    /// The `base_url` is not an address that can be called: not HTTP, not a URL, or with a password
-    /// in it.
-    #[error("`base_url` cannot be used: {reason}")]
-    BaseUrl {
-        /// What is wrong with the address, without repeating the address.
-        reason: String,
-    },
-    /// `provider: main` is combined with a `base_url`. The agent's key would be sent to that
-    /// address, so this is refused.
-    #[error(
-        "`auxiliary.compression.base_url` is set and the provider is `main`, which uses the agent's own \
-         address: remove one of the two, or name the provider at that address"
-    )]
-    BaseUrlWithMain,
 }
 
 /// Decides which model answers. `env` reads an environment variable and is asked only for the key

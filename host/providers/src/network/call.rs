@@ -25,8 +25,8 @@ use super::anthropic;
 use super::failure::{Fault, Rejection, Remedy, quote};
 use super::gemini;
 use super::openai::{self, LimitField};
-use crate::client::Mask;
 use crate::endpoint::{ApiFormat, Endpoint};
+use crate::question::Mask;
 
 const RETRIES: u32 = 3;
 /// The pause before the first retry. Each further one is twice as long.

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::openai::LimitField;
 use super::reply::Unusable;
-use crate::client::Mask;
 use crate::endpoint::{ApiFormat, Endpoint};
+use crate::question::Mask;
 
 /// The longest quote of a server's text in a message, in characters.
 const QUOTED_CHARS: usize = 300;
