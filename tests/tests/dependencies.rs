@@ -238,7 +238,6 @@ const CIRCLES: &[(&str, &[&[&str]])] = &[
             &["convert", "log_writer"],
         ],
     ),
-    ("host/session", &[&["window", "window_entry"]]),
 ];
 
 #[test]

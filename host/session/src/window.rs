@@ -259,7 +259,7 @@ impl Window {
                 let count = slot.message().map_or(0, |message| message.calls.len());
                 let (own, others) = rest.split_at(count.min(rest.len()));
                 rest = others;
-                slot.view(own, self, is_whole)
+                slot.view(own, &self.slots, is_whole)
             })
             .collect()
     }

@@ -25,7 +25,6 @@ use serde_json::{Map, Value};
 
 use super::counting;
 use super::request::ReadMessage;
-use super::window::Window;
 use contexture_contract::{is_marked, without_pins};
 
 /// The fewest bytes per token that the upper bound of a token count assumes. Only texts of single
@@ -384,11 +383,11 @@ impl WindowEntry {
     }
 
     /// The entry as an engine sees it, or with its section of pins if it `is_whole`. `calls` are the
-    /// calls of this entry. `window` is needed to look up the call that a stub result answers.
+    /// calls of this entry. `window` is the window that it stands in, which has the call that a stub result answers.
     pub(super) fn view<'a>(
         &'a self,
         calls: &'a [ToolCallView<'a>],
-        window: &'a Window,
+        window: &'a [Self],
         is_whole: bool,
     ) -> MessageView<'a> {
         let view = match &*self.content {
@@ -414,7 +413,6 @@ impl WindowEntry {
             }
             EntryContent::Stub { call, index, text } => {
                 let answered = window
-                    .slots()
                     .iter()
                     .find(|slot| slot.id == *call)
                     .and_then(WindowEntry::message)
