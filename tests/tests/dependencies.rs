@@ -215,10 +215,6 @@ fn no_crate_of_the_host_depends_on_one_above_it() {
 const CIRCLES: &[(&str, &[&[&str]])] = &[
     ("cli", &[&["config", "doctor", "engines"]]),
     (
-        "engines/lcm",
-        &[&["error", "search", "session_state", "store", "tools"]],
-    ),
-    (
         "host/formats",
         &[
             &[

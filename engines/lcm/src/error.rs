@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use contexture_engine_api::{EngineError, MessageId};
 use contexture_pattern::{PatternError, Stop};
 
-use crate::store::create::with_suffix;
+use crate::database_files::with_suffix;
 
 /// The reason why a call of the store or a search failed. A call that returns an error has left the
 /// store unchanged, so it can be repeated once the cause is removed.

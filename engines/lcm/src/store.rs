@@ -42,6 +42,7 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, OwnedMessage};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
+use crate::database_files::remove_database;
 use crate::embed::Embedder;
 use crate::error::StoreError;
 use database::Cancelled;
@@ -206,7 +207,7 @@ impl Store {
         let opened = match open().map_err(|error| error.at(&path)) {
             // Building the file again from the transcript is simpler and safer than repairing it.
             Err(StoreError::Damaged(_) | StoreError::OtherVersion { .. }) => {
-                create::remove_database(&path);
+                remove_database(&path);
                 open()
             }
             opened => opened,
@@ -261,7 +262,7 @@ impl Store {
     /// Deletes the database in `directory` with its log. If there is none, or if a file cannot be
     /// deleted, nothing is reported.
     pub(crate) fn remove_from(directory: &Path) {
-        create::remove_database(&directory.join(FILE_NAME));
+        remove_database(&directory.join(FILE_NAME));
     }
 
     /// Returns whether there is a database in `directory`. The content is not checked, so opening

@@ -43,29 +43,6 @@ pub(crate) struct Context<'a> {
 /// The maximum number of characters of a wrong argument that an error shows.
 const SHOWN: usize = 80;
 
-/// The names of the tools, as the model calls them.
-const NAMES: [&str; 8] = [
-    "lcm_grep",
-    "lcm_expand",
-    "lcm_expand_query",
-    "lcm_read",
-    "lcm_describe",
-    "lcm_recent",
-    "lcm_status",
-    "lcm_doctor",
-];
-
-/// Whether a name is that of one of these tools. The name of the server that provides the tool may
-/// stand before it, as in `mcp__memory__lcm_grep`.
-pub(crate) fn is_own(name: &str) -> bool {
-    let own = name.rfind("lcm_").and_then(|at| name.get(at..));
-    let is_alone = |own: &str| {
-        let before = name[..name.len() - own.len()].chars().next_back();
-        before.is_none_or(|c| !c.is_ascii_alphanumeric())
-    };
-    own.is_some_and(|own| NAMES.contains(&own) && is_alone(own))
-}
-
 /// Returns the descriptions of the tools for the model. The host puts them into every request, so
 /// they should be short.
 pub(crate) fn specs() -> Vec<ToolSpec> {
@@ -307,21 +284,12 @@ impl Context<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool_names::NAMES;
 
     #[test]
-    fn own_tools_are_known_by_their_names() {
+    fn the_tools_have_the_names_by_which_they_are_recognised() {
         let specs = specs();
         let names = specs.iter().map(|tool| tool.name.as_str());
         assert_eq!(names.collect::<Vec<_>>(), NAMES);
-        for own in [
-            "lcm_grep",
-            "mcp__contexture__lcm_read",
-            "contexture.lcm_recent",
-        ] {
-            assert!(is_own(own), "{own}");
-        }
-        for other in ["grep", "xlcm_grep", "lcm_grep_all", "lcm_", ""] {
-            assert!(!is_own(other), "{other}");
-        }
     }
 }

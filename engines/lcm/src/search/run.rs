@@ -26,7 +26,7 @@ use crate::store::{
     Bodies, Key, MessageBody, SessionId, Snapshot, Store, SummaryTimes, count_summaries,
     for_each_summary, info_in, row_in, summary_times,
 };
-use crate::tools::is_own;
+use crate::tool_names::is_own;
 
 /// Runs a query that is within the bounds, and returns one page of its hits.
 ///

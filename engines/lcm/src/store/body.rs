@@ -11,7 +11,7 @@
 use contexture_engine_api::MessageView;
 use serde_json::Value;
 
-use crate::tools::is_own;
+use crate::tool_names::is_own;
 use crate::wire_items::wire_items;
 
 mod others;

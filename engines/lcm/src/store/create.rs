@@ -10,13 +10,14 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use contexture_engine_api::private_file_options;
 use rusqlite::OpenFlags;
 
 use super::database::connect;
 use super::schema;
+use crate::database_files::with_suffix;
 use crate::error::StoreError;
 
 /// The suffix of files that are being built. A random number follows it.
@@ -103,24 +104,5 @@ fn remove_leftovers(path: &Path) {
             // A file that cannot be removed only takes up space.
             let _ = std::fs::remove_file(entry.path());
         }
-    }
-}
-
-pub(super) fn holds_something(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|file| file.len() > 0)
-}
-
-/// Returns the name of a file that belongs to the database at `path`, such as its log.
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// Deletes a database with its log files. Failures are ignored, because creating the new file
-/// reports them.
-pub(super) fn remove_database(path: &Path) {
-    for suffix in ["", "-wal", "-shm", "-journal"] {
-        let _ = std::fs::remove_file(with_suffix(path, suffix));
     }
 }

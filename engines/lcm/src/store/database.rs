@@ -16,9 +16,9 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::create::{holds_something, with_suffix};
 use super::writer::{ConnectionGuard, WriteConnection};
 use super::{Snapshot, Source, StoreSettings, schema};
+use crate::database_files::{holds_something, with_suffix};
 use crate::error::StoreError;
 
 /// How long a write waits for other writers, in this process and in others together. It is shorter

@@ -20,7 +20,7 @@ use super::body::{MessageBody, beside_text, push_beside};
 use super::current_messages::{key_in, keys};
 use super::{Key, PayloadId, SessionId, Snapshot, Store};
 use crate::error::StoreError;
-use crate::tools::is_own;
+use crate::tool_names::is_own;
 
 /// How many messages are requested from the transcript at once at most.
 const BATCH: usize = 128;
