@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::{Global, OK, engines, output, start, terminal};
+use crate::{Global, OK, output, start, terminal};
 use contexture::config::{Loaded, Schema, editor_schema, with_text};
 use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved};
@@ -93,7 +93,7 @@ pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliErr
             Ok(OK)
         }
         ConfigCommand::Schema => {
-            let catalog = engines::scan(&start::load_config(global)?)?;
+            let catalog = start::scan(&start::load_config(global)?)?;
             output::print_json(&editor_schema(catalog.declared_settings()))?;
             Ok(OK)
         }
@@ -109,7 +109,7 @@ pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliErr
 fn check(global: &Global) -> Result<u8, CliError> {
     let loaded = start::read_config(global).map_err(CliError::config)?;
     let mut problems: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
-    let catalog = engines::scan(&loaded)?;
+    let catalog = start::scan(&loaded)?;
     let wrong = catalog.wrong_settings(&loaded);
     problems.extend(wrong.iter().map(ToString::to_string));
     let engine = &loaded.config.context.engine;

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::config::wrong_settings;
 use crate::error::CliError;
 use crate::terminal::visible;
-use crate::{Global, NEGATIVE, OK, engines, kept, output, start, window};
+use crate::{Global, NEGATIVE, OK, kept, output, start, window};
 use contexture::catalog::{Catalog, FolderState, Plugin, PluginState};
 use contexture::config::Loaded;
 use contexture::engines::Engines;
@@ -158,7 +158,7 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
             ),
         ),
     }
-    match engines::scan(&loaded) {
+    match start::scan(&loaded) {
         Ok(catalog) => examine_catalog(&catalog, &loaded, findings),
         Err(CliError::NameTaken(taken)) => findings.problem("engines", taken.to_string()),
         Err(error) => findings.problem("engines", error.to_string()),

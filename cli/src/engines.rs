@@ -22,7 +22,7 @@ use contexture::catalog::{
     BUILT_IN, Catalog, Choice, FolderState, PluginState, RegisteredEngine, resolve,
 };
 use contexture::config::{Compression, Loaded, Schema};
-use contexture::engines::{Source, catalog};
+use contexture::engines::Source;
 
 /// What the built-in engine does, in a line for the list. Plugins and crates bring their own
 /// descriptions.
@@ -98,12 +98,6 @@ pub(crate) fn run(
     }
 }
 
-/// Returns the engines that a configuration gives access to. Fails if two linked crates register
-/// the same name. Broken plugins are no error, they are part of the result.
-pub(crate) fn scan(loaded: &Loaded) -> Result<Catalog, CliError> {
-    catalog(loaded).map_err(CliError::NameTaken)
-}
-
 /// An engine as it is listed. Serialised, it is an element of the JSON output, so the names of the
 /// fields are part of the interface.
 #[derive(Debug, Serialize)]
@@ -150,7 +144,7 @@ struct Running {
 /// choice.
 fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     let loaded = start::load_config(global)?;
-    let catalog = scan(&loaded)?;
+    let catalog = start::scan(&loaded)?;
     let (listed, running) = inspect(&loaded, &catalog);
     if json {
         output::print_json(&serde_json::json!({
@@ -198,7 +192,7 @@ pub(crate) struct EngineOption {
 /// Returns the engines to choose from, with those that cannot be used, so that the dialog can say
 /// why.
 pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<EngineOption>, CliError> {
-    let (listed, _) = inspect(loaded, &scan(loaded)?);
+    let (listed, _) = inspect(loaded, &start::scan(loaded)?);
     let choice = |engine: Listed| EngineOption {
         source: source_word(engine.source),
         name: engine.name,
@@ -221,7 +215,7 @@ pub(crate) fn plugins_json(loaded: &Loaded, catalog: &Catalog) -> Value {
 /// status, and a failure of that is part of the output. Fails if there is no engine of this name.
 fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
     let loaded = start::load_config(global)?;
-    let catalog = scan(&loaded)?;
+    let catalog = start::scan(&loaded)?;
     let (listed, _) = inspect(&loaded, &catalog);
     let found: Vec<_> = listed.iter().filter(|engine| engine.name == name).collect();
     if found.is_empty() {

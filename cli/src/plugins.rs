@@ -177,7 +177,7 @@ pub(crate) fn run(command: Option<&PluginsCommand>, global: &Global) -> Result<u
 /// error here, because its problem is part of the output.
 fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     let loaded = start::load_config(global)?;
-    let catalog = engines::scan(&loaded)?;
+    let catalog = start::scan(&loaded)?;
     if json {
         output::print_json(&engines::plugins_json(&loaded, &catalog))?;
         return Ok(OK);
@@ -233,7 +233,7 @@ fn build_all(global: &Global, paths: &[PathBuf], release: bool) -> Result<u8, Cl
 /// Returns every plugin in the plugin folders that has a `Cargo.toml`. Fails if there is none.
 fn all_buildable(global: &Global, release: bool) -> Result<Vec<Manifest>, CliError> {
     let loaded = start::load_config(global)?;
-    let catalog = engines::scan(&loaded)?;
+    let catalog = start::scan(&loaded)?;
     let with_source = catalog
         .plugins
         .iter()

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use contexture::config::{Config, editor_schema};
 
-use crate::{Cli, engines, output};
+use crate::{Cli, output, start};
 
 const BEGIN: &str =
     "<!-- What follows is written by a test from the program: cli/src/reference.rs -->\n";
@@ -99,7 +99,7 @@ fn the_schema_for_editors_is_what_config_schema_prints() {
     std::fs::write(home.path().join("config.yaml"), config).unwrap();
     let variable = |name: &str| (name == "CONTEXTURE_HOME").then(|| home.path().into());
     let loaded = Config::load(None, &variable).unwrap();
-    let catalog = engines::scan(&loaded).unwrap();
+    let catalog = start::scan(&loaded).unwrap();
     let schema = editor_schema(catalog.declared_settings());
     let named = &schema["properties"]["context"]["properties"]["engines"]["properties"];
     assert!(named["lcm"]["properties"]["soft_threshold"].is_object());

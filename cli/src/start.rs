@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use crate::error::CliError;
 use crate::{Global, terminal};
+use contexture::catalog::Catalog;
 use contexture::config::{Config, ConfigError, Loaded, Supervision};
-use contexture::engines::Engines;
+use contexture::engines::{Engines, catalog};
 use contexture::providers::{
     ModelClient, ProviderError, Resolved, configured_agent, configured_client, resolve_configured,
 };
@@ -56,6 +57,12 @@ pub(crate) fn patient(mut loaded: Loaded) -> Loaded {
 pub(crate) fn loading_deadline(global: &Global) -> Duration {
     let configured = read_config(global).map(|loaded| patient(loaded).config.context.supervision);
     Duration::from_millis(configured.map_or(PATIENCE_MS, |configured| configured.call_deadline_ms))
+}
+
+/// Returns the engines that a configuration gives access to. Fails if two linked crates register
+/// the same name. Broken plugins are no error, they are part of the result.
+pub(crate) fn scan(loaded: &Loaded) -> Result<Catalog, CliError> {
+    catalog(loaded).map_err(CliError::NameTaken)
 }
 
 /// Opens the engines of a configuration with the model client that it names. `agent_model` is the

@@ -16,7 +16,7 @@ use contexture_engine_api::make_private_folder;
 
 use super::{folder_of, manifest};
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::{Global, OK, consent, engines, output, start, terminal};
+use crate::{Global, OK, consent, output, start, terminal};
 use contexture::catalog::{MANIFEST_FILE, Manifest, Plugin, PluginState};
 use contexture::config::Loaded;
 
@@ -344,7 +344,7 @@ pub(crate) fn remove(global: &Global, name: &str, yes: bool) -> Result<u8, CliEr
 
 /// Returns the plugin of this name in the plugin folders. Fails with a suggestion if there is none.
 fn named(loaded: &Loaded, name: &str) -> Result<Plugin, CliError> {
-    let catalog = engines::scan(loaded)?;
+    let catalog = start::scan(loaded)?;
     let names: Vec<_> = catalog
         .plugins
         .iter()
