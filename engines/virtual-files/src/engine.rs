@@ -6,6 +6,8 @@
 //! of the session: they are read when a session is opened, and refreshed when messages are cut off
 //! or edited.
 
+mod compacting;
+
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, HostInfo, LogLevel, MessageKind, MessageView, ModelAnswer,
@@ -17,28 +19,28 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::calls::Calls;
-use crate::compacting::{Proposal, likely_after};
 use crate::files::{File, Files};
 use crate::notice::{self, NOTICE_MARK};
 use crate::preview::{FILE_MARK, is_longer, may_be_file, named_in, preview};
 use crate::settings::{Limits, Settings};
 use crate::tools;
+use compacting::{Proposal, likely_after};
 
 /// The engine of one session. It offers its tools in every request and keeps the files, the count
 /// of tool calls and the current proposal.
 #[derive(Debug)]
 pub struct VirtualFiles {
-    pub(crate) settings: Settings,
-    pub(crate) services: Services,
-    pub(crate) files: Files,
+    settings: Settings,
+    services: Services,
+    files: Files,
     /// The count of tool calls, or `None` if they are not limited.
     calls: Option<Calls>,
-    pub(crate) cycle: SummaryCycle,
-    pub(crate) headroom: Headroom,
+    cycle: SummaryCycle,
+    headroom: Headroom,
     /// The window as the host last reported it. Limits for files and answers follow from it.
-    pub(crate) window: WindowState,
-    pub(crate) proposal: Option<Proposal>,
-    pub(crate) compactions: u64,
+    window: WindowState,
+    proposal: Option<Proposal>,
+    compactions: u64,
 }
 
 impl StandaloneEngine for VirtualFiles {
@@ -80,7 +82,7 @@ impl VirtualFiles {
 
     /// Makes a file of a message and returns the text that the window shows instead. Returns
     /// `None`, and makes no file, if that would not be shorter.
-    pub(crate) fn shortened(
+    fn shortened(
         &mut self,
         message: &MessageView<'_>,
         preview_tokens: u64,
@@ -138,7 +140,7 @@ impl VirtualFiles {
 
     /// Writes the notice for a window of so many tokens. `new` is a file that is about to be
     /// listed.
-    pub(crate) fn notice(&self, window: &WindowState, tokens: u64, new: Option<&File>) -> String {
+    fn notice(&self, window: &WindowState, tokens: u64, new: Option<&File>) -> String {
         notice::notice(
             window,
             tokens,

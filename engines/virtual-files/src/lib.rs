@@ -34,7 +34,6 @@
 //! still be read under their names, because the client may return to the branch that shows them.
 
 mod calls;
-mod compacting;
 mod engine;
 mod files;
 mod headings;

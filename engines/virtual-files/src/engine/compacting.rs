@@ -18,7 +18,7 @@ use contexture_summaries::{
     Notes, Sizes, SummaryCycle, WrittenSummary, body_of, framing_tokens, marked, to_host_tokens,
 };
 
-use crate::engine::VirtualFiles;
+use super::VirtualFiles;
 use crate::files::{File, window_of};
 use crate::headings::HEADINGS;
 use crate::notice;
@@ -40,7 +40,7 @@ const MIN_SAVING: f64 = 0.03;
 /// A proposal that the host has neither committed nor discarded. The summary is `None` if only
 /// messages became files.
 #[derive(Debug)]
-pub(crate) struct Proposal {
+pub(super) struct Proposal {
     sizes: Sizes,
     /// The name of the file that holds the window before the compaction, if that file is new.
     file: Option<String>,
@@ -104,14 +104,14 @@ fn most_summary(window: &WindowState) -> u64 {
 
 /// An estimate of the tokens that a compaction of this window leaves: the fixed part, a full tail
 /// and a full summary.
-pub(crate) fn likely_after(window: &WindowState) -> u64 {
+pub(super) fn likely_after(window: &WindowState) -> u64 {
     window.fixed_tokens + window.context_length / TAIL_SHARE + most_summary(window)
 }
 
 impl VirtualFiles {
     /// Proposes a compaction, or says why there is none. May write files, ask a model if the order
     /// permits it, and fail if the transcript or an artifact cannot be read or written.
-    pub(crate) fn propose(
+    pub(super) fn propose(
         &mut self,
         request: &CompressRequest<'_>,
     ) -> Result<Outcome, EngineError> {
@@ -327,7 +327,7 @@ impl VirtualFiles {
     }
 
     /// Records that the host committed the proposal. Its summary is in force and its file stays.
-    pub(crate) fn adopt(&mut self, proposal: Proposal) {
+    pub(super) fn adopt(&mut self, proposal: Proposal) {
         self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
         self.cycle.committed(proposal.written);
@@ -335,7 +335,7 @@ impl VirtualFiles {
 
     /// Drops the proposal and removes its file, which nobody has seen. Fails if the artifact cannot
     /// be removed.
-    pub(crate) fn drop_proposal(&mut self) -> Result<(), EngineError> {
+    pub(super) fn drop_proposal(&mut self) -> Result<(), EngineError> {
         match self.proposal.take().and_then(|proposal| proposal.file) {
             Some(name) => self.files.discard(&name),
             None => Ok(()),
@@ -343,7 +343,7 @@ impl VirtualFiles {
     }
 
     /// Starts the next summary once the threshold is near, unless one is open already.
-    pub(crate) fn prepare(&mut self, request: &CompressRequest<'_>) {
+    pub(super) fn prepare(&mut self, request: &CompressRequest<'_>) {
         let (messages, window) = (request.messages, &request.order.window);
         let threshold = self.settings.limits(window).threshold;
         let is_near = threshold
