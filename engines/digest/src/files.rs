@@ -69,7 +69,7 @@ pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
     let mut known: HashMap<&str, usize> = HashMap::new();
     let mut of_call = Vec::with_capacity(span.calls.len());
     for call in &span.calls {
-        let Some(path) = call.file(span) else {
+        let Some(path) = call.file(&span.sources) else {
             of_call.push(None);
             continue;
         };
@@ -88,7 +88,8 @@ pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
             Action::Write => file.written += 1,
             Action::Edit => file.edited += 1,
             _ => {
-                let number = |keys: &[&str]| call.argument(span, keys)?.parse::<u64>().ok();
+                let number =
+                    |keys: &[&str]| call.argument(&span.sources, keys)?.parse::<u64>().ok();
                 let part = match (
                     number(&["offset", "start_line", "line_start"]),
                     number(&["limit"]),

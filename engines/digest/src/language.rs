@@ -8,7 +8,6 @@
 use contexture_engine_api::{MessageKind, MessageView};
 
 use crate::sections::Section;
-use crate::work_record::Contradiction;
 
 /// The language in which a digest writes everything but quotes.
 ///
@@ -30,6 +29,17 @@ const LAST_SAID: [&str; 2] = [
     "最后在处理，用户说：",
 ];
 const LEFT: [&str; 2] = ["Left on the to-do list: ", "待办清单上还有："];
+
+/// What the messages show instead of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contradiction<'s> {
+    /// This test failed in its last run.
+    Failed(&'s str),
+    /// The last run of tests ended with this line.
+    LastRun(&'s str),
+    /// No tool call changed this file.
+    Unchanged(&'s str),
+}
 
 impl Language {
     /// Returns the language of the user's words, or of all messages if the user said nothing.

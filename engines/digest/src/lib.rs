@@ -42,6 +42,7 @@
 mod arguments;
 mod files;
 mod headings;
+mod interaction;
 mod language;
 mod merge;
 mod outline;
@@ -53,6 +54,7 @@ mod scan;
 mod sections;
 mod shorten;
 mod shown;
+mod source;
 mod span;
 mod steps;
 mod surroundings;
@@ -218,7 +220,7 @@ impl<'a> Digest<'a> {
             .iter()
             .map(|message| readings.of(message))
             .collect();
-        let mut span = Span::of(messages, &known);
+        let mut span = Span::of(messages, |at| known[at].is_some());
         let facts = Facts::of(&mut span, &known);
         let mut earlier = previous.unwrap_or_default().to_owned();
         // The previous summary may itself be one of the messages.

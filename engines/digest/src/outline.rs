@@ -13,13 +13,15 @@ use contexture_secrets::mask_secrets;
 use hashbrown::{HashMap, HashSet};
 
 use crate::files::files;
+use crate::interaction::{answers, last_plan};
 use crate::language::{Language, is_left, is_said, last_said};
 use crate::rank::Fact;
 use crate::sections::{Section, sections};
 use crate::shown::{Evidence, Shown};
-use crate::span::{Origin, Span};
+use crate::source::Origin;
+use crate::span::Span;
 use crate::text::{chars, clean_line, clip, sentences};
-use crate::tool::{Action, answers, last_plan};
+use crate::tool::Action;
 use crate::user::{quote, quotes};
 use crate::words::Words;
 
@@ -280,14 +282,16 @@ impl Outline<'_, '_> {
         // A result is recent if it is among the last messages and the user has said nothing since.
         let recent = span.messages.saturating_sub(12).max(last_request);
         for (index, call) in span.calls.iter().enumerate() {
-            let outcome = call.outcome(span).filter(|outcome| !outcome.is_empty());
-            let wrong = call.went_wrong(span);
+            let outcome = call
+                .outcome(&span.sources)
+                .filter(|outcome| !outcome.is_empty());
+            let wrong = call.went_wrong(&span.sources);
             let mut head = match call.result {
                 // A result without its call is named by its own first words.
                 Some(result) if call.arguments.is_empty() && outcome.is_none() => {
                     title(&span.sources[result].text)
                 }
-                _ => call.head(span),
+                _ => call.head(&span.sources),
             };
             if let Some(outcome) = outcome {
                 match call.failed {
@@ -300,11 +304,11 @@ impl Outline<'_, '_> {
             }
             // If the same command runs again later, only its last result says how things are.
             let is_last_of_its_kind = || {
-                let begins = call.head(span);
+                let begins = call.head(&span.sources);
                 !span.calls[index + 1..]
                     .iter()
                     .take(200)
-                    .any(|later| later.action == call.action && later.head(span) == begins)
+                    .any(|later| later.action == call.action && later.head(&span.sources) == begins)
             };
             let tested = call
                 .result
@@ -470,7 +474,7 @@ impl Outline<'_, '_> {
         let reply = texts.find(|source| source.origin == Origin::Assistant);
         let is_interrupted = next.text.contains("[Request interrupted by user");
         !is_interrupted
-            && !last.is_some_and(|call| call.went_wrong(self.span))
+            && !last.is_some_and(|call| call.went_wrong(&self.span.sources))
             && !reply.is_some_and(|reply| GAVE_UP_WORDS.are_in(&reply.text))
     }
 }

@@ -10,7 +10,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::readings::Reading;
 use crate::scan::{Find, Kind, Signal, scan};
-use crate::span::{Origin, Span};
+use crate::source::Origin;
+use crate::span::Span;
 use crate::text::chars;
 use crate::tool::Action;
 

@@ -31,7 +31,7 @@ impl Readings {
         if message.kind() == MessageKind::Summary {
             return;
         }
-        let span = Span::of(std::slice::from_ref(message), &[]);
+        let span = Span::of(std::slice::from_ref(message), |_| false);
         // If something was masked, the positions would be those of the masked text.
         if span.is_masked {
             return;

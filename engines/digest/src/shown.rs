@@ -12,11 +12,13 @@
 
 use hashbrown::HashSet;
 
+use crate::interaction::Todo;
 use crate::scan::{Find, scan};
 use crate::sections::Section;
-use crate::span::{Origin, Span};
+use crate::source::Origin;
+use crate::span::Span;
 use crate::text::sentences;
-use crate::tool::{Action, Todo};
+use crate::tool::Action;
 
 /// What the new messages show about an item. The default in doubt is `Nothing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,7 +265,7 @@ impl<'s> Evidence<'s> {
         }
         let told = span.calls.iter().enumerate().filter_map(|(at, call)| {
             let outcome = call.result.and_then(|result| span.sources[result].outcome);
-            let wrong = call.went_wrong(span);
+            let wrong = call.went_wrong(&span.sources);
             let tells = call.action == Action::Run && (wrong || outcome.is_some());
             tells.then_some((call.message, !wrong, at))
         });

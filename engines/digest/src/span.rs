@@ -13,30 +13,8 @@ use contexture_secrets::mask_secrets;
 use hashbrown::HashMap;
 
 use crate::arguments::arguments;
-use crate::readings::Reading;
+use crate::source::{Origin, Source};
 use crate::tool::{Action, Call};
-
-/// The origin of a text. It decides how much a fact in it is worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    User,
-    /// Text of the assistant, or of anyone except a user and a tool.
-    Assistant,
-    Argument(usize),
-    Result(usize),
-}
-
-/// One text of the span, with its secrets masked. `error` is the byte of the first word that
-/// reports an error, and `outcome` that of the last word that reports the result of a test run.
-#[derive(Debug)]
-pub(crate) struct Source<'a> {
-    pub(crate) message: usize,
-    pub(crate) origin: Origin,
-    pub(crate) key: Cow<'a, str>,
-    pub(crate) text: Cow<'a, str>,
-    pub(crate) error: Option<usize>,
-    pub(crate) outcome: Option<usize>,
-}
 
 /// The texts and calls of a span of messages. Texts of nothing but white space are left out.
 #[derive(Debug, Default)]
@@ -52,9 +30,9 @@ pub(crate) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// Reads the messages. If `known` has a reading for a message, nothing in that message is
-    /// secret.
-    pub(crate) fn of(messages: &[MessageView<'a>], known: &[Option<&Reading>]) -> Self {
+    /// Reads the messages. Those for whose index `is_known` returns true were read before and hold
+    /// no secret.
+    pub(crate) fn of(messages: &[MessageView<'a>], is_known: impl Fn(usize) -> bool) -> Self {
         let mut span = Self {
             messages: messages.len(),
             ..Self::default()
@@ -66,7 +44,7 @@ impl<'a> Span<'a> {
                 span.summaries.push(text);
                 continue;
             }
-            span.holds_no_secret = matches!(known.get(at), Some(Some(_)));
+            span.holds_no_secret = is_known(at);
             match message.tool_call_id() {
                 Some(id) => span.add_result(at, message, open.get(id).copied()),
                 None if message.is_real_user() => span.add(at, Origin::User, text),

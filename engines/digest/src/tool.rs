@@ -2,15 +2,13 @@
 //!
 //! Every agent has its own tools, so nothing here depends on one of them. [`Action::of`] guesses
 //! what a call does from its arguments and its name. [`Call`] then describes the call (`head`) and
-//! its result (`outcome`), always in the words of the source. [`last_plan`] reads the latest to-do
-//! list, and [`answers`] what the user answered to a tool that asks. A call that does not fit any
-//! pattern is still described, by its name and one argument.
+//! its result (`outcome`), always in the words of the source. A call that does not fit any pattern is
+//! still described, by its name and one argument.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::arguments::unescape;
-use crate::span::{Source, Span};
+use crate::source::Source;
 use crate::text::{chars, clean_line, clip, line_around, one_line};
 
 /// What a call does, as far as a digest distinguishes. Tools have many names, so the arguments
@@ -113,24 +111,24 @@ const RESULT_CHARS: usize = 120;
 
 impl Call<'_> {
     /// Returns the first argument under one of these keys.
-    pub(crate) fn argument<'s>(&self, span: &'s Span<'_>, keys: &[&str]) -> Option<&'s str> {
-        span.sources[self.arguments.clone()]
+    pub(crate) fn argument<'s>(&self, sources: &'s [Source<'_>], keys: &[&str]) -> Option<&'s str> {
+        sources[self.arguments.clone()]
             .iter()
             .find(|argument| keys.contains(&&*argument.key))
             .map(|argument| argument.text.as_ref())
     }
 
     /// Returns the path of the file that the call reads, writes or edits. `None` for other actions.
-    pub(crate) fn file<'s>(&self, span: &'s Span<'_>) -> Option<&'s str> {
+    pub(crate) fn file<'s>(&self, sources: &'s [Source<'_>]) -> Option<&'s str> {
         match self.action {
-            Action::Read | Action::Write | Action::Edit => self.argument(span, &PATH_KEYS),
+            Action::Read | Action::Write | Action::Edit => self.argument(sources, &PATH_KEYS),
             _ => None,
         }
     }
 
     /// Returns the whole command. The words of a list are joined, and a leading shell is left out.
-    pub(crate) fn command(&self, span: &Span<'_>) -> Option<String> {
-        let words: Vec<&str> = span.sources[self.arguments.clone()]
+    pub(crate) fn command(&self, sources: &[Source<'_>]) -> Option<String> {
+        let words: Vec<&str> = sources[self.arguments.clone()]
             .iter()
             .filter(|argument| COMMAND_KEYS.contains(&&*argument.key))
             .map(|argument| argument.text.as_ref())
@@ -143,12 +141,12 @@ impl Call<'_> {
     /// Describes what was done, in the words of the call. For a command that is the command itself,
     /// or its description if it is long. For other calls it is the name of the tool and the
     /// argument that says most.
-    pub(crate) fn head(&self, span: &Span<'_>) -> String {
+    pub(crate) fn head(&self, sources: &[Source<'_>]) -> String {
         if self.action == Action::Run
-            && let Some(command) = self.command(span)
+            && let Some(command) = self.command(sources)
         {
             let line = clean_command(&command);
-            let described = self.argument(span, &["description"]);
+            let described = self.argument(sources, &["description"]);
             return match described {
                 Some(description) if chars(&line) > SHORT_COMMAND => {
                     clip(&clean_line(description), SHORT_COMMAND).into_owned()
@@ -172,9 +170,9 @@ impl Call<'_> {
         ];
         let telling = TELLING
             .iter()
-            .find_map(|key| self.argument(span, &[key]))
+            .find_map(|key| self.argument(sources, &[key]))
             .or_else(|| {
-                span.sources[self.arguments.clone()]
+                sources[self.arguments.clone()]
                     .first()
                     .map(|first| first.text.as_ref())
             });
@@ -191,8 +189,8 @@ impl Call<'_> {
     /// Returns the outcome, in the words of the result: the result line of a test run, the line
     /// with the error, or the whole of a short result. Returns `None` for a long result without
     /// either. The digest adds no verdict of its own.
-    pub(crate) fn outcome(&self, span: &Span<'_>) -> Option<String> {
-        let result = &span.sources[self.result?];
+    pub(crate) fn outcome(&self, sources: &[Source<'_>]) -> Option<String> {
+        let result = &sources[self.result?];
         let line_at = |at: usize| {
             let line = clean_line(&result.text[line_around(&result.text, at)]);
             let plain = line.trim_matches(['=', '-', ' ']);
@@ -224,11 +222,11 @@ impl Call<'_> {
 
     /// Whether the result reports an error, by its flag or by its words. A test run that says `0
     /// failed` did not go wrong.
-    pub(crate) fn went_wrong(&self, span: &Span<'_>) -> bool {
+    pub(crate) fn went_wrong(&self, sources: &[Source<'_>]) -> bool {
         self.failed
             || self.action == Action::Run
                 && self.result.is_some_and(|result| {
-                    let source = &span.sources[result];
+                    let source = &sources[result];
                     let line = |at| &source.text[line_around(&source.text, at)];
                     source
                         .outcome
@@ -266,152 +264,4 @@ fn clean_command(command: &str) -> String {
         _ => line,
     };
     one_line(line)
-}
-
-/// An item of a to-do list. `status` is as in the list, for instance `pending`, `in_progress` or
-/// `completed`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Todo {
-    pub(crate) text: String,
-    pub(crate) status: String,
-}
-
-/// Returns the last to-do list of the span and the message that has it. A list whose call failed
-/// does not count.
-pub(crate) fn last_plan(span: &Span<'_>) -> Option<(usize, Vec<Todo>)> {
-    let call = span
-        .calls
-        .iter()
-        .rev()
-        .find(|call| call.action == Action::Plan && !call.failed)?;
-    let mut todos: Vec<Todo> = Vec::new();
-    let mut pending_status = None;
-    for argument in &span.sources[call.arguments.clone()] {
-        match &*argument.key {
-            "content" | "step" | "task" | "title" | "text" => todos.push(Todo {
-                text: clean_line(&argument.text),
-                status: pending_status.take().unwrap_or_default(),
-            }),
-            // Some tools write the status of an item before its text, and some after it.
-            "status" => match todos.last_mut() {
-                Some(todo) if todo.status.is_empty() => todo.status = argument.text.to_string(),
-                _ => pending_status = Some(argument.text.to_string()),
-            },
-            _ => {}
-        }
-    }
-    (!todos.is_empty()).then_some((call.message, todos))
-}
-
-/// A question that the assistant asked with a tool, and the user's answer, both shortened to one
-/// line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UserAnswer {
-    pub(crate) message: usize,
-    pub(crate) question: String,
-    pub(crate) answer: String,
-}
-
-/// Returns the answered questions in order. A refusal, a blank or "no answer" does not count.
-pub(crate) fn answers(span: &Span<'_>) -> Vec<UserAnswer> {
-    let mut answers = Vec::new();
-    for call in &span.calls {
-        if call.action != Action::Ask || call.failed {
-            continue;
-        }
-        let Some(result) = call.result else { continue };
-        let source = &span.sources[result];
-        let mut add = |question: &str, answer: &str| {
-            if is_answer(answer) {
-                answers.push(UserAnswer {
-                    message: source.message,
-                    question: clip(&clean_line(question), 90).into_owned(),
-                    answer: clean_line(&one_line(answer)),
-                });
-            }
-        };
-        // One call may ask several questions, and its result then lists them as pairs.
-        let pairs = quoted_pairs(&source.text);
-        if pairs.is_empty() {
-            let question = call.argument(span, &["question", "prompt", "questions"]);
-            add(question.unwrap_or_default(), &source.text);
-        }
-        for (question, answer) in pairs {
-            add(&question, &answer);
-        }
-    }
-    answers
-}
-
-/// Returns the `"question"="answer"` pairs in a result, with escapes in the answers resolved.
-fn quoted_pairs(text: &str) -> Vec<(String, String)> {
-    let mut pairs = Vec::new();
-    let mut rest = text;
-    while let Some(middle) = rest.find("\"=\"") {
-        let question_start = rest[..middle].rfind(" \"").map_or(0, |at| at + 2);
-        let answer = &rest[middle + 3..];
-        let end = ["\", \"", "\". You", "\"\n"]
-            .iter()
-            .filter_map(|end| answer.find(end))
-            .min()
-            .unwrap_or_else(|| answer.rfind('"').unwrap_or(answer.len()));
-        pairs.push((
-            rest[question_start..middle]
-                .trim_start_matches('"')
-                .to_owned(),
-            unescape(&answer[..end]).into_owned(),
-        ));
-        rest = &answer[end..];
-    }
-    pairs
-}
-
-fn is_answer(text: &str) -> bool {
-    let bare = text
-        .trim()
-        .trim_matches(|c: char| c.is_ascii_punctuation() || c.is_whitespace())
-        .to_lowercase();
-    const NONE: [&str; 16] = [
-        "",
-        "no answer",
-        "no answer provided",
-        "no response",
-        "no answer given",
-        "none",
-        "null",
-        "n/a",
-        "na",
-        "skipped",
-        "cancelled",
-        "canceled",
-        "timeout",
-        "timed out",
-        "无",
-        "没有回答",
-    ];
-    !NONE.contains(&bare.as_str())
-        && !bare.starts_with("the user did not")
-        && !bare.starts_with("the user doesn't want")
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-
-    #[test]
-    fn pairs_of_a_question_result_are_read() {
-        let text = "User has answered your questions: \"Which \"db\"?\"=\"SQLite, please\", \"Run it?\"=\"\". You can now continue.";
-        let pairs = quoted_pairs(text);
-        assert_eq!(pairs[0].1, "SQLite, please");
-        assert_eq!(pairs[1], ("Run it?".to_owned(), String::new()));
-    }
-
-    #[test]
-    fn no_answer_is_none() {
-        for text in ["", "  ", "(no answer)", "No response.", "None"] {
-            assert!(!is_answer(text), "{text}");
-        }
-        assert!(is_answer("no, use SQLite"));
-    }
 }

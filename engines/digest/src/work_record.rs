@@ -17,11 +17,12 @@ use hashbrown::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use crate::files::changed;
-use crate::language::Language;
+use crate::language::{Contradiction, Language};
 use crate::scan::{Find, Kind, scan};
 use crate::sections::{Head, Section, heading};
 use crate::shown::is_doubted;
-use crate::span::{Origin, Span};
+use crate::source::Origin;
+use crate::span::Span;
 use crate::text::{clean_line, clip, line_around, sentences};
 use crate::tool::{Action, Call};
 use crate::words::Words;
@@ -94,17 +95,6 @@ const SEARCHES: [&str; 5] = ["list", "glob", "grep", "search", "find"];
 const ENDS: [char; 4] = ['.', '!', '。', '！'];
 /// The most characters of a run's result that a mark quotes.
 const QUOTED: usize = 80;
-
-/// What the messages show instead of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contradiction<'s> {
-    /// This test failed in its last run.
-    Failed(&'s str),
-    /// The last run of tests ended with this line.
-    LastRun(&'s str),
-    /// No tool call changed this file.
-    Unchanged(&'s str),
-}
 
 /// What the lines of a part of a summary claim, as its heading says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -319,7 +309,7 @@ impl<'s> TestRun<'s> {
         if call.action != Action::Run {
             return None;
         }
-        let command = call.command(span)?;
+        let command = call.command(&span.sources)?;
         let source = &span.sources[call.result?];
         // A word of a test report alone is not enough: a log that was printed may have it, too.
         let runs_tests = RUNNERS.iter().any(|part| command.contains(part));
@@ -328,7 +318,7 @@ impl<'s> TestRun<'s> {
         let is_partial = names(&command).next().is_some();
         Some(Self {
             is_partial,
-            passed: !call.went_wrong(span),
+            passed: !call.went_wrong(&span.sources),
             output: &source.text,
             result: clip(result.trim_matches(['=', '-', ' ']), QUOTED).into_owned(),
             command,
@@ -360,7 +350,7 @@ impl<'s> TestRun<'s> {
 fn may_change(call: &Call<'_>, span: &Span<'_>) -> bool {
     match call.action {
         Action::Run => call
-            .command(span)
+            .command(&span.sources)
             .is_none_or(|command| !only_reads(&command)),
         Action::Other => {
             let name = call.name.to_ascii_lowercase();
