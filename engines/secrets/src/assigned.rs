@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 use hashbrown::HashMap;
 
 use crate::SECRET_MASK;
+use crate::charset::{TOKEN, is_in};
 use crate::keys;
-use crate::rules::{TOKEN, is_in};
 use crate::steps;
 use crate::value::{is_placeholder, is_uuid};
 

@@ -15,6 +15,7 @@ use serde::de::IgnoredAny;
 use crate::assigned::is_key_of;
 use crate::cards::is_card;
 use crate::escaped::Decoded;
+use crate::names::named;
 use crate::notation::{holds_the_value, names_a_pair};
 use crate::rules::Value;
 use crate::shape;
@@ -124,9 +125,7 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
             let holds_value = holds_the_value(text);
             name = Name {
                 place: start..end,
-                value: of_pair
-                    .filter(|_| holds_value)
-                    .or_else(|| shape::named(text)),
+                value: of_pair.filter(|_| holds_value).or_else(|| named(text)),
                 names_pair: names_a_pair(text),
                 holds_value,
                 is_text: text == "text",
@@ -137,7 +136,7 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
             if container.is_list || container.is_data {
                 container.strings.push(start..end);
             } else if name.names_pair && container.of_pair.is_none() {
-                container.of_pair = shape::named(text);
+                container.of_pair = named(text);
                 // If the value came before its name, it is checked now.
                 if let (Some(value), Some(place)) = (container.of_pair, container.value.take()) {
                     in_place(json, place, value, secrets);

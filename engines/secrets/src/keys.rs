@@ -6,7 +6,7 @@
 //! visible. [`all`] turns each row into a cue, which is its longest fixed text, and the pieces
 //! around it. How a key is matched at its cue is in `shape`.
 
-use crate::rules::{self, ALNUM, BASE64, DOTTED, WORD};
+use crate::charset::{self, ALNUM, BASE64, DOTTED, WORD};
 
 /// A kind of key, as the pieces before and after its cue.
 #[derive(Debug, Clone)]
@@ -135,21 +135,21 @@ fn run(text: &str) -> Option<Run> {
 /// Returns the set of characters that a letter stands for in the tables.
 pub(crate) fn set(letter: char) -> Option<u16> {
     Some(match letter {
-        'n' => rules::DIGIT,
-        'h' => rules::HEX,
-        'H' => rules::ANY_HEX,
-        'z' => rules::SMALL,
-        'u' => rules::CAPITALS,
-        'U' => rules::CAPITALS | rules::DASH,
+        'n' => charset::DIGIT,
+        'h' => charset::HEX,
+        'H' => charset::ANY_HEX,
+        'z' => charset::SMALL,
+        'u' => charset::CAPITALS,
+        'U' => charset::CAPITALS | charset::DASH,
         'a' => ALNUM,
         'w' => WORD,
-        'D' => ALNUM | rules::DOT,
+        'D' => ALNUM | charset::DOT,
         'd' => DOTTED,
-        'x' => DOTTED | rules::TILDE,
+        'x' => DOTTED | charset::TILDE,
         'b' => BASE64,
-        'c' => BASE64 | rules::DOT,
-        't' => rules::TOKEN,
-        'g' => rules::SIGNS,
+        'c' => BASE64 | charset::DOT,
+        't' => charset::TOKEN,
+        'g' => charset::SIGNS,
         _ => return None,
     })
 }

@@ -12,12 +12,16 @@
 
 mod assigned;
 mod cards;
+mod charset;
 mod cues;
 mod escaped;
+mod headers;
 mod json;
 mod keys;
+mod names;
 mod notation;
 mod rules;
+mod scan;
 mod shape;
 mod steps;
 mod tables;
@@ -102,7 +106,7 @@ fn masked_once(text: &str) -> Cow<'_, str> {
 /// Whether a name is that of a key, a token or a password: `api_key`, `dbPassword`,
 /// `OPENAI-API-KEY`. Use it if the value is not at hand.
 pub fn is_secret_name(name: &str) -> bool {
-    shape::ends_in_the_name_of_a_secret(name)
+    names::ends_in_the_name_of_a_secret(name)
 }
 
 /// Replaces these secrets in the text. They may overlap and need not be sorted.

@@ -11,16 +11,19 @@
 use std::ops::Range;
 
 use crate::SECRET_MASK;
-use crate::rules::{DOTTED, TOKEN, Take, Value, WORD, is_in};
-use crate::shape::{
-    GAP, NAME_REST, QUOTED, Scan, cookies, credential, credential_start,
-    ends_in_the_name_of_a_secret, is_secret, names,
-};
+use crate::charset::{DOTTED, TOKEN, WORD, is_in};
+use crate::headers::{cookies, credential, credential_start};
+use crate::names::{GAP, NAME_REST, ends_in_the_name_of_a_secret, names};
+use crate::rules::{Take, Value};
+use crate::scan::{Command, Scan};
 use crate::steps;
 use crate::value::{
-    changes, is_key, is_method, is_password, is_placeholder, is_spoken, kinds, looks_secret,
+    changes, is_key, is_method, is_password, is_placeholder, is_secret, is_spoken, kinds,
+    looks_secret,
 };
 
+/// How far ahead the closing quote of a value may be, in bytes.
+const QUOTED: usize = 1_024;
 /// How many bytes after and before a name the value of its pair may be, how many bytes after it
 /// that of a sentence, and how many the end of a tag.
 const PAIR: usize = 240;
@@ -103,14 +106,6 @@ impl Behind {
             weak,
         })
     }
-}
-
-/// What is known about the command that the current part of a text belongs to.
-pub(crate) struct Command {
-    names: &'static str,
-    /// The end of the words that were read, and whether one of these names was among them.
-    looked_at: usize,
-    is_one: bool,
 }
 
 const CLOSERS: [char; 15] = [
@@ -1074,17 +1069,6 @@ impl Scan<'_> {
         }
         0
     }
-    /// Returns the rest of a header's line, or of the string that the header is in.
-    fn line_from(&mut self, start: usize) -> Range<usize> {
-        if !self.line.contains(&start) {
-            let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'\\');
-            let len = self.bytes[start..].iter().position(is_end);
-            self.line = start..len.map_or(self.bytes.len(), |len| start + len);
-            steps::add(self.line.len());
-        }
-        start..self.line.end
-    }
-
     /// Returns the position of the quote that closes a value. It has at most as many backslashes
     /// before it as the opening one.
     fn closing(&self, start: usize, quote: u8, slashes: usize) -> Option<usize> {
@@ -1107,41 +1091,6 @@ impl Scan<'_> {
             from = at + 1;
         }
         None
-    }
-
-    /// Returns the end of a value without quotes. Closing brackets at its end do not belong to it.
-    fn value_end(&mut self, start: usize) -> usize {
-        // If several names share a value without quotes, its end is found once.
-        if !self.value.contains(&start) {
-            let is_end = |c: char| {
-                c.is_whitespace()
-                    || matches!(
-                        c,
-                        '"' | '\''
-                            | '`'
-                            | ','
-                            | ';'
-                            | '&'
-                            | '\\'
-                            | '<'
-                            | '|'
-                            | '，'
-                            | '。'
-                            | '；'
-                            | '、'
-                    )
-            };
-            let len = self.text[start..]
-                .find(is_end)
-                .unwrap_or(self.text.len() - start);
-            steps::add(len);
-            let value = self.text[start..start + len].trim_end_matches([')', ']', '}', '*']);
-            self.value = start..start + value.len();
-            // The brackets that were trimmed end this value only, so the cached range does not
-            // include them.
-            return self.value.end;
-        }
-        self.value.end
     }
 }
 

@@ -3,8 +3,7 @@
 //! A [`Rule`] is a cue with a [`Shape`]. The rules come from three tables, for names (`names.txt`),
 //! options of commands (`options.txt`) and keys that are known by their form (`keys.txt`), and from
 //! the list `OTHERS` at the end. A shape says only what to look for. The checks are in `shape` and
-//! `notation`, and what a value has to look like is in `value`. The sets of characters that all of
-//! them use are defined here as bits.
+//! `notation`, and what a value has to look like is in `value`.
 
 use std::sync::LazyLock;
 
@@ -83,63 +82,6 @@ pub(crate) enum Value {
     Header,
     /// If it is the value of a cookie that is long enough to be that of a session.
     Cookie,
-}
-
-// Sets of characters, as bits.
-pub(crate) const DIGIT: u16 = 1;
-const A_TO_F: u16 = 2;
-const LOWER_REST: u16 = 4;
-const UPPER: u16 = 8;
-const UNDERSCORE: u16 = 16;
-pub(crate) const DASH: u16 = 32;
-pub(crate) const DOT: u16 = 64;
-const BASE64_REST: u16 = 128;
-const OTHER: u16 = 256;
-pub(crate) const TILDE: u16 = 512;
-const UPPER_A_TO_F: u16 = 1024;
-const SIGN: u16 = 2048;
-
-pub(crate) const HEX: u16 = DIGIT | A_TO_F;
-pub(crate) const ANY_HEX: u16 = HEX | UPPER_A_TO_F;
-pub(crate) const SMALL: u16 = HEX | LOWER_REST;
-pub(crate) const CAPITALS: u16 = DIGIT | UPPER | UPPER_A_TO_F;
-pub(crate) const ALNUM: u16 = SMALL | CAPITALS;
-pub(crate) const WORD: u16 = ALNUM | UNDERSCORE | DASH;
-pub(crate) const DOTTED: u16 = WORD | DOT;
-pub(crate) const BASE64: u16 = ALNUM | BASE64_REST;
-pub(crate) const TOKEN: u16 = DOTTED | BASE64_REST | OTHER | TILDE;
-pub(crate) const SIGNS: u16 = TOKEN | SIGN;
-
-static SETS: [u16; 256] = sets();
-
-const fn sets() -> [u16; 256] {
-    let mut sets = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        sets[byte] = match byte as u8 {
-            b'0'..=b'9' => DIGIT,
-            b'a'..=b'f' => A_TO_F,
-            b'g'..=b'z' => LOWER_REST,
-            b'A'..=b'F' => UPPER_A_TO_F,
-            b'G'..=b'Z' => UPPER,
-            b'_' => UNDERSCORE,
-            b'-' => DASH,
-            b'.' => DOT,
-            b'+' | b'/' | b'=' => BASE64_REST,
-            b'~' => TILDE,
-            b'%' | b'!' | b'$' | b':' | b'@' => OTHER,
-            b'#' | b'&' | b'(' | b')' | b'*' | b',' | b';' | b'?' | b'[' | b']' | b'^' | b'|' => {
-                SIGN
-            }
-            _ => 0,
-        };
-        byte += 1;
-    }
-    sets
-}
-
-pub(crate) fn is_in(byte: u8, set: u16) -> bool {
-    SETS[usize::from(byte)] & set != 0
 }
 
 /// All rules, each with its cue and its shape. The index of a rule in this table identifies it.

@@ -3,39 +3,27 @@
 //! [`scan`] goes from cue to cue and asks [`Scan`] to check the shape of the rule. Keys, key blocks
 //! and credentials in URLs are checked here, and values after a name in `notation`. What a value
 //! has to look like is in `value`.
-//!
-//! The time has to stay proportional to the length of the text. So a check may only read a bounded
-//! number of bytes around the cue ([`Scan::ahead`], [`Scan::behind`]), or a run, a value or a line
-//! whose end is cached ([`Scan::run_of`], [`Scan::value_end`], [`Scan::line_from`]). No check reads
-//! the text in any other way, and tests count the bytes that these functions return.
 
 use std::ops::Range;
 
 use crate::SECRET_MASK;
+use crate::charset::{BASE64, TOKEN, WORD, is_in};
 use crate::cues::{self, find};
+use crate::headers::{cookies, credential, credential_start};
 use crate::keys::{Key, Piece, Run};
-use crate::notation::Command;
-use crate::rules::{ALNUM, BASE64, DOTTED, RULES, Shape, TOKEN, Value, WORD, is_in};
+use crate::names::GAP;
+use crate::rules::{RULES, Shape, Value};
+use crate::scan::Scan;
 use crate::steps;
-use crate::value::{
-    is_key, is_mixed, is_password, is_placeholder, is_random, is_random_with_signs, is_short_key,
-    is_user_info, is_uuid,
-};
+use crate::value::{is_key, is_mixed, is_placeholder, is_plausible, is_secret, is_user_info};
 use crate::{assigned, tables};
 
-/// How far from a name its value may be, and how long the rest of a name may be, in bytes.
-pub(crate) const GAP: usize = 12;
-pub(crate) const NAME_REST: usize = 32;
-/// How far ahead the closing quote of a value may be, in bytes.
-pub(crate) const QUOTED: usize = 1_024;
 /// The longest user, password and host of a URL together, and the longest rest of a password after
 /// a slash, in bytes.
 const AUTHORITY: usize = 2_048;
 const SLASHED: usize = 128;
 /// The longest title of a key block, in bytes.
 const TITLE: usize = 64;
-/// The end of a run of at least this many bytes is cached, so that it is read only once.
-const LONG_RUN: usize = 16;
 const PEM: usize = 32 * 1024;
 /// The largest number of parts that a key may be cut into, and the shortest length of each.
 const PARTS: usize = 4;
@@ -50,16 +38,7 @@ const BEFORE: usize = 160;
 
 /// Appends the positions of the secrets in `text`. They may overlap.
 pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
-    let mut scan = Scan {
-        text,
-        bytes: text.as_bytes(),
-        runs: Vec::new(),
-        value: 0..0,
-        line: 0..0,
-        block_end: 0,
-        headings: Vec::new(),
-        commands: Vec::new(),
-    };
+    let mut scan = Scan::of(text);
     let mut from = 0;
     while let Some(at) = find(text, from) {
         let before = secrets.len();
@@ -77,48 +56,6 @@ pub(crate) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     tables::scan(text, &scan.headings, secrets);
     assigned::scan(text, secrets);
     crate::cards::scan(text, secrets);
-}
-
-/// What the value after a name has to look like. Returns `None` if the name is not that of a
-/// secret.
-pub(crate) fn named(name: &str) -> Option<Value> {
-    // The single letters are the private numbers of a JSON Web Key.
-    if matches!(name, "d" | "k" | "p" | "q" | "dp" | "dq" | "qi") {
-        return Some(Value::Jwk);
-    }
-    let mut value = None;
-    // A name such as `access_key` says more than the `key` at its end, which therefore does not
-    // replace it.
-    names_in(name, |of, _| {
-        value = value.filter(|_| of == Value::Random).or(Some(of))
-    });
-    value
-}
-
-/// Whether a name ends in one that says enough on its own. The word `key` does not.
-pub(crate) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
-    let mut ends = false;
-    names_in(name, |of, end| {
-        ends |= of != Value::Random && end == name.len()
-    });
-    ends
-}
-
-/// Calls `found` for each name of a secret inside a name, with what its value looks like and where
-/// the inner name ends.
-fn names_in(name: &str, mut found: impl FnMut(Value, usize)) {
-    let mut from = 0;
-    while let Some(at) = find(name, from) {
-        from = at + 1;
-        for (which, place) in cues::at(name, at) {
-            if let Shape::Named { value, whole } = RULES[which].shape
-                && names(name, &place, name.len(), whole)
-            {
-                found(value, place.end);
-                break;
-            }
-        }
-    }
 }
 
 /// Appends the secret in a value that stands alone, such as one in quotes. `value` says what it has
@@ -141,163 +78,7 @@ pub(crate) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>
     }
 }
 
-/// Whether a text is a secret of this kind. In quotes, a value may have more signs, since it is not
-/// code.
-pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
-    match value {
-        Value::Password => is_password(text, quoted),
-        Value::Random => is_random(text),
-        Value::Key | Value::Api | Value::Short if is_key(text) => true,
-        Value::Key | Value::Api | Value::Short if quoted && is_random_with_signs(text) => true,
-        Value::Key => false,
-        Value::Api => is_uuid(text.as_bytes()),
-        Value::Short => is_short_key(text) || is_user_info(text) || is_uuid(text.as_bytes()),
-        Value::Jwk => text.len() >= 22 && is_key(text) && !text.contains(['.', '/', '%']),
-        Value::Header | Value::Cookie => false,
-    }
-}
-
-/// Whether a name that ends at `end` and has a cue at `place` is the name of a secret. If `whole`
-/// is true, the cue has to be a word at the end of the name.
-pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
-    let rest = &text[place.end..end];
-    let is_key = text[place.clone()]
-        .trim_start_matches('_')
-        .eq_ignore_ascii_case("key");
-    // A `key` of one of these is a name in a data structure and no secret.
-    if whole && is_key {
-        const OF_OTHER_THINGS: [&str; 20] = [
-            "cache",
-            "primary",
-            "foreign",
-            "public",
-            "sort",
-            "partition",
-            "object",
-            "s3",
-            "row",
-            "index",
-            "group",
-            "hash",
-            "lookup",
-            "dedup",
-            "idempotency",
-            "routing",
-            "range",
-            "unique",
-            "job",
-            "translation",
-        ];
-        let start = text.floor_char_boundary(place.start.saturating_sub(GAP));
-        let before = text[start..place.start].to_ascii_lowercase();
-        let before = before.trim_end_matches([' ', '-', '_']);
-        if !rest.is_empty() || OF_OTHER_THINGS.iter().any(|other| before.ends_with(other)) {
-            return false;
-        }
-    }
-    if whole && text.as_bytes()[place.start] == b'_' {
-        return rest.is_empty();
-    }
-    if whole {
-        let mut before = text[..place.start].bytes().rev();
-        let starts_a_word = !text.as_bytes()[place.start].is_ascii_lowercase();
-        return rest.is_empty()
-            && match before.next() {
-                Some(byte) if byte.is_ascii_lowercase() => {
-                    starts_a_word || begins_behind_an_escape(text, place.start)
-                }
-                Some(byte) => !byte.is_ascii_alphanumeric(),
-                None => true,
-            };
-    }
-    // A name with one of these in its rest is about a secret, but its value is none.
-    const OF_OTHER_THINGS: [&str; 32] = [
-        "length",
-        "_len",
-        "field",
-        "input",
-        "reset",
-        "policy",
-        "path",
-        "file",
-        "count",
-        "strength",
-        "label",
-        "hint",
-        "name",
-        "url",
-        "uri",
-        "type",
-        "expir",
-        "less",
-        "manager",
-        "store",
-        "stdin",
-        "valid",
-        "require",
-        "error",
-        "mismatch",
-        "change",
-        "forgot",
-        "prompt",
-        "ize",
-        "endpoint",
-        "authentication",
-        "algo",
-    ];
-    let rest = rest.to_ascii_lowercase();
-    !OF_OTHER_THINGS.iter().any(|other| rest.contains(other)) && !rest.ends_with("id")
-}
-
-/// Whether the letter or digit before `at` ends an escape of a terminal or a URL, rather than a
-/// word.
-pub(crate) fn begins_behind_an_escape(text: &str, at: usize) -> bool {
-    let before = &text.as_bytes()[at.saturating_sub(12)..at];
-    match before {
-        [.., b'%', high, low] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
-        [head @ .., b'm'] => {
-            let digits = |byte: &u8| byte.is_ascii_digit() || *byte == b';';
-            let len = head.iter().rev().take_while(|byte| digits(byte)).count();
-            head[..head.len() - len].ends_with(b"[")
-        }
-        _ => false,
-    }
-}
-
-/// The state of a scan of one text. The caches make sure that no byte is read again for each cue.
-pub(crate) struct Scan<'t> {
-    pub(crate) text: &'t str,
-    pub(crate) bytes: &'t [u8],
-    /// The last long run of each set of characters, the last value without quotes, and the last
-    /// line of a header. If several cues are in one of them, its end is found only once.
-    runs: Vec<(u16, Range<usize>)>,
-    pub(crate) value: Range<usize>,
-    pub(crate) line: Range<usize>,
-    /// The end of the last closing line of a key block. Text before it does not belong to a later
-    /// block.
-    block_end: usize,
-    /// The positions of names that may head a column of a table.
-    pub(crate) headings: Vec<usize>,
-    pub(crate) commands: Vec<Command>,
-}
-
 impl Scan<'_> {
-    /// Returns at most `most` bytes from `from` on. They count as read, so tests notice if a check
-    /// reads too much.
-    pub(crate) fn ahead(&self, from: usize, most: usize) -> &[u8] {
-        let ahead = &self.bytes[from..self.bytes.len().min(from + most)];
-        steps::add(ahead.len());
-        ahead
-    }
-
-    /// Returns at most `most` bytes before `to`. They count as read, so tests notice if a check
-    /// reads too much.
-    pub(crate) fn behind(&self, to: usize, most: usize) -> &[u8] {
-        let behind = &self.bytes[to.saturating_sub(most)..to];
-        steps::add(behind.len());
-        behind
-    }
-
     /// Appends the secrets of a rule whose cue is at `place`. Returns the byte at which to go on if
     /// that is after all of these, or else 0.
     fn at(&mut self, which: usize, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
@@ -451,39 +232,6 @@ impl Scan<'_> {
             && (is_mixed(next.as_bytes()) || has_piece(next, PART))
             && next.bytes().any(|byte| byte.is_ascii_digit());
         (fills && end - start >= PART && looks_random).then_some(start..end)
-    }
-
-    /// Returns the end of the characters of a set from `from` on. The run may be long, so the last
-    /// one of each set is cached.
-    pub(crate) fn run_of(&mut self, from: usize, set: u16) -> usize {
-        let known = self.runs.iter().position(|(of, _)| *of == set);
-        if let Some(known) = known
-            && self.runs[known].1.contains(&from)
-        {
-            return self.runs[known].1.end;
-        }
-        let run = self.bytes[from..]
-            .iter()
-            .take_while(|byte| is_in(**byte, set));
-        let run = from..from + run.count();
-        steps::add(run.len());
-        let end = run.end;
-        // If a run is short, reading it again is cheaper than looking it up.
-        if run.len() >= LONG_RUN {
-            match known {
-                Some(known) => self.runs[known].1 = run,
-                None => self.runs.push((set, run)),
-            }
-        }
-        end
-    }
-
-    /// Whether a word may begin at this byte, because no letter or digit is before it.
-    pub(crate) fn begins_a_word(&self, at: usize) -> bool {
-        match at.checked_sub(1).map(|before| self.bytes[before]) {
-            Some(byte) if byte.is_ascii_alphanumeric() => begins_behind_an_escape(self.text, at),
-            _ => true,
-        }
     }
 
     /// Appends a key block. It ends at its closing line, or if that is missing, with the last line
@@ -722,22 +470,6 @@ fn before_a_line(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether the characters after a known beginning are those of a key, rather than of a placeholder
-/// or a name.
-fn is_plausible(body: &str) -> bool {
-    let bytes = &body.as_bytes()[..body.len().min(256)];
-    let Some(first) = bytes.iter().find(|byte| is_in(**byte, ALNUM)) else {
-        return false;
-    };
-    let varied = bytes
-        .iter()
-        .any(|b| is_in(*b, ALNUM) && !b.eq_ignore_ascii_case(first));
-    let has = |test: fn(&u8) -> bool| bytes.iter().any(test);
-    let digit = has(u8::is_ascii_digit);
-    let (lower, upper) = (has(u8::is_ascii_lowercase), has(u8::is_ascii_uppercase));
-    varied && (digit || upper) && !(bytes.len() < 12 && !digit && lower)
-}
-
 /// Whether one piece has at least this many letters and digits, with some of each.
 fn has_piece(body: &str, least: usize) -> bool {
     let pieces = body[..body.len().min(256)].split(|c: char| !c.is_ascii_alphanumeric());
@@ -746,64 +478,4 @@ fn has_piece(body: &str, least: usize) -> bool {
             && piece.bytes().any(|b| b.is_ascii_digit())
             && piece.bytes().any(|b| b.is_ascii_alphabetic())
     })
-}
-
-/// Returns the byte at which the credential in a header's value begins, after its scheme.
-pub(crate) fn credential_start(text: &str, place: &Range<usize>) -> usize {
-    let value = &text[place.start..text.floor_char_boundary(place.end.min(place.start + 64))];
-    let scheme = value.find(' ').map_or(0, |space| space + 1);
-    place.start + scheme + value[scheme..].len() - value[scheme..].trim_start().len()
-}
-
-/// Returns the bytes of a token in a header's value, if it looks like a credential.
-pub(crate) fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
-    let credential = &text[place.clone()];
-    let fits = place.len() >= 8 && is_plausible(credential) && !is_placeholder(credential);
-    fits.then_some(place)
-}
-
-/// Appends the values of the cookies in a header. Returns the end of the last cookie that was
-/// examined.
-pub(crate) fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
-    const ATTRIBUTES: [&str; 7] = [
-        "path", "domain", "expires", "max-age", "samesite", "version", "priority",
-    ];
-    const NAME: usize = 64;
-    let bytes = &text.as_bytes()[..place.end];
-    let mut at = place.start;
-    loop {
-        at += bytes[at..]
-            .iter()
-            .take(NAME)
-            .take_while(|byte| **byte == b' ')
-            .count();
-        let name = bytes[at..]
-            .iter()
-            .take(NAME)
-            .take_while(|byte| is_in(**byte, DOTTED))
-            .count();
-        let name = at..at + name;
-        if bytes.get(name.end) != Some(&b'=') {
-            return at;
-        }
-        let start = name.end + 1;
-        let len = bytes[start..]
-            .iter()
-            .take_while(|byte| !byte.is_ascii_whitespace() && **byte != b';');
-        let end = start + len.count();
-        steps::add(end - at);
-        let value = &text[start..end];
-        // Attributes such as `Path` look like cookies, but have public values.
-        let is_attribute = ATTRIBUTES
-            .iter()
-            .any(|other| text[name.clone()].eq_ignore_ascii_case(other));
-        if !is_attribute && value.len() >= 8 && !is_placeholder(value) {
-            secrets.push(start..end);
-        }
-        at = end;
-        if bytes.get(at) != Some(&b';') {
-            return at;
-        }
-        at += 1;
-    }
 }

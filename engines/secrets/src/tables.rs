@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
+use crate::names::named;
 use crate::rules::Value;
-use crate::shape::{self, is_secret};
 use crate::steps;
-use crate::value::is_strong;
+use crate::value::{is_secret, is_strong};
 
 /// The longest first line of a table, in bytes, before and after the name.
 const HEADING: usize = 1_024;
@@ -92,7 +92,7 @@ pub(crate) fn insert(statement: &[u8], start: usize, text: &str) -> Vec<Range<us
     };
     let columns: Vec<_> = columns
         .split(',')
-        .map(|name| shape::named(name.trim_matches(|c: char| !c.is_alphanumeric())))
+        .map(|name| named(name.trim_matches(|c: char| !c.is_alphanumeric())))
         .collect();
     let values = behind.trim_start();
     let is_values = |word: &str| word.eq_ignore_ascii_case("values");
@@ -143,7 +143,7 @@ fn columns(line: &str) -> Option<(char, Vec<Option<Value>>)> {
         .find_map(|delimiter| {
             let columns: Vec<_> = fields(line, delimiter)
                 .iter()
-                .map(|field| shape::named(&line[trimmed(line, field)]))
+                .map(|field| named(&line[trimmed(line, field)]))
                 .collect();
             // Between spaces, `#` and `...` belong to code or prose and do not head a column.
             let heads = |cell: &&Range<usize>| match delimiter {

@@ -7,7 +7,8 @@
 //! many kinds of characters it has, how often they change, and whether it looks like a path, a
 //! variable or a template.
 
-use crate::rules::{ALNUM, TOKEN, WORD, is_in};
+use crate::charset::{ALNUM, TOKEN, WORD, is_in};
+use crate::rules::Value;
 
 /// Only this many bytes of a long value are examined, so that a long text after a name does not
 /// take long.
@@ -15,6 +16,38 @@ const LOOKED_AT: usize = 192;
 
 fn beginning(value: &str) -> &str {
     &value[..value.floor_char_boundary(LOOKED_AT)]
+}
+
+/// Whether a text is a secret of this kind. In quotes, a value may have more signs, since it is not
+/// code.
+pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
+    match value {
+        Value::Password => is_password(text, quoted),
+        Value::Random => is_random(text),
+        Value::Key | Value::Api | Value::Short if is_key(text) => true,
+        Value::Key | Value::Api | Value::Short if quoted && is_random_with_signs(text) => true,
+        Value::Key => false,
+        Value::Api => is_uuid(text.as_bytes()),
+        Value::Short => is_short_key(text) || is_user_info(text) || is_uuid(text.as_bytes()),
+        Value::Jwk => text.len() >= 22 && is_key(text) && !text.contains(['.', '/', '%']),
+        Value::Header | Value::Cookie => false,
+    }
+}
+
+/// Whether the characters after a known beginning are those of a key, rather than of a placeholder
+/// or a name.
+pub(crate) fn is_plausible(body: &str) -> bool {
+    let bytes = &body.as_bytes()[..body.len().min(256)];
+    let Some(first) = bytes.iter().find(|byte| is_in(**byte, ALNUM)) else {
+        return false;
+    };
+    let varied = bytes
+        .iter()
+        .any(|b| is_in(*b, ALNUM) && !b.eq_ignore_ascii_case(first));
+    let has = |test: fn(&u8) -> bool| bytes.iter().any(test);
+    let digit = has(u8::is_ascii_digit);
+    let (lower, upper) = (has(u8::is_ascii_lowercase), has(u8::is_ascii_uppercase));
+    varied && (digit || upper) && !(bytes.len() < 12 && !digit && lower)
 }
 
 /// Whether a value only stands for one: a variable, a template, a masked value or a shortened one.
