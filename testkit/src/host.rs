@@ -22,17 +22,13 @@ use contexture_engine_api::{
 };
 use tempfile::TempDir;
 
-use crate::{ScriptedModel, locked};
+use crate::chat::count;
+use crate::locked;
+use crate::model::{MODEL_NAME, ScriptedModel};
 
 /// The time at which a host's clock starts, in milliseconds since the Unix epoch. It is early in
 /// 2027.
 pub const START_MS: i64 = 1_800_000_000_000;
-
-/// Counts the tokens of a text as the kit does: one for every four bytes, rounded up. The figure is
-/// easy to predict in a test, unlike that of a real tokenizer.
-pub fn count(text: &str) -> u64 {
-    (text.len() as u64).div_ceil(4)
-}
 
 /// The services of a host, in memory and under the control of the test: model, clock, log, data
 /// directory, and the transcript and artifacts of one session. Everything can be changed while an
@@ -94,7 +90,7 @@ impl ScriptedHost {
     /// short fixed answer until the test scripts another.
     pub fn with_model(context_length: u64) -> Arc<Self> {
         let host = Self::without_model();
-        host.model.becomes(crate::MODEL_NAME, context_length);
+        host.model.becomes(MODEL_NAME, context_length);
         host
     }
 

@@ -85,11 +85,11 @@ mod host;
 mod model;
 mod session;
 
-pub use chat::{Call, Chat, IMAGE_TOKENS, Message, filler};
+pub use chat::{Call, Chat, IMAGE_TOKENS, Message, count, filler};
 pub use conformance::assert_conforms;
 pub use contexture_contract as contract;
 pub use engine::{Script, ScriptedEngine};
-pub use host::{START_MS, ScriptedHost, count};
+pub use host::{START_MS, ScriptedHost};
 pub use model::{MODEL_NAME, ScriptedModel};
 pub use session::{Session, order};
 

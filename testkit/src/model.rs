@@ -14,7 +14,8 @@ use std::sync::Mutex;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 
-use crate::{count, locked};
+use crate::chat::count;
+use crate::locked;
 
 /// The name of a scripted model until [`becomes`](ScriptedModel::becomes) gives it another.
 pub const MODEL_NAME: &str = "stand-in";
