@@ -6,15 +6,13 @@
 //! JSON for counting. Data is recognised by a `data:` URL, or by the first characters of the
 //! base64 of common file types.
 //!
-//! [`text_in`] handles the opposite case: a document whose base64 is nothing but text. The
-//! price of media is computed in `tokens`.
+//! The price of media is computed in `tokens`.
 
 use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-use super::conversation::Conversation;
 use super::json::Raw;
 use super::message::{Media, MediaKind};
 
@@ -32,22 +30,6 @@ const BEGINNINGS: [(&str, MediaKind, &str); 6] = [
 const RIFF: &str = "UklGR";
 /// The minimum length in bytes. A shorter run that begins this way is treated as ordinary text.
 const LEAST: usize = 64;
-
-/// Returns the text of a document whose base64 decodes to text, as its MIME type says. `None`
-/// for any other media. Bytes that are not UTF-8 become U+FFFD.
-pub fn text_in(conversation: &Conversation, media: &Media) -> Option<String> {
-    let mime = media.mime.as_deref().filter(|_| media.is_base64)?;
-    let is_text = mime.starts_with("text/")
-        || ["application/json", "application/xml", "application/x-yaml"].contains(&mime);
-    if media.kind != MediaKind::Document || !is_text {
-        return None;
-    }
-    let data = conversation.media_data(media).bytes();
-    // Escapes, line breaks and padding are not part of the data.
-    let data: Vec<u8> = data.filter(|byte| !b"\\\r\n =".contains(byte)).collect();
-    let bytes = STANDARD_NO_PAD.decode(data).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
 
 /// Returns the JSON text of a value without the base64 in it, which is what remains to be
 /// counted as text.

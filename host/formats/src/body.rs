@@ -20,7 +20,6 @@ use super::compacted::{newest, through};
 use super::json::{
     JsonError, Raw, skip_space, value_end, walk_array, walk_array_on, walk_object, walk_object_on,
 };
-use super::rewrite::Rewrite;
 use super::seal::leading_summary;
 use super::{Format, FormatError};
 
@@ -344,8 +343,8 @@ pub struct WireBody<'a> {
     pub compacted: Vec<&'a str>,
     /// The JSON of each wire message after these, in order.
     pub messages: Vec<&'a str>,
-    text: &'a str,
-    body: BodySpans,
+    pub(super) text: &'a str,
+    pub(super) body: BodySpans,
 }
 
 impl<'a> WireBody<'a> {
@@ -384,24 +383,6 @@ impl<'a> WireBody<'a> {
             Ok(end)
         });
         found
-    }
-
-    /// Returns the body with other messages, and with `note` appended to the system prompt. If
-    /// a message is one of [`messages`](Self::messages) and unchanged, give its index there.
-    /// The text between such neighbours is then kept too.
-    pub fn with_messages(&self, note: Option<&str>, messages: &[(Option<usize>, &str)]) -> String {
-        let (system, leading) = (self.system_messages.len(), self.leading());
-        let messages: Vec<_> = (messages.iter())
-            .map(|(index, text)| (index.map(|index| index + leading), *text))
-            .collect();
-        let rewrite = Rewrite {
-            document: self.text,
-            format: self.format,
-            body: &self.body,
-            system_items: self.body.items.get(..system).unwrap_or(&[]),
-            compacted_items: self.body.items.get(system..leading).unwrap_or(&[]),
-        };
-        rewrite.document_with(note, &messages)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Conversation`] owns the text of its document, and everything else in it is a byte range
 //! of that text. This is why a message that no engine touched can be written back unchanged.
-//! Read [`Conversation`] first, then [`ItemSpan`], which says what one wire item occupies.
+//! [`ItemSpan`] says what one wire item occupies.
 //!
 //! The reader builds conversations, and the `plan` and `render` modules write them. For a log
 //! that its agent compacted, the complete history is kept beside the shorter one.
@@ -11,12 +11,15 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use contexture_engine_api::Usage;
+
 use super::body::BodySpans;
 use super::calls::KnownCalls;
-use super::log_history::LogHistory;
-use super::message::{Media, Message};
-use super::recorded_usage::RecordedUsage;
-use super::views::Speaker;
+use super::item_span::ItemSpan;
+use super::message::{Media, MediaKind, Message};
+use super::parsed_log::ParsedLog;
 use super::{Format, FormatError};
 
 /// A conversation and the document that holds it. The document is stored once and never
@@ -51,7 +54,7 @@ pub struct Conversation {
     pub(super) warnings: Vec<String>,
     pub(super) damage: Option<FormatError>,
     /// The complete history, if this is a log that its agent compacted.
-    pub(super) history: Option<Arc<LogHistory>>,
+    pub(super) history: Option<Arc<ParsedLog>>,
 }
 
 /// How the document holds the messages. A writer uses it to decide what to keep around them.
@@ -65,32 +68,18 @@ pub(super) enum Container {
     Log,
 }
 
-/// The byte ranges that one wire item occupies in the document, and what its line says about
-/// it.
-#[derive(Debug, Clone)]
-pub(super) struct ItemSpan {
-    /// The item with everything that the document puts around it, which is its line for a log.
-    pub(super) outer: Range<usize>,
-    /// The message alone, as a request would carry it.
-    pub(super) body: Range<usize>,
-    pub(super) speaker: Speaker,
-    pub(super) continues: bool,
-    pub(super) time_ms: Option<i64>,
-    /// The state kept with the message: the member `state` of an event.
-    pub(super) state: Option<Range<usize>>,
-}
-
-impl ItemSpan {
-    pub(super) fn bare(span: Range<usize>) -> Self {
-        Self {
-            outer: span.clone(),
-            body: span,
-            speaker: Speaker::Wire,
-            continues: false,
-            time_ms: None,
-            state: None,
-        }
-    }
+/// The token usage that a provider reported for one assistant message of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordedUsage {
+    /// The index of the message in [`Conversation::messages`].
+    pub index: usize,
+    /// The model that answered, if recorded.
+    pub model: Option<String>,
+    /// The tokens of the prompt and the answer, as the provider counted them.
+    pub usage: Usage,
+    /// The time in milliseconds since the Unix epoch, if recorded.
+    pub time_ms: Option<i64>,
 }
 
 impl Conversation {
@@ -223,4 +212,20 @@ impl Conversation {
         }
         scattered
     }
+}
+
+/// Returns the text of a document whose base64 decodes to text, as its MIME type says. `None`
+/// for any other media. Bytes that are not UTF-8 become U+FFFD.
+pub fn text_in(conversation: &Conversation, media: &Media) -> Option<String> {
+    let mime = media.mime.as_deref().filter(|_| media.is_base64)?;
+    let is_text = mime.starts_with("text/")
+        || ["application/json", "application/xml", "application/x-yaml"].contains(&mime);
+    if media.kind != MediaKind::Document || !is_text {
+        return None;
+    }
+    let data = conversation.media_data(media).bytes();
+    // Escapes, line breaks and padding are not part of the data.
+    let data: Vec<u8> = data.filter(|byte| !b"\\\r\n =".contains(byte)).collect();
+    let bytes = STANDARD_NO_PAD.decode(data).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }

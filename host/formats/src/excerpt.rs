@@ -12,7 +12,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::calls::KnownCalls;
-use super::conversation::{Container, Conversation, ItemSpan};
+use super::conversation::{Container, Conversation};
+use super::item_span::ItemSpan;
 use super::json::{Raw, on_one_line, skip_space, value_end};
 use super::message::Message;
 use super::plan::KeptMessage;

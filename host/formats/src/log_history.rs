@@ -1,8 +1,8 @@
-//! Holds a parsed session log and builds conversations from it.
+//! Builds conversations from a parsed session log.
 //!
 //! An agent that compacts its own conversation leaves the old messages in the log.
-//! [`LogHistory`] keeps all items of the live branch together with the list of those from which
-//! the agent would continue. From these it builds the window, the whole history, or the history
+//! [`ParsedLog`] keeps all items of the live branch together with the list of those from which
+//! the agent would continue. From these come the window, the whole history, and the history
 //! without the agent's summaries.
 //!
 //! The window is what the reader returns. The others are built on demand, by
@@ -12,34 +12,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::body::system_text;
-use super::conversation::{Container, Conversation, ItemSpan};
+use super::FormatError;
+use super::builder::Builder;
+use super::conversation::{Container, Conversation};
+use super::item_span::ItemSpan;
 use super::json::Raw;
-use super::logs::{Log, LogBody, LoggedUsage};
-use super::reader::Builder;
+use super::parsed_log::ParsedLog;
 use super::views::Speaker;
-use super::{Format, FormatError};
-
-/// A parsed log, from which conversations are built: the window, the whole history, or the
-/// history without summaries.
-#[derive(Debug)]
-pub(super) struct LogHistory {
-    document: Arc<str>,
-    source_len: usize,
-    format: Format,
-    /// The items of the live branch in order, including those that a compaction removed from
-    /// the window.
-    items: Vec<ItemSpan>,
-    /// Whether each item merely repeats another one, so that only the window may use it.
-    copies: Vec<bool>,
-    /// The indices of the items from which the agent would continue, in the order in which it
-    /// would send them.
-    window: Vec<usize>,
-    /// Usage that is recorded between the items, each with the number of items before it.
-    usage: Vec<(usize, LoggedUsage)>,
-    model: Option<String>,
-    system: Option<String>,
-}
 
 /// One entry of the window from which an agent would continue, as an index into the messages of
 /// the [whole](Conversation::whole) history.
@@ -52,62 +31,7 @@ pub enum Resumed {
     Summary(usize),
 }
 
-impl LogHistory {
-    /// Collects the contents of a log of this document. Messages that the log stores in another
-    /// form are appended to a copy of the document.
-    ///
-    /// # Errors
-    /// Fails if the log holds no message.
-    pub(super) fn of(
-        document: &Arc<str>,
-        format: Format,
-        log: Log<'_>,
-    ) -> Result<Self, FormatError> {
-        if log.items.is_empty() || log.window.is_empty() {
-            let what = "none of its lines holds a message".to_owned();
-            return Err(FormatError::NotThis { format, what });
-        }
-        let source_len = document.len();
-        let mut made = String::new();
-        let mut items = Vec::with_capacity(log.items.len());
-        let mut copies = Vec::with_capacity(log.items.len());
-        for item in log.items {
-            let body = match item.body {
-                LogBody::Found(raw) => raw.span(),
-                LogBody::Made(text) => {
-                    let start = source_len + made.len();
-                    made.push_str(&text);
-                    made.push('\n');
-                    start..start + text.len()
-                }
-            };
-            copies.push(item.is_copy);
-            items.push(ItemSpan {
-                outer: item.line.map_or_else(|| body.clone(), |line| line.span()),
-                body,
-                speaker: item.speaker,
-                continues: item.continues,
-                time_ms: item.time_ms,
-                state: None,
-            });
-        }
-        let document = match made.is_empty() {
-            true => Arc::clone(document),
-            false => [document.as_ref(), made.as_str()].concat().into(),
-        };
-        Ok(Self {
-            document,
-            source_len,
-            format,
-            items,
-            copies,
-            window: log.window,
-            usage: log.usage,
-            model: log.model,
-            system: log.system.and_then(system_text),
-        })
-    }
-
+impl ParsedLog {
     /// Builds the conversation from which the agent would continue. If the window is not the
     /// whole log, the conversation keeps the log as its history.
     ///

@@ -11,12 +11,13 @@
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::conversation::Conversation;
-use super::convert::{Turn, list};
 use super::json::{Edits, Raw, on_one_line, quote};
+use super::kept_view::{Turn, list};
+use super::parts::text_part;
 use super::plan::{PlannedMessage, RenderPlan, planned_messages};
 use super::render::tool_result;
 use super::seal::unsealed_notice;
-use super::splice::{RenderedItem, splice, text_part};
+use super::splice::{RenderedItem, splice};
 use super::views::Speaker;
 use super::{Format, FormatError, time};
 

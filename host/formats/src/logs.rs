@@ -3,8 +3,8 @@
 //!
 //! A log is read completely: everything on the live branch, before and after the compactions
 //! that the agent made itself. The items from which the agent would continue, its *window*, are
-//! recorded as well. [`claude_code`] and [`codex`] fill in a [`Log`], and
-//! [`LogHistory`](super::log_history::LogHistory) turns it into conversations.
+//! recorded as well. [`claude_code`] and [`codex`] fill in a [`Log`], of which `parsed_log` keeps what
+//! conversations are built from.
 
 mod claude_code;
 mod codex;

@@ -9,23 +9,9 @@
 
 use contexture_engine_api::Usage;
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, RecordedUsage};
 use super::json::Raw;
 use super::logs::{self, LoggedUsage};
-
-/// The token usage that a provider reported for one assistant message of a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RecordedUsage {
-    /// The index of the message in [`Conversation::messages`].
-    pub index: usize,
-    /// The model that answered, if recorded.
-    pub model: Option<String>,
-    /// The tokens of the prompt and the answer, as the provider counted them.
-    pub usage: Usage,
-    /// The time in milliseconds since the Unix epoch, if recorded.
-    pub time_ms: Option<i64>,
-}
 
 impl Conversation {
     /// Collects the usage inside messages and the usage that a log records beside them. The

@@ -17,11 +17,12 @@ use super::anatomy::{CallStyle, PieceKind, anatomy};
 use super::conversation::{Container, Conversation};
 use super::gemini;
 use super::json::{Edits, Raw, quote};
+use super::parts::{new_message, text_part};
 use super::plan::{
     KeptMessage, PlanEntry, PlannedMessage, RenderPlan, planned_messages, results_are_users,
 };
 use super::rewrite::{Rewrite, system_items_with};
-use super::splice::{RenderedItem, new_message, splice, text_part};
+use super::splice::{RenderedItem, splice};
 use super::{Format, FormatError};
 
 /// Renders the windows of several conversations of one document. Only their messages change in

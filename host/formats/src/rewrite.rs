@@ -13,10 +13,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Format;
-use super::body::{BodySpans, is_setup, tools_of};
+use super::body::{BodySpans, WireBody, is_setup, tools_of};
 use super::gemini;
 use super::json::{Edits, Raw, escape, insert_member, quote, skip_space};
-use super::splice::{new_message, part_type, text_part};
+use super::parts::{new_message, part_type, text_part};
 
 /// An upper bound for the JSON around a new message or the note, in bytes. It is used to
 /// reserve memory.
@@ -31,6 +31,26 @@ pub(super) struct Rewrite<'a> {
     pub(super) system_items: &'a [Range<usize>],
     /// The items after these that the provider compacted itself.
     pub(super) compacted_items: &'a [Range<usize>],
+}
+
+impl WireBody<'_> {
+    /// Returns the body with other messages, and with `note` appended to the system prompt. If
+    /// a message is one of [`messages`](Self::messages) and unchanged, give its index there.
+    /// The text between such neighbours is then kept too.
+    pub fn with_messages(&self, note: Option<&str>, messages: &[(Option<usize>, &str)]) -> String {
+        let (system, leading) = (self.system_messages.len(), self.leading());
+        let messages: Vec<_> = (messages.iter())
+            .map(|(index, text)| (index.map(|index| index + leading), *text))
+            .collect();
+        let rewrite = Rewrite {
+            document: self.text,
+            format: self.format,
+            body: &self.body,
+            system_items: self.body.items.get(..system).unwrap_or(&[]),
+            compacted_items: self.body.items.get(system..leading).unwrap_or(&[]),
+        };
+        rewrite.document_with(note, &messages)
+    }
 }
 
 impl Rewrite<'_> {

@@ -15,8 +15,9 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::calls::KnownCalls;
-use super::conversation::{Conversation, ItemSpan};
+use super::conversation::Conversation;
 use super::excerpt::lone;
+use super::item_span::ItemSpan;
 use super::json::Raw;
 use super::views::{Speaker, WireItem, read_items};
 use super::{Format, FormatError};

@@ -9,7 +9,7 @@
 //! therefore contains the same information in a similar form, and not the exact prompt.
 
 use super::super::super::json::{Raw, quote};
-use super::super::super::splice::text_part;
+use super::super::super::parts::text_part;
 
 /// The members of an attachment that only identify it and that no model sees.
 const NAMES: [&str; 4] = ["type", "uuid", "source_uuid", "toolUseID"];
