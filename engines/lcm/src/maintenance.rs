@@ -3,24 +3,135 @@
 //! These commands concern the data that this engine derives, for the whole store or for sessions by
 //! name. They work without an open session, except for those that need the texts of messages. The
 //! transcript itself belongs to the host, which lists, exports and backs it up. [`answer`] handles
-//! a command and returns JSON that the host prints or passes on.
+//! a command and returns an [`StoreAnswer`], which the host prints or passes on as JSON.
 //!
 //! Verifying and indexing a large store takes a while, so these commands report their [`Progress`]
 //! and stop when it is cancelled. Destructive commands have a dry run that reports what would be
 //! removed.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{EngineError, StoreCommand};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::dates::rfc3339;
 use crate::error::StoreError;
 use crate::store::nodes;
 use crate::store::{SessionId, SessionInfo, Store};
+
+/// The answer to a command. Its JSON form is an object whose keys depend on the command.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum StoreAnswer {
+    List {
+        store: PathBuf,
+        sessions: Vec<SessionLine>,
+    },
+    Show(Box<ShownSession>),
+    Delete {
+        dry_run: bool,
+        sessions: Vec<String>,
+        messages: u64,
+        summaries: u64,
+        files: u64,
+        bytes: u64,
+    },
+    /// `freed_bytes` is the free space in the file before it was shrunk.
+    Gc {
+        dry_run: bool,
+        summaries: u64,
+        freed_bytes: u64,
+    },
+    Verify {
+        ok: bool,
+        problems: Vec<String>,
+        messages: u64,
+        summaries: u64,
+        damaged_summaries: usize,
+        sessions: Vec<VerifiedSession>,
+    },
+    /// `missing` counts the messages that have no vector yet. It is 0 if there is no embedder.
+    Index {
+        sessions: Vec<IndexedSession>,
+        missing: u64,
+    },
+    /// `done` of `total` steps. `total` is 0 until the number is known.
+    Progress {
+        done: u64,
+        total: u64,
+    },
+    /// The running command was told to stop.
+    Cancel {},
+}
+
+/// A session in a list. Its size is missing if it cannot be read.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionLine {
+    session: String,
+    messages: u32,
+    bytes: Option<u64>,
+    created: String,
+    last_used: String,
+    last_message: Option<String>,
+}
+
+/// A session with what the store derives from it.
+#[derive(Debug, Serialize)]
+pub(crate) struct ShownSession {
+    #[serde(flatten)]
+    line: SessionLine,
+    in_conversation: u64,
+    indexed: u32,
+    files: FileSizes,
+    summaries: Vec<SummaryDepth>,
+    window: CoveredWindow,
+}
+
+#[derive(Debug, Serialize)]
+struct FileSizes {
+    count: usize,
+    bytes: u64,
+}
+
+/// The summaries of one depth. `to_redo` of them were written without a model.
+#[derive(Debug, Serialize)]
+struct SummaryDepth {
+    depth: u32,
+    nodes: u64,
+    to_redo: u64,
+}
+
+/// The summaries in the window, and how many messages are under summaries and outside of them.
+#[derive(Debug, Serialize)]
+struct CoveredWindow {
+    compaction: u64,
+    summaries: Vec<String>,
+    messages_under_summaries: usize,
+    messages_outside: u64,
+}
+
+/// A session that was checked. The count is missing if damage prevented the check.
+#[derive(Debug, Serialize)]
+pub(crate) struct VerifiedSession {
+    session: String,
+    messages: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summaries_without_sources: Option<usize>,
+}
+
+/// How many messages of a session are indexed and embedded. `embedded` is `None` if there is no
+/// embedder.
+#[derive(Debug, Serialize)]
+pub(crate) struct IndexedSession {
+    session: String,
+    messages: u64,
+    indexed: u32,
+    embedded: Option<u64>,
+}
 
 /// The progress of a command. Another thread may read it and cancel the command.
 #[derive(Debug, Default)]
@@ -42,11 +153,10 @@ impl Progress {
         store.until(move || cancelled.load(Ordering::Relaxed))
     }
 
-    /// Cancels the running command and returns an empty JSON object. If no command runs, nothing
-    /// happens.
-    pub(crate) fn cancel(&self) -> Value {
+    /// Cancels the running command. If no command runs, nothing happens.
+    pub(crate) fn cancel(&self) -> StoreAnswer {
         self.flag().store(true, Ordering::Relaxed);
-        json!({})
+        StoreAnswer::Cancel {}
     }
 
     fn flag(&self) -> MutexGuard<'_, Arc<AtomicBool>> {
@@ -60,18 +170,17 @@ impl Progress {
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// Returns the progress as JSON: `done` of `total` steps. `total` is 0 until the number is
-    /// known.
-    pub(crate) fn answer(&self) -> Value {
-        json!({
-            "done": self.done.load(Ordering::Relaxed),
-            "total": self.total.load(Ordering::Relaxed),
-        })
+    /// Returns how far the running command is.
+    pub(crate) fn answer(&self) -> StoreAnswer {
+        StoreAnswer::Progress {
+            done: self.done.load(Ordering::Relaxed),
+            total: self.total.load(Ordering::Relaxed),
+        }
     }
 }
 
-/// Answers a command about a store that can be opened. The JSON depends on the command, and
-/// `progress` is updated by the commands that take long.
+/// Answers a command about a store that can be opened. `progress` is updated by the commands that
+/// take long.
 ///
 /// # Errors
 /// Returns an error if the session is unknown, if the store fails, or if the command is one of a
@@ -80,14 +189,16 @@ pub(crate) fn answer(
     store: &Store,
     command: &StoreCommand,
     progress: &Progress,
-) -> Result<Value, EngineError> {
+) -> Result<StoreAnswer, EngineError> {
     let tell = |done, total| progress.tell(done, total);
     let until_cancelled = progress.begin(store);
     match command {
         StoreCommand::List => {
             let sessions = store.sessions()?;
-            let lines: Vec<Value> = sessions.iter().map(|info| line(store, info)).collect();
-            Ok(json!({"store": store.path(), "sessions": lines}))
+            Ok(StoreAnswer::List {
+                store: store.path().to_owned(),
+                sessions: sessions.iter().map(|info| line(store, info)).collect(),
+            })
         }
         StoreCommand::Show { session } => show(store, find(store, session)?),
         StoreCommand::Delete {
@@ -124,17 +235,17 @@ fn find(store: &Store, name: &str) -> Result<SessionId, EngineError> {
         .ok_or_else(|| StoreError::UnknownSession(name.to_owned()).into())
 }
 
-fn line(store: &Store, info: &SessionInfo) -> Value {
+fn line(store: &Store, info: &SessionInfo) -> SessionLine {
     // A list is useful without sizes, and a damaged index should not prevent it.
     let size = store.size(&[info.id]).ok();
-    json!({
-        "session": info.name,
-        "messages": info.messages,
-        "bytes": size.map(|size| size.bytes),
-        "created": rfc3339(info.created_at),
-        "last_used": rfc3339(last_use(info)),
-        "last_message": (info.last_at > 0).then(|| rfc3339(info.last_at)),
-    })
+    SessionLine {
+        session: info.name.clone(),
+        messages: info.messages,
+        bytes: size.map(|size| size.bytes),
+        created: rfc3339(info.created_at),
+        last_used: rfc3339(last_use(info)),
+        last_message: (info.last_at > 0).then(|| rfc3339(info.last_at)),
+    }
 }
 
 /// Returns the time of a session's last activity, in milliseconds since the Unix epoch. It is the
@@ -175,52 +286,60 @@ fn make_index(
     Ok(())
 }
 
-/// Reports how many messages of each session are indexed and embedded. `missing` counts the
-/// messages that have no vector yet, and is 0 if there is no embedder.
-fn index_of(store: &Store, sessions: &[SessionInfo]) -> Result<Value, EngineError> {
+/// Reports how many messages of each session are indexed and embedded.
+fn index_of(store: &Store, sessions: &[SessionInfo]) -> Result<StoreAnswer, EngineError> {
     let mut lacking = 0;
     let mut lines = Vec::new();
     for info in sessions {
         let messages = u64::from(info.messages);
         let (indexed, embedded) = (store.indexed(info.id)?, store.embedded(info.id)?);
         lacking += embedded.map_or(0, |embedded| messages.saturating_sub(embedded));
-        lines.push(json!({
-            "session": info.name,
-            "messages": messages,
-            "indexed": indexed,
-            "embedded": embedded,
-        }));
+        lines.push(IndexedSession {
+            session: info.name.clone(),
+            messages,
+            indexed,
+            embedded,
+        });
     }
-    Ok(json!({"sessions": lines, "missing": lacking}))
+    Ok(StoreAnswer::Index {
+        sessions: lines,
+        missing: lacking,
+    })
 }
 
-fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {
+fn show(store: &Store, session: SessionId) -> Result<StoreAnswer, EngineError> {
     let info = store.session_info(session)?;
     let current = store.current_messages(session)?;
     let covered = nodes::covered(store, session)?;
     let covered_now = covered.iter().filter(|key| current.contains(**key)).count() as u64;
     let (frontier, compaction) = nodes::frontier(store, session)?;
     let files = store.payloads(session)?;
-    let mut shown = line(store, &info);
-    shown["in_conversation"] = json!(current.count());
-    shown["indexed"] = json!(store.indexed(session)?);
-    shown["files"] = json!({
-        "count": files.len(),
-        "bytes": files.iter().map(|file| file.bytes).sum::<u64>(),
-    });
-    shown["summaries"] = json!(
-        nodes::count(store, session)?
-            .iter()
-            .map(|(depth, nodes, to_redo)| json!({"depth": depth, "nodes": nodes, "to_redo": to_redo}))
-            .collect::<Vec<_>>()
-    );
-    shown["window"] = json!({
-        "compaction": compaction,
-        "summaries": frontier.iter().map(|placed| placed.node.id.to_string()).collect::<Vec<_>>(),
-        "messages_under_summaries": covered.len(),
-        "messages_outside": current.count() - covered_now,
-    });
-    Ok(shown)
+    let summaries = nodes::count(store, session)?;
+    let summaries = summaries.into_iter();
+    Ok(StoreAnswer::Show(Box::new(ShownSession {
+        line: line(store, &info),
+        in_conversation: current.count(),
+        indexed: store.indexed(session)?,
+        files: FileSizes {
+            count: files.len(),
+            bytes: files.iter().map(|file| file.bytes).sum(),
+        },
+        summaries: summaries
+            .map(|(depth, nodes, to_redo)| SummaryDepth {
+                depth,
+                nodes,
+                to_redo,
+            })
+            .collect(),
+        window: CoveredWindow {
+            compaction,
+            summaries: (frontier.iter())
+                .map(|placed| placed.node.id.to_string())
+                .collect(),
+            messages_under_summaries: covered.len(),
+            messages_outside: current.count() - covered_now,
+        },
+    })))
 }
 
 /// Deletes the rows of one session, or of all sessions without activity since `older_than_ms`. If
@@ -231,7 +350,7 @@ fn delete(
     session: Option<&str>,
     older_than_ms: Option<i64>,
     dry_run: bool,
-) -> Result<Value, EngineError> {
+) -> Result<StoreAnswer, EngineError> {
     let chosen: Vec<SessionInfo> = match (session, older_than_ms) {
         (Some(name), _) => vec![store.session_info(find(store, name)?)?],
         (None, Some(before)) => {
@@ -251,59 +370,66 @@ fn delete(
     if !dry_run {
         store.delete_sessions(&ids)?;
     }
-    Ok(json!({
-        "dry_run": dry_run,
-        "sessions": chosen.iter().map(|info| &info.name).collect::<Vec<_>>(),
-        "messages": size.messages,
-        "summaries": size.summaries,
-        "files": size.files,
-        "bytes": size.bytes,
-    }))
+    Ok(StoreAnswer::Delete {
+        dry_run,
+        sessions: chosen.into_iter().map(|info| info.name).collect(),
+        messages: size.messages,
+        summaries: size.summaries,
+        files: size.files,
+        bytes: size.bytes,
+    })
 }
 
-/// Removes data that no session can reach and shrinks the file. `freed_bytes` in the answer is the
-/// free space in the file before it was shrunk.
-fn gc(store: &Store, dry_run: bool, tell: impl FnMut(u64, u64)) -> Result<Value, EngineError> {
+/// Removes data that no session can reach and shrinks the file.
+fn gc(
+    store: &Store,
+    dry_run: bool,
+    tell: impl FnMut(u64, u64),
+) -> Result<StoreAnswer, EngineError> {
     let summaries = store.sweep(dry_run)?;
     let free = store.free_bytes()?;
     if !dry_run {
         store.shrink(tell)?;
     }
-    Ok(json!({
-        "dry_run": dry_run,
-        "summaries": summaries,
-        "freed_bytes": free,
-    }))
+    Ok(StoreAnswer::Gc {
+        dry_run,
+        summaries,
+        freed_bytes: free,
+    })
 }
 
 /// Checks the file, the summaries and their lineage in all sessions. Damage in one session is a
 /// problem in the answer and does not end the check.
-fn verify(store: &Store, tell: impl FnMut(u64, u64)) -> Result<Value, EngineError> {
+fn verify(store: &Store, tell: impl FnMut(u64, u64)) -> Result<StoreAnswer, EngineError> {
     let check = store.check(tell)?;
     let mut ok = check.is_sound();
     let mut problems = check.problems;
     let mut sessions = Vec::new();
     for info in store.sessions()? {
-        let mut line = json!({"session": info.name, "messages": info.messages});
-        match nodes::broken(store, info.id) {
+        let summaries_without_sources = match nodes::broken(store, info.id) {
             Ok(broken) => {
                 ok &= broken.is_empty();
-                line["summaries_without_sources"] = json!(broken.len());
+                Some(broken.len())
             }
             Err(error @ StoreError::Damaged(_)) => {
                 ok = false;
                 problems.push(format!("{}: {error}", info.name));
+                None
             }
             Err(error) => return Err(error.into()),
-        }
-        sessions.push(line);
+        };
+        sessions.push(VerifiedSession {
+            session: info.name,
+            messages: info.messages,
+            summaries_without_sources,
+        });
     }
-    Ok(json!({
-        "ok": ok,
-        "problems": problems,
-        "messages": check.messages,
-        "summaries": check.summaries,
-        "damaged_summaries": check.damaged_summaries.len(),
-        "sessions": sessions,
-    }))
+    Ok(StoreAnswer::Verify {
+        ok,
+        problems,
+        messages: check.messages,
+        summaries: check.summaries,
+        damaged_summaries: check.damaged_summaries.len(),
+        sessions,
+    })
 }

@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use contexture_engine_api::{EngineError, LogLevel, OpenRequest, StoreCommand};
-use serde_json::{Value, json};
 
 use crate::error::StoreError;
-use crate::maintenance::{self, Progress};
+use crate::maintenance::{self, Progress, StoreAnswer};
 use crate::session_state::SessionState;
 use crate::store::{FILE_NAME, Source, Store, StoreSettings};
 
@@ -87,15 +86,15 @@ impl Shared {
         &self,
         command: &StoreCommand,
         progress: &Progress,
-    ) -> Result<Value, EngineError> {
+    ) -> Result<StoreAnswer, EngineError> {
         let place = tempfile::tempdir().map_err(|cause| StoreError::File {
             path: std::env::temp_dir(),
             cause,
         })?;
         let store = Store::open(place.path(), self.settings.clone())?;
         let mut answer = maintenance::answer(&store, command, progress)?;
-        if let Some(path) = answer.get_mut("store") {
-            *path = json!(self.directory.join(FILE_NAME));
+        if let StoreAnswer::List { store, .. } = &mut answer {
+            *store = self.directory.join(FILE_NAME);
         }
         Ok(answer)
     }
