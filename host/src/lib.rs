@@ -175,8 +175,9 @@ pub mod session {
     #[doc(inline)]
     pub use contexture_session::{
         AgentWindow, BackgroundAnswer, BackgroundBy, BackgroundWork, BodyMessage, Canceller,
-        Compact, CompactionReport, Comparison, OutcomeKind, Peers, Relation, Revision, Session,
-        SessionError, SessionOptions, Turn, TurnOptions, Unrelated, Window,
+        Compact, CompactionReport, Comparison, DecisionReport, OutcomeKind, Peers, Relation,
+        Revision, Session, SessionError, SessionOptions, SessionReport, Turn, TurnOptions,
+        TurnReport, Unrelated, Window,
     };
     #[cfg(feature = "postgres")]
     #[doc(inline)]

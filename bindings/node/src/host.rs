@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use contexture::formats::{self, Format};
 use contexture::replay::{Report, TempHome};
-use contexture::session::AgentWindow;
+use contexture::session::{AgentWindow, DecisionReport, TurnReport};
 use contexture::tokens::TokenCounter;
 use contexture::{
     BodyMessage, Canceller, Compact, HostOptions, SessionError, ToolCall, TurnOptions, Unrelated,
@@ -27,7 +27,6 @@ use napi::bindgen_prelude::Object;
 use napi_derive::napi;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::engine::{Dispatcher, lent_model};
 use crate::{Failure, Handles, json as text_of, lock, options, promise};
@@ -431,7 +430,7 @@ fn made(
         }
         SessionCall::Preflight { tokens } => {
             let decision = session.preflight(tokens)?;
-            text_of(&json!({"compact": decision.is_yes(), "reason": decision.reason()}))
+            text_of(&DecisionReport::from(&decision))
         }
         SessionCall::SetModel {
             model,
@@ -483,7 +482,7 @@ struct TurnResult {
     changed: bool,
     body: Option<String>,
     places: Vec<Place>,
-    report: Value,
+    report: TurnReport,
 }
 
 /// Makes a turn and describes its result in the caller's own messages. If a message is kept, only
@@ -529,7 +528,7 @@ fn turned(
             _ => Place::Kept(index),
         });
     }
-    let mut report = turn.report();
+    let report = turn.report(session.take_warnings());
     for message in turn.messages {
         places.push(match message {
             BodyMessage::Kept(at) => Place::Kept(at + leading),
@@ -539,7 +538,6 @@ fn turned(
     }
     let changed = *turn.body != *body;
     let sent = changed.then(|| turn.body.into_owned());
-    report["warnings"] = json!(session.take_warnings());
     text_of(&TurnResult {
         changed,
         body: sent,

@@ -4,8 +4,8 @@
 //! raises. A subclass exists if a program may want to react in its own way: wait for a session,
 //! tell the model of a failed tool, or send the conversation unchanged.
 //!
-//! The functions `of_session`, `of_tool` and `of_host` choose the class. The message is that of the
-//! host's error.
+//! The functions `of_session`, `of_tool`, `of_host` and `of_json` choose the class. The message is
+//! that of the host's error.
 
 use contexture::session::AgentWindow;
 use contexture::{HostError, SessionError};
@@ -123,6 +123,11 @@ pub(crate) fn of_tool(error: SessionError) -> PyErr {
         SessionError::HostTool { error, .. } => ToolError::new_err(error.to_string()),
         error => of_session(error),
     }
+}
+
+/// Returns the exception for an answer of the host that has no JSON form.
+pub(crate) fn of_json(error: serde_json::Error) -> PyErr {
+    ContextureError::new_err(error.to_string())
 }
 
 /// Returns the exception for an error of the host. Errors of a session keep their class.

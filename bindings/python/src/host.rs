@@ -22,7 +22,7 @@ use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::errors::{ArgumentError, ContextureError, differs, of_host, of_session};
+use crate::errors::{ArgumentError, ContextureError, differs, of_host, of_json, of_session};
 use crate::session::{Session, Shared, Spec};
 use crate::waiting::wait_for;
 use crate::{argument, walk};
@@ -424,10 +424,7 @@ impl Host {
     /// description, and with whether the configuration chooses it.
     fn engines<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let open = self.open()?;
-        let engines = move || {
-            serde_json::to_string(&open.host.engines().list())
-                .map_err(|error| ContextureError::new_err(error.to_string()))
-        };
+        let engines = move || serde_json::to_string(&open.host.engines().list()).map_err(of_json);
         walk::parse(py, &wait_for(py, || {}, engines)?)
     }
 

@@ -92,8 +92,7 @@ fn play<'py>(
                 .map_err(|error| errors::ContextureError::new_err(error.to_string()))?;
             let report = Report::of_document(recordings, &agent, &stage, engine.as_deref())
                 .map_err(errors::of_session)?;
-            serde_json::to_string(&report)
-                .map_err(|error| errors::ContextureError::new_err(error.to_string()))
+            serde_json::to_string(&report).map_err(errors::of_json)
         },
     )?;
     walk::parse(py, &report)

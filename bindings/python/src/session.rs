@@ -18,9 +18,9 @@ use contexture::session::AgentWindow;
 use contexture::{BodyMessage, Canceller, Compact, ToolCall, TurnOptions, Unrelated};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::errors::{ArgumentError, ContextureError, FormatError, of_session, of_tool};
+use crate::errors::{ArgumentError, ContextureError, FormatError, of_json, of_session, of_tool};
 use crate::host::{OpenHost, lock};
 use crate::turn::{Given, Place, Turn};
 use crate::waiting::{at_once, wait_for};
@@ -478,7 +478,7 @@ impl Session {
             .fixed_tokens(fixed_tokens)
             .keep_from(keep_from.map(|index| index.saturating_sub(leading)));
         let (format, note) = (self.format, self.note);
-        let (places, changed, body, report, agent) = self.with(py, move |state| {
+        let (places, changed, body, mut report, agent) = self.with(py, move |state| {
             let agent = state.agent.clone();
             let session = open(state)?;
             let turn = session
@@ -505,7 +505,7 @@ impl Session {
                     _ => Place::Kept(index),
                 });
             }
-            let mut report = turn.report();
+            let report = turn.report(session.take_warnings());
             places.extend(turn.messages.into_iter().map(|message| match message {
                 BodyMessage::Kept(at) => Place::Kept(at + leading),
                 BodyMessage::Changed(at, json) => Place::Changed(at + leading, json),
@@ -513,13 +513,9 @@ impl Session {
             }));
             let changed = *turn.body != *text;
             let body = changed.then(|| turn.body.into_owned());
-            report["warnings"] = json!(session.take_warnings());
             Ok((places, changed, body, report, agent))
         })?;
-        let mut report = report;
-        if let (Some(told), Some(list)) = (self.told(agent), report["warnings"].as_array_mut()) {
-            list.push(Value::String(told));
-        }
+        report.warnings.extend(self.told(agent));
         Ok(Turn {
             given,
             list_key,
@@ -527,7 +523,7 @@ impl Session {
             places,
             changed,
             body,
-            report: report.to_string(),
+            report: serde_json::to_string(&report).map_err(of_json)?,
         })
     }
 
@@ -660,7 +656,7 @@ impl Session {
     /// Returns how full the window is, which engine runs, and what the engine says about itself.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let status = self.with(py, |state| open(state)?.report().map_err(of_session))?;
-        walk::parse(py, &status.to_string())
+        walk::parse(py, &serde_json::to_string(&status).map_err(of_json)?)
     }
 
     /// Forgets the conversation and begins a new one under the same id.

@@ -63,7 +63,7 @@ pub use options::{
     AgentWindow, BackgroundBy, BodyMessage, Compact, Comparison, Peers, Relation, Revision,
     SessionOptions, TurnOptions, Unrelated,
 };
-pub use report::{CompactionReport, OutcomeKind};
+pub use report::{CompactionReport, DecisionReport, OutcomeKind, SessionReport, TurnReport};
 pub use session::Session;
 pub use temp_home::{TempHome, TempHomeError};
 pub use turn::Turn;

@@ -1,4 +1,4 @@
-//! The report of a compaction, for people and for programs.
+//! The reports of compactions, turns and sessions, for people and for programs.
 //!
 //! A turn returns a [`CompactionReport`] for every compaction that was made or tried. It is
 //! serialised as JSON by the commands and the gateway, so the names of its fields are part of their
@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use contexture_engine_api::grouped;
+use contexture_engine_api::{Decision, WindowState, grouped};
 use contexture_runtime::engines::Source;
 use serde::Serialize;
 use serde_json::Value;
@@ -28,6 +28,72 @@ pub enum OutcomeKind {
     FloorTooHigh,
     /// The engine failed or broke the contract. The window is as it was.
     Failed,
+}
+
+/// A decision, with its reason, as callers in another language get it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DecisionReport {
+    /// Whether to compact.
+    pub compact: bool,
+    /// The reason in one sentence, for the user.
+    pub reason: String,
+}
+
+impl From<&Decision> for DecisionReport {
+    fn from(decision: &Decision) -> Self {
+        Self {
+            compact: decision.is_yes(),
+            reason: decision.reason().to_owned(),
+        }
+    }
+}
+
+/// What happened in a turn, apart from the body that it made, for a caller in another language.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TurnReport {
+    /// Whether the model is to see anything other than what the client sent.
+    pub changed: bool,
+    /// Whether the engine wanted a compaction.
+    pub decision: DecisionReport,
+    /// The compaction that was made or tried.
+    pub compaction: Option<CompactionReport>,
+    /// What the engine changed in the window apart from a compaction.
+    pub rewrite: Option<CompactionReport>,
+    /// The tokens of the messages if the engine selected a view for this request alone.
+    pub selected_tokens: Option<u64>,
+    /// The reason why the model must not call tools in its answer.
+    pub tools_denied: Option<String>,
+    /// The number of messages that were not known before.
+    pub new: usize,
+    /// The number of messages that have another form now.
+    pub revised: usize,
+    /// Whether the request does not simply continue the conversation.
+    pub branched: bool,
+    /// Whether the request began the conversation anew.
+    pub new_root: bool,
+    /// The number of messages that are found neither in the request nor in any store.
+    pub without_text: u64,
+    /// The warnings for the user since the last turn.
+    pub warnings: Vec<String>,
+}
+
+/// How full the window of a session is and which engine runs, for a caller in another language.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SessionReport {
+    /// The id of the session.
+    pub session: String,
+    /// The name of the engine that runs.
+    pub engine: String,
+    /// Where that engine comes from.
+    pub source: Source,
+    /// The size of the window and what is in it.
+    pub window: WindowState,
+    /// The number of model calls that the session made.
+    pub model_calls: u64,
+    /// What the engine says about itself. Each engine has fields of its own.
+    pub status: Value,
 }
 
 /// What a compaction did. Token counts are for the whole prompt: system prompt, tools and messages.

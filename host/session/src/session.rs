@@ -34,6 +34,7 @@ use super::lock::SessionLock;
 use super::meter::Meter;
 use super::options::{AgentWindow, ConfiguredAgent, SessionOptions};
 use super::renderer::Renderer;
+use super::report::SessionReport;
 use super::warnings::Warnings;
 use super::window::Window;
 
@@ -482,21 +483,21 @@ impl Session {
         self.link.status()
     }
 
-    /// How full the window is, which engine runs, and what the engine says about itself, as JSON for
-    /// a caller in another language.
+    /// How full the window is, which engine runs, and what the engine says about itself, for a caller
+    /// in another language.
     ///
     /// # Errors
     /// The engine failed.
-    pub fn report(&mut self) -> Result<serde_json::Value, SessionError> {
+    pub fn report(&mut self) -> Result<SessionReport, SessionError> {
         let status = self.status()?;
-        Ok(serde_json::json!({
-            "session": self.id(),
-            "engine": self.engine().name(),
-            "source": self.engine().source(),
-            "window": self.state(),
-            "model_calls": self.model_calls(),
-            "status": status,
-        }))
+        Ok(SessionReport {
+            session: self.id().to_owned(),
+            engine: self.engine().name().to_owned(),
+            source: self.engine().source(),
+            window: self.state(),
+            model_calls: self.model_calls(),
+            status,
+        })
     }
 }
 

@@ -28,7 +28,7 @@ use super::held::HeldState;
 use super::ingest::Ingested;
 use super::ingest::compare::comparison;
 use super::options::{BodyMessage, Compact, Comparison, Relation, Revision, TurnOptions};
-use super::report::CompactionReport;
+use super::report::{CompactionReport, TurnReport};
 use super::request::Request;
 use super::session::Session;
 use super::window::Window;
@@ -71,22 +71,23 @@ pub struct Turn<'b> {
 }
 
 impl Turn<'_> {
-    /// Returns what happened in the turn as JSON, for a caller in another language. The body and
-    /// its messages are not in it.
-    pub fn report(&self) -> serde_json::Value {
-        serde_json::json!({
-            "changed": self.changed,
-            "decision": {"compact": self.decision.is_yes(), "reason": self.decision.reason()},
-            "compaction": self.compaction,
-            "rewrite": self.rewrite,
-            "selected_tokens": self.selected,
-            "tools_denied": self.tools_denied,
-            "new": self.new.len(),
-            "revised": self.revised.len(),
-            "branched": self.relation != Relation::Continues,
-            "new_root": self.relation == Relation::NewRoot,
-            "without_text": self.without_text,
-        })
+    /// Returns what happened in the turn, for a caller in another language. `warnings` are those of
+    /// the session since the last turn ([`Session::take_warnings`]).
+    pub fn report(&self, warnings: Vec<String>) -> TurnReport {
+        TurnReport {
+            changed: self.changed,
+            decision: (&self.decision).into(),
+            compaction: self.compaction.clone(),
+            rewrite: self.rewrite.clone(),
+            selected_tokens: self.selected,
+            tools_denied: self.tools_denied.clone(),
+            new: self.new.len(),
+            revised: self.revised.len(),
+            branched: self.relation != Relation::Continues,
+            new_root: self.relation == Relation::NewRoot,
+            without_text: self.without_text,
+            warnings,
+        }
     }
 }
 
