@@ -190,9 +190,8 @@ fn examine_stores(loaded: &Loaded, findings: &mut Findings) {
         .and_then(|engines| kept::list(&engines, engine));
     match list {
         Ok(None) => {}
-        Ok(Some(answer)) => {
-            let sessions = answer.get("sessions").and_then(serde_json::Value::as_array);
-            let count = sessions.map_or(0, Vec::len);
+        Ok(Some(list)) => {
+            let count = list.sessions.len();
             findings.ok(about, format!("opens; it stores {count} sessions"));
         }
         Err(error) => {

@@ -232,7 +232,7 @@ fn make_vectors(
         dry_run: false,
     };
     match sessions::ask_long(&ask, "making vectors", command) {
-        Ok(index) => Vectors::of(&index),
+        Ok(index) => Vectors::of(&kept::read(index)),
         Err(error) => {
             let what = format!(
                 "the messages are imported, but not all have vectors: {error}; `contexture sessions index {session}` \

@@ -3,22 +3,66 @@
 //! An engine may derive data from the record of sessions, for example a search index. [`list`]
 //! tells whether it derives anything, and [`Vectors`] counts the vectors of one session. Neither of
 //! them builds or changes anything. The commands that do are in [`crate::sessions`].
+//!
+//! Engines answer in JSON. The types here have what commands read of it, by the names that
+//! [`StoreCommand`] documents. What an engine does not say has its default.
+
+use std::path::PathBuf;
 
 use contexture::engines::{CallError, Engines, OpenError};
 use contexture_engine_api::{EngineError, StoreCommand};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use crate::error::CliError;
 
+/// The sessions from which an engine derives something, and the path of its file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DerivedList {
+    pub(crate) store: Option<PathBuf>,
+    pub(crate) sessions: Vec<IgnoredAny>,
+}
+
+/// How much of each session is indexed, and how many messages still lack something.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DerivedIndex {
+    pub(crate) sessions: Vec<IndexedSession>,
+    pub(crate) missing: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct IndexedSession {
+    pub(crate) embedded: Option<u64>,
+}
+
+/// How far a command is that another thread started. `total` is 0 if that is not known yet.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct CommandProgress {
+    pub(crate) done: u64,
+    pub(crate) total: u64,
+}
+
+/// Reads an answer of an engine.
+pub(crate) fn read<T: DeserializeOwned + Default>(answer: Value) -> T {
+    serde_json::from_value(answer).unwrap_or_default()
+}
+
 /// Asks an engine what it derives from all sessions. Returns `None` if the engine derives nothing,
 /// and an error if it cannot answer.
-pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<Value>, CliError> {
+pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<DerivedList>, CliError> {
     match engines.manage(Some(engine), &StoreCommand::List) {
         Err(OpenError::Call(CallError::Failed {
             error: EngineError::Unsupported(_),
             ..
         })) => Ok(None),
-        list => list.map(Some).map_err(CliError::of_keeper),
+        list => list
+            .map(|list| Some(read(list)))
+            .map_err(CliError::of_keeper),
     }
 }
 
@@ -32,10 +76,10 @@ pub(crate) struct Vectors {
 impl Vectors {
     /// Reads the counts for one session from an answer to [`StoreCommand::Index`]. `None` if the
     /// engine makes no vectors.
-    pub(crate) fn of(index: &Value) -> Option<Self> {
+    pub(crate) fn of(index: &DerivedIndex) -> Option<Self> {
         Some(Self {
-            made: index["sessions"][0]["embedded"].as_u64()?,
-            missing: index["missing"].as_u64()?,
+            made: index.sessions.first()?.embedded?,
+            missing: index.missing?,
         })
     }
 
@@ -47,6 +91,6 @@ impl Vectors {
             session: Some(session.to_owned()),
             dry_run: true,
         };
-        Self::of(&engines.manage(Some(engine), &command).ok()?)
+        Self::of(&read(engines.manage(Some(engine), &command).ok()?))
     }
 }

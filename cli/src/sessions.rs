@@ -26,7 +26,7 @@ use crate::choice;
 use crate::error::CliError;
 use crate::human::{age, counted, grouped, size};
 use crate::interrupt::Interrupt;
-use crate::kept;
+use crate::kept::{self, CommandProgress, DerivedIndex, IndexedSession};
 use crate::terminal::{self, Progress, Table, one_line};
 use crate::{Global, NEGATIVE, OK, output, start, window};
 use contexture::config::{Loaded, TranscriptStore};
@@ -253,9 +253,9 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         SessionsCommand::Index { id, dry_run, of } => {
             let answer = index(&engines, &store, of, id.as_deref(), *dry_run)?;
             output::print_json(&answer)?;
-            let sessions = answer.get("sessions").and_then(Value::as_array);
-            let has_vectors = |one: &Value| !one["embedded"].is_null();
-            if sessions.is_some_and(|all| !all.is_empty() && !all.iter().any(has_vectors)) {
+            let index: DerivedIndex = kept::read(answer);
+            let has_none = |session: &IndexedSession| session.embedded.is_none();
+            if !index.sessions.is_empty() && index.sessions.iter().all(has_none) {
                 terminal::say(
                     "note: no embedder is configured (context.engines.lcm.embedder), so questions find by words alone; \
                      `contexture embedder install` gets one\n",
@@ -671,8 +671,7 @@ fn back_up(engines: &Engines, to: &Path) -> Result<Value, CliError> {
             return Ok::<_, CliError>(false);
         };
         let list = kept::list(engines, engine);
-        let is_derived = |list: &Value| list["store"].as_str().map(Path::new) == Some(from);
-        Ok(matches!(list, Ok(Some(list)) if is_derived(&list)))
+        Ok(matches!(list, Ok(Some(list)) if list.store.as_deref() == Some(from)))
     };
     let clean_up = || {
         let _ = std::fs::remove_dir_all(made.path());
@@ -874,11 +873,10 @@ pub(crate) fn ask_long(
                 let Ok(far) = ask(StoreCommand::Progress) else {
                     continue;
                 };
-                let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
-                let total = number("total");
+                let CommandProgress { done, total } = kept::read(far);
                 if total > 0 {
                     let bar = bar.get_or_insert_with(|| Progress::new(total as usize, what));
-                    bar.reach(number("done"), total);
+                    bar.reach(done, total);
                 }
             }
         });
