@@ -282,7 +282,16 @@ fn an_engine_is_chosen_and_written_where_it_belongs() {
     let (code, screen) = choose("lcm\r");
     assert_eq!(
         (code, home.read("home/config.yaml").as_str()),
-        (2, "context: {}\n"),
+        (0, "context: {engine: lcm}\n"),
+        "{screen}"
+    );
+    // The value is also that of another key, which would change with it.
+    let shared = "context: {engine: &name compressor}\nmodel: {default: *name}\n";
+    home.put("home/config.yaml", shared);
+    let (code, screen) = choose("lcm\r");
+    assert_eq!(
+        (code, home.read("home/config.yaml").as_str()),
+        (2, shared),
         "{screen}"
     );
     assert!(screen.contains("engine: lcm"), "{screen}");

@@ -24,7 +24,6 @@ pub(super) enum FileFormat {
     /// JSON, with whatever else JSON5 allows of names, strings and numbers.
     Json5,
     Toml,
-    /// YAML in block style.
     Yaml,
     /// Environment variables, one in a line.
     Env,
@@ -229,14 +228,15 @@ pub(super) fn take_back(
             let is_empty = match document.get(container) {
                 Some(Value::Object(members)) => members.is_empty(),
                 Some(Value::Array(elements)) => elements.is_empty(),
-                // In YAML, a container without lines is no value.
-                Some(value) => value.is_null() && format == FileFormat::Yaml,
+                Some(_) => false,
                 None => continue,
             };
-            if !is_empty || earlier.get(container).is_some() {
-                break;
+            match earlier.get(container) {
+                None if is_empty => document.remove(container),
+                // YAML has keys without a value, in which an edit may have put a container.
+                Some(value) if is_empty && value.is_null() => document.set(container, &value)?,
+                _ => break,
             }
-            document.remove(container);
         }
     }
     // If the file did not exist before and nothing of the user's is in it, it goes as a whole.
