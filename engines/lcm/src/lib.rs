@@ -15,7 +15,6 @@ mod compact;
 mod dag;
 mod database_files;
 mod dates;
-mod embed;
 mod engine;
 mod error;
 mod factory;
@@ -36,8 +35,8 @@ mod tools;
 mod transcript;
 mod wire_items;
 
+pub use contexture_embed::{Embedder, EmbedderError};
 pub use dag::{Level, NodeId};
-pub use embed::{Embedder, EmbedderError};
 pub use error::StoreError;
 pub use factory::{DEFINITION, Lcm};
 pub use settings::Settings;

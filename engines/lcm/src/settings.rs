@@ -13,7 +13,7 @@ use contexture_engine_api::{EngineError, WindowState, roomy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::embed::Embedder;
+use contexture_embed::Embedder;
 
 /// The settings of the engine. Every key has a default; an unknown key is an error.
 /// The doc comments, defaults and ranges are the schema that a configuration is checked against.
@@ -145,7 +145,10 @@ impl Settings {
     pub(crate) fn open_embedder(&self) -> Result<Option<Embedder>, EngineError> {
         let is_named = !self.embedder.as_os_str().is_empty();
         let opened = is_named.then(|| Embedder::open(&self.embedder));
-        Ok(opened.transpose()?)
+        let way_out = "`context.engines.lcm.embedder` names the folder of a sentence encoder, with `model.onnx` and \
+                       `vocab.txt` or `tokenizer.json` in it (`contexture embedder install` gets one); without the \
+                       setting none is needed";
+        (opened.transpose()).map_err(|error| EngineError::Settings(format!("{error}; {way_out}")))
     }
 
     /// Whether the settings allow this session to search the other one. They do if they list its id

@@ -43,8 +43,8 @@ use contexture_engine_api::{MessageId, OwnedMessage};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use crate::database_files::remove_database;
-use crate::embed::Embedder;
 use crate::error::StoreError;
+use contexture_embed::Embedder;
 use database::Cancelled;
 use worker::Worker;
 

@@ -8,7 +8,7 @@
 //! Vectors are stored with the fingerprint of the embedder that made them. If the user configures
 //! another embedder, the old vectors no longer count and all messages are embedded again. The
 //! vectors of a deleted message are deleted with it. What a vector is and how it is compared is the
-//! business of [`crate::embed`].
+//! business of `contexture-embed`.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ use super::current_messages::keys;
 use super::read::Bodies;
 use super::worker::Orders;
 use super::{Database, Key, SessionId, Source, Store};
-use crate::embed::Embedder;
 use crate::error::StoreError;
+use contexture_embed::Embedder;
 
 /// How many messages are read and written together. A batch is the work that a cancellation loses.
 const BATCH: u32 = 16;

@@ -8,11 +8,11 @@
 use rustc_hash::FxHashMap;
 
 use super::Question;
-use crate::embed::{Embedder, Probe};
 use crate::error::StoreError;
 use crate::search::run::Search;
 use crate::store::Key;
 use crate::store::vectors::for_each_vectors;
+use contexture_embed::{Embedder, Probe};
 
 /// The embedder and the question's vector, for comparing the question with messages.
 pub(in crate::search) struct Sense<'e> {

@@ -8,7 +8,7 @@
 //! x86-64, once with AVX2 and FMA, and the version that the processor supports is chosen at run
 //! time.
 
-use super::onnx::{Graph, Line, Matrix};
+use crate::onnx::{Graph, Line, Matrix};
 
 /// The number of attention heads. All small sentence encoders have twelve, whatever their width,
 /// and the weights alone do not show it.

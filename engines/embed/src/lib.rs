@@ -17,7 +17,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use contexture_engine_api::EngineError;
 use xxhash_rust::xxh3::Xxh3;
 
 use bert::Bert;
@@ -38,20 +37,15 @@ const MAX_PASSAGES: usize = 16;
 /// existing vectors are computed again.
 const VERSION: u64 = 1;
 
-/// The end of every error message of an embedder, which says how to set one up or do without.
-const WAY_OUT: &str = "`context.engines.lcm.embedder` names the folder of a sentence encoder, with `model.onnx` and \
-                       `vocab.txt` or `tokenizer.json` in it (`contexture embedder install` gets one); without the setting \
-                       none is needed";
-
-/// The reason why an embedder cannot be used. Each message ends with what the setting expects.
+/// The reason why an embedder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderError {
     /// The path of the folder is relative. It would depend on the directory in which the program
     /// was started.
-    #[error("{} is not an absolute path; {}", .0.display(), WAY_OUT)]
+    #[error("{} is not an absolute path", .0.display())]
     Relative(PathBuf),
     /// A file of the encoder is missing or cannot be read.
-    #[error("{}: {}; {}", .path.display(), .cause, WAY_OUT)]
+    #[error("{}: {}", .path.display(), .cause)]
     Unread {
         /// The file that could not be read.
         path: PathBuf,
@@ -59,19 +53,13 @@ pub enum EmbedderError {
         cause: std::io::Error,
     },
     /// A file of the encoder does not contain what it should, such as a model of another kind.
-    #[error("{}: {}; {}", .path.display(), .what, WAY_OUT)]
+    #[error("{}: {}", .path.display(), .what)]
     Unfit {
         /// The file with the wrong content.
         path: PathBuf,
         /// What is wrong with the content of the file.
         what: String,
     },
-}
-
-impl From<EmbedderError> for EngineError {
-    fn from(error: EmbedderError) -> Self {
-        Self::Settings(error.to_string())
-    }
 }
 
 /// A sentence encoder that has been read into memory. Clones share the weights, so cloning is
@@ -85,9 +73,10 @@ struct Encoder {
     fingerprint: i64,
 }
 
-/// A part of a text that gets a vector of its own: its byte range in the text, and its word pieces.
-pub(crate) struct TokenizedPassage {
-    pub(crate) range: Range<usize>,
+/// A part of a text that gets a vector of its own.
+pub struct TokenizedPassage {
+    /// The bytes of the text that it is.
+    pub range: Range<usize>,
     pieces: Vec<u32>,
 }
 
@@ -142,13 +131,13 @@ impl Embedder {
 
     /// Returns a hash of the model, the vocabulary and the version of this code. Vectors of
     /// encoders with different fingerprints cannot be compared.
-    pub(crate) fn fingerprint(&self) -> i64 {
+    pub fn fingerprint(&self) -> i64 {
         self.0.fingerprint
     }
 
     /// Cuts a text into passages and returns those that get vectors, in order. Passages that
     /// consist mostly of unknown words are left out. The rest of a long text has no passages.
-    pub(crate) fn passages(&self, text: &str) -> Vec<TokenizedPassage> {
+    pub fn passages(&self, text: &str) -> Vec<TokenizedPassage> {
         let mut passages = Vec::new();
         let mut from = 0;
         while from < text.len() && passages.len() < MAX_PASSAGES {
@@ -182,7 +171,7 @@ impl Embedder {
 
     /// Returns the vectors of a text's passages, one after the other. Each value is one byte: the
     /// vector is scaled so that its largest value is 127. The cosine does not depend on the scale.
-    pub(crate) fn vectors(&self, text: &str) -> Vec<u8> {
+    pub fn vectors(&self, text: &str) -> Vec<u8> {
         let passages = self.passages(text);
         let vectors = passages.iter().flat_map(|passage| {
             let vector = self.vector(&passage.pieces);
@@ -199,7 +188,7 @@ impl Embedder {
 
     /// Returns what a question is compared with vectors by. Returns None if the encoder knows too
     /// few of the question's words, because its vector would mean nothing.
-    pub(crate) fn probe(&self, question: &str) -> Option<Probe> {
+    pub fn probe(&self, question: &str) -> Option<Probe> {
         let is_readable = self.can_read(&self.0.pieces.of(question, PASSAGE * 2));
         let steps = |value: &f32| (value * PROBE_STEPS).round() as i16;
         is_readable.then(|| Probe(self.vector_of(question).iter().map(steps).collect()))
@@ -243,13 +232,13 @@ impl Embedder {
 const PROBE_STEPS: f32 = 8_191.0;
 
 /// The vector of a question, as integers so that comparing it with stored vectors is fast.
-pub(crate) struct Probe(Vec<i16>);
+pub struct Probe(Vec<i16>);
 
 impl Probe {
     /// Returns the cosine of the passage that is most like the question, and the number of that
     /// passage. `vectors` is what [`Embedder::vectors`] returned for the text. Returns None if it
     /// is empty.
-    pub(crate) fn best(&self, vectors: &[u8]) -> Option<(f32, usize)> {
+    pub fn best(&self, vectors: &[u8]) -> Option<(f32, usize)> {
         let cosines = vectors
             .chunks_exact(self.0.len())
             .map(|vector| self.cosine(vector));
