@@ -270,3 +270,8 @@ impl PartialEq for Embedder {
 }
 
 impl Eq for Embedder {}
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
