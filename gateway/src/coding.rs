@@ -4,7 +4,8 @@
 //! requests. Providers are asked not to compress answers that the gateway has to read. If one does
 //! anyway, [`expand_response`] expands the answer as it arrives, and [`compress_response`]
 //! compresses the client's answer in the same way, so that the client receives what it would
-//! receive without the gateway.
+//! receive without the gateway. What came as brotli goes on plain, because its encoder would be
+//! 0.8 MB of the program.
 //!
 //! Answers that pass unread keep their coding. For streams, every piece is flushed, so that no
 //! event waits in a compressor.
@@ -21,7 +22,7 @@ use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http_body::Frame;
 
-/// A content coding that the gateway can read and write. The names are those of HTTP's registry.
+/// A content coding that the gateway can read. It writes all but brotli. The names are those of HTTP's registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
@@ -122,7 +123,7 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
             Coding::Gzip => Box::new(MultiGzDecoder::new(bytes)),
             Coding::Deflate if has_zlib_head(bytes) => Box::new(ZlibDecoder::new(bytes)),
             Coding::Deflate => Box::new(flate2::read::DeflateDecoder::new(bytes)),
-            Coding::Brotli => Box::new(brotli::Decompressor::new(bytes, 1 << 14)),
+            Coding::Brotli => Box::new(brotli_decompressor::Decompressor::new(bytes, 1 << 14)),
             Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).map_err(broken)?),
         };
         let mut expanded = Vec::new();
@@ -200,74 +201,26 @@ codec!(flate2::write::ZlibDecoder<OutputBuffer>, take_no_more);
 codec!(flate2::write::DeflateDecoder<OutputBuffer>, take_no_more);
 codec!(flate2::write::GzEncoder<OutputBuffer>, finish);
 codec!(flate2::write::ZlibEncoder<OutputBuffer>, finish);
-codec!(brotli::DecompressorWriter<OutputBuffer>, close);
+codec!(brotli_decompressor::DecompressorWriter<OutputBuffer>, close);
 codec!(
     zstd::stream::write::Decoder<'static, OutputBuffer>,
     do_finish
 );
+codec!(
+    zstd::stream::write::Encoder<'static, OutputBuffer>,
+    do_finish
+);
 
-/// Wraps an encoder that can only be finished by value, such as brotli's and zstd's, so that it
-/// fits the [`Codec`] trait.
-struct FinishByValue<E> {
-    encoder: Option<E>,
-    ended: OutputBuffer,
-    finish: fn(E) -> io::Result<OutputBuffer>,
-    out: fn(&mut E) -> &mut OutputBuffer,
-}
-
-impl<E: Write> Write for FinishByValue<E> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.encoder
-            .as_mut()
-            .map_or(Ok(0), |encoder| encoder.write(bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.encoder.as_mut().map_or(Ok(()), Write::flush)
-    }
-}
-
-impl<E: Write + Send> Codec for FinishByValue<E> {
-    fn out(&mut self) -> &mut OutputBuffer {
-        match &mut self.encoder {
-            Some(encoder) => (self.out)(encoder),
-            None => &mut self.ended,
-        }
-    }
-
-    fn end(&mut self) -> io::Result<()> {
-        if let Some(encoder) = self.encoder.take() {
-            self.ended = (self.finish)(encoder)?;
-        }
-        Ok(())
-    }
-}
-
-type Brotli = brotli::CompressorWriter<OutputBuffer>;
-type Zstd = zstd::stream::write::Encoder<'static, OutputBuffer>;
-
-/// Brotli's quality and window for output that is written as it arrives.
-const BROTLI: (u32, u32) = (4, 20);
-
-fn encoder(coding: Coding) -> io::Result<Box<dyn Codec>> {
+/// Creates an encoder. None for brotli, which is only read.
+fn encoder(coding: Coding) -> io::Result<Option<Box<dyn Codec>>> {
     // The fastest level is enough, because the answer is compressed while it is streamed.
     let (sink, level) = (OutputBuffer::default(), flate2::Compression::fast());
-    Ok(match coding {
+    Ok(Some(match coding {
         Coding::Gzip => Box::new(flate2::write::GzEncoder::new(sink, level)),
         Coding::Deflate => Box::new(flate2::write::ZlibEncoder::new(sink, level)),
-        Coding::Brotli => Box::new(FinishByValue {
-            encoder: Some(Brotli::new(sink, 1 << 12, BROTLI.0, BROTLI.1)),
-            ended: OutputBuffer::default(),
-            finish: |encoder| Ok(encoder.into_inner()),
-            out: Brotli::get_mut,
-        }),
-        Coding::Zstd => Box::new(FinishByValue {
-            encoder: Some(Zstd::new(sink, 1)?),
-            ended: OutputBuffer::default(),
-            finish: Zstd::finish,
-            out: Zstd::get_mut,
-        }),
-    })
+        Coding::Zstd => Box::new(zstd::stream::write::Encoder::new(sink, 1)?),
+        Coding::Brotli => return Ok(None),
+    }))
 }
 
 /// Creates a decoder. `begins` is the first piece of the body, which shows the kind of `deflate`.
@@ -277,7 +230,7 @@ fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Codec>> {
         Coding::Gzip => Box::new(flate2::write::MultiGzDecoder::new(sink)),
         Coding::Deflate if has_zlib_head(begins) => Box::new(flate2::write::ZlibDecoder::new(sink)),
         Coding::Deflate => Box::new(flate2::write::DeflateDecoder::new(sink)),
-        Coding::Brotli => Box::new(brotli::DecompressorWriter::new(sink, 1 << 14)),
+        Coding::Brotli => Box::new(brotli_decompressor::DecompressorWriter::new(sink, 1 << 14)),
         Coding::Zstd => Box::new(zstd::stream::write::Decoder::new(sink)?),
     })
 }
@@ -366,12 +319,13 @@ pub(crate) fn accepted_codings(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(ACCEPT_ENCODING).cloned()
 }
 
-/// Compresses an answer like the provider's. If the encoder cannot be created, the answer is
-/// returned uncompressed.
+/// Compresses an answer like the provider's. If that was brotli, or the encoder cannot be created,
+/// the answer is returned uncompressed.
 pub(crate) fn compress_response(answer: Response, coding: Coding) -> Response {
     let (mut parts, body) = answer.into_parts();
     let codec = match encoder(coding) {
-        Ok(codec) => codec,
+        Ok(Some(codec)) => codec,
+        Ok(None) => return Response::from_parts(parts, body),
         Err(error) => {
             tracing::warn!("cannot compress an answer, so it is sent uncompressed: {error}");
             return Response::from_parts(parts, body);

@@ -99,9 +99,6 @@ fn expanded(coding: &str, bytes: &[u8]) -> Vec<u8> {
         "deflate" => flate2::read::ZlibDecoder::new(bytes)
             .read_to_end(&mut out)
             .map(drop),
-        "br" => brotli::Decompressor::new(bytes, 4096)
-            .read_to_end(&mut out)
-            .map(drop),
         "zstd" => zstd::stream::copy_decode(bytes, &mut out),
         _ => out.write_all(bytes),
     }
@@ -269,10 +266,12 @@ async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
             std::fs::write(home.path().join("config.yaml"), config).unwrap();
             let gateway = support::start(home.path()).await;
             let body = json!({"model": "m", "stream": is_stream, "messages": [{"role": "user", "content": "Hi"}]});
+            // Brotli is only read.
+            let is_written = coding != "br";
             for (accepts, is_coded) in [
-                (None, true),
+                (None, is_written),
                 (Some("identity"), false),
-                (Some("gzip, deflate, br, zstd"), true),
+                (Some("gzip, deflate, br, zstd"), is_written),
                 (Some("gzip;q=0, br;q=0, zstd;q=0, deflate;q=0"), false),
             ] {
                 let header: Vec<_> = accepts

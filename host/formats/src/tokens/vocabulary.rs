@@ -23,8 +23,14 @@ pub(super) fn cl100k_base() -> &'static CoreBPE {
     &CL100K_BASE
 }
 
-/// Reads a table: the tokens in the order of their ranks, each after its length in one byte.
-fn read(mut table: &[u8]) -> CoreBPE {
+/// Reads a compressed table: the tokens in the order of their ranks, each after its length in one
+/// byte.
+fn read(compressed: &[u8]) -> CoreBPE {
+    let table = match zstd::decode_all(compressed) {
+        Ok(table) => table,
+        Err(error) => unreachable!("the build script compressed the table: {error}"),
+    };
+    let mut table = table.as_slice();
     let mut ranks = FxHashMap::default();
     let mut rank = 0;
     while let Some((&length, rest)) = table.split_first() {
