@@ -44,5 +44,8 @@ fn table(vocabulary: &CoreBPE) -> Result<Vec<u8>, Box<dyn Error>> {
         table.push(u8::try_from(token.len())?);
         table.extend(token);
     }
-    Ok(zstd::encode_all(&*table, *zstd::compression_level_range().end())?)
+    Ok(zstd::encode_all(
+        &*table,
+        *zstd::compression_level_range().end(),
+    )?)
 }
