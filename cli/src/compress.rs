@@ -650,7 +650,7 @@ impl Job<'_> {
         provider: CacheProvider,
     ) -> Result<String, CliError> {
         let ttl = self.engines.config().prompt_caching.cache_ttl.at_first();
-        prompt_cache::apply(document, shape, provider, ttl)
+        prompt_cache::mark(document, shape, provider, ttl)
             .map(|marked| marked.document)
             .map_err(|source| CliError::Mark {
                 input: self.input.to_owned(),

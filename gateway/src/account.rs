@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Shared;
 use crate::api::Api;
+use crate::body::SharedBody;
 use crate::diff::Diff;
 use crate::subject::Subject;
 
@@ -254,7 +255,7 @@ pub(crate) struct TurnStats<'t> {
     pub(crate) all: Usage,
     pub(crate) hidden_rounds: u32,
     /// The client's request, and the size of the one that was sent for it, in bytes.
-    pub(crate) request: &'t [u8],
+    pub(crate) request: &'t SharedBody,
     pub(crate) sent_bytes: usize,
     pub(crate) has_markers: bool,
     pub(crate) stores_texts: bool,
@@ -348,7 +349,8 @@ fn add(
     let without = match stats.sent_bytes {
         0 => last.input_tokens,
         sent => {
-            (last.input_tokens as f64 * stats.request.len() as f64 / sent as f64).round() as u64
+            let bytes = stats.request.text().bytes().len();
+            (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64
         }
     };
     // Without the engine, the cache would hold the previous request, if that was less than five
@@ -403,7 +405,7 @@ fn add(
     stats.agent.clone_into(&mut totals.agent);
     if totals.subject.is_none() {
         let known = shared.subjects.of(session);
-        let subject = known.unwrap_or_else(|| Subject::of(stats.api.format(), stats.request));
+        let subject = known.unwrap_or_else(|| Subject::of(&stats.request.wire()));
         match stats.stores_texts {
             true => totals.subject = Some(subject),
             false => shared.subjects.put(session, subject),

@@ -16,9 +16,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use contexture::formats::{self, Format};
-use contexture::session::{KeptChange, SessionError};
+use contexture::session::KeptChange;
 use contexture::{Compact, ToolCall, Usage};
 use tokio::sync::OwnedMutexGuard;
 use tracing::Instrument;
@@ -26,7 +24,7 @@ use tracing::Instrument;
 use crate::Shared;
 use crate::account::{self, TurnStats};
 use crate::api::Api;
-use crate::conversation::{TurnRequest, TurnResult, as_text, log_record_error};
+use crate::conversation::{TurnRequest, TurnResult, log_record_error};
 use crate::failure::Failure;
 use crate::hidden::{self, HiddenRound};
 use crate::sessions::{self, SessionCell, SessionGuard};
@@ -97,7 +95,8 @@ impl Rounds {
             return None;
         }
         let (request, session) = (&self.request, &self.result.session);
-        let has_markers = memchr::memmem::find(&request.body, b"\"cache_control\"").is_some();
+        let text = request.body.text().bytes();
+        let has_markers = memchr::memmem::find(text, b"\"cache_control\"").is_some();
         let stats = TurnStats {
             api: request.api,
             model: &request.spec.agent.model,
@@ -110,7 +109,7 @@ impl Rounds {
             all: self.usage,
             hidden_rounds: self.hidden,
             request: &request.body,
-            sent_bytes: self.result.body.len(),
+            sent_bytes: self.result.body.text().bytes().len(),
             has_markers,
             stores_texts: self.result.stores_texts,
             decision: &self.result.decision,
@@ -319,9 +318,9 @@ impl Rounds {
         let added: Vec<String> = (round.items.into_iter())
             .chain(results(self.request.api, &answers))
             .collect();
-        let restored = append(self.request.api.format(), &self.result.restored, &added)?;
+        let history = (self.result.history).continued(&self.request.body, &added);
         self.real.extend(added);
-        let result = self.request.run(shared, guard, restored, Compact::Auto)?;
+        let result = self.request.run(shared, guard, history, Compact::Auto)?;
         let turn = self.result.turn;
         self.set_result(TurnResult { turn, ..result });
         Ok(())
@@ -470,24 +469,6 @@ fn execute_calls(
         (call, answer)
     };
     calls.into_iter().map(&mut one).collect()
-}
-
-/// Appends messages to a body. The bytes of the messages before them stay the same, so that the
-/// provider's prompt cache still matches.
-///
-/// # Errors
-/// The body is not text, or cannot be parsed.
-fn append(format: Format, body: &Bytes, messages: &[String]) -> Result<Bytes, Failure> {
-    let wire = formats::split(as_text(body)?, Some(format)).map_err(SessionError::from)?;
-    let own = wire
-        .messages
-        .iter()
-        .enumerate()
-        .map(|(at, raw)| (Some(at), *raw));
-    let all: Vec<(Option<usize>, &str)> = own
-        .chain(messages.iter().map(|raw| (None, raw.as_str())))
-        .collect();
-    Ok(Bytes::from(wire.with_messages(None, &all)))
 }
 
 /// Runs a turn and passes its result to `report` as soon as the body is ready. The rest of the work

@@ -1,6 +1,6 @@
 //! Reads one request and runs it through the host as a turn of a session. All functions here block.
 //!
-//! [`read`] comes first. It splits the body into messages, recognizes requests that are no turns,
+//! [`read`] comes first. It splits the body, recognizes requests that are no turns,
 //! and finds the session by means of [`lineage`](crate::lineage). The result is a [`RequestKind`]:
 //! either the request is passed on unchanged, or it becomes a [`TurnRequest`].
 //! [`TurnRequest::turn`] then opens the session, puts hidden rounds back into the history, and lets
@@ -11,6 +11,7 @@
 //!
 //! Sending the body and reading the answer is up to [`exchange`](crate::exchange).
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +20,7 @@ use bytes::Bytes;
 use contexture::formats;
 use contexture::providers::ModelClient;
 use contexture::session::{
-    AgentWindow, CompactionReport, KeptChange, OutcomeKind, RecordError, Session, SessionError,
-    SessionOptions,
+    AgentWindow, CompactionReport, KeptChange, OutcomeKind, RecordError, Session, SessionOptions,
 };
 use contexture::{Compact, TurnOptions};
 use contexture_engine_api::Decision;
@@ -30,12 +30,13 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::account::{Cause, Compacted};
 use crate::agent_model;
 use crate::api::Api;
+use crate::body::{self, History, HistoryMessage, SharedBody, TextBytes};
 use crate::diff::SentMessages;
 use crate::endpoint::{self, COMPACT};
 use crate::failure::Failure;
 use crate::gemini;
 use crate::headers;
-use crate::hidden;
+use crate::hidden::{self, HiddenRound};
 use crate::identity::MessageIdentity;
 use crate::lineage::{self, LineageQuery};
 use crate::repair;
@@ -72,7 +73,7 @@ pub(crate) struct TurnRequest {
     pub(crate) api: Api,
     /// The program that sent it, for the metrics.
     pub(crate) sender: &'static str,
-    pub(crate) body: Bytes,
+    pub(crate) body: SharedBody,
     pub(crate) spec: SessionSpec,
     /// The agent's own model, with the client's credentials. It writes summaries if the
     /// configuration says so.
@@ -91,15 +92,15 @@ pub(crate) struct TurnRequest {
 /// The result of a turn: the body for the provider, and what the rounds of its answer need to know.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnResult {
-    pub(crate) body: Bytes,
+    pub(crate) body: SharedBody,
     pub(crate) session: String,
     /// The engine that the session runs.
     pub(crate) engine: String,
     /// The names of the engine's tools that this body offers to the model.
     pub(crate) tools: ToolNames,
-    /// The client's body with hidden rounds put back, before compaction. The next round appends to
-    /// it.
-    pub(crate) restored: Bytes,
+    /// The client's messages with hidden rounds put back, before compaction. The next round appends
+    /// to them.
+    pub(crate) history: History,
     /// The number of this turn in the session cell. If the cell has moved on, this turn was
     /// overtaken.
     pub(crate) turn: u64,
@@ -131,11 +132,6 @@ pub(crate) struct FitLimits {
     pub(crate) answer: u64,
     /// The size that the prompt should have at most.
     pub(crate) goal: u64,
-}
-
-pub(crate) fn as_text(body: &Bytes) -> Result<&str, Failure> {
-    std::str::from_utf8(body)
-        .map_err(|error| Failure::new("not_text", format!("the body is not UTF-8: {error}")))
 }
 
 /// A request whose body may be a turn, with everything that is needed to read it on another thread.
@@ -186,9 +182,11 @@ pub(crate) fn read(
     } = post;
     let _span = tracing::info_span!("ingest").entered();
     let api = *api;
-    let text = as_text(body)?;
     let format = api.format();
-    let wire = formats::split(text, Some(format)).map_err(|error| Failure::new("format", error))?;
+    let body = TextBytes::try_from(body.clone())?;
+    let body =
+        SharedBody::split(body, Some(format)).map_err(|error| Failure::new("format", error))?;
+    let wire = body.wire();
     // OpenAI's compact endpoint shares its format with Responses, so only the path tells them
     // apart.
     let asks_for_block = url
@@ -285,7 +283,7 @@ pub(crate) fn read(
         unpins: headers::texts(headers, headers::UNPIN),
         last: identities.last().copied().unwrap_or_default(),
         identities,
-        body: body.clone(),
+        body,
     })))
 }
 
@@ -430,41 +428,45 @@ impl TurnRequest {
             guard.session.with_model(model);
         }
         self.note_pins(guard.session);
-        let text = as_text(&self.body)?;
-        let format = self.api.format();
         let mut tools: Vec<String> = guard.session.offered_tools().map(str::to_owned).collect();
         if tools.is_empty() {
             // A session that was just opened has not offered any tools yet.
             tools.extend_from_slice(guard.own_tools);
         }
-        let is_named =
-            |name: &String| memchr::memmem::find(text.as_bytes(), name.as_bytes()).is_some();
-        // Parsing and comparing the history is only necessary if something may have been hidden in
-        // it.
-        let restored = match guard.hidden.is_empty() && !tools.iter().any(is_named) {
-            true => None,
-            false => {
-                let wire = formats::split(text, Some(format)).map_err(SessionError::from)?;
-                let repaired = repair::repair(self.api, &wire, &tools);
-                let again = repaired
-                    .as_deref()
-                    .map(|repaired| formats::split(repaired, Some(format)));
-                let wire = again
-                    .transpose()
-                    .map_err(SessionError::from)?
-                    .unwrap_or(wire);
-                hidden::restore(self.api, &wire, &self.identities, guard.hidden).or(repaired)
-            }
+        let text = self.body.text().bytes();
+        let is_named = |name: &String| memchr::memmem::find(text, name.as_bytes()).is_some();
+        // Comparing the history is only necessary if something may have been hidden in it.
+        let history = match guard.hidden.is_empty() && !tools.iter().any(is_named) {
+            true => History::default(),
+            false => self.history(&tools, guard.hidden),
         };
-        let restored = restored.map_or_else(|| self.body.clone(), Bytes::from);
         // The count goes up even if the engine fails, because the session may have taken the
         // request in.
-        let result = self.run(shared, guard, restored, Compact::Auto);
+        let result = self.run(shared, guard, history, Compact::Auto);
         cell.turns += 1;
         Ok(TurnResult {
             turn: cell.turns,
             ..result?
         })
+    }
+
+    /// The client's messages with hidden rounds put back, and without its answers to calls of these
+    /// tools.
+    fn history(&self, tools: &[String], hidden: &[HiddenRound]) -> History {
+        let wire = self.body.wire();
+        let repaired = repair::repair(self.api, &wire.messages, tools);
+        let messages = match &repaired {
+            Some(repaired) => body::with_messages(&wire, repaired).messages,
+            None => wire.messages,
+        };
+        let restored = hidden::restore(self.api, &messages, &self.identities, hidden);
+        // The restored history consists of the repaired messages.
+        let repaired_at = |message: HistoryMessage| match (message, &repaired) {
+            (HistoryMessage::Client(at), Some(repaired)) => repaired.get(at).cloned(),
+            (message, _) => Some(message),
+        };
+        let restored = restored.map(|all| all.into_iter().filter_map(repaired_at).collect());
+        History::new(restored.or(repaired))
     }
 
     /// The changes of the record that note that the conversation had this request. Call
@@ -498,7 +500,7 @@ impl TurnRequest {
     /// compact yet.
     ///
     /// # Errors
-    /// The session cannot be opened or the body cannot be parsed.
+    /// The session cannot be opened.
     pub(crate) fn preview(
         &self,
         shared: &Shared,
@@ -508,14 +510,13 @@ impl TurnRequest {
             return Ok(None);
         }
         let guard = cell.acquire_unchanged(&shared.host, &self.spec)?;
-        let (text, format) = (as_text(&self.body)?, self.api.format());
-        let wire = formats::split(text, Some(format)).map_err(SessionError::from)?;
-        let restored = hidden::restore(self.api, &wire, &self.identities, guard.hidden);
-        let text = restored.as_deref().unwrap_or(text);
-        Ok(guard
-            .session
-            .preview(text, format, self.without_tools)
-            .map(Bytes::from))
+        let history = self.history(&[], guard.hidden);
+        let wire = history.of(&self.body);
+        let preview = guard.session.preview(&wire, self.without_tools);
+        Ok(preview.map(|text| match text {
+            Cow::Borrowed(_) => self.body.text().bytes().clone(),
+            Cow::Owned(text) => Bytes::from(text),
+        }))
     }
 
     /// Runs the turn again in a smaller window, after the provider said that the request does not
@@ -546,13 +547,13 @@ impl TurnRequest {
         spec.agent = AgentWindow::new(model, answer + fit.goal, answer);
         let guard = cell.acquire(&shared.host, &spec)?;
         let ratio = guard.session.prompt_was_refused(fit.size);
-        let mut result = self.run(shared, guard, before.restored.clone(), Compact::Force)?;
+        let mut result = self.run(shared, guard, before.history.clone(), Compact::Force)?;
         for _ in 0..MAX_RECOMPACTIONS {
             if result.prompt_tokens <= fit.goal {
                 break;
             }
             let guard = cell.acquire(&shared.host, &spec)?;
-            let again = self.run(shared, guard, before.restored.clone(), Compact::Force)?;
+            let again = self.run(shared, guard, before.history.clone(), Compact::Force)?;
             // More attempts would not help either.
             if again.prompt_tokens >= result.prompt_tokens {
                 break;
@@ -567,8 +568,9 @@ impl TurnRequest {
             // The session keeps its history.
             let goal = (fit.goal as f64 / ratio.max(0.5)) as u64;
             let window = AgentWindow::new(spec.agent.model, goal, 0);
+            let size = |body: &SharedBody| body.text().bytes().len();
             if let Some(body) = self.shortened(shared, &result.body, window)
-                && body.len() < result.body.len()
+                && size(&body) < size(&result.body)
             {
                 result.body = body;
             }
@@ -590,7 +592,7 @@ impl TurnRequest {
         &self,
         shared: &Shared,
         guard: SessionGuard<'_>,
-        restored: Bytes,
+        history: History,
         compact: Compact,
     ) -> Result<TurnResult, Failure> {
         let options = TurnOptions::default()
@@ -598,10 +600,9 @@ impl TurnRequest {
             .without_tools(self.without_tools)
             // The record is written while the model answers, see `answer::turn_in`.
             .saves_later(true);
-        let text = as_text(&restored)?;
         let span = trace::turn_span(&self.spec.id);
-        let format = Some(self.api.format());
-        let turn = span.in_scope(|| guard.session.turn_with(text, format, &options))?;
+        let body = history.of(&self.body);
+        let mut turn = span.in_scope(|| guard.session.turn_split(body, &options))?;
         let compaction = turn.compaction.as_ref().map(|report| {
             let outcome = match report.outcome {
                 OutcomeKind::Compacted => "compacted",
@@ -627,7 +628,8 @@ impl TurnRequest {
             format!("{outcome}; {}", report.reason)
         });
         if turn.changed {
-            let saved = self.body.len().saturating_sub(turn.body.len()) as f64;
+            let bytes = self.body.text().bytes().len();
+            let saved = bytes.saturating_sub(turn.body.len()) as f64;
             shared
                 .metrics
                 // A rough estimate of four bytes per token is enough for a total.
@@ -635,8 +637,7 @@ impl TurnRequest {
         }
         let is_made = |report: &&CompactionReport| matches!(report.outcome, OutcomeKind::Compacted);
         let compacted = turn.compaction.as_ref().filter(is_made).map(|report| {
-            let wire = formats::split(text, Some(self.api.format()));
-            let messages = wire.map(|wire| wire.messages).unwrap_or_default();
+            let messages = history.of(&self.body).messages;
             let (cause, trigger) = trigger(compact, &turn.decision, report);
             Arc::new(Compacted {
                 report: report.clone(),
@@ -646,11 +647,9 @@ impl TurnRequest {
             })
         });
         let decision = turn.decision.reason().to_owned();
+        let body = body::of_turn(&mut turn, &self.body);
+        let body = body.ok_or_else(|| Failure::new("format", "the turn has no body"))?;
         *guard.sent = SentMessages::now(turn.messages);
-        let body = match turn.body {
-            std::borrow::Cow::Borrowed(_) => restored.clone(),
-            std::borrow::Cow::Owned(body) => Bytes::from(body),
-        };
         let tools: HashSet<String> = guard.session.offered_tools().map(str::to_owned).collect();
         // The host has already logged the warnings.
         drop(guard.session.take_warnings());
@@ -667,7 +666,7 @@ impl TurnRequest {
             session: self.spec.id.clone(),
             engine: guard.session.engine().name().to_owned(),
             tools: Arc::new(tools),
-            restored,
+            history,
             turn: 0,
             compaction,
             prompt_tokens,
@@ -720,28 +719,30 @@ impl TurnRequest {
     /// The limit on the answer's tokens that the request names. Returns 0 if it names none or
     /// cannot be parsed.
     pub(crate) fn longest_answer(&self) -> u64 {
-        let text = std::str::from_utf8(&self.body).unwrap_or_default();
-        let wire = formats::split(text, Some(self.api.format()));
-        wire.ok()
-            .and_then(|wire| window::longest_answer(&wire))
-            .unwrap_or(0)
+        window::longest_answer(&self.body.wire()).unwrap_or(0)
     }
 
     /// Whether the body certainly exceeds the window. It divides the bytes by four, so that no
     /// tokenizer has to run.
     pub(crate) fn is_surely_too_large(&self) -> bool {
-        (self.body.len() / 4) as u64 > self.spec.agent.context_length
+        (self.body.text().bytes().len() / 4) as u64 > self.spec.agent.context_length
     }
 
     /// The body shortened by the built-in engine, without a session. Used if the session cannot be
     /// opened and the body would not fit unchanged. Returns None if the engine fails.
     pub(crate) fn shorten(&self, shared: &Shared) -> Option<Bytes> {
-        self.shortened(shared, &self.body, self.spec.agent.clone())
+        let body = self.shortened(shared, &self.body, self.spec.agent.clone());
+        body.map(|body| body.text().bytes().clone())
     }
 
     /// Runs a forced compaction of a body in a temporary session with the `compressor` engine.
     /// Errors are logged and become None.
-    fn shortened(&self, shared: &Shared, body: &Bytes, agent: AgentWindow) -> Option<Bytes> {
+    fn shortened(
+        &self,
+        shared: &Shared,
+        body: &SharedBody,
+        agent: AgentWindow,
+    ) -> Option<SharedBody> {
         let options = SessionOptions::default()
             .engine(Some("compressor".to_owned()))
             .provider(Some(self.spec.provider.to_owned()));
@@ -749,14 +750,14 @@ impl TurnRequest {
         let session = Session::open(&engines, None, &self.spec.id, agent, options);
         let fitted = session.and_then(|mut session| {
             let options = TurnOptions::default().compact(Compact::Force);
-            let text = std::str::from_utf8(body).unwrap_or_default();
-            let turn = session.turn_with(text, Some(self.api.format()), &options)?;
-            Ok(Bytes::from(turn.body.into_owned()))
+            let mut turn = session.turn_split(body.wire(), &options)?;
+            Ok(body::of_turn(&mut turn, body))
         });
         fitted
             .inspect_err(|error| {
                 tracing::warn!("cannot shorten a request that does not fit: {error}")
             })
             .ok()
+            .flatten()
     }
 }

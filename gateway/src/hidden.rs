@@ -9,12 +9,12 @@
 //! matter if the client formats them differently. If an answer was edited or compacted away by the
 //! client, its hidden rounds are left out. The identities come from [`identity`](crate::identity).
 
-use contexture::formats::WireBody;
 use contexture::session::{Record, RecordError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::body::HistoryMessage;
 
 /// The prefix of the keys of hidden rounds in the data that is stored with a session.
 const KEY_PREFIX: &str = "hidden ";
@@ -65,16 +65,16 @@ pub(crate) fn store(
     kept
 }
 
-/// Returns the body with hidden rounds in their places, or None if none of them belongs to it.
-/// `identities` has the identity of each of its messages.
+/// Returns these messages with hidden rounds in their places, or None if none of them belongs
+/// there. `identities` has the identity of each message.
 pub(crate) fn restore(
     api: Api,
-    wire: &WireBody<'_>,
+    messages: &[&str],
     identities: &[u64],
     hidden: &[HiddenRound],
-) -> Option<String> {
+) -> Option<Vec<HistoryMessage>> {
     let mut used = vec![false; hidden.len()];
-    let mut out: Vec<(Option<usize>, String)> = Vec::with_capacity(identities.len());
+    let mut out = Vec::with_capacity(identities.len());
     let mut at = 0usize;
     loop {
         let before = at.checked_sub(1).and_then(|at| identities.get(at)).copied();
@@ -86,26 +86,27 @@ pub(crate) fn restore(
             found.and_then(|found| Some((hidden.get(found)?, used.get_mut(found)?)))
         {
             *used = true;
-            out.extend(one.real.iter().map(|real| (None, real.clone())));
+            out.extend(others(&one.real));
             at += one.visible.len();
-            at += join_results(api, one, wire.messages.get(at).copied(), &mut out);
+            at += join_results(api, one, messages.get(at).copied(), &mut out);
             // If the client has nothing of the answer, no message was consumed, so the current one
             // still has to be copied.
             if !one.visible.is_empty() {
                 continue;
             }
         }
-        match wire.messages.get(at) {
-            Some(raw) => out.push((Some(at), (*raw).to_owned())),
-            None => break,
+        if at >= messages.len() {
+            break;
         }
+        out.push(HistoryMessage::Client(at));
         at += 1;
     }
-    if !used.contains(&true) {
-        return None;
-    }
-    let out: Vec<(Option<usize>, &str)> = out.iter().map(|(at, raw)| (*at, raw.as_str())).collect();
-    Some(wire.with_messages(None, &out))
+    used.contains(&true).then_some(out)
+}
+
+fn others(texts: &[String]) -> impl Iterator<Item = HistoryMessage> {
+    let texts = texts.iter().map(String::as_str);
+    texts.map(HistoryMessage::other)
 }
 
 /// Adds the results of the engine's calls to those of the client, which are in the message `next`.
@@ -115,7 +116,7 @@ fn join_results(
     api: Api,
     one: &HiddenRound,
     next: Option<&str>,
-    out: &mut Vec<(Option<usize>, String)>,
+    out: &mut Vec<HistoryMessage>,
 ) -> usize {
     if one.results.is_empty() {
         return 0;
@@ -126,7 +127,7 @@ fn join_results(
         Api::Chat | Api::Responses => "",
     };
     if list.is_empty() {
-        out.extend(one.results.iter().map(|result| (None, result.clone())));
+        out.extend(others(&one.results));
         return 0;
     }
     let blocks = one
@@ -144,12 +145,12 @@ fn join_results(
                 _ => {}
             }
             next[list] = Value::Array(blocks);
-            out.push((None, next.to_string()));
+            out.push(HistoryMessage::other(next.to_string()));
             1
         }
         _ => {
             let message = json!({"role": "user", list: blocks});
-            out.push((None, message.to_string()));
+            out.push(HistoryMessage::other(message.to_string()));
             0
         }
     }

@@ -16,6 +16,7 @@ mod account;
 mod agent_model;
 mod answer;
 mod api;
+mod body;
 mod coding;
 mod conversation;
 mod diff;

@@ -9,47 +9,42 @@
 
 use std::collections::HashSet;
 
-use contexture::formats::WireBody;
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::body::HistoryMessage;
 use crate::gemini::{field, field_mut};
 
 const ANSWER: &str =
     "This call was not answered. The tool is there: call it again if you still need it.";
 
-/// Replaces the client's results of calls of these tools. Returns the repaired body, or None if
+/// Replaces the client's results of calls of these tools. Returns the repaired history, or None if
 /// there are no such results.
-pub(crate) fn repair(api: Api, wire: &WireBody<'_>, tools: &[String]) -> Option<String> {
+pub(crate) fn repair(api: Api, messages: &[&str], tools: &[String]) -> Option<Vec<HistoryMessage>> {
     let names: Vec<String> = tools.iter().map(|name| format!("\"{name}\"")).collect();
     let mut ids = HashSet::new();
-    let mut repaired: Vec<Option<String>> = Vec::with_capacity(wire.messages.len());
-    for raw in &wire.messages {
+    let mut is_repaired = false;
+    let mut repaired = Vec::with_capacity(messages.len());
+    for (at, raw) in messages.iter().enumerate() {
+        repaired.push(HistoryMessage::Client(at));
         // Only messages that contain a name or an id are parsed. Few do, and searching text is much
         // cheaper.
         let may_call = names.iter().any(|name| raw.contains(name.as_str()));
         let may_answer = ids.iter().any(|id: &String| raw.contains(id.as_str()));
         if !may_call && !may_answer {
-            repaired.push(None);
             continue;
         }
         let Ok(mut message) = serde_json::from_str::<Value>(raw) else {
-            repaired.push(None);
             continue;
         };
         ids.extend(calls(api, &message, tools));
-        repaired.push(answer(api, &mut message, &ids).then(|| message.to_string()));
+        if answer(api, &mut message, &ids) {
+            is_repaired = true;
+            repaired.pop();
+            repaired.push(HistoryMessage::other(message.to_string()));
+        }
     }
-    repaired.iter().any(Option::is_some).then(|| {
-        let messages: Vec<(Option<usize>, &str)> =
-            (wire.messages.iter().zip(&repaired).enumerate())
-                .map(|(at, (raw, repaired))| match repaired {
-                    Some(repaired) => (None, repaired.as_str()),
-                    None => (Some(at), *raw),
-                })
-                .collect();
-        wire.with_messages(None, &messages)
-    })
+    is_repaired.then_some(repaired)
 }
 
 /// The elements of a list member. Empty if the member is missing or not a list.

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use contexture::formats::{Format, WireBody, split};
+use contexture::formats::WireBody;
 use contexture::mask_secrets;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,12 +58,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Reads the subject from a request. Empty if the request cannot be read, or does not tell.
-    pub(crate) fn of(format: Format, request: &[u8]) -> Self {
-        let text = std::str::from_utf8(request).unwrap_or_default();
-        let Ok(wire) = split(text, Some(format)) else {
-            return Self::default();
-        };
+    /// Reads the subject from a request. Empty if the request does not tell.
+    pub(crate) fn of(wire: &WireBody<'_>) -> Self {
         let first = wire.messages.iter().take(MAX_MESSAGES);
         let title = first
             .filter_map(|raw| serde_json::from_str::<Value>(raw).ok())
@@ -71,7 +67,7 @@ impl Subject {
             .find_map(|message| texts(&message).find_map(title_of));
         Self {
             title,
-            project: folder(&wire),
+            project: folder(wire),
         }
     }
 }
@@ -197,10 +193,12 @@ impl Subjects {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use contexture::formats::{Format, split};
     use serde_json::json;
 
     fn subject(format: Format, body: &Value) -> (Option<String>, Option<String>) {
-        let subject = Subject::of(format, body.to_string().as_bytes());
+        let text = body.to_string();
+        let subject = Subject::of(&split(&text, Some(format)).unwrap());
         (subject.title, subject.project)
     }
 
@@ -257,7 +255,6 @@ mod tests {
     fn what_a_request_does_not_tell_is_left_out() {
         let silent = json!({"model": "m", "messages": [{"role": "user", "content": "<system-reminder>cut off"}]});
         assert_eq!(subject(Format::OpenAiChat, &silent), (None, None));
-        assert_eq!(Subject::of(Format::OpenAiChat, b"{"), Subject::default());
         // A tag that a user wrote about is the user's words.
         let html = json!({"messages": [{"role": "user", "content": "<br/> is wrong here"}]});
         let (title, _) = subject(Format::OpenAiChat, &html);

@@ -126,9 +126,10 @@ pub mod engines {
 pub mod formats {
     #[doc(inline)]
     pub use contexture_formats::{
-        Call, Conversation, Converted, Format, FormatError, Media, MediaKind, Message, PlanEntry,
-        RecordedUsage, RenderPlan, WireBody, is_compaction_item, item_lines, parse_messages, read,
-        read_bytes, render_all, sealed_summary, split, tool_list, with_tools,
+        BodyEdits, BodyParts, Call, Conversation, Converted, Format, FormatError, Media, MediaKind,
+        Message, PlanEntry, RecordedUsage, RenderPlan, SplitBody, WireBody, WrittenBody,
+        is_compaction_item, item_lines, parse_messages, read, read_bytes, render_all,
+        sealed_summary, split, tool_list,
     };
 }
 
@@ -144,14 +145,16 @@ pub mod history {
     };
 }
 
-/// Markers for a provider's prompt cache. Begin with [`apply`](prompt_cache::apply), which adds
+/// Markers for a provider's prompt cache. Begin with [`mark`](prompt_cache::mark), which adds
 /// them to a body. The other functions say whether a provider supports them and remove them again.
 pub mod prompt_cache {
     #[doc(inline)]
     pub use contexture_formats::prompt_cache::{
         Breakpoint, BreakpointTarget, CacheProvider, CacheStatus, CacheTtl, DisabledReason,
-        MarkError, Marked, Shape, Ttl, apply, decide, provider_at, remove,
+        MarkError, Shape, Ttl, decide, provider_at, remove,
     };
+    #[doc(inline)]
+    pub use contexture_formats::{Marked, mark};
 }
 
 /// Model calls: finding out which model a configuration means, and asking it. Begin with

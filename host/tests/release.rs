@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use contexture::formats::Format;
+use contexture::formats::{Format, split};
 use contexture::{Host, HostOptions, Session};
 use serde_json::json;
 use tempfile::TempDir;
@@ -73,8 +73,10 @@ fn a_preview_takes_nothing_in() {
     let mut session = open(&host);
     session.turn(&body(&["a"])).unwrap();
     let next = body(&["a", "b", "c"]);
-    let preview =
-        |session: &mut Session, body: &str| session.preview(body, Format::OpenAiChat, false);
+    let preview = |session: &mut Session, body: &str| {
+        let wire = split(body, Some(Format::OpenAiChat)).unwrap();
+        session.preview(&wire, false).map(String::from)
+    };
     assert_eq!(preview(&mut session, &next).as_deref(), Some(next.as_str()));
     assert_eq!(preview(&mut session, &body(&["of", "another"])), None);
     // Neither does one of a session that was just opened.

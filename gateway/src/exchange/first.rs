@@ -70,7 +70,7 @@ pub(super) async fn managed(
     answer.note_refusal(&call);
     let answer = match answer {
         ProviderAnswer::Refused(refused)
-            if refused.is_about_content() && result.body != request.body =>
+            if refused.is_about_content() && result.body.text() != request.body.text() =>
         {
             // The engine may have made an invalid request from a valid one, so the client's own
             // version gets a chance.
@@ -173,7 +173,7 @@ pub(super) async fn send_fitting(
 ) -> Result<SentTurn, Unreachable> {
     let mut shares = WINDOW_SHARES.iter();
     loop {
-        let mut response = exchange.send(result.body.clone()).await?;
+        let mut response = exchange.send(result.body.text().bytes().clone()).await?;
         let coding = coding::client_coding(&response, exchange.accepts.as_ref());
         let (status, headers) = (response.status(), response.headers().clone());
         let mut start = StreamStart::default();
@@ -254,7 +254,8 @@ async fn send_original(
     metrics.add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
     let unmanaged = &exchange.shared.unmanaged;
     unmanaged.note(metrics, Some(session), &why);
-    let mut answer = match exchange.send(request.body.clone()).await {
+    let body = request.body.text().bytes().clone();
+    let mut answer = match exchange.send(body).await {
         Ok(response) => stream_back(response, active),
         Err(error) => return unreachable(api, &error),
     };
@@ -365,7 +366,10 @@ async fn shorten(
         })
         .await;
     match again {
-        Ok(again) => (again.body.len() < result.body.len()).then_some(again),
+        Ok(again) => {
+            let size = |turn: &TurnResult| turn.body.text().bytes().len();
+            (size(&again) < size(result)).then_some(again)
+        }
         Err(failure) => {
             tracing::warn!(session = %result.session, reason = failure.reason, "cannot shorten the request: {}", failure.detail);
             None

@@ -4,13 +4,15 @@
 //! [`split`] is the entry point for a proxy: it returns the raw messages of a body as a
 //! [`WireBody`], without looking into them. [`split_again`] does the same for a body that
 //! repeats the beginning of an earlier one, as chat clients do with every request. Both work on
-//! a [`BodySpans`], which records the byte range of each part.
+//! a [`BodySpans`], which records the byte range of each part. A [`SplitBody`] owns the text, so
+//! that a body that was split once can travel to another thread.
 //!
 //! This module also decides what belongs to the system prompt and which provider's the messages
 //! are. The messages themselves are read elsewhere, in `anatomy` and `views`.
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use contexture_engine_api::SUMMARY_END_MARK;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -21,7 +23,7 @@ use super::json::{
     JsonError, Raw, skip_space, value_end, walk_array, walk_array_on, walk_object, walk_object_on,
 };
 use super::seal::leading_summary;
-use super::{Format, FormatError};
+use super::{Format, FormatError, passes};
 
 /// The byte range of each part of a body in its text. A part that the body does not have is
 /// `None` or empty.
@@ -38,6 +40,8 @@ pub(super) struct BodySpans {
     pub(super) system: Option<Range<usize>>,
     pub(super) tools: Option<Range<usize>>,
     pub(super) model: Option<Range<usize>>,
+    /// The name and the value of each member in order, apart from the list of messages.
+    members: Vec<(Box<str>, Range<usize>)>,
     /// The name of the list, one of [`LIST_KEYS`], and empty for a bare list.
     pub(super) list_key: &'static str,
     /// The number of items that were examined to detect the dialect, and the result. A later
@@ -55,6 +59,7 @@ impl BodySpans {
     /// Scans the body that starts at byte `at` of `text`. If the body has several lists, the
     /// order of precedence is that of [`LIST_KEYS`]. Fails if the body is not valid JSON.
     pub(super) fn scan(text: &str, at: usize) -> Result<Self, JsonError> {
+        passes::split();
         let mut body = Self::default();
         // A bare list has no members, so only its messages can tell its format.
         if text.as_bytes().get(at) == Some(&b'[') {
@@ -72,6 +77,7 @@ impl BodySpans {
     /// Scans the rest of a body that equals this one up to the end of its last item. Fails if
     /// the rest is not valid JSON.
     fn scan_on(mut self, text: &str) -> Result<Self, JsonError> {
+        passes::split();
         let at = self.items.last().map_or(0, |item| item.end);
         let mut end = walk_array_on(text, at, |item| self.items.push(item))?;
         self.list = self.list.map(|list| list.start..end);
@@ -88,12 +94,14 @@ impl BodySpans {
         let end = self.items.last()?.end;
         let list = self.list.clone()?;
         let before = |part: &Option<Range<usize>>| part.clone().filter(|part| part.end <= end);
+        let members = self.members.iter().filter(|(_, value)| value.end <= end);
         let is_list = text.as_bytes().get(list.start) == Some(&b'[');
         // If a member after the list repeats one before it, the earlier value is already lost.
         (is_list && !self.repeats).then(|| Self {
             system: before(&self.system),
             tools: before(&self.tools),
             model: before(&self.model),
+            members: members.cloned().collect(),
             ..self.clone()
         })
     }
@@ -116,35 +124,59 @@ impl BodySpans {
                     items.push(start..end);
                     end
                 };
-                self.list = Some(start..end);
+                if let Some(outranked) = self.list.replace(start..end) {
+                    self.members.push((self.list_key.into(), outranked));
+                }
                 self.items = items;
                 self.list_key = list_key;
                 return Ok(end);
             }
         }
         let end = value_end(text, start)?;
+        self.add_member(key, start..end);
+        Ok(end)
+    }
+
+    /// Records a member that is not the list of messages.
+    pub(super) fn add_member(&mut self, key: &str, value: Range<usize>) {
+        self.members.push((key.into(), value.clone()));
         let place = match key {
             "system" | "instructions" | "systemInstruction" | "system_instruction" => {
                 &mut self.system
             }
             "tools" => &mut self.tools,
             "model" => &mut self.model,
-            _ => return Ok(end),
+            _ => return,
         };
-        self.repeats |= place.replace(start..end).is_some();
-        Ok(end)
+        self.repeats |= place.replace(value).is_some();
+    }
+
+    /// Removes what only a scan knows.
+    #[cfg(test)]
+    pub(super) fn forget_scan(&mut self) {
+        (self.asked, self.compacted, self.repeats) = Default::default();
+    }
+
+    /// The members in order, apart from the list of messages.
+    pub(super) fn members(&self) -> impl Iterator<Item = (&str, &Range<usize>)> {
+        self.members
+            .iter()
+            .map(|(key, value)| (key.as_ref(), value))
+    }
+
+    /// The value of the member `name`. If several members share the name, the last one counts.
+    pub(super) fn value_of(&self, name: &str) -> Option<&Range<usize>> {
+        let mut values = self.members.iter().rev();
+        values.find_map(|(key, value)| (**key == *name).then_some(value))
     }
 
     /// Returns how many of the first items form the system prompt. These are messages with the
     /// role `system` or `developer` that the host did not add, and items that set up the
     /// conversation.
     pub(super) fn leading_system(&self, text: &str) -> usize {
-        let raw = |item: &Range<usize>| Raw::trusted(text, item.clone());
-        self.items
-            .iter()
-            .map(raw)
-            .take_while(|item| is_prompt(*item) || is_setup(*item))
-            .count()
+        let items = self.items.iter();
+        let texts = items.map(|item| text.get(item.clone()).unwrap_or(""));
+        texts.take_while(|item| is_system(item)).count()
     }
 
     /// Returns how many items after the `leading` ones are covered by the newest compaction
@@ -196,6 +228,12 @@ pub(super) const LIST_KEYS: [&str; 4] = ["messages", "input", "contents", "histo
 /// The precedence of a list among several lists of one body, the lowest first.
 fn rank(list_key: &str) -> Option<usize> {
     LIST_KEYS.iter().position(|name| *name == list_key)
+}
+
+/// Whether an item at the head of a list is part of the system prompt.
+pub(super) fn is_system(item: &str) -> bool {
+    let raw = Raw::trusted(item, 0..item.len());
+    is_prompt(raw) || is_setup(raw)
 }
 
 /// Whether an item at the head of a list is a message of the system prompt, and not a summary
@@ -322,7 +360,9 @@ pub(super) fn system_text(raw: Raw<'_>) -> Option<String> {
 }
 
 /// A request body split into raw JSON pieces that borrow from its text. [`split`] builds it.
-/// Use it if the messages are passed on and only some of them are read.
+/// Use it if the messages are passed on and only some of them are read. A body with other
+/// messages is made with [`with_messages`](Self::with_messages), and its text with
+/// [`write`](Self::write).
 #[derive(Debug, Clone)]
 pub struct WireBody<'a> {
     /// The format of the body: `openai`, `responses`, `anthropic` or `gemini`.
@@ -344,20 +384,26 @@ pub struct WireBody<'a> {
     /// The JSON of each wire message after these, in order.
     pub messages: Vec<&'a str>,
     pub(super) text: &'a str,
-    pub(super) body: BodySpans,
+    /// Where the parts of the text are.
+    pub(super) parts: BodyParts,
+    /// The index in the list of the text that each of `messages` has. None for a message from
+    /// elsewhere. None for all if they are exactly the messages of the text.
+    pub(super) origins: Option<Vec<Option<usize>>>,
 }
 
 impl<'a> WireBody<'a> {
-    /// The text of the whole body.
-    pub fn text(&self) -> &'a str {
-        self.text
-    }
-
     /// Whether an item before the messages defines tools, like Codex's `additional_tools`. If
     /// so, the model looks for tools there.
     pub fn has_tool_items(&self) -> bool {
-        let raw = |text: &&str| tools_of(Raw::trusted(text, 0..text.len())).is_some();
-        self.system_messages.iter().any(raw)
+        self.tool_items().next().is_some()
+    }
+
+    /// The lists of tools in the items before the messages.
+    fn tool_items(&self) -> impl Iterator<Item = &'a str> {
+        self.system_messages.iter().filter_map(|text| {
+            let raw = Raw::trusted(text, 0..text.len());
+            text.get(tools_of(raw)?)
+        })
     }
 
     /// The number of wire messages before the first of [`messages`](Self::messages).
@@ -367,22 +413,147 @@ impl<'a> WireBody<'a> {
 
     /// Returns the JSON of the member `name` of the body, or `None` if there is no such member.
     /// The list of messages is not accessible this way.
-    pub fn member(&self, name: &str) -> Option<&str> {
-        let mut found = None;
-        let list = self.body.list.clone().unwrap_or(0..0);
-        // The body was valid when it was split, so this walk cannot fail.
-        let _ = walk_object(self.text, self.body.span.start, |key, start| {
-            // The list is by far the largest part of a body, and its end is known.
-            if start == list.start {
-                return Ok(list.end);
-            }
-            let end = value_end(self.text, start)?;
-            if key == name {
-                found = self.text.get(start..end);
-            }
-            Ok(end)
-        });
-        found
+    pub fn member(&self, name: &str) -> Option<&'a str> {
+        self.text.get(self.parts.body.value_of(name)?.clone())
+    }
+
+    /// What stands outside the messages.
+    pub fn preamble(&self) -> Preamble<'a> {
+        let raw = |text: &&'a str| Raw::trusted(text, 0..text.len());
+        let system = self.system.iter().chain(&self.system_messages);
+        let system: Vec<String> = system.filter_map(|text| system_text(raw(text))).collect();
+        Preamble {
+            format: self.format,
+            system: (!system.is_empty()).then(|| system.join("\n\n").into()),
+            tools: self.tools.into_iter().chain(self.tool_items()).collect(),
+            compacted: self.compacted.clone(),
+        }
+    }
+
+    /// Returns the body with these messages in place of its own. If a message is one of
+    /// [`messages`](Self::messages) and unchanged, give its index there. The text between such
+    /// neighbours is then kept when the body is written.
+    pub fn with_messages<'m>(&self, messages: Vec<(Option<usize>, &'m str)>) -> WireBody<'m>
+    where
+        'a: 'm,
+    {
+        let leading = self.leading();
+        let origin = |index: usize| match &self.origins {
+            Some(origins) => origins.get(index).copied().flatten(),
+            None => Some(leading + index),
+        };
+        let (origins, messages) = (messages.into_iter())
+            .map(|(index, text)| (index.and_then(origin), text))
+            .unzip();
+        WireBody {
+            messages,
+            origins: Some(origins),
+            ..self.clone()
+        }
+    }
+}
+
+/// What stands outside the messages of a body: the system prompt, the tools, and what the provider
+/// compacted itself.
+#[derive(Debug, Clone)]
+pub struct Preamble<'a> {
+    /// The format of the body.
+    pub format: Format,
+    /// The text of the system prompt, its parts separated by an empty line. `None` if there is
+    /// none.
+    pub system: Option<Cow<'a, str>>,
+    /// The JSON of each list of tools: the request's own list, and the lists in items at its head.
+    pub tools: Vec<&'a str>,
+    /// The JSON of each item up to the newest compaction that the provider made itself.
+    pub compacted: Vec<&'a str>,
+}
+
+/// A request body that owns its text, or shares it, and knows where its parts are. It was split
+/// once, or was written by [`WireBody::write`], and need not be split again.
+#[derive(Debug, Clone)]
+pub struct SplitBody<T> {
+    pub(super) text: T,
+    pub(super) parts: BodyParts,
+}
+
+/// A [`SplitBody`] without its text: where the parts of the body are in it.
+#[derive(Debug, Clone)]
+pub struct BodyParts {
+    pub(super) format: Format,
+    pub(super) body: Arc<BodySpans>,
+    /// The number of items that form the system prompt.
+    pub(super) system: usize,
+    /// The number of items after these that the provider compacted itself.
+    pub(super) compacted: usize,
+    /// The length of the text in bytes.
+    pub(super) len: usize,
+}
+
+impl BodyParts {
+    /// Joins the parts with their text. `None` if this cannot be their text, because its length
+    /// differs.
+    pub fn with_text<T: AsRef<str>>(self, text: T) -> Option<SplitBody<T>> {
+        let is_same = self.len == text.as_ref().len();
+        is_same.then_some(SplitBody { text, parts: self })
+    }
+
+    /// The parts of the text that they were found in.
+    fn of<'a>(&self, text: &'a str) -> WireBody<'a> {
+        let body = &self.body;
+        let slice = |span: &Range<usize>| text.get(span.clone()).unwrap_or("");
+        let (system_messages, messages) = body.items.split_at(self.system);
+        let (compacted, messages) = messages.split_at(self.compacted);
+        WireBody {
+            format: self.format,
+            system: body.system.as_ref().map(slice),
+            system_messages: system_messages.iter().map(slice).collect(),
+            compacted: compacted.iter().map(slice).collect(),
+            tools: body.tools.as_ref().map(slice),
+            model: (body.model.clone()).and_then(|span| Raw::trusted(text, span).string()),
+            messages: messages.iter().map(slice).collect(),
+            text,
+            parts: self.clone(),
+            origins: None,
+        }
+    }
+}
+
+impl<T: AsRef<str>> SplitBody<T> {
+    /// Splits a body like [`split`].
+    ///
+    /// # Errors
+    /// Fails for the same reasons as [`split`].
+    pub fn split(text: T, format: Option<Format>) -> Result<Self, FormatError> {
+        let parts = split_text(text.as_ref(), format)?;
+        Ok(Self { text, parts })
+    }
+
+    /// The format of the body.
+    pub fn format(&self) -> Format {
+        self.parts.format
+    }
+
+    /// The text of the body.
+    pub fn text(&self) -> &T {
+        &self.text
+    }
+
+    /// The parts of the body. They are slices of its text, so this is no second split.
+    pub fn wire(&self) -> WireBody<'_> {
+        self.parts.of(self.text.as_ref())
+    }
+
+    /// Puts the text into another owner, which must leave it as it is.
+    pub fn map<U>(self, owner: impl FnOnce(T) -> U) -> SplitBody<U> {
+        SplitBody {
+            text: owner(self.text),
+            parts: self.parts,
+        }
+    }
+
+    /// The text of the body, and where its parts are.
+    pub fn into_parts(self) -> (T, BodyParts) {
+        (self.text, self.parts)
     }
 }
 
@@ -438,12 +609,12 @@ pub fn split_again<'a>(
     let (wire, mut hash, hashed, known) = match again {
         Some((before, hash)) => {
             let found = before.body.clone().scan_on(text);
-            let wire = split_scanned(text, format, found)?;
+            let wire = parts_of(text, format, found)?.of(text);
             (wire, hash, before.len(), before.body.items.len())
         }
         None => (split(text, format)?, Xxh3::new(), 0, 0),
     };
-    let beginning = wire.body.beginning(text).map(|body| {
+    let beginning = wire.parts.body.beginning(text).map(|body| {
         let end = body.items.last().map_or(0, |item| item.end);
         let bytes = text.as_bytes().get(..end).unwrap_or(&[]);
         hash.update(bytes.get(hashed..).unwrap_or(&[]));
@@ -464,15 +635,19 @@ pub fn split_again<'a>(
 /// Fails if the text is not valid JSON, or if the body lacks the list of messages that the
 /// format requires.
 pub fn split<'a>(body: &'a str, format: Option<Format>) -> Result<WireBody<'a>, FormatError> {
-    let start = skip_space(body, 0);
-    split_scanned(body, format, BodySpans::scan(body, start))
+    Ok(split_text(body, format)?.of(body))
 }
 
-fn split_scanned<'a>(
-    body: &'a str,
+fn split_text(body: &str, format: Option<Format>) -> Result<BodyParts, FormatError> {
+    let start = skip_space(body, 0);
+    parts_of(body, format, BodySpans::scan(body, start))
+}
+
+fn parts_of(
+    body: &str,
     format: Option<Format>,
     found: Result<BodySpans, JsonError>,
-) -> Result<WireBody<'a>, FormatError> {
+) -> Result<BodyParts, FormatError> {
     let mut found = found.map_err(|error| FormatError::json(body, 0, error))?;
     if skip_space(body, found.span.end) != body.len() {
         let error = JsonError {
@@ -489,24 +664,14 @@ fn split_scanned<'a>(
             what: format!("the body has no list `{list_key}`"),
         });
     }
-    let slice = |span: &Range<usize>| body.get(span.clone()).unwrap_or("");
-    let leading = found.leading_system(body);
-    let compacted = found.compacted(body, leading);
-    let (system_messages, messages) = found.items.split_at(leading);
-    let (compacted, messages) = messages.split_at(compacted);
-    Ok(WireBody {
+    let system = found.leading_system(body);
+    let compacted = found.compacted(body, system);
+    Ok(BodyParts {
         format,
-        system: found.system.as_ref().map(slice),
-        system_messages: system_messages.iter().map(slice).collect(),
-        compacted: compacted.iter().map(slice).collect(),
-        tools: found.tools.as_ref().map(slice),
-        model: found
-            .model
-            .clone()
-            .and_then(|span| Raw::trusted(body, span).string()),
-        messages: messages.iter().map(slice).collect(),
-        text: body,
-        body: found,
+        body: Arc::new(found),
+        system,
+        compacted,
+        len: body.len(),
     })
 }
 
@@ -589,7 +754,7 @@ mod tests {
                 });
                 let shown = |wire: Result<WireBody<'_>, FormatError>| {
                     let wire = wire.map(|mut wire| {
-                        wire.body.asked = (0, None);
+                        Arc::make_mut(&mut wire.parts.body).asked = (0, None);
                         wire
                     });
                     format!("{wire:?}")

@@ -52,16 +52,6 @@ pub(super) fn through<'t>(newest: usize, item: impl Fn(usize) -> Option<Raw<'t>>
     newest + 1 + usize::from(is_answered)
 }
 
-/// Returns how many of these wire messages are covered by the newest compaction by the
-/// provider. It is 0 if there is none.
-pub(crate) fn compacted_through(messages: &[&str]) -> usize {
-    let raw = |at: usize| {
-        let text = *messages.get(at)?;
-        Some(Raw::trusted(text, 0..text.len()))
-    };
-    newest(0..messages.len(), raw).map_or(0, |newest| through(newest, raw))
-}
-
 fn blocks(item: Raw<'_>) -> impl Iterator<Item = Raw<'_>> {
     item.get("content").into_iter().flat_map(Raw::elements)
 }
@@ -73,7 +63,8 @@ fn has_type(part: Raw<'_>, kinds: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::compacted_through;
+    #![allow(clippy::unwrap_used)]
+    use crate::split;
 
     #[test]
     fn the_newest_compaction_counts_with_the_results_of_its_calls() {
@@ -94,7 +85,9 @@ mod tests {
             (vec![said, r#"{"type": "compaction_summary"}"#, said], 2),
             (vec![r#"{"type":"context_compaction"}"#], 1),
         ] {
-            assert_eq!(compacted_through(&messages), through, "{messages:?}");
+            let body = format!("[{}]", messages.join(","));
+            let compacted = split(&body, None).unwrap().compacted;
+            assert_eq!(compacted, messages[..through], "{messages:?}");
         }
     }
 }

@@ -11,48 +11,32 @@
 
 use serde_json::json;
 
-use super::{Format, FormatError, WireBody, gemini, split};
+use super::{BodyEdits, Format, SplitBody, WireBody, gemini};
 
 /// Returns the body with the question as the next message of the user, to be answered as a
 /// whole and not as a stream. Everything that the prompt cache depends on stays unchanged.
 /// `None` if the answer could not be text, because the body requires a tool call or JSON of
 /// some schema.
-///
-/// # Errors
-/// Fails if the text is not a body of this format.
-pub fn continued(
-    body: &str,
-    format: Format,
-    question: &str,
-) -> Result<Option<String>, FormatError> {
-    let wire = split(body, Some(format))?;
+pub fn continued<T: AsRef<str>>(body: &SplitBody<T>, question: &str) -> Option<String> {
+    let wire = body.wire();
     if !answers_in_text(&wire) {
-        return Ok(None);
+        return None;
     }
-    let question = match format {
+    let question = match wire.format {
         Format::Gemini => json!({ "role": "user", "parts": [{ "text": question }] }),
         _ => json!({ "role": "user", "content": question }),
     };
     let question = question.to_string();
     let own = wire.messages.iter().enumerate();
-    let messages: Vec<(Option<usize>, &str)> = own
+    let messages = own
         .map(|(at, raw)| (Some(at), *raw))
         .chain([(None, question.as_str())])
         .collect();
-    let mut text = wire.with_messages(None, &messages);
     // The provider rejects `stream_options` if it does not stream.
-    for (name, value) in [("stream", "false"), ("stream_options", "null")] {
-        let wire = split(&text, Some(format))?;
-        let Some(old) = wire.member(name) else {
-            continue;
-        };
-        // The member borrows from the body's text, so the difference of the addresses is its
-        // offset.
-        let at = old.as_ptr().addr() - text.as_ptr().addr();
-        let old = at..at + old.len();
-        text.replace_range(old, value);
-    }
-    Ok(Some(text))
+    let values = [("stream", "false"), ("stream_options", "null")];
+    let asked = wire.with_messages(messages);
+    let written = asked.write(&BodyEdits::default().values(&values));
+    Some(written.body.text.into_owned())
 }
 
 /// Whether the model may answer the body in plain text. It may not if the body requires a tool
@@ -86,9 +70,8 @@ mod tests {
     fn a_question_is_added_and_nothing_else_changes_that_a_cache_goes_by() {
         let body = r#"{ "model":"m", "stream" : true,"stream_options":{"include_usage":true},
             "messages":[{"role":"user","content":"Hi 1e5"}], "tools":[{"b":1.0,"a":2}] }"#;
-        let text = continued(body, Format::OpenAiChat, "What \"now\"?")
-            .unwrap()
-            .unwrap();
+        let body = SplitBody::split(body, Some(Format::OpenAiChat)).unwrap();
+        let text = continued(&body, "What \"now\"?").unwrap();
         assert!(
             text.contains(r#"{"role":"user","content":"Hi 1e5"}"#)
                 && text.contains(r#"{"b":1.0,"a":2}"#)
@@ -107,16 +90,14 @@ mod tests {
             r#""response_format":{"type":"json_schema","json_schema":{}}"#,
         ] {
             let body = format!(r#"{{"messages":[{{"role":"user","content":"Hi"}}],{member}}}"#);
-            assert_eq!(
-                continued(&body, Format::OpenAiChat, "?").unwrap(),
-                None,
-                "{member}"
-            );
+            let body = SplitBody::split(body, Some(Format::OpenAiChat)).unwrap();
+            assert_eq!(continued(&body, "?"), None, "{member}");
         }
         let gemini = |member: &str| {
             let user = r#"{"role":"user","parts":[{"text":"Hi"}]}"#;
             let body = format!(r#"{{"contents":[{user}]{member}}}"#);
-            continued(&body, Format::Gemini, "?").unwrap()
+            let body = SplitBody::split(body, Some(Format::Gemini)).unwrap();
+            continued(&body, "?")
         };
         for member in [
             r#","toolConfig":{"functionCallingConfig":{"mode":"ANY"}}"#,

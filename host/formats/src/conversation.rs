@@ -7,6 +7,7 @@
 //! The reader builds conversations, and the `plan` and `render` modules write them. For a log
 //! that its agent compacted, the complete history is kept beside the shorter one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use contexture_engine_api::Usage;
 
-use super::body::BodySpans;
+use super::body::{BodySpans, Preamble};
 use super::calls::KnownCalls;
 use super::item_span::ItemSpan;
 use super::message::{Media, MediaKind, Message};
@@ -61,7 +62,7 @@ pub struct Conversation {
 #[derive(Debug, Clone)]
 pub(super) enum Container {
     /// In the list of a request body, or in a bare list.
-    List(BodySpans),
+    List(Box<BodySpans>),
     /// One message per line. The range spans all these lines.
     Lines(Range<usize>),
     /// Among the other events of a session log.
@@ -111,6 +112,16 @@ impl Conversation {
     pub fn tool_lists(&self) -> impl Iterator<Item = &str> {
         let lists = self.tools.iter();
         lists.filter_map(|span| self.document.get(span.clone()))
+    }
+
+    /// What stands outside the messages.
+    pub fn preamble(&self) -> Preamble<'_> {
+        Preamble {
+            format: self.format,
+            system: self.system().map(Cow::Borrowed),
+            tools: self.tool_lists().collect(),
+            compacted: self.compacted().collect(),
+        }
     }
 
     /// The messages in order. The system prompt and the items that the provider compacted are

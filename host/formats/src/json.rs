@@ -684,6 +684,11 @@ impl Edits {
         self.0.is_empty()
     }
 
+    /// The replacements, in the order in which they were added.
+    pub(super) fn into_parts(self) -> Vec<(Range<usize>, String)> {
+        self.0
+    }
+
     /// Returns `part` of the text with the replacements made in it. If two replacements
     /// overlap, the one that starts earlier wins. Replacements outside of `part` are ignored.
     pub(super) fn apply(mut self, text: &str, part: Range<usize>) -> String {

@@ -1,10 +1,11 @@
 //! Marks a request for the provider's prompt cache.
 //!
-//! A marker is a `cache_control` breakpoint: the provider caches the prompt up to it. [`apply`]
-//! sets up to four, by the strategy `system_and_3`: one on the system prompt and three on the
-//! last messages. If summaries lead a window, one of the three is placed before the last
-//! summary, because the next compaction may leave everything before it unchanged. [`decide`]
-//! tells whether a request is marked at all.
+//! A marker is a `cache_control` breakpoint: the provider caches the prompt up to it. Up to four
+//! are set, by the strategy `system_and_3`: one on the system prompt and three on the last
+//! messages. If summaries lead a window, one of the three is placed before the last summary,
+//! because the next compaction may leave everything before it unchanged. [`decide`] tells whether
+//! a request is marked at all. [`WireBody::write`](crate::WireBody::write) marks a body while it is
+//! written, and [`mark`](crate::mark) marks a text.
 //!
 //! Markers are spliced into the JSON text, so everything else keeps its bytes. They carry a
 //! signature in white space, so that [`remove`] can tell them from the client's own. The
@@ -21,11 +22,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Format, WireBody};
-use document::{Document, Marker, Position};
+use crate::{Format, FormatError};
+pub(crate) use document::Document;
+use document::{Marker, MarkerSite, Position};
 pub use lifetime::CacheTtl;
 pub use lifetime::Pauses;
 pub use splice::remove;
+pub(crate) use splice::{Inserts, Spot, cut};
 pub use status::{CacheStatus, DisabledReason, decide, provider_at};
 pub use status::{least_prefix, prices};
 
@@ -57,6 +60,13 @@ impl Shape {
             Format::OpenAiChat => Some(Self::OpenAiChat),
             Format::Anthropic => Some(Self::Anthropic),
             _ => None,
+        }
+    }
+
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Self::OpenAiChat => Format::OpenAiChat,
+            Self::Anthropic => Format::Anthropic,
         }
     }
 }
@@ -106,9 +116,9 @@ impl std::fmt::Display for Ttl {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MarkError {
-    /// The document is not JSON or not a request of this shape. Holds the error of the parser.
+    /// The document is not JSON or not a request of this shape.
     #[error("no prompt cache markers: the request is not a chat request in JSON: {0}")]
-    NotARequest(serde_json::Error),
+    NotARequest(FormatError),
     /// An entry of the list of messages is not a message.
     #[error("no prompt cache markers: message {index} (from 0) is not a message: {cause}")]
     NotAMessage {
@@ -137,74 +147,13 @@ pub struct Breakpoint {
     pub ttl: Ttl,
 }
 
-/// A request with markers, together with what is needed to remove them again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marked {
-    /// The marked request. This is the text to send to the provider.
-    pub document: String,
-    /// The breakpoints that were set, in the order of the document. The client's own are not
-    /// among them.
-    pub applied: Vec<Breakpoint>,
-    /// The inserted texts, as byte ranges of `document` in ascending order.
-    inserted: Vec<std::ops::Range<usize>>,
-}
-
-impl Marked {
-    /// Returns the request before it was marked, byte for byte.
-    pub fn original(&self) -> String {
-        splice::cut(&self.document, &self.inserted)
-    }
-}
-
-/// Marks a request with one breakpoint on the system prompt and three on the last messages that
-/// can carry one. If the client set markers, these stay and count towards the limit, so fewer
-/// are added.
-///
-/// The provider requires every `1h` breakpoint to come before every `5m` one, so `ttl` adapts
-/// to the client's markers. A breakpoint before a client's `1h` becomes `1h`, because the later
-/// one pays for that prefix anyway. A breakpoint after a client's `5m` becomes `5m`.
-///
-/// ```
-/// use contexture_formats::prompt_cache::{CacheProvider, Shape, Ttl, apply};
-///
-/// let request = r#"{"model":"anthropic/claude-sonnet-4.5","messages":[{"role":"user","content":"hi"}]}"#;
-/// let marked = apply(request, Shape::OpenAiChat, CacheProvider::OpenRouter, Ttl::OneHour)?;
-/// let sent: serde_json::Value = serde_json::from_str(&marked.document)?;
-/// assert_eq!(
-///     sent["messages"][0]["content"],
-///     serde_json::json!([{
-///         "type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "ttl": "1h"},
-///     }]),
-/// );
-/// assert_eq!(marked.original(), request);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// Fails with a [`MarkError`] if the text is not a request of this shape.
-pub fn apply(
-    request: &str,
-    shape: Shape,
+/// Chooses the breakpoints of a request, in the order of the document, with the place and the
+/// lifetime of the marker of each.
+pub(crate) fn choose(
+    document: &Document<'_>,
     provider: CacheProvider,
     ttl: Ttl,
-) -> Result<Marked, MarkError> {
-    mark(Document::parse(request, shape)?, provider, ttl)
-}
-
-/// Like [`apply`], for a request that was already split, so that it need not be parsed again.
-///
-/// # Errors
-/// Fails for the same reasons as [`apply`].
-pub fn apply_to(
-    wire: &WireBody<'_>,
-    shape: Shape,
-    provider: CacheProvider,
-    ttl: Ttl,
-) -> Result<Marked, MarkError> {
-    mark(Document::of(wire, shape), provider, ttl)
-}
-
-fn mark(document: Document<'_>, provider: CacheProvider, ttl: Ttl) -> Result<Marked, MarkError> {
+) -> Result<Vec<(Breakpoint, MarkerSite)>, MarkError> {
     let markers = document.client_markers()?;
     let mut free = MAX_BREAKPOINTS.saturating_sub(markers.len());
     let mut chosen = Vec::new();
@@ -213,29 +162,14 @@ fn mark(document: Document<'_>, provider: CacheProvider, ttl: Ttl) -> Result<Mar
             break;
         }
         if let Some(ttl) = fitting_ttl(wanted.position, ttl, &markers) {
-            chosen.push((wanted, ttl));
+            let place = wanted.place;
+            chosen.push((Breakpoint { place, ttl }, wanted.site));
             free -= 1;
         }
     }
-    // The markers are inserted in one pass over the text, which needs them in its order.
-    chosen.sort_by_key(|(wanted, _)| wanted.site.start());
-    let applied = chosen
-        .iter()
-        .map(|(wanted, ttl)| Breakpoint {
-            place: wanted.place,
-            ttl: *ttl,
-        })
-        .collect();
-    let spots: Vec<_> = chosen
-        .iter()
-        .map(|(wanted, ttl)| (wanted.site, *ttl))
-        .collect();
-    let (document, inserted) = splice::insert(document.text(), &spots);
-    Ok(Marked {
-        document,
-        applied,
-        inserted,
-    })
+    // The markers are inserted while the body is written, which needs them in its order.
+    chosen.sort_by_key(|(_, site)| (site.piece, site.spot.start()));
+    Ok(chosen)
 }
 
 /// Returns the allowed lifetime of a breakpoint at this position that is nearest to the

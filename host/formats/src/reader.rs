@@ -93,18 +93,6 @@ fn read_text(
     }
 }
 
-/// Reads what surrounds the messages of a request body: system prompt, tools, model, and the
-/// items that the provider compacted itself. The result has no messages, which makes this
-/// cheaper than [`read`] when only the frame is needed.
-///
-/// # Errors
-/// Fails for the same reasons as [`read`].
-pub fn read_frame(body: impl Into<Arc<str>>, format: Format) -> Result<Conversation, FormatError> {
-    let document = body.into();
-    let start = skip_space(&document, 0);
-    read_body(&document, start, Some(format), Vec::new(), true)
-}
-
 /// The outer syntax of a document: a single JSON value, or one value per line.
 enum Syntax {
     Value(Range<usize>),
@@ -421,24 +409,16 @@ fn read_value(
         Some(Format::MessageLines) if !raw.is_array() => {
             read_lines(document, Lines::one(span), format)
         }
-        wanted => Ok(vec![read_body(
-            document,
-            span.start,
-            wanted,
-            Vec::new(),
-            false,
-        )?]),
+        wanted => Ok(vec![read_body(document, span.start, wanted, Vec::new())?]),
     }
 }
 
-/// Reads the body with a list of messages, or the bare list, that starts at byte `at`. If
-/// `only_frame` is set, the messages themselves are left out.
+/// Reads the body with a list of messages, or the bare list, that starts at byte `at`.
 fn read_body(
     document: &Arc<str>,
     at: usize,
     format: Option<Format>,
     warnings: Vec<String>,
-    only_frame: bool,
 ) -> Result<Conversation, FormatError> {
     let mut body =
         BodySpans::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
@@ -464,16 +444,9 @@ fn read_body(
         .and_then(|span| system_text(Raw::trusted(document, span)))
         .into_iter()
         .collect();
-    let items = match only_frame {
-        true => {
-            let leading = body.leading_system(document);
-            leading + body.compacted(document, leading)
-        }
-        false => body.items.len(),
-    };
-    let items = body.items.iter().take(items).cloned();
+    let items = body.items.iter().cloned();
     builder.items = items.map(ItemSpan::bare).collect();
-    builder.finish(Container::List(body))
+    builder.finish(Container::List(Box::new(body)))
 }
 
 fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, FormatError> {
@@ -495,7 +468,7 @@ fn read_bodies(
 ) -> Result<Vec<Conversation>, FormatError> {
     list.elements()
         .map(|body| match body.is_object() {
-            true => read_body(document, body.span().start, format, Vec::new(), false),
+            true => read_body(document, body.span().start, format, Vec::new()),
             false => Err(FormatError::NotThis {
                 format: format.unwrap_or(Format::OpenAiChat),
                 what: "an entry of its list of conversations is not an object".to_owned(),
@@ -563,7 +536,7 @@ fn read_lines(
             .iter()
             .map(|line| {
                 let warnings = std::mem::take(&mut warnings);
-                read_body(document, line.span().start, format, warnings, false)
+                read_body(document, line.span().start, format, warnings)
             })
             .collect::<Result<_, _>>()?,
         LineKind::Event => {

@@ -1,8 +1,8 @@
 //! Replaces the list of messages in a document. Everything around the list keeps its bytes.
 //!
-//! [`Rewrite`] holds the document and the places of its list and system prompt.
-//! [`Rewrite::document_with`] returns a new document and suits a single body. [`Rewrite::edit`]
-//! adds the change to other edits, for documents with several conversations.
+//! [`Rewrite`] holds the document and the places of its list and system prompt. [`Rewrite::list`]
+//! lays the new list out, for a body of which more may change. [`Rewrite::edit`] adds the change
+//! to other edits, for documents with several conversations.
 //!
 //! A note for the model goes into the system prompt, which each format stores differently: in a
 //! member of the body or in a message at the head of the list. The white space between
@@ -13,14 +13,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Format;
-use super::body::{BodySpans, WireBody, is_setup, tools_of};
+use super::body::{BodySpans, is_setup, tools_of};
 use super::gemini;
 use super::json::{Edits, Raw, escape, insert_member, quote, skip_space};
 use super::parts::{new_message, part_type, text_part};
-
-/// An upper bound for the JSON around a new message or the note, in bytes. It is used to
-/// reserve memory.
-const ROOM: usize = 128;
 
 /// A body and the parts of its list that stay while the messages are replaced.
 pub(super) struct Rewrite<'a> {
@@ -33,27 +29,15 @@ pub(super) struct Rewrite<'a> {
     pub(super) compacted_items: &'a [Range<usize>],
 }
 
-impl WireBody<'_> {
-    /// Returns the body with other messages, and with `note` appended to the system prompt. If
-    /// a message is one of [`messages`](Self::messages) and unchanged, give its index there.
-    /// The text between such neighbours is then kept too.
-    pub fn with_messages(&self, note: Option<&str>, messages: &[(Option<usize>, &str)]) -> String {
-        let (system, leading) = (self.system_messages.len(), self.leading());
-        let messages: Vec<_> = (messages.iter())
-            .map(|(index, text)| (index.map(|index| index + leading), *text))
-            .collect();
-        let rewrite = Rewrite {
-            document: self.text,
-            format: self.format,
-            body: &self.body,
-            system_items: self.body.items.get(..system).unwrap_or(&[]),
-            compacted_items: self.body.items.get(system..leading).unwrap_or(&[]),
-        };
-        rewrite.document_with(note, &messages)
-    }
+/// What a piece of a list that is laid out is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListPiece {
+    Item,
+    /// A bracket, a comma or white space.
+    Between,
 }
 
-impl Rewrite<'_> {
+impl<'a> Rewrite<'a> {
     /// Adds edits that replace the list with `messages` and append `note` to the system prompt.
     /// If a message is an unchanged item of the list, its index there comes with it.
     pub(super) fn edit(
@@ -62,65 +46,36 @@ impl Rewrite<'_> {
         messages: &[(Option<usize>, &str)],
         edits: &mut Edits,
     ) {
-        let in_list = self.edit_around_list(note, edits);
+        let in_list = note.filter(|_| !self.note_in_member());
+        if let (Some(note), None) = (note, in_list) {
+            self.edit_system_member(note, edits);
+        }
         if let Some(list) = &self.body.list {
+            let system = system_items_with(self.document, self.format, self.system_items, in_list);
             let mut text = String::with_capacity(list.len());
-            self.list(list, in_list, messages, &mut text);
+            self.list(list, system, messages, |_, piece| text.push_str(&piece));
             edits.replace(list.clone(), text);
         }
     }
 
-    /// Returns the document with these changes. Each message is copied once.
-    pub(super) fn document_with(
-        &self,
-        note: Option<&str>,
-        messages: &[(Option<usize>, &str)],
-    ) -> String {
-        let mut edits = Edits::default();
-        let in_list = self.edit_around_list(note, &mut edits);
-        let end = self.document.len();
-        let Some(list) = &self.body.list else {
-            return edits.apply(self.document, 0..end);
-        };
-        // If the estimate is too small, the string grows and its text is copied once more.
-        let new = messages.iter().filter(|(origin, _)| origin.is_none());
-        let new: usize = new.map(|(_, text)| text.len() + ROOM).sum();
-        let note = note.map_or(0, |note| 2 * note.len() + ROOM);
-        let mut out = String::with_capacity(end + new + note);
-        edits.apply_to(&mut out, self.document, 0..list.start);
-        self.list(list, in_list, messages, &mut out);
-        edits.apply_to(&mut out, self.document, list.end..end);
-        out
-    }
-
-    /// Adds `note` to a system prompt outside of the list. If the note has to go into the list,
-    /// it is returned instead.
-    fn edit_around_list<'n>(&self, note: Option<&'n str>, edits: &mut Edits) -> Option<&'n str> {
-        if !self.note_in_member() {
-            return note;
-        }
-        if let Some(note) = note {
-            self.edit_system_member(note, edits);
-        }
-        None
-    }
-
-    /// Writes the list of messages with its brackets. If two messages followed each other
-    /// before, the text between them is kept.
-    fn list(
+    /// Passes on the pieces of a list with its brackets: the `system` items, what the provider
+    /// compacted, and the messages. If two items followed each other before, the text between them
+    /// is kept.
+    pub(super) fn list<'p>(
         &self,
         list: &Range<usize>,
-        note: Option<&str>,
-        messages: &[(Option<usize>, &str)],
-        out: &mut String,
-    ) {
-        let system = system_items_with(self.document, self.format, self.system_items, note);
+        system: Vec<Cow<'p, str>>,
+        messages: &[(Option<usize>, &'p str)],
+        mut put: impl FnMut(ListPiece, Cow<'p, str>),
+    ) where
+        'a: 'p,
+    {
         let items = &self.body.items;
         let leading = self.system_items.len();
         let system = system
-            .iter()
+            .into_iter()
             .enumerate()
-            .map(|(at, text)| ((at < leading).then_some(at), Cow::Borrowed(text.as_ref())));
+            .map(|(at, text)| ((at < leading).then_some(at), text));
         let compacted = self.compacted_items.iter().enumerate().map(|(at, span)| {
             let text = self.document.get(span.clone()).unwrap_or("");
             (Some(leading + at), Cow::Borrowed(text))
@@ -135,7 +90,7 @@ impl Rewrite<'_> {
             };
             (*origin, text)
         });
-        let between = |at: usize| {
+        let between = |at: usize| -> &'a str {
             let start = match at.checked_sub(1).and_then(|before| items.get(before)) {
                 Some(before) => before.end,
                 None => list.start + 1,
@@ -144,42 +99,39 @@ impl Rewrite<'_> {
             self.document.get(start..end).unwrap_or("")
         };
         // New messages are separated the way the document separates its own.
-        let usual_gap = if items.len() > 1 { between(1) } else { "," };
-        let usual_gap = usual_gap
-            .get(usual_gap.find(',').map_or(0, |comma| comma + 1)..)
-            .unwrap_or("");
+        let usual_gap = if items.len() > 1 { between(1) } else { "" };
+        let comma = usual_gap.find(',').and_then(|at| usual_gap.get(at..));
+        let usual_gap = comma.unwrap_or(",");
         // The list may have been a single string, which has no text after an opening bracket.
         let is_list = self
             .document
             .get(list.clone())
             .is_some_and(|text| text.starts_with('['));
-        out.push('[');
-        out.push_str(if is_list { between(0) } else { "" });
+        put(ListPiece::Between, Cow::Borrowed("["));
+        let mut gap = if is_list { between(0) } else { "" };
         let mut previous = None;
         for (at, (origin, text)) in system.chain(compacted).chain(messages).enumerate() {
             if at > 0 {
-                match origin {
-                    Some(index) if index > 0 && previous == Some(index - 1) => {
-                        out.push_str(between(index));
-                    }
-                    _ => {
-                        out.push(',');
-                        out.push_str(usual_gap);
-                    }
-                }
+                gap = match origin {
+                    Some(index) if index > 0 && previous == Some(index - 1) => between(index),
+                    _ => usual_gap,
+                };
             }
-            out.push_str(&text);
-            previous = origin;
+            put(ListPiece::Between, Cow::Borrowed(gap));
+            put(ListPiece::Item, text);
+            (previous, gap) = (origin, "");
         }
+        put(ListPiece::Between, Cow::Borrowed(gap));
         let tail = items
             .last()
             .and_then(|last| self.document.get(last.end..list.end - 1));
-        out.push_str(tail.filter(|tail| tail.trim().is_empty()).unwrap_or(""));
-        out.push(']');
+        let tail = tail.filter(|tail| tail.trim().is_empty()).unwrap_or("");
+        put(ListPiece::Between, Cow::Borrowed(tail));
+        put(ListPiece::Between, Cow::Borrowed("]"));
     }
 
     /// Whether the system prompt, and with it a note, is stored in a member of the body.
-    fn note_in_member(&self) -> bool {
+    pub(super) fn note_in_member(&self) -> bool {
         let body = self.body;
         match self.format {
             Format::Anthropic => !body.is_bare && self.system_items.is_empty(),
@@ -194,18 +146,36 @@ impl Rewrite<'_> {
     /// Appends the note to the member with the system prompt. If the body has no such member,
     /// it is inserted at the start of the body.
     fn edit_system_member(&self, note: &str, edits: &mut Edits) {
-        if let Some(span) = &self.body.system {
-            let text = Raw::trusted(self.document, span.clone());
-            append_text(text, note, part_type(self.format, "system"), edits);
-            return;
+        match &self.body.system {
+            Some(span) => edits.replace(span.clone(), self.system_with(span, note)),
+            None => {
+                let (name, value) = new_system(self.format, note);
+                let start = self.first_member();
+                edits.replace(start..start, format!("\"{name}\":{value},"));
+            }
         }
-        let member = match self.format {
-            Format::Anthropic => format!("\"system\":{}", quote(note)),
-            Format::Gemini => format!("\"systemInstruction\":{}", gemini::instruction(note)),
-            _ => format!("\"instructions\":{}", quote(note)),
-        };
-        let start = skip_space(self.document, self.body.span.start + 1);
-        edits.replace(start..start, format!("{member},"));
+    }
+
+    /// The value of the member with the system prompt, with the note after it.
+    pub(super) fn system_with(&self, span: &Range<usize>, note: &str) -> String {
+        let mut edits = Edits::default();
+        let text = Raw::trusted(self.document, span.clone());
+        append_text(text, note, part_type(self.format, "system"), &mut edits);
+        edits.apply(self.document, span.clone())
+    }
+
+    /// Where the first member of the body begins.
+    pub(super) fn first_member(&self) -> usize {
+        skip_space(self.document, self.body.span.start + 1)
+    }
+}
+
+/// The name and the value of a member with `note` as the system prompt.
+pub(super) fn new_system(format: Format, note: &str) -> (&'static str, String) {
+    match format {
+        Format::Anthropic => ("system", quote(note)),
+        Format::Gemini => ("systemInstruction", gemini::instruction(note)),
+        _ => ("instructions", quote(note)),
     }
 }
 

@@ -1,19 +1,18 @@
 //! Reads, adds and forbids tools in a request body.
 //!
-//! An engine can offer tools of its own to the model. [`with_tools`] adds them to a body in the body's
-//! format, and [`tool_in`] formats a single one. An engine can also require that the model calls no
-//! tool for now, and then the same function makes the body say so.
+//! An engine can offer tools of its own to the model. [`tool_changes`] adds them to a body in the
+//! body's format, and [`tool_in`] formats a single one. An engine can also require that the model
+//! calls no tool for now, and then the same function makes the body say so.
 //!
-//! [`tool_names`] tells which names are already taken. All functions work on the JSON text and keep
-//! the rest of the body byte for byte. Running the tools is left to the caller.
+//! [`tool_names`] tells which names are already taken. Running the tools is left to the caller.
 
 use std::ops::Range;
 
 use contexture_engine_api::ToolSpec;
 
-use super::body::{BodySpans, tools_of};
+use super::body::{WireBody, tools_of};
 use super::gemini;
-use super::json::{Edits, Raw, insert_member, quote, skip_space};
+use super::json::{Edits, Raw, insert_member, quote};
 use super::{Format, FormatError};
 
 /// Returns the names of the tools in a JSON list, including those inside namespaces. Entries
@@ -76,28 +75,40 @@ fn entries(tools: String, format: Format) -> String {
     }
 }
 
-/// Returns the body with these tools after its own. If `denied` is set, the body also forbids
-/// every tool call. If the body has no list of tools but an item at its head has one, the tools
-/// are added to that list, because the model looks there.
+/// The changes of a body's text that add tools and forbid calls.
+#[derive(Debug, Default)]
+pub(super) struct ToolChanges {
+    /// Changes of what the body has.
+    pub(super) edits: Edits,
+    /// The names and values of new members.
+    pub(super) members: Vec<(&'static str, String)>,
+}
+
+impl ToolChanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.edits.is_empty() && self.members.is_empty()
+    }
+}
+
+/// Returns the changes that add these tools after the body's own. If `denied` is set, the body also
+/// forbids every tool call. If the body has no list of tools but an item at its head has one, the
+/// tools are added to that list, because the model looks there.
 ///
 /// # Errors
-/// Fails if the body is not valid JSON, or if it is a bare list rather than an object.
-pub fn with_tools(
-    text: &str,
-    format: Format,
-    tools: &[&ToolSpec],
+/// Fails if the body is a bare list rather than an object.
+pub(super) fn tool_changes(
+    wire: &WireBody<'_>,
+    tools: &[ToolSpec],
     denied: bool,
-) -> Result<String, FormatError> {
-    let start = skip_space(text, 0);
-    let body = BodySpans::scan(text, start).map_err(|error| FormatError::json(text, 0, error))?;
-    let raw = Raw::trusted(text, body.span.clone());
-    if !raw.is_object() {
+) -> Result<ToolChanges, FormatError> {
+    let (text, format, body) = (wire.text, wire.format, &wire.parts.body);
+    if body.is_bare {
         return Err(FormatError::Window("a bare list takes no tools".to_owned()));
     }
-    let mut edits = Edits::default();
+    let mut changes = ToolChanges::default();
     let added: Vec<String> = tools.iter().map(|tool| tool_in(tool, format)).collect();
     let added = added.join(",");
-    let leading = body.items.iter().take(body.leading_system(text));
+    let leading = body.items.iter().take(wire.parts.system);
     let brought = |item: &Range<usize>| tools_of(Raw::trusted(text, item.clone()));
     // The request's own list comes first. If the request has none, the model finds its tools in
     // the last item at the head that has some.
@@ -126,35 +137,43 @@ pub fn with_tools(
             } else {
                 ""
             };
-            edits.replace(end..end, format!("{comma}{added}"));
+            changes.edits.replace(end..end, format!("{comma}{added}"));
         }
-        Some(own) => edits.replace(own.span(), format!("[{}]", entries(added, format))),
+        Some(own) => {
+            let list = format!("[{}]", entries(added, format));
+            changes.edits.replace(own.span(), list);
+        }
         None => {
             let list = format!("[{}]", entries(added, format));
-            insert_member(raw, "tools", &list, &mut edits);
+            changes.members.push(("tools", list));
         }
     }
-    let text = edits.apply(text, 0..text.len());
     if !denied || !has_tools {
-        return Ok(text);
+        return Ok(changes);
     }
-    let start = skip_space(&text, 0);
-    let raw = Raw::trusted(&text, start..text.trim_end().len());
-    let mut edits = Edits::default();
-    let config = gemini::member(raw, &gemini::TOOL_CONFIG).filter(|config| config.is_object());
-    let (holder, keys, none) = match (format, config) {
-        (Format::Gemini, Some(config)) => (config, gemini::CALLING_CONFIG, "{\"mode\":\"NONE\"}"),
-        (Format::Gemini, None) => (
-            raw,
+    let (keys, none) = match format {
+        Format::Gemini => (
             gemini::TOOL_CONFIG,
             "{\"functionCallingConfig\":{\"mode\":\"NONE\"}}",
         ),
-        (Format::Anthropic, _) => (raw, ["tool_choice"; 2], "{\"type\":\"none\"}"),
-        _ => (raw, ["tool_choice"; 2], "\"none\""),
+        Format::Anthropic => (["tool_choice"; 2], "{\"type\":\"none\"}"),
+        _ => (["tool_choice"; 2], "\"none\""),
     };
-    match gemini::member(holder, &keys) {
-        Some(old) => edits.replace(old.span(), none),
-        None => insert_member(holder, keys[0], none, &mut edits),
+    let old = keys.iter().find_map(|key| body.value_of(key));
+    match old.map(|span| Raw::trusted(text, span.clone())) {
+        // A configuration of Gemini's has more members, which stay.
+        Some(config) if format == Format::Gemini && config.is_object() => {
+            let mode = "{\"mode\":\"NONE\"}";
+            match gemini::member(config, &gemini::CALLING_CONFIG) {
+                Some(old) => changes.edits.replace(old.span(), mode),
+                None => {
+                    let key = gemini::CALLING_CONFIG[0];
+                    insert_member(config, key, mode, &mut changes.edits);
+                }
+            }
+        }
+        Some(old) => changes.edits.replace(old.span(), none),
+        None => changes.members.push((keys[0], none.to_owned())),
     }
-    Ok(edits.apply(&text, 0..text.len()))
+    Ok(changes)
 }

@@ -4,8 +4,8 @@
 use contexture_engine_api::{ShortArguments, ToolSpec};
 use contexture_formats::PlanEntry::Message;
 use contexture_formats::{
-    Conversation, Format, MediaKind, PlanEntry, RenderPlan, read, split, tool_names, tool_texts,
-    with_tools,
+    BodyEdits, Conversation, Format, MediaKind, PlanEntry, RenderPlan, read, split, tool_names,
+    tool_texts,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -216,7 +216,13 @@ fn tools_are_listed_added_and_forbidden() {
     let tool = ToolSpec::new("grep", "Search.", json!({"type": "object"}));
     let added =
         r#"{"name":"grep","description":"Search.","parametersJsonSchema":{"type":"object"}}"#;
-    let with = |body: &str, denied| with_tools(body, Format::Gemini, &[&tool], denied).unwrap();
+    let written = |body: &str, tools: &[ToolSpec], denied| {
+        let wire = split(body, Some(Format::Gemini)).unwrap();
+        let written = wire.write(&BodyEdits::default().tools(tools, denied));
+        assert_eq!(written.without_tools, None);
+        written.body.into_parts().0.into_owned()
+    };
+    let with = |body: &str, denied| written(body, std::slice::from_ref(&tool), denied);
     // The functions of a body are in one entry.
     let body = format!(r#"{{{contents},"tools":{list}}}"#);
     let joined = format!(r#"{{"name":"cat"}},{added}]"#);
@@ -232,7 +238,7 @@ fn tools_are_listed_added_and_forbidden() {
     let new = format!(r#"{{{contents},"tools":[{{"functionDeclarations":[{added}]}}],{none}}}"#);
     assert_eq!(with(&body, true), new);
     // A choice is replaced, and what is beside it stays. Without functions there is no choice.
-    let denied = |body: &str| with_tools(body, Format::Gemini, &[], true).unwrap();
+    let denied = |body: &str| written(body, &[], true);
     let config = r#""tool_config":{"function_calling_config":{"mode":"ANY","allowedFunctionNames":["ls"]},"retrievalConfig":{}}"#;
     let body = format!(r#"{{{contents},"tools":[{own}],{config}}}"#);
     let forbidden = config.replace(

@@ -119,7 +119,7 @@ impl Recording {
 
     /// Returns the tokens of system prompt and tools, whether or not the log shows them.
     pub(super) fn fixed_tokens(&self) -> u64 {
-        fixed_tokens(&self.counter, &self.conversation) + self.unseen_tokens
+        fixed_tokens(&self.counter, &self.conversation.preamble()) + self.unseen_tokens
     }
 }
 
@@ -215,7 +215,7 @@ impl Calibration {
                 scale = ratio;
             }
         }
-        let fixed = fixed_tokens(counter, conversation);
+        let fixed = fixed_tokens(counter, &conversation.preamble());
         let shown = fixed + (before(first) as f64 * scale).round() as u64;
         Self {
             unseen_tokens: first_prompt.saturating_sub(shown),

@@ -12,23 +12,21 @@ use contexture_engine_api::ShortArguments;
 use contexture_formats::tokens::{
     self, Detail, MESSAGE_TOKENS, MessageParts, TokenCounter, image_size,
 };
-use contexture_formats::{self as formats, Conversation, Format, MediaKind, Message};
+use contexture_formats::{self as formats, Conversation, Format, MediaKind, Message, Preamble};
 
 /// The tokens of the system prompt, the tools, and the compactions of the provider itself that
 /// stand before the messages.
-pub fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 {
-    let system = conversation
-        .system()
-        .map_or(0, |text| counter.count_text(text) + MESSAGE_TOKENS);
-    let tools: Vec<&str> = (conversation.tool_lists())
-        .flat_map(formats::tool_texts)
-        .collect();
+pub fn fixed_tokens(counter: &TokenCounter, preamble: &Preamble<'_>) -> u64 {
+    let system =
+        (preamble.system.as_ref()).map_or(0, |text| counter.count_text(text) + MESSAGE_TOKENS);
+    let tools = preamble.tools.iter().copied();
+    let tools: Vec<&str> = tools.flat_map(formats::tool_texts).collect();
     // Anthropic ignores everything before its latest compaction block, so only that one counts.
-    let seen = match conversation.format() {
+    let seen = match preamble.format {
         Format::Anthropic => 1,
         _ => usize::MAX,
     };
-    let compacted = conversation.compacted().rev().take(seen);
+    let compacted = preamble.compacted.iter().rev().take(seen);
     let compacted = compacted.map(|raw| counter.count_text(raw) + MESSAGE_TOKENS);
     system + compacted.sum::<u64>() + counter.count_tools(&tools)
 }

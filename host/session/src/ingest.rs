@@ -97,23 +97,20 @@ impl Ingest {
 
     /// Reads the system prompt and the tools of a request, if they changed. Returns whether they
     /// did. `fixed_tokens` are their tokens, if the caller knows them.
-    ///
-    /// # Errors
-    /// The system prompt or the tools are not valid in the format.
     pub(crate) fn read_preamble(
         &self,
         current: &mut ConversationState,
         request: &Request<'_>,
         fixed_tokens: Option<u64>,
-    ) -> Result<bool, FormatError> {
+    ) -> bool {
         let before = current.preamble.as_ref();
-        let read = Preamble::read(request, before, &current.counter, fixed_tokens)?;
+        let read = Preamble::read(request, before, &current.counter, fixed_tokens);
         let is_another = read.is_some();
         current.preamble = read.or(current.preamble.take());
         if let (Some(preamble), Some(tokens)) = (&mut current.preamble, fixed_tokens) {
             preamble.tokens = tokens;
         }
-        Ok(is_another)
+        is_another
     }
 
     /// Aligns a request with the conversation, gives ids to its new messages, and updates history

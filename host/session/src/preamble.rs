@@ -4,9 +4,11 @@
 //! It changes rarely and may be large, so it is read and counted only if its bytes differ from those
 //! of the last request.
 
+use std::borrow::Cow;
+
 use contexture_contract::Grouping;
 use contexture_formats::tokens::TokenCounter;
-use contexture_formats::{self as formats, Format, FormatError, WireBody};
+use contexture_formats::{self as formats, Format, WireBody};
 
 use super::align::raw_hash;
 use super::counting::fixed_tokens;
@@ -30,29 +32,26 @@ pub(crate) struct Preamble {
 impl Preamble {
     /// The preamble of a request, if it is another one than that of the request `before`. Its tokens
     /// are `fixed`, if the caller knows them, and are counted otherwise.
-    ///
-    /// # Errors
-    /// The system prompt or the tools are not valid in the format.
     pub(crate) fn read(
         request: &Request<'_>,
         before: Option<&Self>,
         counter: &TokenCounter,
         fixed: Option<u64>,
-    ) -> Result<Option<Self>, FormatError> {
+    ) -> Option<Self> {
         let hash = request.body.as_ref().map(hash_of);
         if hash.is_some() && before.is_some_and(|before| before.hash == hash) {
-            return Ok(None);
+            return None;
         }
-        let conversation = request.preamble()?;
-        Ok(Some(Self {
+        let preamble = request.preamble()?;
+        Some(Self {
             hash,
-            system: conversation.system().map(str::to_owned),
-            tools: (conversation.tool_lists())
+            tokens: fixed.unwrap_or_else(|| fixed_tokens(counter, &preamble)),
+            tools: (preamble.tools.iter().copied())
                 .flat_map(formats::tool_names)
                 .collect(),
-            tokens: fixed.unwrap_or_else(|| fixed_tokens(counter, &conversation)),
-            grouping: grouping_of(conversation.format()),
-        }))
+            grouping: grouping_of(preamble.format),
+            system: preamble.system.map(Cow::into_owned),
+        })
     }
 
     /// Has the next request read and counted in any case, because the model is another one.

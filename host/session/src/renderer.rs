@@ -48,15 +48,6 @@ struct RenderedBody {
 }
 
 impl RenderedBody {
-    /// The body that leaves the request unchanged.
-    fn whole(request: &Request<'_>) -> Self {
-        let wires = request.raw.len();
-        Self {
-            out: (0..wires).map(RenderedWire::Kept).collect(),
-            wires,
-        }
-    }
-
     /// This body for a request that continues the one that it was made for.
     fn continued(mut self, request: &Request<'_>) -> Self {
         let wires = request.raw.len();

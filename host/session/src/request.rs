@@ -1,21 +1,22 @@
 //! A request: what a client sends, split into wire messages. Only the new ones are parsed.
 //!
-//! [`Request::body`] splits a request body and hashes each wire message. A client repeats its
-//! history with every request, so the beginning that equals the last body is not split again
-//! ([`BodyBefore`]). [`Request::document`] makes a request of a conversation that was read from a
-//! file. It was parsed when it was read, so its messages are not parsed again.
+//! [`Request::of`] takes a body that was split, and hashes each wire message. [`Request::body`]
+//! splits the body first. A client repeats its history with every request, so the beginning that
+//! equals the last body is not split again ([`BodyBefore`]). [`Request::document`] makes a request of
+//! a conversation that was read from a file. It was parsed when it was read, so its messages are not
+//! parsed again.
 //!
 //! [`Request::read`] parses selected wire messages into [`ReadMessage`]s and remembers them. One
 //! wire message may hold several messages, and in some formats one message spans several wire
 //! messages. What the messages are to the session is found out in `compare`.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use contexture_formats::{
-    self as formats, Beginning, Conversation, Format, FormatError, KnownCalls, Message, WireBody,
+    self as formats, Beginning, Conversation, Format, FormatError, KnownCalls, Message, Preamble,
+    WireBody,
 };
 
 use crate::align::raw_hash;
@@ -33,8 +34,8 @@ pub(crate) struct Request<'b> {
     /// The body that the messages are put back into. None if the request is not sent to the model,
     /// because the caller renders the conversation itself.
     pub(crate) body: Option<WireBody<'b>>,
-    /// The system prompt and the tools, if they were parsed already.
-    preamble: Option<&'b Conversation>,
+    /// The conversation that was read, if the request has no body.
+    document: Option<&'b Conversation>,
     /// For each wire message, the messages that it holds a part of. Empty if it was not parsed.
     parsed: RefCell<Vec<Vec<ReadMessage>>>,
 }
@@ -92,15 +93,25 @@ impl<'b> Request<'b> {
             raw: raw.clone(),
             leading,
         });
-        Ok(Self {
+        Ok(Self::hashed(body, raw))
+    }
+
+    /// A request for a body that was split already.
+    pub(crate) fn of(body: WireBody<'b>) -> Self {
+        let raw = body.messages.iter().map(|wire| raw_hash(wire)).collect();
+        Self::hashed(body, raw)
+    }
+
+    fn hashed(body: WireBody<'b>, raw: Vec<u64>) -> Self {
+        Self {
             format: body.format,
             wires: body.messages.clone(),
             parsed: RefCell::new(vec![Vec::new(); raw.len()]),
             raw,
             is_compacted: !body.compacted.is_empty(),
             body: Some(body),
-            preamble: None,
-        })
+            document: None,
+        }
     }
 
     /// A request that holds a conversation which was already parsed. It is not sent to the model.
@@ -114,7 +125,7 @@ impl<'b> Request<'b> {
             wires,
             is_compacted: conversation.is_compacted_by_provider(),
             body: None,
-            preamble: Some(conversation),
+            document: Some(conversation),
             parsed: RefCell::new(vec![Vec::new(); items]),
         };
         request.remember(conversation, 0);
@@ -140,16 +151,10 @@ impl<'b> Request<'b> {
         )
     }
 
-    /// The system prompt and the tools, as a conversation whose messages do not count.
-    ///
-    /// # Errors
-    /// They are not valid in the format.
-    pub(crate) fn preamble(&self) -> Result<Cow<'b, Conversation>, FormatError> {
-        if let Some(preamble) = self.preamble {
-            return Ok(Cow::Borrowed(preamble));
-        }
-        let text = self.body.as_ref().map_or("", WireBody::text);
-        formats::read_frame(text, self.format).map(Cow::Owned)
+    /// The system prompt and the tools.
+    pub(crate) fn preamble(&self) -> Option<Preamble<'b>> {
+        let document = self.document.map(Conversation::preamble);
+        document.or_else(|| self.body.as_ref().map(WireBody::preamble))
     }
 
     /// Returns the messages in these wire messages, whose indexes must rise. Those that were not

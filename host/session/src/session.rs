@@ -16,6 +16,7 @@ use contexture_config::{Config, TranscriptMode};
 use contexture_engine_api::{
     CurrentCompaction, Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState,
 };
+use contexture_formats::SplitBody;
 use contexture_formats::prompt_cache::{CacheTtl, Ttl};
 use contexture_providers::ModelClient;
 use contexture_runtime::engines::{Engines, Opened};
@@ -57,7 +58,7 @@ pub struct Session {
     pub(crate) renderer: Renderer,
     /// The body that the last turn rendered. Kept until the answer arrives, and only if the client
     /// that answers the engine's questions can continue a prompt of this format.
-    pub(crate) handed_body: Option<String>,
+    pub(crate) handed_body: Option<SplitBody<String>>,
     /// Whether the decision to compact still holds because nothing that it depends on has changed.
     /// If so, the same request again gives the same body.
     pub(crate) settled: bool,

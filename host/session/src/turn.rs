@@ -6,8 +6,8 @@
 //! is made. Then the session renders the body for the model and adds the engine's tools and the
 //! markers for the prompt cache.
 //!
-//! Read [`Session::run`] first. [`Session::turn`], [`Session::turn_with`] and
-//! [`Session::turn_over`] are its entry points, and [`Session::answer`] completes the turn. When a
+//! Read [`Session::run`] first. [`Session::turn`], [`Session::turn_with`], [`Session::turn_split`]
+//! and [`Session::turn_over`] are its entry points, and [`Session::answer`] completes the turn. When a
 //! compaction is due is in `compaction`, the compaction itself in `compactor`, the alignment in
 //! `ingest`, and the rendering in `renderer`.
 
@@ -18,7 +18,7 @@ use contexture_contract::commanded;
 use contexture_engine_api::{Decision, MessageId, ToolSpec, Usage};
 use contexture_formats::prompt_cache::{self, CacheProvider, CacheStatus, CacheTtl, Ttl};
 use contexture_formats::tokens::TOOL_TOKENS;
-use contexture_formats::{self as formats, Conversation, Format};
+use contexture_formats::{self as formats, BodyParts, Conversation, Format, SplitBody, WireBody};
 
 use contexture_transcript::IdMap;
 
@@ -68,9 +68,18 @@ pub struct Turn<'b> {
     /// How many messages of the conversation are found neither in the request nor in any store. The
     /// engine does not have them.
     pub without_text: u64,
+    /// Where the parts of `body` are. None for a conversation that was read from a document.
+    pub(crate) parts: Option<BodyParts>,
 }
 
-impl Turn<'_> {
+impl<'b> Turn<'b> {
+    /// Takes the body out of the turn, with the places of its parts. Use it to do more with the
+    /// body than to send it, because it need not be split again. None for a conversation that was
+    /// read from a document, or if the body was replaced.
+    pub fn take_split(&mut self) -> Option<SplitBody<Cow<'b, str>>> {
+        self.parts.take()?.with_text(std::mem::take(&mut self.body))
+    }
+
     /// Returns what happened in the turn, for a caller in another language. `warnings` are those of
     /// the session since the last turn ([`Session::take_warnings`]).
     pub fn report(&self, warnings: Vec<String>) -> TurnReport {
@@ -120,6 +129,19 @@ impl Session {
     ) -> Result<Turn<'b>, SessionError> {
         let request = self.ingest.split(body, format)?;
         self.run(&request, options, &mut |_| {})
+    }
+
+    /// Same as [`turn_with`](Self::turn_with), for a body that was split already. Its messages may be
+    /// others than those of the text that it was split from.
+    ///
+    /// # Errors
+    /// The same as [`turn`](Self::turn).
+    pub fn turn_split<'b>(
+        &mut self,
+        body: WireBody<'b>,
+        options: &TurnOptions,
+    ) -> Result<Turn<'b>, SessionError> {
+        self.run(&Request::of(body), options, &mut |_| {})
     }
 
     /// Runs a turn for a conversation that was read from a document. It counts as a client that
@@ -212,14 +234,19 @@ impl Session {
             self.link.asking().set_sent(None);
         }
         let continues = self.link.asking().client().continues(request.format);
-        self.handed_body = continues.then(|| body.clone().into_owned());
+        let (body, parts) = body.map(SplitBody::into_parts).unzip();
+        let kept = parts.clone().zip(body.as_ref()).filter(|_| continues);
+        self.handed_body = kept.and_then(|(parts, body): (BodyParts, &Cow<'_, str>)| {
+            parts.with_text(body.clone().into_owned())
+        });
         self.current.keep_artifacts();
         // If only the cursor has changed, it can wait for the next save.
         if self.current.history.has_more_to_save() && !options.saves_later {
             self.save();
         }
         Ok(Turn {
-            body,
+            body: body.unwrap_or_default(),
+            parts,
             messages,
             selected: view.as_ref().map(Window::message_tokens),
             changed,
@@ -241,7 +268,7 @@ impl Session {
         options: &TurnOptions,
     ) -> Result<Ingested, SessionError> {
         let (ingest, current) = (&mut self.ingest, &mut self.current);
-        if ingest.read_preamble(current, request, options.fixed_tokens)? {
+        if ingest.read_preamble(current, request, options.fixed_tokens) {
             self.settled = false;
         }
         self.current
@@ -370,36 +397,33 @@ impl Session {
     /// not part of the conversation's history yet, such as one that only counts tokens. The result
     /// has no markers for the prompt cache.
     ///
-    /// Returns `None` if the body does not begin with what the client sent last, or if it cannot be
-    /// read.
-    pub fn preview(&mut self, body: &str, format: Format, without_tools: bool) -> Option<String> {
+    /// Returns `None` if the body does not begin with what the client sent last.
+    pub fn preview<'b>(
+        &mut self,
+        body: &WireBody<'b>,
+        without_tools: bool,
+    ) -> Option<Cow<'b, str>> {
         // After a restart only hashes are known, and a preview needs the window.
         if self.current.history.resumed {
-            self.lay_out_again(body, format, without_tools)?;
+            self.lay_out_again(body, without_tools)?;
         }
-        let request = Request::body(body, Some(format), &mut None).ok()?;
+        let request = Request::of(body.clone());
         let tools = self.tools_in(without_tools);
         let draft = self.renderer.preview(&self.current, &request)?;
-        Some(
-            draft
-                .tools(tools, false)
-                .serialise(&self.warnings)
-                .into_owned(),
-        )
+        let body = draft.tools(tools, false).serialise(&self.warnings)?;
+        Some(body.into_parts().0)
     }
 
     /// Rebuilds the window and its rendered body after a restart. It runs a turn with the messages
     /// that the client had sent before, taken from `body`. None if the body does not hold exactly
     /// these, because the turn would then ingest something.
-    fn lay_out_again(&mut self, body: &str, format: Format, without_tools: bool) -> Option<()> {
-        let wire = formats::split(body, Some(format)).ok()?;
-        let sent = wire
+    fn lay_out_again(&mut self, body: &WireBody<'_>, without_tools: bool) -> Option<()> {
+        let sent = body
             .messages
             .iter()
             .take(self.current.history.sent.raw.len());
-        let sent: Vec<_> = sent.enumerate().map(|(at, raw)| (Some(at), *raw)).collect();
-        let again = wire.with_messages(None, &sent);
-        let request = Request::body(&again, Some(format), &mut None).ok()?;
+        let sent = sent.enumerate().map(|(at, raw)| (Some(at), *raw)).collect();
+        let request = Request::of(body.with_messages(sent));
         let compared = comparison(&mut self.current.history, &request).ok()?;
         if (compared.common, compared.new + compared.revised) != (compared.held, 0) {
             return None;
@@ -408,7 +432,7 @@ impl Session {
             .compact(Compact::Never)
             .without_tools(without_tools)
             .saves_later(true);
-        self.turn_with(&again, Some(format), &options).ok()?;
+        self.run(&request, &options, &mut |_| {}).ok()?;
         Some(())
     }
 
@@ -448,7 +472,7 @@ impl Session {
             // joins it.
             self.update_usage(usage);
         }
-        self.note_sent(format);
+        self.note_sent();
         let new = self.ingest.answer(&mut self.current, items, &answer);
         self.settled = false;
         if self.engine().about().reads_transcript {
@@ -467,12 +491,11 @@ impl Session {
 
     /// Records that the agent's model has now read the body that was rendered last. The engine's
     /// next question may continue it from the provider's cache.
-    fn note_sent(&mut self, format: Format) {
+    fn note_sent(&mut self) {
         let ids = self.current.history.branch().iter().map(|known| known.id);
         let sent = self.handed_body.take().zip(ids.max());
         let sent = sent.map(|(body, through)| SentPrompt {
             body,
-            format,
             through,
             tokens: self.current.rough_state().best_prompt_tokens(),
             prices: self.current.meter.prices(),

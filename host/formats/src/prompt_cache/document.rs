@@ -1,6 +1,6 @@
 //! Finds the places of a request that can carry a marker, and the markers that the client set.
 //!
-//! [`Document`] is the parsed request. [`Document::wanted`] returns the breakpoints of the
+//! [`Document`] has the parts of the request. [`Document::wanted`] returns the breakpoints of the
 //! strategy in order of importance, each with the place in the text for its marker, and
 //! [`Document::client_markers`] returns the client's own. A [`Position`] orders both the way
 //! the provider reads a request.
@@ -16,8 +16,9 @@ use memchr::memmem;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{BreakpointTarget, CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Ttl};
-use crate::{WireBody, compacted_through};
+use super::{
+    BreakpointTarget, CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Spot, Ttl,
+};
 
 /// A position in the order in which the provider reads a request: tools, system prompt,
 /// messages.
@@ -47,48 +48,26 @@ pub(super) struct Wanted {
     pub(super) site: MarkerSite,
 }
 
-/// The bytes of the text that can take a marker, as offsets into the request.
+/// The bytes that can take a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MarkerSite {
-    /// A JSON string from `start` to `end`, including the quotes. It becomes a list with one
-    /// text block.
-    Text { start: usize, end: usize },
-    /// An object with at least one member. `brace` is the offset of its closing brace.
-    Object { brace: usize },
+pub(crate) struct MarkerSite {
+    /// The index of the piece of the body that has them.
+    pub(crate) piece: usize,
+    pub(crate) spot: Spot,
 }
 
-impl MarkerSite {
-    pub(super) fn start(self) -> usize {
-        match self {
-            Self::Text { start, .. } => start,
-            Self::Object { brace } => brace,
-        }
-    }
-}
-
-/// A request, parsed no deeper than necessary. Its parts are slices of `text`.
-pub(super) struct Document<'a> {
-    text: &'a str,
-    shape: Shape,
-    messages: Vec<&'a str>,
+/// A request whose text is not written yet. Its parts are pieces of the body.
+pub(crate) struct Document<'a> {
+    pub(crate) shape: Shape,
+    /// The items of the list, each with the index of its piece.
+    pub(crate) messages: Vec<(usize, &'a str)>,
     /// The number of messages up to the newest compaction that the provider made itself. If
-    /// there is none, it is the number of system messages for a split body, and 0 otherwise.
-    compacted: usize,
-    system: Option<&'a str>,
-    tools: Option<&'a str>,
-    cache_control: Option<&'a str>,
-}
-
-#[derive(Default, Deserialize)]
-struct RequestBody<'a> {
-    #[serde(borrow)]
-    messages: Vec<&'a RawValue>,
-    #[serde(borrow, default)]
-    system: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    tools: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    cache_control: Option<&'a RawValue>,
+    /// there is none, it is the number of system messages.
+    pub(crate) leading: usize,
+    /// The member with the system prompt and the index of its piece.
+    pub(crate) system: Option<(usize, &'a str)>,
+    pub(crate) tools: Option<&'a str>,
+    pub(crate) cache_control: Option<&'a str>,
 }
 
 /// The members of a message, a block, a tool or a tool's function that matter here.
@@ -135,51 +114,9 @@ impl<'a> MessageFields<'a> {
     }
 }
 
-/// Parses a request, which is an object or a bare list of messages. Fails if it is neither.
 impl<'a> Document<'a> {
-    pub(super) fn parse(text: &'a str, shape: Shape) -> Result<Self, MarkError> {
-        let body: RequestBody<'a> = if text.trim_start().starts_with('[') {
-            serde_json::from_str(text).map(|messages| RequestBody {
-                messages,
-                ..RequestBody::default()
-            })
-        } else {
-            serde_json::from_str(text)
-        }
-        .map_err(MarkError::NotARequest)?;
-        let get = |part: Option<&'a RawValue>| part.map(RawValue::get);
-        let messages: Vec<&str> = body.messages.into_iter().map(RawValue::get).collect();
-        Ok(Self {
-            text,
-            shape,
-            compacted: compacted_through(&messages),
-            messages,
-            system: get(body.system),
-            tools: get(body.tools),
-            cache_control: get(body.cache_control),
-        })
-    }
-
-    /// Builds the same from a body that was already split.
-    pub(super) fn of(wire: &'a WireBody<'a>, shape: Shape) -> Self {
-        let leading = wire.system_messages.iter().chain(&wire.compacted);
-        Self {
-            text: wire.text(),
-            shape,
-            compacted: wire.leading(),
-            messages: leading.chain(&wire.messages).copied().collect(),
-            system: wire.system,
-            tools: wire.tools,
-            cache_control: wire.member("cache_control"),
-        }
-    }
-
-    pub(super) fn text(&self) -> &'a str {
-        self.text
-    }
-
     fn message(&self, index: usize) -> Result<MessageFields<'a>, MarkError> {
-        MessageFields::parse(self.messages[index])
+        MessageFields::parse(self.messages[index].1)
             .map_err(|cause| MarkError::NotAMessage { index, cause })
     }
 
@@ -200,24 +137,19 @@ impl<'a> Document<'a> {
     /// system prompt, messages and the request itself.
     pub(super) fn client_markers(&self) -> Result<Vec<Marker>, MarkError> {
         let mut markers = Vec::new();
-        // Most clients set no markers, and this search is much cheaper than parsing every
-        // message.
-        if memmem::find(self.text.as_bytes(), b"cache_control").is_none() {
-            return Ok(markers);
-        }
         let mut add = |position, ttls: Vec<Ttl>| {
             markers.extend(ttls.into_iter().map(|ttl| Marker { position, ttl }));
         };
-        for tool in self.tools.map(elements).unwrap_or_default() {
+        for tool in self.tools.map(marked_elements).unwrap_or_default() {
             add(Position::Tools, ttls_of(tool, 1));
         }
-        if let Some(system) = self.system {
-            for block in elements(system) {
+        if let Some((_, system)) = self.system {
+            for block in marked_elements(system) {
                 add(Position::System(0), ttls_of(block, 1));
             }
         }
         let leading = self.leading_system()?;
-        for (index, message) in self.messages.iter().enumerate() {
+        for (index, (_, message)) in self.messages.iter().enumerate() {
             let position = if index < leading {
                 Position::System(index)
             } else {
@@ -260,7 +192,7 @@ impl<'a> Document<'a> {
             );
         }
         // What the provider compacted must keep its bytes, so it cannot take a marker.
-        let first_own = leading.max(self.compacted);
+        let first_own = leading.max(self.leading);
         let before_summary = (self.before_last_summary(first_own, provider)?)
             .filter(|(at, _)| !is_marked(Position::Message(*at)));
         // The breakpoint before the summary takes the place of one of the others.
@@ -338,7 +270,8 @@ impl<'a> Document<'a> {
         let is_summary = |text: &RawValue| text.get().starts_with(&mark);
         for index in (first_own..self.messages.len()).rev() {
             // Most messages contain no summary, and a search is much cheaper than parsing.
-            if memmem::find(self.messages[index].as_bytes(), mark.as_bytes()).is_none() {
+            let (piece, text) = self.messages[index];
+            if memmem::find(text.as_bytes(), mark.as_bytes()).is_none() {
                 continue;
             }
             let Some(content) = self.message(index)?.content else {
@@ -352,7 +285,7 @@ impl<'a> Document<'a> {
                 continue;
             }
             let mut before = blocks[..summary.unwrap_or(0)].iter().rev();
-            if let Some(site) = before.find_map(|block| self.in_block(block)) {
+            if let Some(site) = before.find_map(|block| in_block((piece, text), block)) {
                 return Ok(Some((index, site)));
             }
             if index == first_own {
@@ -373,7 +306,7 @@ impl<'a> Document<'a> {
         leading: usize,
         provider: CacheProvider,
     ) -> Result<Option<(Position, MarkerSite)>, MarkError> {
-        if let Some(site) = self.system.and_then(|system| self.in_content(system)) {
+        if let Some(site) = self.system.and_then(|system| in_content(system, system.1)) {
             return Ok(Some((Position::System(0), site)));
         }
         for index in (0..leading).rev() {
@@ -396,9 +329,10 @@ impl<'a> Document<'a> {
             None => true,
             Some(content) => is_blank_string(content.get()) || elements_are_none(content.get()),
         };
+        let within = self.messages[index];
         let on_the_message = || {
             let bare = message.cache_control.is_none();
-            bare.then(|| self.object(self.messages[index]))
+            bare.then(|| object(within, within.1))
         };
         match (self.shape, message.role.as_deref()) {
             (_, None) => None,
@@ -409,45 +343,58 @@ impl<'a> Document<'a> {
             (Shape::OpenAiChat, _) if is_empty => on_the_message(),
             _ => message
                 .content
-                .and_then(|content| self.in_content(content.get())),
+                .and_then(|content| in_content(within, content.get())),
         }
     }
+}
 
-    /// Returns the place in this content for a marker. The content is a string or a list of
-    /// blocks. If it is a list, only its last block counts.
-    fn in_content(&self, content: &'a str) -> Option<MarkerSite> {
-        let start = self.offset(content);
-        match content.as_bytes().first()? {
-            b'"' if !is_blank_string(content) => Some(MarkerSite::Text {
-                start,
-                end: start + content.len(),
-            }),
-            b'[' => self.in_block(elements(content).last()?),
-            _ => None,
+/// Returns the place in this content for a marker. The content is a string or a list of blocks. If
+/// it is a list, only its last block counts. `within` is the piece that the content is a slice of.
+fn in_content(within: (usize, &str), content: &str) -> Option<MarkerSite> {
+    match content.as_bytes().first()? {
+        b'"' if !is_blank_string(content) => {
+            let start = offset(within, content);
+            let end = start + content.len();
+            Some(MarkerSite {
+                piece: within.0,
+                spot: Spot::Text { start, end },
+            })
         }
+        b'[' => in_block(within, elements(content).last()?),
+        _ => None,
     }
+}
 
-    /// Returns the place in this block for a marker. Thinking and blank texts cannot carry one,
-    /// and neither can a block that has one.
-    fn in_block(&self, block: &str) -> Option<MarkerSite> {
-        let fields = MessageFields::parse(block).ok()?;
-        let can_carry = match fields.kind.as_deref()? {
-            "thinking" | "redacted_thinking" => false,
-            "text" => !is_blank_string(fields.text?.get()),
-            _ => true,
-        };
-        (can_carry && fields.cache_control.is_none()).then(|| self.object(block))
+/// Returns the place in this block for a marker. Thinking and blank texts cannot carry one, and
+/// neither can a block that has one.
+fn in_block(within: (usize, &str), block: &str) -> Option<MarkerSite> {
+    let fields = MessageFields::parse(block).ok()?;
+    let can_carry = match fields.kind.as_deref()? {
+        "thinking" | "redacted_thinking" => false,
+        "text" => !is_blank_string(fields.text?.get()),
+        _ => true,
+    };
+    (can_carry && fields.cache_control.is_none()).then(|| object(within, block))
+}
+
+fn object(within: (usize, &str), object: &str) -> MarkerSite {
+    let brace = offset(within, object) + object.len() - 1;
+    MarkerSite {
+        piece: within.0,
+        spot: Spot::Object { brace },
     }
+}
 
-    fn object(&self, object: &str) -> MarkerSite {
-        MarkerSite::Object {
-            brace: self.offset(object) + object.len() - 1,
-        }
-    }
+/// Returns the offset of a slice of a piece within the piece.
+fn offset((_, whole): (usize, &str), slice: &str) -> usize {
+    slice.as_ptr().addr() - whole.as_ptr().addr()
+}
 
-    /// Returns the offset of a slice of the document within the document.
-    fn offset(&self, piece: &str) -> usize {
-        piece.as_ptr() as usize - self.text.as_ptr() as usize
+/// Returns the elements of a JSON list if one of them may have a marker.
+fn marked_elements(list: &str) -> Vec<&str> {
+    match memmem::find(list.as_bytes(), b"cache_control") {
+        Some(_) => elements(list),
+        None => Vec::new(),
     }
 }
 

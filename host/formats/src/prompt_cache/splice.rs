@@ -1,6 +1,6 @@
 //! Inserts markers into the text of a request and removes them, exact to the byte.
 //!
-//! [`insert`] and [`remove`] are inverse to each other. The host's markers have a run of tabs
+//! [`Inserts`] and [`remove`] are inverse to each other. The host's markers have a run of tabs
 //! after `"cache_control":` that is longer than any such run in the request. A JSON string
 //! cannot contain a raw tab, so these runs are never part of a text, and the longest ones are
 //! the host's.
@@ -13,7 +13,6 @@ use std::ops::Range;
 use memchr::memmem;
 
 use super::Ttl;
-use super::document::MarkerSite;
 
 const KEY: &str = r#","cache_control":"#;
 const TEXT_BLOCK: &str = r#"[{"type":"text","text":"#;
@@ -28,39 +27,76 @@ fn marker(ttl: Ttl) -> &'static str {
     }
 }
 
-/// Returns the request with markers at these sites, and the inserted texts as byte ranges of
-/// the result. The sites must be in ascending order.
-pub(super) fn insert(request: &str, sites: &[(MarkerSite, Ttl)]) -> (String, Vec<Range<usize>>) {
-    // One tab more than in any run of the request, so that the longest runs are the host's.
-    let tabs = 1 + signatures(request).map(|run| run.len()).max().unwrap_or(0);
-    let signature = format!("{KEY}{}", "\t".repeat(tabs));
-    let mut marked = String::with_capacity(request.len() + sites.len() * (96 + tabs));
-    let mut inserted = Vec::new();
-    let mut copied = 0;
-    let mut put = |upto: usize, pieces: &[&str]| {
-        marked.push_str(&request[copied..upto]);
-        copied = upto;
-        let start = marked.len();
-        for piece in pieces {
-            marked.push_str(piece);
-        }
-        inserted.push(start..marked.len());
-    };
-    for (site, ttl) in sites {
-        match *site {
-            MarkerSite::Object { brace } => put(brace, &[&signature, marker(*ttl)]),
-            MarkerSite::Text { start, end } => {
-                put(start, &[TEXT_BLOCK]);
-                put(end, &[&signature, marker(*ttl), TEXT_BLOCK_END]);
-            }
+/// The bytes of a piece of a request that can take a marker, as offsets into the piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// A JSON string from `start` to `end`, including the quotes. It becomes a list with one
+    /// text block.
+    Text { start: usize, end: usize },
+    /// An object with at least one member. `brace` is the offset of its closing brace.
+    Object { brace: usize },
+}
+
+impl Spot {
+    pub(super) fn start(self) -> usize {
+        match self {
+            Self::Text { start, .. } => start,
+            Self::Object { brace } => brace,
         }
     }
-    marked.push_str(&request[copied..]);
-    (marked, inserted)
+}
+
+/// Inserts markers while a request is written, piece by piece.
+#[derive(Debug)]
+pub(crate) struct Inserts {
+    signature: String,
+    /// The inserted texts, as byte ranges of the request that is written.
+    pub(crate) inserted: Vec<Range<usize>>,
+}
+
+impl Inserts {
+    /// Markers for a request with these pieces. No piece may end inside a marker of the client.
+    pub(crate) fn into<'p>(pieces: impl Iterator<Item = &'p str>) -> Self {
+        // One tab more than in any run of the request, so that the longest runs are the host's.
+        let runs = pieces.flat_map(|piece| signatures(piece).map(|run| run.len()));
+        let tabs = 1 + runs.max().unwrap_or(0);
+        Self {
+            signature: format!("{KEY}{}", "\t".repeat(tabs)),
+            inserted: Vec::new(),
+        }
+    }
+
+    /// An upper bound for the bytes of a marker.
+    pub(crate) fn bytes(&self) -> usize {
+        96 + self.signature.len()
+    }
+
+    /// Appends a piece with markers at these spots, which must be in ascending order.
+    pub(crate) fn write(&mut self, out: &mut String, piece: &str, spots: &[(Spot, Ttl)]) {
+        let mut copied = 0;
+        let mut put = |upto: usize, texts: &[&str]| {
+            out.push_str(piece.get(copied..upto).unwrap_or_default());
+            copied = upto;
+            let start = out.len();
+            texts.iter().for_each(|text| out.push_str(text));
+            self.inserted.push(start..out.len());
+        };
+        let signature = &self.signature;
+        for (spot, ttl) in spots {
+            match *spot {
+                Spot::Object { brace } => put(brace, &[signature, marker(*ttl)]),
+                Spot::Text { start, end } => {
+                    put(start, &[TEXT_BLOCK]);
+                    put(end, &[signature, marker(*ttl), TEXT_BLOCK_END]);
+                }
+            }
+        }
+        out.push_str(piece.get(copied..).unwrap_or_default());
+    }
 }
 
 /// Returns the document without these ranges, which must be in ascending order.
-pub(super) fn cut(document: &str, ranges: &[Range<usize>]) -> String {
+pub(crate) fn cut(document: &str, ranges: &[Range<usize>]) -> String {
     let mut rest = String::with_capacity(document.len());
     let mut copied = 0;
     for range in ranges {
@@ -71,7 +107,7 @@ pub(super) fn cut(document: &str, ranges: &[Range<usize>]) -> String {
     rest
 }
 
-/// Removes the host's markers from a request in which [`apply`](super::apply) set at least one,
+/// Removes the host's markers from a request in which [`mark`](crate::mark) set at least one,
 /// and returns the request as it was before, byte for byte. The client's markers stay, because
 /// they lack the host's signature. A document without signature is returned unchanged.
 pub fn remove(marked: &str) -> String {

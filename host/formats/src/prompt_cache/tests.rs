@@ -5,12 +5,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::{Marked, mark};
 use CacheProvider::{Anthropic, OpenRouter};
 use Shape::OpenAiChat;
 
 fn marked(request: &Value, shape: Shape, provider: CacheProvider, ttl: Ttl) -> (Marked, Value) {
     let text = request.to_string();
-    let marked = apply(&text, shape, provider, ttl).unwrap();
+    let marked = mark(&text, shape, provider, ttl).unwrap();
     assert_eq!(marked.original(), text);
     if !marked.applied.is_empty() {
         assert_eq!(remove(&marked.document), text);
@@ -158,7 +159,7 @@ fn what_was_set_is_reported_in_order() {
 fn a_list_is_marked_on_its_last_element_and_the_rest_keeps_its_bytes() {
     let request = "{\n \"messages\" : [ {\"role\":\"user\",\"content\":[ {\"type\":\"text\",\"text\":\"a\\u00e9\"},\n\
                    {\"text\": \"b\", \"type\": \"text\" } ], \"x\": 1.50 } ] }";
-    let marked = apply(request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap();
+    let marked = mark(request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap();
     let with_marker = request.replace(
         "\"type\": \"text\" }",
         "\"type\": \"text\" ,\"cache_control\":\t{\"type\":\"ephemeral\"}}",
@@ -304,7 +305,7 @@ fn a_request_with_four_or_more_markers_of_its_own_is_left_alone() {
         {"type": "text", "text": "x", "cache_control": ephemeral()}]});
     let request = json!({"system": "s", "messages": [full, full, full, full, full]});
     let text = request.to_string();
-    let marked = apply(&text, Shape::Anthropic, Anthropic, Ttl::OneHour).unwrap();
+    let marked = mark(&text, Shape::Anthropic, Anthropic, Ttl::OneHour).unwrap();
     assert_eq!(marked.document, text);
     assert!(marked.applied.is_empty());
 }
@@ -368,7 +369,7 @@ fn text_that_only_looks_like_markers_is_text() {
 fn the_hosts_markers_are_told_from_a_clients_in_the_same_spelling() {
     let request = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\",\"cache_control\":\t\t{\"type\":\"ephemeral\"}\t}]},\
                    {\"role\":\"user\",\"content\":\"y\"}]";
-    let marked = apply(request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap();
+    let marked = mark(request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap();
     assert_eq!(marked.applied.len(), 1);
     assert_eq!(remove(&marked.document), request);
 }
@@ -382,25 +383,32 @@ fn what_is_no_request_is_an_error_that_says_so() {
         r#"{"messages":7}"#,
         r#"{"messages":[]"#,
     ] {
-        let error = apply(bad, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap_err();
+        let error = mark(bad, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap_err();
         assert!(matches!(error, MarkError::NotARequest(_)), "{bad}");
     }
     for bad in ["\"hi\"", "7", "null", r#"["user",null,null,null]"#] {
         let request = format!(r#"{{"messages":[{bad}]}}"#);
-        let error = apply(&request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap_err();
+        let error = mark(&request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap_err();
         assert!(error.to_string().contains("message 0"), "{error}");
     }
 }
 
 #[test]
 fn deep_nesting_is_no_stack_overflow() {
-    let deep = format!(
-        r#"{{"messages":[{{"role":"user","content":{}"cache_control"{}}}]}}"#,
-        r#"[{"type":"text","text":"x","content":"#.repeat(50_000),
-        "}]".repeat(50_000)
-    );
-    let marked = apply(&deep, Shape::Anthropic, Anthropic, Ttl::FiveMinutes).unwrap();
-    assert_eq!(marked.original(), deep);
+    let deep = |levels: usize| {
+        format!(
+            r#"{{"messages":[{{"role":"user","content":{}"cache_control"{}}}]}}"#,
+            r#"[{"type":"text","text":"x","content":"#.repeat(levels),
+            "}]".repeat(levels)
+        )
+    };
+    let text = deep(60);
+    let marked = mark(&text, Shape::Anthropic, Anthropic, Ttl::FiveMinutes).unwrap();
+    assert_eq!(marked.applied.len(), 1);
+    assert_eq!(marked.original(), text);
+    // Deeper than any reader of requests accepts.
+    let refused = mark(&deep(50_000), Shape::Anthropic, Anthropic, Ttl::FiveMinutes);
+    assert!(matches!(refused, Err(MarkError::NotARequest(_))));
 }
 
 #[test]
@@ -574,7 +582,7 @@ proptest! {
         let shape = if anthropic_shape { Shape::Anthropic } else { OpenAiChat };
         let provider = if native { Anthropic } else { OpenRouter };
         let ttl = if hour { Ttl::OneHour } else { Ttl::FiveMinutes };
-        let marked = apply(&text, shape, provider, ttl).unwrap();
+        let marked = mark(&text, shape, provider, ttl).unwrap();
 
         prop_assert_eq!(&marked.original(), &text);
         if marked.applied.is_empty() {
@@ -597,7 +605,7 @@ proptest! {
     #[test]
     fn no_input_panics(text in "\\PC{0,60}", shaped in "[\\[\\]{}\":,a-z\t]{0,40}") {
         for input in [text.clone(), shaped.clone(), format!("{{\"messages\":[{shaped}]}}")] {
-            let _ = apply(&input, OpenAiChat, OpenRouter, Ttl::FiveMinutes);
+            let _ = mark(&input, OpenAiChat, OpenRouter, Ttl::FiveMinutes);
             let _ = remove(&input);
         }
     }
@@ -613,7 +621,7 @@ fn real_conversations_come_back_to_the_byte() {
     let lines = std::fs::read_to_string(path).unwrap();
     let mut conversations = 0;
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-        let marked = apply(line, OpenAiChat, OpenRouter, Ttl::OneHour).unwrap();
+        let marked = mark(line, OpenAiChat, OpenRouter, Ttl::OneHour).unwrap();
         assert!((1..=MAX_BREAKPOINTS).contains(&marked.applied.len()));
         assert_eq!(marked.original(), line);
         assert_eq!(remove(&marked.document), line);

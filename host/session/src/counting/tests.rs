@@ -383,8 +383,9 @@ fn tools_in_an_item_count_as_tools() {
     let user = json!({"role": "user", "content": "Hello"});
     let counter = TokenCounter::for_model("gpt-4o");
     let fixed = |body: serde_json::Value| {
-        let preamble = formats::read_frame(body.to_string(), Format::OpenAiResponses).unwrap();
-        fixed_tokens(&counter, &preamble)
+        let text = body.to_string();
+        let wire = formats::split(&text, Some(Format::OpenAiResponses)).unwrap();
+        fixed_tokens(&counter, &wire.preamble())
     };
     let own = fixed(json!({"tools": tools, "input": [user]}));
     assert!(own > 200, "{own}");

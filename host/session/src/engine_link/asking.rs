@@ -17,7 +17,7 @@ use contexture_engine_api::{
     CachePrices, Continued, MessageId, ModelAnswer, ModelFailure, ModelRequest,
 };
 use contexture_formats::tokens::TokenCounter;
-use contexture_formats::{self as formats, Format};
+use contexture_formats::{self as formats, SplitBody};
 use contexture_providers::{ModelClient, Question, cancelled};
 use contexture_runtime::supervision::CallState;
 
@@ -60,8 +60,7 @@ impl Canceller {
 /// The agent's last request, which its model has answered.
 #[derive(Debug)]
 pub(crate) struct SentPrompt {
-    pub(crate) body: String,
-    pub(crate) format: Format,
+    pub(crate) body: SplitBody<String>,
     /// The latest message of the conversation that the model has read.
     pub(crate) through: MessageId,
     /// The tokens of the prompt.
@@ -89,8 +88,7 @@ impl SentPrompt {
         if !pays || asked.through > self.through || Instant::now() >= self.warm_until {
             return None;
         }
-        let body = formats::continued(&self.body, self.format, &asked.question);
-        body.ok().flatten()
+        formats::continued(&self.body, &asked.question)
     }
 }
 
@@ -156,7 +154,9 @@ impl Asking {
         // not wait for them.
         let questions = {
             let sent = lock(&self.sent);
-            let sent = sent.as_ref().filter(|sent| client.continues(sent.format));
+            let sent = sent
+                .as_ref()
+                .filter(|sent| client.continues(sent.body.format()));
             let asked = requests.iter().map(|request| Question {
                 request,
                 continued: sent

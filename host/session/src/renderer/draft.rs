@@ -1,18 +1,16 @@
 //! A body before it is serialised: what the renderer laid out, with the engine's tools and the
 //! markers for the provider's prompt cache.
 //!
-//! [`BodyDraft`] collects all changes of a request, and [`BodyDraft::serialise`] makes the text
+//! [`BodyDraft`] collects all changes of a request, and [`BodyDraft::serialise`] writes the text
 //! once, at the end. If nothing changes, the text is that of the request, byte for byte. A change
 //! that cannot be made, such as tools in a body that has no place for them, is left out with a
 //! warning, because the request can go to the model without it.
-//!
-//! The markers come last: where they stand depends on what is in the body by then.
 
 use std::borrow::Cow;
 
 use contexture_engine_api::ToolSpec;
-use contexture_formats as formats;
-use contexture_formats::prompt_cache::{self, CacheProvider, Ttl};
+use contexture_formats::prompt_cache::{CacheProvider, Ttl};
+use contexture_formats::{BodyEdits, SplitBody};
 
 use super::{RenderedBody, RenderedWire};
 use crate::options::BodyMessage;
@@ -80,53 +78,38 @@ impl<'r, 'b> BodyDraft<'r, 'b> {
         }
     }
 
-    /// The text of the body. It is the text of the request if nothing changes, and empty for a
-    /// document, which the caller renders in the format that it wants. If the tools or the markers
-    /// cannot be added, the body goes without them, with a warning.
-    pub(crate) fn serialise(self, warnings: &Warnings) -> Cow<'b, str> {
-        let Some(wire) = &self.request.body else {
-            return Cow::Borrowed("");
-        };
-        let mut body = match (&self.rendered, &self.note) {
-            (None, None) => Cow::Borrowed(wire.text()),
-            (rendered, note) => {
-                let whole = RenderedBody::whole(self.request);
-                let rendered = rendered.as_ref().unwrap_or(&whole);
-                let messages: Vec<_> = (rendered.out.iter())
-                    .map(|out| match out {
-                        RenderedWire::Kept(wire) => {
-                            (Some(*wire), RenderedBody::text(out, self.request))
-                        }
-                        RenderedWire::Made(..) => (None, RenderedBody::text(out, self.request)),
-                    })
-                    .collect();
-                Cow::Owned(wire.with_messages(note.as_deref(), &messages))
+    /// Writes the body. The text is that of the request if nothing changes. None for a document,
+    /// which the caller renders in the format that it wants. If the tools or the markers cannot be
+    /// added, the body goes without them, with a warning.
+    pub(crate) fn serialise(self, warnings: &Warnings) -> Option<SplitBody<Cow<'b, str>>> {
+        let wire = self.request.body.as_ref()?;
+        let edits = BodyEdits::default()
+            .note(self.note.as_deref())
+            .tools(&self.tools, self.denied)
+            .markers(self.markers);
+        let written = match &self.rendered {
+            None => wire.write(&edits),
+            Some(rendered) => {
+                let messages = rendered.out.iter().map(|out| {
+                    let kept = match out {
+                        RenderedWire::Kept(wire) => Some(*wire),
+                        RenderedWire::Made(..) => None,
+                    };
+                    (kept, RenderedBody::text(out, self.request))
+                });
+                wire.with_messages(messages.collect())
+                    .write(&edits)
+                    .into_owned()
             }
         };
-        if self.denied || !self.tools.is_empty() {
-            let tools: Vec<&ToolSpec> = self.tools.iter().collect();
-            match formats::with_tools(&body, self.request.format, &tools, self.denied) {
-                Ok(changed) => body = Cow::Owned(changed),
-                Err(error) => warnings.add(format!(
-                    "the engine's tools could not be put into the request: {error}"
-                )),
-            }
+        if let Some(error) = written.without_tools {
+            warnings.add(format!(
+                "the engine's tools could not be put into the request: {error}"
+            ));
         }
-        let shape = prompt_cache::Shape::of(self.request.format);
-        let Some(((provider, ttl), shape)) = self.markers.zip(shape) else {
-            return body;
-        };
-        let marked = match &body {
-            Cow::Borrowed(_) => prompt_cache::apply_to(wire, shape, provider, ttl),
-            Cow::Owned(made) => prompt_cache::apply(made, shape, provider, ttl),
-        };
-        match marked {
-            Ok(marked) if marked.applied.is_empty() => body,
-            Ok(marked) => Cow::Owned(marked.document),
-            Err(error) => {
-                warnings.add(error.to_string());
-                body
-            }
+        if let Some(error) = written.unmarked {
+            warnings.add(error.to_string());
         }
+        Some(written.body)
     }
 }
