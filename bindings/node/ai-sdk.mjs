@@ -7,6 +7,7 @@
 // A message of the SDK may hold several results of tools, which are messages of their own to the session. So each of its
 // messages is shown as one or more, and what the session keeps whole is sent as the very message that came.
 import { dynamicTool, jsonSchema } from "ai";
+import { callOf, callTool, contentOf, roleOf } from "./adapter.mjs";
 
 /** The text of a part: what is no text, such as a file, is known by its kind and size. */
 function textOf(part) {
@@ -34,18 +35,13 @@ function shown(message) {
   if (role === "tool") return results;
   const calls = content
     .filter((part) => part.type === "tool-call")
-    .map(({ toolCallId: id, toolName: name, input }) => ({ id, type: "function", function: { name, arguments: JSON.stringify(input ?? {}) } }));
+    .map(({ toolCallId, toolName, input }) => callOf(toolCallId, toolName, input));
   const said = { role, content: textsOf(content) || null };
   return [calls.length > 0 ? { ...said, tool_calls: calls } : said, ...results];
 }
 
-const contentOf = ({ content }) => (Array.isArray(content) ? content.map((block) => block.text ?? "").join("\n") : (content ?? ""));
-
 /** A message that the session added, such as a summary. */
-function added(message) {
-  const role = message.role === "assistant" ? "assistant" : "user";
-  return { role, content: [{ type: "text", text: contentOf(message) }] };
-}
+const added = (message) => ({ role: roleOf(message), content: [{ type: "text", text: contentOf(message) }] });
 
 /** A message of the SDK, with only those of its results that are kept, and with what was shortened. */
 function changed(message, pieces) {
@@ -138,7 +134,7 @@ export function contextMiddleware(session, { onTurn, ...options } = {}) {
 export async function contextTools(session) {
   const tools = await session.tools();
   const one = ({ function: { name, description, parameters } }) => {
-    const execute = (args) => session.callTool(name, args).catch((error) => error.message);
+    const execute = (args) => callTool(session, name, args);
     return [name, dynamicTool({ description, inputSchema: jsonSchema(parameters), execute })];
   };
   return Object.fromEntries(tools.map(one));
