@@ -2,12 +2,15 @@
 
 ``litellm.callbacks.append(callback)``, and then ``litellm.acompletion(..., litellm_session_id="work")``: the caller keeps
 the whole conversation, passes it with each call, and runs the tools. ``callback.tools`` are the engine's tools, and
-``callback.call_tool`` answers their calls. Calls without a ``litellm_session_id`` are not touched. If the answer is a
-stream, the session reads it with the next request.
+``callback.call_tool`` answers their calls. Calls without a ``litellm_session_id`` are not touched. Of a stream, LiteLLM
+only knows the provider's usage if the request has ``stream_options={"include_usage": True}``.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ._adapter import Chat, Piece, Sessions, tool, window
@@ -30,12 +33,36 @@ if TYPE_CHECKING:
 _CALLS = (CallTypes.acompletion, CallTypes.completion)
 
 
+#: What LiteLLM reports in place of an answer with ``turn_off_message_logging``. The answer comes with the next request.
+_REDACTED = "redacted-by-litellm"
+
+
+@dataclass
+class _Stream:
+    """A stream that LiteLLM has not reported yet."""
+
+    session: str
+    has_usage: bool
+    log: Any
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was read to its end. LiteLLM then calls one callback after the other, which may take a while."""
+        return bool(self.log.model_call_details.get("has_dispatched_final_stream_success"))
+
+
 class ContextureCallback(CustomLogger):
     """Keeps the calls of this process that name a session inside the model's window."""
+
+    #: How many seconds a request waits for LiteLLM's report of the stream before it.
+    PATIENCE = 5.0
 
     def __init__(self, host: Host, model: str, context_length: int, **options: Unpack[Options]) -> None:
         super().__init__()
         self.sessions = Sessions(host, model, context_length, **options)
+        self._streams: dict[str, _Stream] = {}  # by the id of the call
+        #: LiteLLM reports to one of those callbacks whose public attributes are the same.
+        self.number = id(self)
         #: The engine's tools, as a request has them.
         self.tools: list[dict[str, Any]] = [tool(**one) for one in self.sessions.tools()]
 
@@ -52,7 +79,13 @@ class ContextureCallback(CustomLogger):
             return None
         if "messages" not in kwargs:
             raise ArgumentError("pass `messages` to LiteLLM by its name: a positional argument does not reach a callback")
+        call: str = kwargs["litellm_call_id"]
+        self._streams.pop(call, None)  # of an attempt that failed
+        await self._wait_for_streams(id)
         turn = await _in_thread(self.sessions.turn, id, {"messages": kwargs["messages"], "tools": kwargs.get("tools")})
+        if kwargs.get("stream"):
+            has_usage = bool((kwargs.get("stream_options") or {}).get("include_usage"))
+            self._streams[call] = _Stream(id, has_usage, kwargs["litellm_logging_obj"])
         if not turn.changed:
             return None
         pieces: list[Piece[Chat]] = [Piece(message, message) for message in kwargs["messages"]]
@@ -65,5 +98,33 @@ class ContextureCallback(CustomLogger):
         """Shows the session the answer."""
         id = request_data.get("litellm_session_id")
         if id and call_type in _CALLS and isinstance(response, ModelResponse):
-            message = response.choices[0].message.model_dump(exclude_none=True)
-            await _in_thread(self.sessions.answer, id, message, getattr(response, "usage", None))
+            await self._answer(id, response, getattr(response, "usage", None))
+
+    async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
+        """Shows the session an answer that was streamed. LiteLLM calls this a moment after the end of the stream."""
+        call, response = kwargs.get("litellm_call_id", ""), kwargs.get("async_complete_streaming_response")
+        stream = self._streams.get(call)
+        if stream is None or not isinstance(response, ModelResponse):
+            return
+        try:
+            if response.choices[0].message.content == _REDACTED:
+                return
+            # Otherwise LiteLLM estimates the usage.
+            await self._answer(stream.session, response, getattr(response, "usage", None) if stream.has_usage else None)
+        finally:
+            self._streams.pop(call, None)
+
+    async def _answer(self, id: str, response: ModelResponse, usage: Any) -> None:
+        message = response.choices[0].message.model_dump(exclude_none=True)
+        await _in_thread(self.sessions.answer, id, message, usage)
+
+    async def _wait_for_streams(self, id: str) -> None:
+        """Waits until the session was shown the answer before this request. Otherwise, it comes with the request."""
+        until = time.monotonic() + self.PATIENCE
+        await asyncio.sleep(0)  # in which LiteLLM notes that a stream has ended
+        while open := {call: stream for call, stream in self._streams.items() if stream.session == id}:
+            if time.monotonic() > until or not any(stream.has_ended for stream in open.values()):
+                for call in open:
+                    self._streams.pop(call, None)
+                return
+            await asyncio.sleep(0.005)
