@@ -123,6 +123,9 @@ struct Global {
         help_heading = "Global options"
     )]
     color: ColorChoice,
+    /// The command that `setup` writes into the settings of agents, if it is not this program alone
+    #[arg(skip)]
+    started_by: Option<Vec<String>>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -221,8 +224,21 @@ pub fn run() -> ExitCode {
 /// it if the process has arguments of its own. Returns the exit code, which is also that of a usage
 /// error, instead of ending the process.
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    run_started_by(None, arguments)
+}
+
+/// Does the same as [`run_with()`] in a program that does something else without further arguments,
+/// such as an interpreter. `command` is how others start the command line: `contexture setup` writes
+/// it into the settings of agents. If it is `None`, that is the program of this process.
+pub fn run_started_by(
+    command: Option<Vec<String>>,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
+        Ok(mut cli) => {
+            cli.global.started_by = command;
+            cli
+        }
         Err(usage) => {
             // Help goes to stdout. If its reader has closed the pipe, the rest is not wanted, so
             // the error is ignored.

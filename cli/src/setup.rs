@@ -155,11 +155,16 @@ fn context<'a>(
     env: &'a dyn Fn(&str) -> Option<String>,
     tools: &'a dyn Fn() -> Result<Vec<ToolSpec>, CliError>,
 ) -> Result<SetupContext<'a>, CliError> {
-    let program = std::env::current_exe().map_err(|source| CliError::NotRun {
-        program: "contexture".to_owned(),
-        source,
-    })?;
-    let mut command = vec![program.display().to_string()];
+    let mut command = match &global.started_by {
+        Some(command) => command.clone(),
+        None => {
+            let program = std::env::current_exe().map_err(|source| CliError::NotRun {
+                program: "contexture".to_owned(),
+                source,
+            })?;
+            vec![program.display().to_string()]
+        }
+    };
     if let Some(config) = &global.config {
         // The agent runs the command in another folder.
         let absolute = std::path::absolute(config).unwrap_or_else(|_| config.clone());

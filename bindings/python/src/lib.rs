@@ -105,14 +105,14 @@ fn look_for_engine_host_in(folder: std::path::PathBuf) {
     contexture::engines::look_for_engine_host_in(folder);
 }
 
-/// Runs the command line with these arguments, which do not include the program's name. Returns the
-/// exit code.
+/// Runs the command line with these arguments, which do not include the program's name. Others start
+/// it with `command`. Returns the exit code.
 #[pyfunction]
-fn main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
+fn main(py: Python<'_>, command: Vec<String>, arguments: Vec<std::ffi::OsString>) -> u8 {
     // The command may be a server. Other threads of Python go on meanwhile.
     py.detach(|| {
         let program = std::ffi::OsString::from("contexture");
-        contexture_cli::run_with(std::iter::once(program).chain(arguments))
+        contexture_cli::run_started_by(Some(command), std::iter::once(program).chain(arguments))
     })
 }
 
