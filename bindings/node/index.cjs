@@ -1,15 +1,7 @@
 // The package `contexture`. The native part takes and returns JSON text; here it gets the shape that callers see.
 "use strict";
 
-const native = (() => {
-  const file = `./contexture.${process.platform}-${process.arch}.node`;
-  try {
-    return require(file);
-  } catch (error) {
-    const text = `the native part of contexture cannot be loaded (${error.message}): run \`npm rebuild contexture\``;
-    throw new Error(text, { cause: error });
-  }
-})();
+const native = require("./native.cjs");
 
 /** What goes wrong in Contexture. */
 class ContextureError extends Error {}

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use contexture::{HostError, SessionError};
 use napi::bindgen_prelude::Object;
 use napi::{Env, Status};
+use napi_derive::napi;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -90,6 +91,17 @@ impl From<Failure> for napi::Error {
         let text = serde_json::to_string(&failure).unwrap_or(failure.message);
         Self::new(Status::GenericFailure, text)
     }
+}
+
+/// Runs the command line with these arguments, which do not include the program's name. Others start
+/// it with `command`. Returns the exit code. Blocks.
+#[napi]
+pub fn run_command(command: Vec<String>, arguments: Vec<String>) -> u8 {
+    let program = std::iter::once("contexture".to_owned());
+    contexture_cli::run_started_by(
+        Some(command),
+        program.chain(arguments).map(std::ffi::OsString::from),
+    )
 }
 
 /// What JavaScript holds by a number. If a value is in use when its number is released, it lives
