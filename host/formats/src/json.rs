@@ -125,82 +125,52 @@ fn key_end(text: &str, at: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// The number of bytes of a string that are examined together.
-const BLOCK: usize = 32;
-
 /// Returns the offset after the closing quote of the string that opens at `open`. Fails if the
 /// string is never closed or contains an invalid escape or a bare control character.
 fn string_end(bytes: &[u8], open: usize) -> Result<usize, JsonError> {
     let mut at = open + 1;
     loop {
-        let rest = bytes.get(at..).unwrap_or(&[]);
-        let mut specials = match rest.first_chunk() {
-            Some(block) => specials(block),
-            None => specials(&padded(rest)),
-        };
-        // The first byte that this block does not cover.
-        let mut next = at + BLOCK;
-        while specials != 0 {
-            let special = at + specials.trailing_zeros() as usize;
-            let length = match bytes.get(special) {
-                Some(b'"') => return Ok(special + 1),
-                Some(b'\\') => match bytes.get(special + 1) {
-                    Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-                    Some(b'u')
-                        if bytes
-                            .get(special + 2..special + 6)
-                            .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
-                    {
-                        6
-                    }
-                    Some(_) => return error(special, "this is not a JSON escape"),
-                    None => return error(open, "this string is never closed"),
-                },
-                Some(_) => {
-                    return error(special, "a string contains an unescaped control character");
+        at += until_special(bytes.get(at..).unwrap_or(&[]));
+        at += match bytes.get(at) {
+            Some(b'"') => return Ok(at + 1),
+            Some(b'\\') => match bytes.get(at + 1) {
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
+                Some(b'u')
+                    if bytes
+                        .get(at + 2..at + 6)
+                        .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
+                {
+                    6
                 }
+                Some(_) => return error(at, "this is not a JSON escape"),
                 None => return error(open, "this string is never closed"),
-            };
-            let end = special + length;
-            // An escape at the end of the block reaches into the next one, which must start
-            // after it.
-            if end - at >= BLOCK {
-                next = end;
-                break;
-            }
-            specials &= u32::MAX << (end - at);
+            },
+            Some(_) => return error(at, "a string contains an unescaped control character"),
+            None => return error(open, "this string is never closed"),
+        };
+    }
+}
+
+/// Counts the bytes before the first quote, backslash or control character. Eight bytes are examined
+/// at once as a word, because a loop over bytes is only fast if the compiler vectorises it, which it
+/// does not do in a program that is built for size.
+fn until_special(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    // Marks the bytes that are less than `limit`. The borrow of such a byte may also mark bytes above
+    // it, so only the lowest mark counts.
+    let below =
+        |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & (ONES << 7);
+    let equal = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let marks = below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
+        if marks != 0 {
+            return 8 * at + marks.trailing_zeros() as usize / 8;
         }
-        at = next;
     }
-}
-
-/// Marks the quotes, backslashes and control characters of a block with one bit each, the first
-/// byte in the lowest bit. The loops are written so that the compiler vectorises them.
-#[inline(always)]
-fn specials(block: &[u8; BLOCK]) -> u32 {
-    let mut marks = [0u8; BLOCK];
-    for (mark, byte) in marks.iter_mut().zip(block) {
-        *mark = u8::from(*byte < 0x20 || *byte == b'"' || *byte == b'\\');
-    }
-    let mut bits = 0;
-    for (at, word) in marks.as_chunks::<8>().0.iter().enumerate() {
-        // The multiplication gathers the lowest bits of the eight bytes in the highest byte of
-        // the product.
-        let gathered = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-        bits |= (gathered as u32) << (8 * at);
-    }
-    bits
-}
-
-/// Pads the last bytes of a text to a block with NUL bytes. These count as control characters,
-/// so the scan stops at the end of the text.
-#[cold]
-fn padded(rest: &[u8]) -> [u8; BLOCK] {
-    let mut block = [0; BLOCK];
-    for (to, from) in block.iter_mut().zip(rest) {
-        *to = *from;
-    }
-    block
+    let is_special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    8 * words.len() + rest.iter().position(is_special).unwrap_or(rest.len())
 }
 
 fn number_end(bytes: &[u8], start: usize) -> Result<usize, JsonError> {
