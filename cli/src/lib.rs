@@ -217,23 +217,17 @@ enum Command {
 /// Return from `main` right after it. If the command loaded a plugin, whose threads may hang, the
 /// process is ended two seconds later.
 pub fn run() -> ExitCode {
-    ExitCode::from(run_with(std::env::args_os()))
+    ExitCode::from(run_with(None, std::env::args_os()))
 }
 
 /// Does the same as [`run()`] with these arguments, which begin with the name of the program. Use
 /// it if the process has arguments of its own. Returns the exit code, which is also that of a usage
 /// error, instead of ending the process.
-pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    run_started_by(None, arguments)
-}
-
-/// Does the same as [`run_with()`] in a program that does something else without further arguments,
-/// such as an interpreter. `command` is how others start the command line: `contexture setup` writes
-/// it into the settings of agents. If it is `None`, that is the program of this process.
-pub fn run_started_by(
-    command: Option<Vec<String>>,
-    arguments: impl IntoIterator<Item = OsString>,
-) -> u8 {
+///
+/// `command` is how others start the command line: `contexture setup` writes it into the settings of
+/// agents. Give it if the program does something else without further arguments, such as an
+/// interpreter. If it is `None`, that is the program of this process.
+pub fn run_with(command: Option<Vec<String>>, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(mut cli) => {
             cli.global.started_by = command;

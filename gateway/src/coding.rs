@@ -22,7 +22,8 @@ use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http_body::Frame;
 
-/// A content coding that the gateway can read. It writes all but brotli. The names are those of HTTP's registry.
+/// A content coding that the gateway can read. It writes all but brotli. The names are those of
+/// HTTP's registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,

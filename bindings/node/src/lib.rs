@@ -98,7 +98,7 @@ impl From<Failure> for napi::Error {
 #[napi]
 pub fn run_command(command: Vec<String>, arguments: Vec<String>) -> u8 {
     let program = std::iter::once("contexture".to_owned());
-    contexture_cli::run_started_by(
+    contexture_cli::run_with(
         Some(command),
         program.chain(arguments).map(std::ffi::OsString::from),
     )

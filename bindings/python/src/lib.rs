@@ -112,7 +112,7 @@ fn main(py: Python<'_>, command: Vec<String>, arguments: Vec<std::ffi::OsString>
     // The command may be a server. Other threads of Python go on meanwhile.
     py.detach(|| {
         let program = std::ffi::OsString::from("contexture");
-        contexture_cli::run_started_by(Some(command), std::iter::once(program).chain(arguments))
+        contexture_cli::run_with(Some(command), std::iter::once(program).chain(arguments))
     })
 }
 

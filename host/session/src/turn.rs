@@ -234,11 +234,9 @@ impl Session {
             self.link.asking().set_sent(None);
         }
         let continues = self.link.asking().client().continues(request.format);
+        let handed = body.as_ref().filter(|_| continues);
+        self.handed_body = handed.map(|body| body.clone().map(Cow::into_owned));
         let (body, parts) = body.map(SplitBody::into_parts).unzip();
-        let kept = parts.clone().zip(body.as_ref()).filter(|_| continues);
-        self.handed_body = kept.and_then(|(parts, body): (BodyParts, &Cow<'_, str>)| {
-            parts.with_text(body.clone().into_owned())
-        });
         self.current.keep_artifacts();
         // If only the cursor has changed, it can wait for the next save.
         if self.current.history.has_more_to_save() && !options.saves_later {
