@@ -105,7 +105,7 @@ impl SessionState {
         let services = request.services.clone();
         let store = store.over(Source::new(request.session, services.clone(), redacts));
         let id = store.open_session(request.session, services.now_ms())?;
-        store.meet_transcript(id, services.now_ms())?;
+        let has_changed = store.meet_transcript(id, services.now_ms())?;
         if store.lacks_nodes(id)? {
             store.follow_artifacts(id)?;
         }
@@ -137,6 +137,9 @@ impl SessionState {
         if let Some(current) = in_force {
             let shown = current.summaries.iter().flat_map(|text| nodes_in(text));
             session.adopt(current.id, &shown.collect::<Vec<_>>())?;
+        }
+        if has_changed {
+            session.drop_outdated()?;
         }
         Ok(session)
     }
@@ -254,12 +257,16 @@ impl SessionState {
         Ok(is_anew)
     }
 
-    /// Makes the summaries agree with the artifacts. Nodes over messages that are no longer current
-    /// leave the frontier.
+    /// Makes the summaries agree with the artifacts, and the frontier with the conversation.
     fn follow_artifacts(&mut self) -> Result<(), StoreError> {
+        self.store.follow_artifacts(self.id)?;
+        (self.frontier, self.compaction) = nodes::frontier(&self.store, self.id)?;
+        self.drop_outdated()
+    }
+
+    /// Removes from the frontier the nodes over messages that are no longer current.
+    fn drop_outdated(&mut self) -> Result<(), StoreError> {
         let (store, id) = (&self.store, self.id);
-        store.follow_artifacts(id)?;
-        (self.frontier, self.compaction) = nodes::frontier(store, id)?;
         let current = store.current_messages(id)?;
         let mut outdated = Vec::new();
         for placed in &self.frontier {

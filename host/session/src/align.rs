@@ -12,6 +12,7 @@
 //! Start with [`align`] and [`Alignment`]. Everything here works on hashes ([`Fingerprint`]), so no text is
 //! compared. Assigning ids and updating the session is left to `ingest`.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use contexture_engine_api::MessageId;
@@ -313,8 +314,13 @@ fn pair(
     );
     // A short common end proves little if many messages vanished before it.
     let holds = shifted.unmatched.is_empty() || suffix >= shifted.unmatched.len().min(ANCHOR);
-    // If both readings explain the request, the one with more unchanged messages is right.
-    let better = !in_place.unmatched.is_empty() || shifted.same() + suffix > in_place.same();
+    // If both readings explain the request, the one with more unchanged messages is right. Of two
+    // with as many, the one that loses nothing.
+    let better = match (shifted.same() + suffix).cmp(&in_place.same()) {
+        Ordering::Greater => true,
+        Ordering::Equal => !in_place.unmatched.is_empty(),
+        Ordering::Less => false,
+    };
     let (mut gap, suffix) = if holds && better {
         (shifted, suffix)
     } else {
@@ -622,6 +628,27 @@ mod tests {
                 branched_ids.extend(cut_off);
                 prop_assert!(expected.iter().all(|id| !branched_ids.contains(id)));
             }
+        }
+
+        /// The same few words over and over do not hide which message was edited.
+        #[test]
+        fn an_edit_before_a_lost_answer_changes_one_message(
+            texts in prop::collection::vec(0..2u64, 4..12),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let mut session = Conversation::default();
+            let mut sent = history(&texts);
+            session.advance(&sent);
+            let mut expected = session.ids();
+            let at = at.index(texts.len() / 2);
+            sent[at].text = 8;
+            let lost = sent.pop().unwrap();
+            sent.push(said(9, 1 - lost.role));
+            let alignment = session.advance(&sent);
+            let next = texts.len() as u64 + 1;
+            (expected[at], expected[texts.len() - 1]) = (next, next + 1);
+            prop_assert_eq!(session.ids(), expected);
+            prop_assert!(alignment.cut);
         }
 
         /// For any two requests, every message has exactly one id, no id occurs twice, and old ids

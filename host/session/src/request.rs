@@ -151,6 +151,12 @@ impl<'b> Request<'b> {
         )
     }
 
+    /// Whether equal bytes are an equal message. In Gemini's format the same results may answer
+    /// other calls.
+    pub(crate) fn bytes_tell(&self) -> bool {
+        !self.joins() && self.format != Format::Gemini
+    }
+
     /// The system prompt and the tools.
     pub(crate) fn preamble(&self) -> Option<Preamble<'b>> {
         let document = self.document.map(Conversation::preamble);

@@ -10,7 +10,7 @@ use crate::driver::{Driver, Outcome, tokens};
 use crate::flaky::{Faults, schedule};
 use crate::play::Play;
 use crate::rules;
-use crate::truth::{Said, Serial, Speaker, Truth, short};
+use crate::truth::{Said, Serial, Speaker, Truth, is_part, short};
 use crate::wire::{Dialect, PIXEL, Request, Wire, carried, respell, texts};
 
 /// What is wrong, by the check that found it.
@@ -720,10 +720,16 @@ impl Client {
                 for (at, said) in earlier.iter().enumerate().rev() {
                     let own = parts_of(&said.carries);
                     let is_in = |own: &Value| parts.iter().any(|part| holds(part, own));
+                    // The words may be what is left of a later message of which the rest was summarised.
+                    let is_left = |later: &Said| {
+                        !entry.holds.contains(&later.serial)
+                            && is_part(&said.carries, &later.carries)
+                    };
                     if beside_content(&said.carries) == beside_content(carries)
                         && !own.is_empty()
                         && own.iter().all(is_in)
                         && !is_passed_over(at)
+                        && !earlier[at + 1..].iter().any(is_left)
                     {
                         parts.retain(|part| !own.iter().any(|own| holds(part, own)));
                         entry.holds.push(said.serial);

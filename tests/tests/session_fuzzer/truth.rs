@@ -217,7 +217,7 @@ impl Truth {
 }
 
 /// Whether a wire message of several parts holds some of another's, in order, and is like it otherwise.
-fn is_part(there: &Value, said: &Value) -> bool {
+pub(crate) fn is_part(there: &Value, said: &Value) -> bool {
     let parts = |of: &Value| of["content"].as_array().cloned().unwrap_or_default();
     let mut rest = said.clone();
     rest["content"] = there["content"].clone();

@@ -226,8 +226,8 @@ impl Store {
 
     /// Sets for each message whether it is part of the conversation, as the transcript says. Messages
     /// may have been replaced or cut off while another engine had the session, or since the copy of
-    /// this file was made.
-    fn follow_currency(&self, session: SessionId) -> Result<(), StoreError> {
+    /// this file was made. Returns whether any of them changed.
+    fn follow_currency(&self, session: SessionId) -> Result<bool, StoreError> {
         let outdated = self.source()?.outdated()?;
         let known: HashSet<MessageId> = self.read(|connection| {
             let ids = connection
@@ -238,7 +238,7 @@ impl Store {
             Ok(ids)
         })?;
         if known == outdated {
-            return Ok(());
+            return Ok(false);
         }
         self.write_in_call(|transaction| {
             let mut set = transaction.prepare_cached(
@@ -248,7 +248,7 @@ impl Store {
                 let is_current = known.contains(id);
                 set.execute(params![session.0, id.0.cast_signed(), is_current])?;
             }
-            Ok(())
+            Ok(true)
         })
     }
 
@@ -291,7 +291,8 @@ impl Store {
     /// Brings the rows of a session up to date with its transcript. Messages that are missing at
     /// the end are added, and which messages are current is compared. If the last row does not match
     /// its message, the rows belong to another conversation, and all of them are built again. Call
-    /// it when a session is opened.
+    /// it when a session is opened. Returns whether a message that was known joined or left the
+    /// conversation.
     ///
     /// # Errors
     /// Returns an error if the transcript or the store fails.
@@ -299,7 +300,7 @@ impl Store {
         &self,
         session: SessionId,
         now_ms: i64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let source = self.source()?;
         let last: Option<(i64, [u8; 16])> = self.read(|connection| {
             let last = connection
@@ -319,7 +320,7 @@ impl Store {
                 return self.follow_currency(session);
             }
         }
-        self.follow_transcript(session, now_ms).map(drop)
+        self.follow_transcript(session, now_ms)
     }
 }
 

@@ -203,12 +203,12 @@ fn incoming(
     request: &Request<'_>,
     first: usize,
 ) -> Result<Vec<Incoming>, FormatError> {
-    let trails = match request.joins() {
-        true => Vec::new(),
-        false => [&history.sent, history.handed()]
+    let trails = match request.bytes_tell() {
+        true => [&history.sent, history.handed()]
             .into_iter()
             .map(|log| (log, log.by_hash(first.saturating_sub(1))))
             .collect(),
+        false => Vec::new(),
     };
     let rest = request.raw.get(first..).unwrap_or(&[]);
     let mut unknown = Vec::new();
