@@ -312,13 +312,15 @@ fn pair(
         new.get(..end - suffix).unwrap_or(&[]),
         unsent,
     );
-    // A short common end proves little if many messages vanished before it.
-    let holds = shifted.unmatched.is_empty() || suffix >= shifted.unmatched.len().min(ANCHOR);
+    // A short common end proves little if many messages vanished before it. Without one, nothing is
+    // shifted but by what was never sent.
+    let vanished = shifted.unmatched.len();
+    let holds = vanished == 0 || suffix == 0 || suffix >= vanished.min(ANCHOR);
     // If both readings explain the request, the one with more unchanged messages is right. Of two
     // with as many, the one that loses nothing.
     let better = match (shifted.same() + suffix).cmp(&in_place.same()) {
         Ordering::Greater => true,
-        Ordering::Equal => !in_place.unmatched.is_empty(),
+        Ordering::Equal => suffix > 0 && !in_place.unmatched.is_empty(),
         Ordering::Less => false,
     };
     let (mut gap, suffix) = if holds && better {
@@ -432,7 +434,10 @@ impl Gap {
             .iter_mut()
             .skip(stays)
             .for_each(|matched| *matched = Match::New);
-        self.unmatched = old.iter().skip(stays).map(|old| old.id).collect();
+        let last = stays.checked_sub(1).and_then(|last| self.matches.get(last));
+        let is_last = |old: &Known| last == Some(&Match::Same(old.id));
+        let from = old.iter().position(is_last).map_or(0, |last| last + 1);
+        self.unmatched = old.iter().skip(from).map(|old| old.id).collect();
     }
 }
 

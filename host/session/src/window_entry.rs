@@ -308,7 +308,8 @@ impl WindowEntry {
     /// of calls are compared.
     pub(super) fn may_be(&self, read: &Message) -> bool {
         let same_place = |own: &Message| {
-            own.role == read.role
+            !read.is_summary()
+                && own.role == read.role
                 && own.tool_call_id == read.tool_call_id
                 && own.calls.len() == read.calls.len()
         };

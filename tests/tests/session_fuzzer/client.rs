@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use contexture_engine_api::CLEARED_TOOL_OUTPUT;
 use serde_json::{Value, json};
 
 use crate::act::{Act, Holds, Place, Reply, Words};
@@ -811,14 +812,18 @@ impl Client {
             let message: Value = serde_json::from_str(&entry.bytes).unwrap_or_default();
             message["role"].as_str().unwrap_or_default().to_owned()
         };
-        // Of a message that two-layer made shorter the first words are left: "[truncated: 437 chars] said00027z".
+        // Of a message that two-layer made shorter, or that virtual-files keeps as a file, the first words are left:
+        // "[truncated: 437 chars] said00027z".
         let shortened = |entry: &Entry, is_behind: bool| -> Option<Serial> {
-            const CUT: &str = "chars] said";
-            let found = if is_behind {
-                entry.bytes.rsplit_once(CUT)
-            } else {
-                entry.bytes.split_once(CUT)
-            };
+            let found = ["chars] said", r"searches it]\nsaid"]
+                .iter()
+                .find_map(|cut| {
+                    if is_behind {
+                        entry.bytes.rsplit_once(cut)
+                    } else {
+                        entry.bytes.split_once(cut)
+                    }
+                });
             found?.1.split('z').next()?.parse().ok()
         };
         // Whether the message of this entry had a neighbour of its role before or after it when it came.
@@ -1004,6 +1009,15 @@ impl Client {
             .flat_map(|entry| entry.holds.clone())
             .collect();
         required.extend(&self.truth.stored);
+        if self.transcript_is_lost {
+            // Whether the host or the tool said that a result was cleared, the record alone knows.
+            let is_cleared = |said: &&Said| {
+                said.speaker == Speaker::Tools && said.bytes.contains(CLEARED_TOOL_OUTPUT)
+            };
+            for said in self.truth.branch.iter().filter(is_cleared) {
+                required.remove(&said.serial);
+            }
+        }
         match self.compare(&required) {
             // The original of a shortened result is gone with the record. Unless an answer after it proves whose words
             // they are, they count as the tool's.

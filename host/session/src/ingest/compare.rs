@@ -242,11 +242,25 @@ fn incoming(
     }));
     // The sort is stable, so messages of one wire message keep their order.
     incoming.sort_by_key(|incoming| incoming.wires.start);
-    for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
+    let is_an_answer = |new: &Incoming| new.read.is_none() || new.is_an_answer();
+    let answer = incoming.iter().rposition(is_an_answer);
+    for (at, new) in incoming.iter_mut().enumerate() {
+        if new.origin.is_some() {
+            continue;
+        }
+        // A tool may say what stands in place of a cleared result. Where results do not name their
+        // calls, its result is then like one that the host cleared.
+        let identity = new.fingerprint.identity;
+        let is_the_tools = || {
+            let is_known = |known: &Known| known.fingerprint.identity == identity;
+            new.is_cleared()
+                && (answer.is_none_or(|answer| at > answer)
+                    || history.branch().iter().any(is_known))
+        };
         // The same words may have been recorded twice: first by a session that had lost its
         // record, later as a shorter form. The newest record counts.
-        let text = history.host_texts.find(new.fingerprint.identity).next();
-        if let Some(text) = text.filter(|text| !text.shortens) {
+        let text = history.host_texts.find(identity).next();
+        if let Some(text) = text.filter(|text| !text.shortens && !is_the_tools()) {
             new.origin = Some(Origin::Host(text.id));
         }
     }
@@ -304,13 +318,26 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
     let last = incoming.iter().rposition(Incoming::is_foreign_summary);
     let hides = last.filter(|_| !branch.is_empty());
     let before = hides.map(|last| aligned.iter().filter(|at| **at < last).count());
-    let sent: Ids = (history.sent.units.iter())
-        .map(|unit| unit.origin.id())
-        .collect();
+    // A client that sends summaries of the host goes on from the body that it was handed.
+    let goes_on = !covers.is_empty() && !history.handed().units.is_empty();
+    let log = match goes_on {
+        true => history.handed(),
+        false => &history.sent,
+    };
+    let sent: Ids = log.units.iter().map(|unit| unit.origin.id()).collect();
     let unsent: Ids = (old.iter().map(|known| known.id))
         .filter(|id| !sent.contains(id))
         .collect();
-    let alignment = align(&old, &fingerprints, before, &unsent);
+    let mut alignment = align(&old, &fingerprints, before, &unsent);
+    if alignment.cut && alignment.said_again.is_empty() {
+        // A summary may cover messages behind one that is shown. They are cut off with it.
+        let first = alignment.unmatched.first();
+        let from = first.and_then(|first| branch.iter().position(|known| known.id == *first));
+        let behind = branch.iter().skip(from.unwrap_or(branch.len()));
+        let is_covered = |known: &&Known| covers.iter().any(|ids| ids.contains(known.id));
+        let covered = behind.filter(is_covered).map(|known| known.id);
+        alignment.unmatched.extend(covered);
+    }
     let appends = alignment.unmatched.is_empty()
         && alignment.abridged.is_empty()
         && !is_abridged
@@ -370,9 +397,16 @@ fn recognise_short_forms(
         // written it: a tool may return the same words.
         if let Some(same) = places.get(&new.fingerprint.identity) {
             let mut within = same.iter().copied().filter(|at| rest.contains(at));
-            match from_end {
-                true => rest.end = within.next_back().unwrap_or(rest.end),
-                false => rest.start = within.next().map_or(rest.start, |at| at + 1),
+            let place = match from_end {
+                true => within.next_back(),
+                false => within.next(),
+            };
+            if let Some(place) = place {
+                match from_end {
+                    true => rest.end = place,
+                    false => rest.start = place + 1,
+                }
+                taken.extend(old.get(place).map(|known| known.id));
             }
             continue;
         }
