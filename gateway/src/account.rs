@@ -349,7 +349,7 @@ fn add(
     let without = match stats.sent_bytes {
         0 => last.input_tokens,
         sent => {
-            let bytes = stats.request.text().bytes().len();
+            let bytes = stats.request.text().len();
             (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64
         }
     };

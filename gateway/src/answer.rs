@@ -95,7 +95,7 @@ impl Rounds {
             return None;
         }
         let (request, session) = (&self.request, &self.result.session);
-        let text = request.body.text().bytes();
+        let text = request.body.text().as_bytes();
         let has_markers = memchr::memmem::find(text, b"\"cache_control\"").is_some();
         let stats = TurnStats {
             api: request.api,
@@ -109,7 +109,7 @@ impl Rounds {
             all: self.usage,
             hidden_rounds: self.hidden,
             request: &request.body,
-            sent_bytes: self.result.body.text().bytes().len(),
+            sent_bytes: self.result.body.text().len(),
             has_markers,
             stores_texts: self.result.stores_texts,
             decision: &self.result.decision,

@@ -1,58 +1,18 @@
 //! The bodies of requests, which are split once: when they are read, or while they are written.
 //!
-//! [`TextBytes`] lets a [`SplitBody`] share its bytes with the client's request, so that a body that
-//! nobody changes leaves without a copy. [`History`] is what the gateway changes in the messages of
-//! a request before its turn. It is no text: the session takes the messages and writes the body.
+//! [`History`] is what the gateway changes in the messages of a request before its turn. It is no
+//! text: the session takes the messages and writes the body.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytestring::ByteString;
 use contexture::Turn;
 use contexture::formats::{SplitBody, WireBody};
 
-use crate::failure::Failure;
-
-/// A request body, and where its parts are.
-pub(crate) type SharedBody = SplitBody<TextBytes>;
-
-/// Bytes that are text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TextBytes(Bytes);
-
-impl TextBytes {
-    /// The bytes, which are shared and not copied.
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.0
-    }
-}
-
-impl AsRef<str> for TextBytes {
-    fn as_ref(&self) -> &str {
-        // They were checked when this was made, so this does not fail.
-        std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
-impl From<String> for TextBytes {
-    fn from(text: String) -> Self {
-        Self(Bytes::from(text))
-    }
-}
-
-impl TryFrom<Bytes> for TextBytes {
-    type Error = Failure;
-
-    fn try_from(bytes: Bytes) -> Result<Self, Failure> {
-        match std::str::from_utf8(&bytes) {
-            Ok(_) => Ok(Self(bytes)),
-            Err(error) => Err(Failure::new(
-                "not_text",
-                format!("the body is not UTF-8: {error}"),
-            )),
-        }
-    }
-}
+/// A request body, and where its parts are. Its text is checked to be UTF-8 once, and shares its bytes
+/// with the client's request, so that a body that nobody changes leaves without a copy.
+pub(crate) type SharedBody = SplitBody<ByteString>;
 
 /// The body of a turn. It shares the bytes of `given`, the body that the turn was made of, if it is
 /// the same. None if it was taken before.
@@ -60,7 +20,7 @@ pub(crate) fn of_turn(turn: &mut Turn<'_>, given: &SharedBody) -> Option<SharedB
     let split = turn.take_split()?;
     Some(split.map(|text| match text {
         Cow::Borrowed(_) => given.text().clone(),
-        Cow::Owned(text) => TextBytes::from(text),
+        Cow::Owned(text) => text.into(),
     }))
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use contexture::formats;
 use contexture::providers::ModelClient;
 use contexture::session::{
@@ -30,7 +31,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::account::{Cause, Compacted};
 use crate::agent_model;
 use crate::api::Api;
-use crate::body::{self, History, HistoryMessage, SharedBody, TextBytes};
+use crate::body::{self, History, HistoryMessage, SharedBody};
 use crate::diff::SentMessages;
 use crate::endpoint::{self, COMPACT};
 use crate::failure::Failure;
@@ -183,9 +184,10 @@ pub(crate) fn read(
     let _span = tracing::info_span!("ingest").entered();
     let api = *api;
     let format = api.format();
-    let body = TextBytes::try_from(body.clone())?;
+    let text = ByteString::try_from(body.clone())
+        .map_err(|error| Failure::new("not_text", format!("the body is not UTF-8: {error}")))?;
     let body =
-        SharedBody::split(body, Some(format)).map_err(|error| Failure::new("format", error))?;
+        SharedBody::split(text, Some(format)).map_err(|error| Failure::new("format", error))?;
     let wire = body.wire();
     // OpenAI's compact endpoint shares its format with Responses, so only the path tells them
     // apart.
@@ -433,7 +435,7 @@ impl TurnRequest {
             // A session that was just opened has not offered any tools yet.
             tools.extend_from_slice(guard.own_tools);
         }
-        let text = self.body.text().bytes();
+        let text = self.body.text().as_bytes();
         let is_named = |name: &String| memchr::memmem::find(text, name.as_bytes()).is_some();
         // Comparing the history is only necessary if something may have been hidden in it.
         let history = match guard.hidden.is_empty() && !tools.iter().any(is_named) {
@@ -514,7 +516,7 @@ impl TurnRequest {
         let wire = history.of(&self.body);
         let preview = guard.session.preview(&wire, self.without_tools);
         Ok(preview.map(|text| match text {
-            Cow::Borrowed(_) => self.body.text().bytes().clone(),
+            Cow::Borrowed(_) => self.body.text().as_bytes().clone(),
             Cow::Owned(text) => Bytes::from(text),
         }))
     }
@@ -568,7 +570,7 @@ impl TurnRequest {
             // The session keeps its history.
             let goal = (fit.goal as f64 / ratio.max(0.5)) as u64;
             let window = AgentWindow::new(spec.agent.model, goal, 0);
-            let size = |body: &SharedBody| body.text().bytes().len();
+            let size = |body: &SharedBody| body.text().len();
             if let Some(body) = self.shortened(shared, &result.body, window)
                 && size(&body) < size(&result.body)
             {
@@ -628,7 +630,7 @@ impl TurnRequest {
             format!("{outcome}; {}", report.reason)
         });
         if turn.changed {
-            let bytes = self.body.text().bytes().len();
+            let bytes = self.body.text().len();
             let saved = bytes.saturating_sub(turn.body.len()) as f64;
             shared
                 .metrics
@@ -725,14 +727,14 @@ impl TurnRequest {
     /// Whether the body certainly exceeds the window. It divides the bytes by four, so that no
     /// tokenizer has to run.
     pub(crate) fn is_surely_too_large(&self) -> bool {
-        (self.body.text().bytes().len() / 4) as u64 > self.spec.agent.context_length
+        (self.body.text().len() / 4) as u64 > self.spec.agent.context_length
     }
 
     /// The body shortened by the built-in engine, without a session. Used if the session cannot be
     /// opened and the body would not fit unchanged. Returns None if the engine fails.
     pub(crate) fn shorten(&self, shared: &Shared) -> Option<Bytes> {
         let body = self.shortened(shared, &self.body, self.spec.agent.clone());
-        body.map(|body| body.text().bytes().clone())
+        body.map(|body| body.text().as_bytes().clone())
     }
 
     /// Runs a forced compaction of a body in a temporary session with the `compressor` engine.

@@ -173,7 +173,7 @@ pub(super) async fn send_fitting(
 ) -> Result<SentTurn, Unreachable> {
     let mut shares = WINDOW_SHARES.iter();
     loop {
-        let mut response = exchange.send(result.body.text().bytes().clone()).await?;
+        let mut response = exchange.send(result.body.text().as_bytes().clone()).await?;
         let coding = coding::client_coding(&response, exchange.accepts.as_ref());
         let (status, headers) = (response.status(), response.headers().clone());
         let mut start = StreamStart::default();
@@ -254,7 +254,7 @@ async fn send_original(
     metrics.add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
     let unmanaged = &exchange.shared.unmanaged;
     unmanaged.note(metrics, Some(session), &why);
-    let body = request.body.text().bytes().clone();
+    let body = request.body.text().as_bytes().clone();
     let mut answer = match exchange.send(body).await {
         Ok(response) => stream_back(response, active),
         Err(error) => return unreachable(api, &error),
@@ -367,7 +367,7 @@ async fn shorten(
         .await;
     match again {
         Ok(again) => {
-            let size = |turn: &TurnResult| turn.body.text().bytes().len();
+            let size = |turn: &TurnResult| turn.body.text().len();
             (size(&again) < size(result)).then_some(again)
         }
         Err(failure) => {
