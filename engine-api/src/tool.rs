@@ -45,19 +45,22 @@ open_struct! {
         /// The name of the tool. If the host renamed the tool for the client, this is still the
         /// engine's name for it.
         pub name: String,
-        /// The arguments as JSON text, exactly as the model wrote them. They are not checked
-        /// against the schema, so the engine must check them and return
+        /// The arguments as JSON text, exactly as the model wrote them, or `{}` if it wrote none.
+        /// They are not checked against the schema, so the engine must check them and return
         /// [`EngineError::InvalidInput`](crate::EngineError::InvalidInput) if they are wrong.
         pub arguments: String,
     }
 }
 
 impl ToolCall {
-    /// Creates a call of the tool `name` with these arguments.
+    /// Creates a call of the tool `name` with these arguments. A blank text becomes `{}`, because
+    /// some models send nothing at all for a call without arguments.
     pub fn new(name: impl Into<String>, arguments: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            arguments: arguments.into(),
+        let mut arguments = arguments.into();
+        if arguments.trim().is_empty() {
+            arguments = "{}".to_owned();
         }
+        let name = name.into();
+        Self { name, arguments }
     }
 }

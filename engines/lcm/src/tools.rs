@@ -126,13 +126,9 @@ pub(crate) fn call(
 }
 
 fn arguments<T: DeserializeOwned>(call: &ToolCall) -> Result<T, EngineError> {
-    let text = match call.arguments.trim() {
-        "" => "{}",
-        text => text,
-    };
     let wrong =
         |error: serde_json::Error| EngineError::InvalidInput(format!("{}: {error}", call.name));
-    let mut given: Value = serde_json::from_str(text).map_err(wrong)?;
+    let mut given: Value = serde_json::from_str(&call.arguments).map_err(wrong)?;
     if let Some(given) = given.as_object_mut() {
         // Some models fill in every argument, and leave those they do not need empty. An empty text
         // is therefore treated as a missing argument.

@@ -94,13 +94,9 @@ pub(crate) fn call(
     }
 }
 
-/// Reads the arguments of a call. Empty arguments count as an empty object, so that `file_list` can
-/// be called without any.
+/// Reads the arguments of a call.
 fn arguments<'c, T: Deserialize<'c>>(call: &'c ToolCall) -> Result<T, EngineError> {
-    let text = match call.arguments.trim() {
-        "" => "{}",
-        text => text,
-    };
+    let text = call.arguments.trim();
     let wrong =
         |what: &dyn std::fmt::Display| EngineError::InvalidInput(format!("{}: {what}", call.name));
     // serde would take a JSON list for the fields in their order.

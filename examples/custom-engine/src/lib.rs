@@ -422,13 +422,8 @@ fn arguments<T: DeserializeOwned>(call: &ToolCall) -> Result<T, EngineError> {
     let wrong = |error: serde_json::Error| {
         EngineError::InvalidInput(format!("the arguments of `{}`: {error}", call.name))
     };
-    // Some models send nothing at all for a call without arguments.
-    let text = match call.arguments.trim() {
-        "" => "{}",
-        text => text,
-    };
     // A derived `Deserialize` would take a list of values, too.
-    let object: Map<String, Value> = serde_json::from_str(text).map_err(wrong)?;
+    let object: Map<String, Value> = serde_json::from_str(&call.arguments).map_err(wrong)?;
     serde_json::from_value(Value::Object(object)).map_err(wrong)
 }
 

@@ -157,10 +157,6 @@ impl Session {
 
 /// Reads the arguments of a call.
 fn read<A: serde::de::DeserializeOwned>(arguments: &str) -> Result<A, EngineError> {
-    let arguments = match arguments.trim() {
-        "" => "{}",
-        arguments => arguments,
-    };
     serde_json::from_str(arguments).map_err(|error| EngineError::InvalidInput(error.to_string()))
 }
 
