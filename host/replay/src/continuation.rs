@@ -55,8 +55,8 @@ impl Continuation {
     /// Returns [`FormatError`] if the request of this step cannot be read.
     pub fn note(&mut self, mentions: &Mentions, step: &Step<'_>) -> Result<(), FormatError> {
         if step.is_compacted {
-            let wire = formats::split(step.body, Some(step.format))?;
-            let window: Vec<String> = formats::parse_messages(step.format, &wire.messages)?
+            let wire = step.body.wire();
+            let window: Vec<String> = formats::parse_messages(wire.format, &wire.messages)?
                 .iter()
                 .map(words_of)
                 .collect();
@@ -300,7 +300,7 @@ fn command_in(argument: &Value) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use contexture_formats::Format;
+    use contexture_formats::SplitBody;
     use serde_json::json;
 
     fn conversation(messages: Value) -> Conversation {
@@ -365,13 +365,13 @@ mod tests {
         ]));
         let mentions = Mentions::of(&said);
         let body = json!({"messages": [{"role": "user", "content": "nothing"}]}).to_string();
+        let body = SplitBody::split(body, None).unwrap();
         let mut counted = Continuation::default();
         for is_compacted in [false, true] {
             let step = Step {
                 answer: 1,
                 is_compacted,
                 body: &body,
-                format: Format::OpenAiChat,
             };
             counted.note(&mentions, &step).unwrap();
             assert_eq!(counted.rules, u64::from(is_compacted));

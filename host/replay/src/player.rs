@@ -11,13 +11,14 @@
 //! Read [`play`] and then `Player::turn`. Finding the requests is left to `recording`, their bodies
 //! to `script`, the cache to `cache`, and costs in dollars to `report` and `prices`.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Usage};
 use contexture_formats::prompt_cache::{CacheTtl, Ttl};
 use contexture_formats::tokens::MESSAGE_TOKENS;
-use contexture_formats::{self as formats, Format, FormatError};
+use contexture_formats::{FormatError, SplitBody};
 use contexture_runtime::engines::Source;
 use contexture_session::{
     CompactionReport, OutcomeKind, Session, SessionError, SessionOptions, TurnOptions,
@@ -202,9 +203,7 @@ pub struct Step<'a> {
     /// Whether the engine itself made a compaction before this request.
     pub is_compacted: bool,
     /// The body that would have been sent.
-    pub body: &'a str,
-    /// The format of `body`.
-    pub format: Format,
+    pub body: &'a SplitBody<String>,
 }
 
 /// A replay in progress: the session, the simulated cache, and what was counted so far.
@@ -228,7 +227,7 @@ struct Player<'a> {
 
 /// The prompt that was sent last, to find what the next one shares with it.
 struct SentPrompt {
-    body: String,
+    body: SplitBody<String>,
     tokens: u64,
     /// The hashes of its wire messages, in order.
     wires: Vec<u64>,
@@ -286,11 +285,11 @@ impl<'a> Player<'a> {
             self.note_failure();
             let turn_ms = milliseconds(self.session.engine_time() - began);
             self.work.worst_turn_ms = self.work.worst_turn_ms.max(turn_ms);
+            let Some(sent) = &self.sent else { continue };
             let step = Step {
                 answer: request.answer,
                 is_compacted: self.work.compactions > compactions,
-                body: self.sent.as_ref().map_or("", |sent| &sent.body),
-                format: self.script.format,
+                body: &sent.body,
             };
             if observe(&step).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -308,8 +307,10 @@ impl<'a> Player<'a> {
             .fixed_tokens(Some(self.fixed_tokens))
             .time_ms(Some(self.time_ms));
         let format = Some(self.script.format);
-        let turn = self.session.turn_with(&body, format, &options)?;
-        let (body, selected) = (turn.body.into_owned(), turn.selected);
+        let mut turn = self.session.turn_with(&body, format, &options)?;
+        let no_body = || FormatError::Window("the turn has no body".to_owned());
+        let body = turn.take_split().ok_or_else(no_body)?.map(Cow::into_owned);
+        let selected = turn.selected;
         // The size that the prompt would have had without this turn's compaction or rewrite.
         let reports = turn.rewrite.iter().chain(&turn.compaction);
         let uncompacted = reports.map(|report| report.tokens_before).next();
@@ -328,7 +329,7 @@ impl<'a> Player<'a> {
             compacted,
             body,
             selected.is_some(),
-        )?;
+        );
         let answer = self.script.answer(request.answer);
         self.session.answer(&answer, Some(&usage))?;
         // A replay has no time between turns in which background work could finish.
@@ -353,10 +354,10 @@ impl<'a> Player<'a> {
         tokens: u64,
         uncompacted: Option<u64>,
         compacted: Option<(u64, u64)>,
-        body: String,
+        body: SplitBody<String>,
         selected: bool,
-    ) -> Result<Usage, SessionError> {
-        let wire = formats::split(&body, Some(self.script.format))?;
+    ) -> Usage {
+        let wire = body.wire();
         let wires: Vec<u64> = (wire.messages.iter())
             .map(|text| xxh3_64(text.as_bytes()))
             .collect();
@@ -372,15 +373,13 @@ impl<'a> Player<'a> {
             // The tokens of a view's messages are not known, so the shared part is estimated from
             // the bytes.
             Some(sent) if selected => {
-                let same = sent
-                    .body
-                    .bytes()
-                    .zip(body.bytes())
-                    .take_while(|(a, b)| a == b);
-                tokens * same.count() as u64 / body.len().max(1) as u64
+                let (before, now) = (sent.body.text(), body.text());
+                let same = before.bytes().zip(now.bytes());
+                let same = same.take_while(|(a, b)| a == b);
+                tokens * same.count() as u64 / now.len().max(1) as u64
             }
             Some(sent) => {
-                let shared = self.shared_tokens(sent, &wires, &wire.messages)?;
+                let shared = self.shared_tokens(sent, &wires, &wire.messages);
                 self.prompt(self.session.frame_tokens() + shared)
             }
         };
@@ -425,31 +424,23 @@ impl<'a> Player<'a> {
             noted,
             tools,
         });
-        Ok(usage)
+        usage
     }
 
     /// Returns the tokens of the messages with which this prompt and the one before begin alike.
     /// `wires` are the hashes of its wire messages. If they differ first within a message, the
     /// shared part of that message counts as well.
-    ///
-    /// # Errors
-    /// Returns [`FormatError`] if the body of the prompt before cannot be split again.
-    fn shared_tokens(
-        &self,
-        sent: &SentPrompt,
-        wires: &[u64],
-        messages: &[&str],
-    ) -> Result<u64, FormatError> {
+    fn shared_tokens(&self, sent: &SentPrompt, wires: &[u64], messages: &[&str]) -> u64 {
         let head = |wires: usize| self.session.head_tokens(wires);
         let same = sent.wires.iter().zip(wires).take_while(|(a, b)| a == b);
         let same = same.count();
         let (true, Some(now)) = (same < sent.wires.len(), messages.get(same)) else {
-            return Ok(head(same));
+            return head(same);
         };
-        let before = formats::split(&sent.body, Some(self.script.format))?;
+        let before = sent.body.wire();
         let before = before.messages.get(same).copied().unwrap_or_default();
         let part = part_shared(before, now, self.script.format);
-        Ok(head(same) + ((head(same + 1) - head(same)) as f64 * part) as u64)
+        head(same) + ((head(same + 1) - head(same)) as f64 * part) as u64
     }
 
     /// Records what a new compaction costs, and adds what the last one saves in this request.
