@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use contexture::formats::Format;
 use contexture::session::{
-    AgentWindow, Record, Relation, Session, SessionOptions, Turn, TurnOptions,
+    AgentWindow, BodyMessage, Record, Relation, Session, SessionOptions, Turn, TurnOptions,
 };
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError, Entry,
@@ -1123,4 +1123,50 @@ fn a_compaction_appends_its_note_to_the_system_prompt_unless_the_embedder_says_n
     };
     assert_eq!(system(false), "Be brief.");
     assert!(system(true).starts_with("Be brief.") && system(true) != "Be brief.");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A client that changes its own list as the items of a turn say has the list of the body.
+    #[test]
+    fn the_items_of_a_turn_make_the_list_of_its_body(
+        format in prop::sample::select(vec![Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic]),
+        prompts in 0..3_usize,
+        (setup, compacted, note, is_long) in any::<(bool, bool, bool, bool)>(),
+    ) {
+        let mut list = Vec::new();
+        match format {
+            Format::OpenAiChat => list.resize(prompts, json!({"role": "system", "content": "Be brief."})),
+            Format::OpenAiResponses => {
+                list.resize(usize::from(setup), json!({"type": "additional_tools", "tools": []}));
+                list.resize(list.len() + prompts, json!({"role": "developer", "content": "Be brief."}));
+                let item = json!({"type": "compaction", "id": "c", "encrypted_content": "x"});
+                list.resize(list.len() + usize::from(compacted), item);
+            }
+            _ if compacted => list.extend([
+                user("Begin."),
+                json!({"role": "assistant", "content": [{"type": "compaction", "content": "So far."}]}),
+            ]),
+            _ => {}
+        }
+        list.extend(talk(if is_long { 40 } else { 2 }));
+        let key = format.list_key();
+        let request = json!({key: list}).to_string();
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("config.yaml"), "context: {engine: compressor}\n").unwrap();
+        // A note without a message of the system prompt that can hold it is a message of its own.
+        let note = note && (prompts > 0 || format == Format::Anthropic);
+        let options = SessionOptions::default().cache_markers(false).note(note);
+        let agent = AgentWindow::new("gpt-4o", 8_000, 1_000);
+        let mut session = Session::open(&engines_in(home.path()), None, "s", agent, options).unwrap();
+        let mut turn = turn_in(&mut session, &request, format);
+        prop_assert_eq!(turn.changed, is_long);
+        let made = turn.take_items().into_iter().map(|item| match item {
+            BodyMessage::Kept(at) => list[at].clone(),
+            BodyMessage::Changed(_, text) | BodyMessage::Added(text) => serde_json::from_str(&text).unwrap(),
+        });
+        let sent: Value = serde_json::from_str(&turn.body).unwrap();
+        prop_assert_eq!(&made.collect::<Value>(), &sent[key]);
+    }
 }

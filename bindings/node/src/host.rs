@@ -194,7 +194,6 @@ struct SessionCell {
     session: Mutex<Option<contexture::Session>>,
     canceller: Canceller,
     format: Format,
-    note: bool,
 }
 
 static HOSTS: Mutex<Handles<OpenHost>> = Mutex::new(Handles::new());
@@ -333,7 +332,6 @@ pub fn host_session(env: &Env, host: u32, spec: String) -> napi::Result<Object<'
                 WireFormat::Anthropic => Format::Anthropic,
                 WireFormat::Gemini => Format::Gemini,
             },
-            note: spec.note,
         };
         text_of(&lock(&SESSIONS).add(Arc::new(cell)))
     })
@@ -405,7 +403,7 @@ pub fn session_call(env: &Env, session: u32, call: String) -> napi::Result<Objec
         let session = open.as_mut().ok_or_else(closed)?;
         // A cancel ends the call in progress. Without this, it would end every later one too.
         drop(session.canceller());
-        made(call, session, cell.format, cell.note)
+        made(call, session, cell.format)
     })
 }
 
@@ -415,10 +413,9 @@ fn made(
     call: SessionCall,
     session: &mut contexture::Session,
     format: Format,
-    note: bool,
 ) -> Result<String, Failure> {
     match call {
-        SessionCall::Turn { body, options } => turned(session, format, note, &body, options),
+        SessionCall::Turn { body, options } => turned(session, format, &body, options),
         SessionCall::Answer { items, usage } => {
             let items: Vec<&str> = items.iter().map(String::as_str).collect();
             session.answer(&items, usage.as_ref())?;
@@ -490,52 +487,31 @@ struct TurnResult {
 fn turned(
     session: &mut contexture::Session,
     format: Format,
-    note: bool,
     body: &str,
     spec: TurnSpec,
 ) -> Result<String, Failure> {
-    // The system prompt, and what a provider compacted itself, are no messages of the session.
-    let before = formats::split(body, Some(format)).map_err(Failure::format)?;
-    let leading = before.leading();
     let compact = match spec.compact {
         WhenToCompact::Auto => Compact::Auto,
         WhenToCompact::Force => Compact::Force,
         WhenToCompact::Never => Compact::Never,
     };
-    // The caller counts the system prompt too, if it is a message of the request.
-    let keep_from = spec.keep_from.map(|index| index.saturating_sub(leading));
     let options = TurnOptions::default()
         .compact(compact)
         .focus(spec.focus)
         .memory(spec.memory)
         .fixed_tokens(spec.fixed_tokens)
-        .keep_from(keep_from);
-    let turn = session.turn_with(body, Some(format), &options)?;
+        .keep_from(spec.keep_from);
+    let mut turn = session.turn_with(body, Some(format), &options)?;
     let raw = |text: String| RawValue::from_string(text).map_err(Failure::format);
-    let mut places = Vec::with_capacity(leading + turn.messages.len());
-    // The system prompt changes only if the host adds its note to it.
-    let after = (leading > 0 && note && turn.changed)
-        .then(|| formats::split(&turn.body, Some(format)).ok())
-        .flatten();
-    for index in 0..leading {
-        let now = after
-            .as_ref()
-            .and_then(|after| after.system_messages.get(index));
-        places.push(match (now, before.system_messages.get(index)) {
-            (Some(now), Some(then)) if now != then => {
-                Place::Changed(index, raw((*now).to_owned())?)
-            }
-            _ => Place::Kept(index),
-        });
-    }
-    let report = turn.report(session.take_warnings());
-    for message in turn.messages {
-        places.push(match message {
-            BodyMessage::Kept(at) => Place::Kept(at + leading),
-            BodyMessage::Changed(at, json) => Place::Changed(at + leading, raw(json)?),
+    let places = turn.take_items().into_iter().map(|item| {
+        Ok(match item {
+            BodyMessage::Kept(at) => Place::Kept(at),
+            BodyMessage::Changed(at, json) => Place::Changed(at, raw(json)?),
             BodyMessage::Added(json) => Place::Added(raw(json)?),
-        });
-    }
+        })
+    });
+    let places = places.collect::<Result<_, Failure>>()?;
+    let report = turn.report(session.take_warnings());
     let changed = *turn.body != *body;
     let sent = changed.then(|| turn.body.into_owned());
     text_of(&TurnResult {

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use contexture::formats::{self, Format};
 use contexture::session::AgentWindow;
-use contexture::{BodyMessage, Canceller, Compact, ToolCall, TurnOptions, Unrelated};
+use contexture::{Canceller, Compact, ToolCall, TurnOptions, Unrelated};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use serde_json::Value;
 
 use crate::errors::{ArgumentError, ContextureError, FormatError, of_json, of_session, of_tool};
 use crate::host::{OpenHost, lock};
-use crate::turn::{Given, Place, Turn};
+use crate::turn::{Given, Turn};
 use crate::waiting::{at_once, wait_for};
 use crate::{argument, usage, walk};
 
@@ -118,7 +118,6 @@ pub(crate) struct Session {
     host: Arc<OpenHost>,
     shared: Arc<Shared>,
     format: Format,
-    note: bool,
     closed: AtomicBool,
     /// The agent as this holder last knew it. If another holder changes the model, the difference
     /// is how this one finds out.
@@ -166,10 +165,6 @@ struct Walked {
     text: String,
     list_key: &'static str,
     own: Vec<Py<PyAny>>,
-    /// The number of messages at the head of the list that belong to the system prompt or were
-    /// compacted by the provider itself. The host's session does not count them, so indexes are
-    /// shifted by it.
-    leading: usize,
 }
 
 impl Session {
@@ -183,7 +178,6 @@ impl Session {
             host,
             shared,
             format,
-            note: spec.note,
             agent: Mutex::new(spec.agent.clone()),
             closed: AtomicBool::new(false),
             length: AtomicUsize::new(0),
@@ -273,7 +267,6 @@ impl Session {
                 text,
                 list_key,
                 own: Vec::new(),
-                leading: 0,
             });
         }
         let mut text = String::with_capacity(self.length.load(Ordering::Relaxed) * 9 / 8 + 256);
@@ -306,28 +299,23 @@ impl Session {
             None => given.clone(),
         };
         text.push_str(&format!("\"{list_key}\":"));
-        let (own, leading) = if let Ok(list) = messages.cast::<PyList>() {
-            self.write_messages(&mut text, list.iter().collect())?
+        let own: Vec<_> = if let Ok(list) = messages.cast::<PyList>() {
+            list.iter().collect()
         } else if let Ok(tuple) = messages.cast::<PyTuple>() {
-            self.write_messages(&mut text, tuple.iter().collect())?
+            tuple.iter().collect()
         } else if dict.is_some() {
-            walk::write(&mut text, &messages, 1)?;
-            (Vec::new(), 0)
+            Vec::new()
         } else {
             let kind = given.get_type().name()?;
             return Err(FormatError::new_err(format!(
                 "a request must be a list of messages, or a body as a dictionary or JSON text, not `{kind}`"
             )));
         };
+        match own.is_empty() {
+            true => walk::write(&mut text, &messages, 1)?,
+            false => walk::write_list(&mut text, &own)?,
+        }
         text.push('}');
-        // A provider puts what it compacted itself behind the system prompt. The host's session
-        // does not manage it, so it counts as a part of the head.
-        let leading = match self.format {
-            Format::Anthropic | Format::OpenAiResponses if text.contains("compaction") => {
-                formats::split(&text, Some(self.format)).map_or(leading, |wire| wire.leading())
-            }
-            _ => leading,
-        };
         self.length.store(text.len(), Ordering::Relaxed);
         Ok(Walked {
             given: match dict {
@@ -336,39 +324,8 @@ impl Session {
             },
             text,
             list_key,
-            own,
-            leading,
+            own: own.into_iter().map(Bound::unbind).collect(),
         })
-    }
-
-    /// Writes the list of messages and returns the message objects with the number of those that
-    /// lead it, see [`Walked::leading`].
-    fn write_messages(
-        &self,
-        text: &mut String,
-        messages: Vec<Bound<'_, PyAny>>,
-    ) -> PyResult<(Vec<Py<PyAny>>, usize)> {
-        walk::write_list(text, &messages)?;
-        let leads = |message: &&Bound<'_, PyAny>| {
-            let role = match message.cast::<PyDict>() {
-                Ok(dict) => dict.get_item("role").ok().flatten(),
-                Err(_) => message.getattr("role").ok(),
-            };
-            let role = role.and_then(|role| role.extract::<String>().ok());
-            matches!(role.as_deref(), Some("system" | "developer"))
-        };
-        let head: Vec<_> = messages.iter().take_while(leads).cloned().collect();
-        let mut leading = 0;
-        if !head.is_empty() {
-            // The host may put a summary in the system role. It looks like a system prompt but is a
-            // message of the session, so the host itself has to tell them apart.
-            let mut body = "{\"messages\":".to_owned();
-            walk::write_list(&mut body, &head)?;
-            body.push('}');
-            let split = formats::split(&body, Some(Format::OpenAiChat));
-            leading = split.map_or(0, |wire| wire.system_messages.len());
-        }
-        Ok((messages.into_iter().map(Bound::unbind).collect(), leading))
     }
 
     /// Returns the warning for this holder if another holder changed the session's model. It is
@@ -469,48 +426,22 @@ impl Session {
             text,
             list_key,
             own,
-            leading,
         } = self.walk(messages_or_body)?;
         let options = TurnOptions::default()
             .compact(compact)
             .focus(focus)
             .memory(memory)
             .fixed_tokens(fixed_tokens)
-            .keep_from(keep_from.map(|index| index.saturating_sub(leading)));
-        let (format, note) = (self.format, self.note);
+            .keep_from(keep_from);
+        let format = self.format;
         let (places, changed, body, mut report, agent) = self.with(py, move |state| {
             let agent = state.agent.clone();
             let session = open(state)?;
-            let turn = session
+            let mut turn = session
                 .turn_with(&text, Some(format), &options)
                 .map_err(of_session)?;
-            let mut places = Vec::with_capacity(leading + turn.messages.len());
-            // The head of the list is not the session's. It changes only if the host adds its note
-            // to the system prompt.
-            let noted = (leading > 0 && note && turn.changed)
-                .then(|| formats::split(&turn.body, Some(format)).ok())
-                .flatten();
-            let before = noted
-                .as_ref()
-                .and_then(|_| formats::split(&text, Some(format)).ok());
-            for index in 0..leading {
-                let of = |wire: &Option<formats::WireBody<'_>>| {
-                    wire.as_ref()?
-                        .system_messages
-                        .get(index)
-                        .map(|raw| (*raw).to_owned())
-                };
-                places.push(match (of(&noted), of(&before)) {
-                    (Some(now), Some(then)) if now != then => Place::Changed(index, now),
-                    _ => Place::Kept(index),
-                });
-            }
+            let places = turn.take_items();
             let report = turn.report(session.take_warnings());
-            places.extend(turn.messages.into_iter().map(|message| match message {
-                BodyMessage::Kept(at) => Place::Kept(at + leading),
-                BodyMessage::Changed(at, json) => Place::Changed(at + leading, json),
-                BodyMessage::Added(json) => Place::Added(json),
-            }));
             let changed = *turn.body != *text;
             let body = changed.then(|| turn.body.into_owned());
             Ok((places, changed, body, report, agent))

@@ -8,6 +8,7 @@
 //! The host works on JSON. Messages that it kept are returned as the caller's own objects, and only
 //! the others are parsed. Nothing is parsed until an attribute is read.
 
+use contexture::BodyMessage;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -82,14 +83,6 @@ impl Summary {
     }
 }
 
-/// One message of the result. Indexes count all of the caller's messages, those of the system
-/// prompt included.
-pub(crate) enum Place {
-    Kept(usize),
-    Changed(usize, String),
-    Added(String),
-}
-
 /// The request as the caller gave it. The result is returned in the same form.
 pub(crate) enum Given {
     List(Py<PyAny>),
@@ -106,7 +99,9 @@ pub(crate) struct Turn {
     pub(crate) list_key: &'static str,
     /// The caller's own messages. Empty if the body was given as text.
     pub(crate) own: Vec<Py<PyAny>>,
-    pub(crate) places: Vec<Place>,
+    /// The messages of the result. Indexes count all of the caller's messages, those of the system
+    /// prompt included.
+    pub(crate) places: Vec<BodyMessage>,
     /// Whether the result differs from the request.
     pub(crate) changed: bool,
     /// The body to send. `None` if it is the one that was given.
@@ -123,8 +118,10 @@ impl Turn {
         let list = PyList::empty(py);
         for place in &self.places {
             match place {
-                Place::Kept(index) => list.append(Kept { index: *index }.into_pyobject(py)?)?,
-                Place::Changed(index, json) => {
+                BodyMessage::Kept(index) => {
+                    list.append(Kept { index: *index }.into_pyobject(py)?)?
+                }
+                BodyMessage::Changed(index, json) => {
                     let message = walk::parse(py, json)?;
                     let content = content_of(&message)?;
                     let changed = Changed {
@@ -134,7 +131,7 @@ impl Turn {
                     };
                     list.append(changed.into_pyobject(py)?)?;
                 }
-                Place::Added(json) => {
+                BodyMessage::Added(json) => {
                     let message = walk::parse(py, json)?;
                     let text = text_of(&content_of(&message)?)?;
                     let summary = Summary {
@@ -170,11 +167,11 @@ impl Turn {
             messages.push(match place {
                 // Kept messages are the caller's own objects, so that an agent can recognise them
                 // by identity.
-                Place::Kept(index) => match self.own.get(*index) {
+                BodyMessage::Kept(index) => match self.own.get(*index) {
                     Some(own) => own.bind(py).clone(),
                     None => continue,
                 },
-                Place::Changed(_, json) | Place::Added(json) => walk::parse(py, json)?,
+                BodyMessage::Changed(_, json) | BodyMessage::Added(json) => walk::parse(py, json)?,
             });
         }
         PyList::new(py, messages)

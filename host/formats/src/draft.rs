@@ -20,7 +20,7 @@ use super::json::Edits;
 use super::prompt_cache::{
     Breakpoint, CacheProvider, Document, Inserts, MarkError, Shape, Spot, Ttl, choose,
 };
-use super::rewrite::{ListPiece, Rewrite, new_system, system_items_with};
+use super::rewrite::{ListPiece, Rewrite, new_system};
 use super::tools::{ToolChanges, tool_changes};
 use super::{FormatError, passes};
 
@@ -147,6 +147,25 @@ impl<'p> Changes<'p> {
 }
 
 impl<'a> WireBody<'a> {
+    /// Returns [`system_messages`](Self::system_messages) as [`write`](Self::write) writes them with
+    /// this note. Those that differ are owned. If none of them can hold the note and it belongs in the
+    /// list, a message with it is added.
+    pub fn system_messages_with(&self, note: Option<&str>) -> Vec<Cow<'_, str>> {
+        self.rewrite().system_items_with(note)
+    }
+
+    fn rewrite(&self) -> Rewrite<'_> {
+        let items = &self.parts.body.items;
+        let (system_items, others) = items.split_at(self.parts.system);
+        Rewrite {
+            document: self.text,
+            format: self.format,
+            body: &self.parts.body,
+            system_items,
+            compacted_items: others.get(..self.parts.compacted).unwrap_or(&[]),
+        }
+    }
+
     /// Writes the body with these changes. If there are none, the result is the text that was
     /// split, without a copy. A change that cannot be made is left out, and the result says why.
     pub fn write(&self, edits: &BodyEdits<'_>) -> WrittenBody<'a> {
@@ -219,20 +238,12 @@ impl<'w> Layout<'w> {
         let body = &*wire.parts.body;
         let items = &body.items;
         let (first, leading) = (wire.parts.system, wire.parts.system + wire.parts.compacted);
-        let rewrite = Rewrite {
-            document: wire.text,
-            format: wire.format,
-            body,
-            system_items: items.get(..first).unwrap_or(&[]),
-            compacted_items: items.get(first..leading).unwrap_or(&[]),
-        };
+        let rewrite = wire.rewrite();
         let mut changes = Changes::default();
         for (span, value) in values {
             changes.put((*span).clone(), Role::Value(span.start), *value);
         }
-        let in_list = note.filter(|_| !rewrite.note_in_member());
-        let in_member = note.filter(|_| in_list.is_none());
-        match (&body.system, in_member) {
+        match (&body.system, note.filter(|_| rewrite.note_in_member())) {
             (Some(span), note) => {
                 let value = match note {
                     Some(note) => Cow::Owned(rewrite.system_with(span, note)),
@@ -249,7 +260,7 @@ impl<'w> Layout<'w> {
             }
             (None, None) => {}
         }
-        let mut system = system_items_with(wire.text, wire.format, rewrite.system_items, in_list);
+        let mut system = rewrite.system_items_with(note);
         let list = body.list.clone().unwrap_or_default();
         let (in_items, outside): (Vec<_>, Vec<_>) = (tools.edits.into_parts().into_iter())
             .partition(|(span, _)| list.start <= span.start && span.end <= list.end);

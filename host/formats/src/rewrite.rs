@@ -46,12 +46,11 @@ impl<'a> Rewrite<'a> {
         messages: &[(Option<usize>, &str)],
         edits: &mut Edits,
     ) {
-        let in_list = note.filter(|_| !self.note_in_member());
-        if let (Some(note), None) = (note, in_list) {
+        if let Some(note) = note.filter(|_| self.note_in_member()) {
             self.edit_system_member(note, edits);
         }
         if let Some(list) = &self.body.list {
-            let system = system_items_with(self.document, self.format, self.system_items, in_list);
+            let system = self.system_items_with(note);
             let mut text = String::with_capacity(list.len());
             self.list(list, system, messages, |_, piece| text.push_str(&piece));
             edits.replace(list.clone(), text);
@@ -128,6 +127,12 @@ impl<'a> Rewrite<'a> {
         let tail = tail.filter(|tail| tail.trim().is_empty()).unwrap_or("");
         put(ListPiece::Between, Cow::Borrowed(tail));
         put(ListPiece::Between, Cow::Borrowed("]"));
+    }
+
+    /// Returns the leading system messages, with the note if it belongs in the list.
+    pub(super) fn system_items_with(&self, note: Option<&str>) -> Vec<Cow<'a, str>> {
+        let in_list = note.filter(|_| !self.note_in_member());
+        system_items_with(self.document, self.format, self.system_items, in_list)
     }
 
     /// Whether the system prompt, and with it a note, is stored in a member of the body.

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use contexture_config::OnFailure;
-use contexture_engine_api::{Decision, grouped};
+use contexture_engine_api::{Decision, MessageId, grouped};
 
 use super::compactor::{Ask, Way, unchanged};
 use super::error::SessionError;
@@ -28,14 +28,14 @@ const FURTHER: usize = 2;
 
 impl Session {
     /// Makes the compaction of a turn, if one is due. `is_rewritten` says that the engine changed the
-    /// window before.
+    /// window before. The messages from `keep_from` on stay as they are.
     pub(crate) fn compact_in_turn(
         &mut self,
         decision: &Decision,
         is_rewritten: bool,
         options: &TurnOptions,
+        keep_from: Option<MessageId>,
     ) -> Result<Option<CompactionReport>, SessionError> {
-        let keep_from = (self.ingest).lend(&self.current.history, options.keep_from);
         let ask = self.compactor.ask(options, keep_from);
         if options.compact == Compact::Auto
             && let Some(report) = self.compact_if_wished(&ask)?

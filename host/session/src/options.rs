@@ -268,8 +268,8 @@ pub struct TurnOptions {
     pub memory: Option<String>,
     /// The tokens of the system prompt and the tools. Set it if the body does not hold all of them.
     pub fixed_tokens: Option<u64>,
-    /// The index of a wire message, counted after the system prompt. This message and all after it
-    /// stay as they are, and the next request may come without them.
+    /// The index of an item in the request's list, in which system messages count. This message and
+    /// all after it stay as they are, and the next request may come without them.
     pub keep_from: Option<usize>,
     /// When the request was made, in milliseconds since the Unix epoch. None for now.
     pub time_ms: Option<i64>,

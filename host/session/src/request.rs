@@ -138,6 +138,11 @@ impl<'b> Request<'b> {
         self.wires.get(wire).copied().unwrap_or("")
     }
 
+    /// The number of items before the wire messages.
+    pub(crate) fn leading(&self) -> usize {
+        self.body.as_ref().map_or(0, WireBody::leading)
+    }
+
     /// Whether the result of the turn goes to the model.
     pub(crate) fn is_sent(&self) -> bool {
         self.body.is_some()

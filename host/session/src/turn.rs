@@ -68,6 +68,9 @@ pub struct Turn<'b> {
     /// How many messages of the conversation are found neither in the request nor in any store. The
     /// engine does not have them.
     pub without_text: u64,
+    /// The request, and the note that is appended to its system prompt. None for a conversation that
+    /// was read from a document.
+    pub(crate) noted: Option<(WireBody<'b>, Option<String>)>,
     /// Where the parts of `body` are. None for a conversation that was read from a document.
     pub(crate) parts: Option<BodyParts>,
 }
@@ -78,6 +81,31 @@ impl<'b> Turn<'b> {
     /// read from a document, or if the body was replaced.
     pub fn take_split(&mut self) -> Option<SplitBody<Cow<'b, str>>> {
         self.parts.take()?.with_text(std::mem::take(&mut self.body))
+    }
+
+    /// Takes all items of the body's list out of the turn: [`messages`](Self::messages), and before
+    /// them the system prompt and what the provider compacted itself. Indexes count all items of the
+    /// request, so a caller can change its own list in the same way. Tools, markers for the prompt
+    /// cache, and a system message that the host adds are not in them.
+    pub fn take_items(&mut self) -> Vec<BodyMessage> {
+        let mut items = Vec::new();
+        if let Some((request, note)) = &self.noted {
+            let system = request.system_messages_with(note.as_deref()).into_iter();
+            let system = system.take(request.system_messages.len()).enumerate();
+            items.extend(system.map(|(at, text)| match text {
+                Cow::Borrowed(_) => BodyMessage::Kept(at),
+                Cow::Owned(text) => BodyMessage::Changed(at, text),
+            }));
+            items.extend((items.len()..request.leading()).map(BodyMessage::Kept));
+        }
+        let leading = items.len();
+        let messages = std::mem::take(&mut self.messages).into_iter();
+        items.extend(messages.map(|message| match message {
+            BodyMessage::Kept(at) => BodyMessage::Kept(at + leading),
+            BodyMessage::Changed(at, text) => BodyMessage::Changed(at + leading, text),
+            added @ BodyMessage::Added(_) => added,
+        }));
+        items
     }
 
     /// Returns what happened in the turn, for a caller in another language. `warnings` are those of
@@ -214,7 +242,9 @@ impl Session {
         }
         let decision = self.if_automatic(decision);
         // 3. If a compaction is due, it is made.
-        let compaction = self.compact_in_turn(&decision, rewrite.is_some(), options)?;
+        let keep_from = (options.keep_from).map(|item| item.saturating_sub(request.leading()));
+        let keep_from = self.ingest.lend(&self.current.history, keep_from);
+        let compaction = self.compact_in_turn(&decision, rewrite.is_some(), options, keep_from)?;
         // A compaction hides messages, so the engine's tools that find them again may be needed
         // from now on.
         if compaction.as_ref().is_some_and(CompactionReport::is_made) {
@@ -227,7 +257,7 @@ impl Session {
         let tools = self.tools_in(options.without_tools);
         let draft = draft.tools(tools, denied.is_some());
         let draft = draft.markers(self.cache_markers());
-        let (messages, changed) = (draft.messages(), draft.is_changed());
+        let (noted, messages, changed) = (draft.noted(), draft.messages(), draft.is_changed());
         let body = draft.serialise(&self.warnings);
         // The model's cache holds the old conversation, so no question can continue it.
         if !ingested.only_appends() {
@@ -245,6 +275,7 @@ impl Session {
         Ok(Turn {
             body: body.unwrap_or_default(),
             parts,
+            noted,
             messages,
             selected: view.as_ref().map(Window::message_tokens),
             changed,

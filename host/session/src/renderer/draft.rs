@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use contexture_engine_api::ToolSpec;
 use contexture_formats::prompt_cache::{CacheProvider, Ttl};
-use contexture_formats::{BodyEdits, SplitBody};
+use contexture_formats::{BodyEdits, SplitBody, WireBody};
 
 use super::{RenderedBody, RenderedWire};
 use crate::options::BodyMessage;
@@ -65,6 +65,11 @@ impl<'r, 'b> BodyDraft<'r, 'b> {
     /// not count.
     pub(crate) fn is_changed(&self) -> bool {
         self.rendered.is_some() || self.note.is_some()
+    }
+
+    /// The request, and the note that is appended to its system prompt. None for a document.
+    pub(crate) fn noted(&self) -> Option<(WireBody<'b>, Option<String>)> {
+        Some((self.request.body.clone()?, self.note.clone()))
     }
 
     /// The messages of the body, in order.
