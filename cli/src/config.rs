@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
+use crate::edit::{Edit, FileFormat, apply};
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, output, start, terminal};
-use contexture::config::{Loaded, Schema, editor_schema, with_text};
+use contexture::config::{Loaded, Schema, editor_schema};
 use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved};
 use contexture_engine_api::{StoreCommand, make_private_folder};
@@ -51,7 +52,7 @@ pub(crate) fn path_to_write(loaded: &Loaded) -> PathBuf {
 }
 
 /// Sets one value in the config file. Its comments and everything else stay as they are, see
-/// [`with_text`]. The file is created if it does not exist.
+/// [`crate::edit`]. The file is created if it does not exist.
 ///
 /// # Errors
 /// The file cannot be read or written, or it is written in a way that allows no such change. The
@@ -65,7 +66,8 @@ pub(crate) fn set(path: &Path, keys: &[&str], value: &str) -> Result<(), CliErro
             return Err(CliError::Read { input, source });
         }
     };
-    let changed = with_text(&text, keys, value).ok_or_else(|| {
+    let edits = [Edit::set(keys, value)];
+    let changed = apply(FileFormat::Yaml, Some(&text), &edits).map_err(|_| {
         let (key, path) = (keys.join("."), path.display());
         let (above, last) = key.rsplit_once('.').unwrap_or(("", &key));
         CliError::usage(
@@ -81,7 +83,7 @@ pub(crate) fn set(path: &Path, keys: &[&str], value: &str) -> Result<(), CliErro
         };
         make_private_folder(folder).map_err(failed)?;
     }
-    output::write_file(path, &changed)
+    output::write_file(path, &changed.text)
 }
 
 pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliError> {

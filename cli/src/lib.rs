@@ -18,6 +18,7 @@ mod config;
 mod consent;
 mod doctor;
 mod dry_run;
+mod edit;
 mod embedder;
 mod engine_trial;
 mod engines;

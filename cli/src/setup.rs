@@ -2,14 +2,13 @@
 //!
 //! [`run`] plans the change of each file, shows it as a diff and writes it after the user agreed.
 //! Which files and keys these are is in [`agents`]. How a file is changed without disturbing the
-//! rest of it is in [`edit`], and what was changed is kept in [`journal`] for the undo.
+//! rest of it is in [`crate::edit`], and what was changed is kept in [`journal`] for the undo.
 //!
 //! A second run begins from the files as they would be after an undo. It is therefore without
 //! effect if nothing changed, and it also switches between hooks and the gateway.
 
 mod agents;
 mod diff;
-mod edit;
 mod journal;
 
 use std::path::{Path, PathBuf};
@@ -20,11 +19,11 @@ use contexture::session::{AgentWindow, Session, SessionError, SessionOptions};
 use contexture_engine_api::ToolSpec;
 
 use crate::dry_run::DryRun;
+use crate::edit::{Conflict, EditError, apply};
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, consent, output, start, terminal};
 use agents::{AGENTS, Plan, Settable, SetupContext};
 use diff::diff;
-use edit::{Conflict, EditError, apply};
 use journal::{Entry, Journal, Mode, Undone};
 
 #[derive(Debug, clap::Args)]

@@ -502,7 +502,7 @@ fn agents_that_cannot_be_set_up_say_what_to_do() {
     setup(&home, "aider --yes")
         .exits(0)
         .stdout_has("`contexture serve`");
-    let text = "# mine\nmodel: m\nopenai-api-base: \"http://127.0.0.1:8787/v1\"\nset-env:\n- \
+    let text = "# mine\nmodel: m\nopenai-api-base: http://127.0.0.1:8787/v1\nset-env:\n- \
                 \"ANTHROPIC_API_BASE=http://127.0.0.1:8787\"\n";
     assert_eq!(home.read(".aider.conf.yml"), text);
     setup(&home, "").exits(0).stdout_has("aider");

@@ -105,7 +105,7 @@ pub mod config {
         Loaded, Location, Model, ModelCompression, ModelPrice, OnFailure, OnLoadFailure, OnMissing,
         Origin, PathStep, Plugins, PriceSettings, Problem, PromptCaching, Provider, ProviderTls,
         Schema, SchemaError, Setting, Supervision, Telemetry, Threshold, Timing, Transcript,
-        TranscriptMode, TranscriptStore, Upstream, editor_schema, with_text,
+        TranscriptMode, TranscriptStore, Upstream, editor_schema,
     };
 }
 

@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use contexture_engine_api::make_private_folder;
 
 use super::{folder_of, manifest};
+use crate::edit::{Edit, FileFormat, apply};
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, consent, output, start, terminal};
-use contexture::catalog::{MANIFEST_FILE, Manifest, Plugin, PluginState};
+use contexture::catalog::{GENERATED, MANIFEST_FILE, Manifest, Plugin, PluginState};
 use contexture::config::Loaded;
 
 /// A plugin as it is shown before it is trusted, with its library and the SHA-256 of that library. If
@@ -113,16 +114,18 @@ fn pin(shown: &Shown, to: &Path) -> Result<(), CliError> {
         input: from.display().to_string(),
         source,
     })?;
-    let pinned = shown
-        .manifest
-        .with_pin(&text, &shown.digest)
-        .ok_or_else(|| {
-            CliError::usage(
-                format!("the form of {} does not allow adding a pin", from.display()),
-                format!("add it yourself: sha256: {}", shown.digest),
-            )
-        })?;
-    output::write_file(to, &pinned)
+    // A build replaces a generated manifest and would remove the pin, so from now on the text belongs
+    // to the user.
+    let text = text.strip_prefix(GENERATED).unwrap_or(&text);
+    let (path, value) = (shown.manifest.pin_keys(), shown.digest.as_str().into());
+    let pinned = apply(FileFormat::Yaml, Some(text), &[Edit::Set { path, value }]);
+    let pinned = pinned.map_err(|_| {
+        CliError::usage(
+            format!("the form of {} does not allow adding a pin", from.display()),
+            format!("add it yourself: sha256: {}", shown.digest),
+        )
+    })?;
+    output::write_file(to, &pinned.text)
 }
 
 /// Shows a plugin, asks the user, and copies it into the first plugin folder with its library

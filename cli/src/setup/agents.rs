@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use contexture_engine_api::ToolSpec;
 use serde_json::{Value, json};
 
-use super::edit::{Edit, FileFormat};
 use super::journal::Mode;
+use crate::edit::{Edit, FileFormat};
 use crate::error::CliError;
 
 /// Returns the changes for an agent.

@@ -11,8 +11,8 @@ use contexture_engine_api::make_private_folder;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::edit::{Conflict, Edit, FileFormat, TakenBack, take_back};
 use super::{FileError, read_text};
+use crate::edit::{Conflict, Edit, FileFormat, TakenBack, take_back};
 use crate::error::CliError;
 use crate::output;
 

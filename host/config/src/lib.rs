@@ -12,7 +12,6 @@
 
 mod check;
 mod document;
-mod edit;
 mod editor_schema;
 pub mod engine_name;
 mod guidance;
@@ -26,7 +25,6 @@ mod yaml;
 
 pub use check::Problem;
 pub use document::{DocumentError, Finding};
-pub use edit::with_text;
 pub use editor_schema::editor_schema;
 pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Schema, SchemaError};

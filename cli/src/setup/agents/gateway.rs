@@ -10,8 +10,8 @@ use super::{
     NAME, Plan, SetupContext, claude_folder, codex_folder, file, gemini_folder, hermes_folder,
     openclaw_config, opencode_config, pi_folder, qwen_folder,
 };
+use crate::edit::{Edit, FileFormat};
 use crate::run::is_login;
-use crate::setup::edit::{Edit, FileFormat};
 
 pub(super) fn claude(context: &SetupContext<'_>) -> Plan {
     let mut edits = vec![Edit::set(

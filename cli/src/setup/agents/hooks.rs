@@ -14,8 +14,8 @@ use super::{
     hermes_folder, openclaw_config, openclaw_folder, opencode_config, opencode_folder, pi_folder,
     program, qwen_folder,
 };
+use crate::edit::{Edit, FileFormat, value_at};
 use crate::output::pretty;
-use crate::setup::edit::{Edit, FileFormat, value_at};
 
 /// Returns the groups of hooks that Claude Code, Codex and Qwen Code have in common.
 fn hook_groups(context: &SetupContext<'_>, agent: &str) -> Vec<Edit> {

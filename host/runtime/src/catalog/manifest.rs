@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 
 use contexture_base::trust::Untrusted;
 use contexture_config::engine_name::{NAME_RULE, is_engine_name};
-use contexture_config::{Document, DocumentError, Finding, Schema, SchemaError, with_text};
+use contexture_config::{Document, DocumentError, Finding, Schema, SchemaError};
 use contexture_engine_api::About;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -409,17 +409,14 @@ impl Manifest {
         }
     }
 
-    /// Returns the text of the manifest with this digest pinned, and everything else unchanged. If
-    /// the manifest pins each platform, only the entry of this platform is set. `None` if the key
-    /// cannot be inserted without changing more of the text.
-    pub fn with_pin(&self, text: &str, digest: &str) -> Option<String> {
-        // A build replaces a generated manifest and would remove the pin, so from now on the text
-        // belongs to the user.
-        let text = text.strip_prefix(GENERATED).unwrap_or(text);
-        match &self.sha256 {
-            Pin::ByPlatform(_) => with_text(text, &["sha256", &format!("{OS}-{ARCH}")], digest),
-            Pin::None | Pin::Any(_) => with_text(text, &["sha256"], digest),
+    /// Returns the keys under which the digest for this platform is pinned. If the manifest pins each
+    /// platform, the platform is the last of them.
+    pub fn pin_keys(&self) -> Vec<String> {
+        let mut keys = vec!["sha256".to_owned()];
+        if let Pin::ByPlatform(_) = self.sha256 {
+            keys.push(format!("{OS}-{ARCH}"));
         }
+        keys
     }
 
     /// Reads and checks a library, see [`verify`](Self::verify). Load the returned bytes, not the

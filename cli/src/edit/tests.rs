@@ -396,3 +396,106 @@ fn a_file_of_our_own_is_not_put_over_another() {
     let error = apply(FileFormat::Own, Some("theirs"), &own).unwrap_err();
     assert_eq!(error, EditError::Exists);
 }
+
+/// A YAML text with this value. None if more would change than the value.
+fn with_text(text: &str, path: &[&str], value: &str) -> Option<String> {
+    let applied = apply(FileFormat::Yaml, Some(text), &[Edit::set(path, value)]);
+    applied.ok().map(|applied| applied.text)
+}
+
+#[test]
+fn one_value_changes_and_nothing_else() {
+    for (before, after) in [
+        ("", "context:\n  engine: lcm\n"),
+        ("# mine\n", "# mine\ncontext:\n  engine: lcm\n"),
+        ("a: 1", "a: 1\ncontext:\n  engine: lcm\n"),
+        ("context:\n", "context:\n  engine: lcm\n"),
+        (
+            "context:   # which\nb: 2\n",
+            "context: # which\n  engine: lcm\nb: 2\n",
+        ),
+        (
+            "# 上\ncontext:\n    # the one\n    engine: compressor  # or lcm\n    on_missing: fail\nz: 1 # end\n",
+            "# 上\ncontext:\n    # the one\n    engine: lcm  # or lcm\n    on_missing: fail\nz: 1 # end\n",
+        ),
+        (
+            "context:\n    on_missing: fail\n",
+            "context:\n    on_missing: fail\n    engine: lcm\n",
+        ),
+        (
+            "context:\n  engine:\n  on_missing: fail\n",
+            "context:\n  engine: lcm\n  on_missing: fail\n",
+        ),
+        (
+            "context:\n  engine: null # none\n",
+            "context:\n  engine: lcm # none\n",
+        ),
+        (
+            "context: {engine: 'x', on_missing: fail}\n",
+            "context: {engine: lcm, on_missing: fail}\n",
+        ),
+        ("context: { engine: x }\n", "context: { engine: lcm }\n"),
+        (
+            "context:\r\n  engine: \"x\"\r\nb: 1\r\n",
+            "context:\r\n  engine: lcm\r\nb: 1\r\n",
+        ),
+        (
+            "\u{feff}context:\n  engine: x\n",
+            "\u{feff}context:\n  engine: lcm\n",
+        ),
+        ("context:\n  engine: lcm", "context:\n  engine: lcm"),
+        ("context: {}\n", "context: {engine: lcm}\n"),
+        (
+            "{context: {on_missing: fail}}\n",
+            "{context: {on_missing: fail, engine: lcm}}\n",
+        ),
+        (
+            "context:\n  engine: >-\n    a\n    b\n  on_missing: fail\n",
+            "context:\n  engine: lcm\n  on_missing: fail\n",
+        ),
+    ] {
+        let changed = with_text(before, &["context", "engine"], "lcm");
+        assert_eq!(changed.as_deref(), Some(after), "{before:?}");
+    }
+    // A text that YAML would read as null or as a number is written in quotes.
+    assert_eq!(
+        with_text("a: b\n", &["a"], "null").as_deref(),
+        Some("a: 'null'\n")
+    );
+    assert_eq!(
+        with_text("a: b\n", &["a"], "1e5").as_deref(),
+        Some("a: '1e5'\n")
+    );
+}
+
+#[test]
+fn what_would_change_more_is_left_alone() {
+    for text in [
+        "base: &b {engine: x}\ncontext: *b\n",
+        "context: text\n",
+        "context:\n  engine: &e x\nother: *e\n",
+        "context: [",
+    ] {
+        assert_eq!(
+            with_text(text, &["context", "engine"], "lcm"),
+            None,
+            "{text:?}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_line_can_be_a_value(value in "\\PC{0,20}", before in prop::sample::select(vec!["", "a: b\n", "{a: b}\n"])) {
+        let changed = with_text(before, &["a"], &value);
+        let changed = changed.and_then(|text| value_at(FileFormat::Yaml, &text, &["a"]));
+        prop_assert_eq!(changed, Some(value.into()));
+    }
+
+    #[test]
+    fn whatever_comes_of_it_means_what_was_asked(text in "[a-c:{}, #'\"\n]{0,40}") {
+        if let Some(changed) = with_text(&text, &["a", "b"], "x") {
+            prop_assert_eq!(value_at(FileFormat::Yaml, &changed, &["a", "b"]).unwrap(), "x");
+        }
+    }
+}

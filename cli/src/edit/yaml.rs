@@ -103,7 +103,11 @@ impl Document for Yaml {
         let to: Parsed = serde_yaml::to_value(value).unwrap_or_default();
         self.edit(
             path,
-            |tree| tree.try_set_path(&tree_path(path), tree_of(value)?).ok(),
+            |tree| match value.as_str() {
+                // The tree quotes a text only if YAML would read it as something else.
+                Some(text) => tree.try_set_path(&tree_path(path), text).ok(),
+                None => tree.try_set_path(&tree_path(path), tree_of(value)?).ok(),
+            },
             |parsed| {
                 *entry(parsed, path)? = to;
                 Some(())
