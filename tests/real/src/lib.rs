@@ -43,12 +43,16 @@ pub enum Agent {
     CodexZstd,
     /// opencode, over chat completions.
     Opencode,
+    /// opencode with its own provider for OpenAI, over Responses. It is told no address.
+    OpencodeOpenai,
     /// Hermes, over chat completions.
     Hermes,
     /// Qwen Code, over chat completions.
     Qwen,
     /// pi, over chat completions.
     Pi,
+    /// pi with its own provider for Anthropic, over the Messages API. It is told no address.
+    PiAnthropic,
     /// Cline's command, over chat completions.
     Cline,
     /// aider, over chat completions, without tools.
@@ -179,10 +183,10 @@ impl Agent {
                 if self == Self::ClaudeSonnet {
                     command.args(["--model", "sonnet"]);
                 }
-                command
-                    .env("IS_SANDBOX", "1")
-                    .env("ANTHROPIC_BASE_URL", base_url)
-                    .env("ANTHROPIC_API_KEY", "x");
+                if !place.keeps {
+                    command.env("ANTHROPIC_BASE_URL", base_url);
+                }
+                command.env("IS_SANDBOX", "1").env("ANTHROPIC_API_KEY", "x");
                 command.args(["-p", prompt, "--output-format", "stream-json", "--verbose"]);
                 command.arg("--dangerously-skip-permissions");
                 command
@@ -222,7 +226,7 @@ impl Agent {
                 };
                 let login = format!("chatgpt_base_url = \"{accounts}/backend-api\"\n");
                 place.write(".codex/config.toml", &format!("{login}{config}"));
-                place.write(".codex/auth.json", &login_of_somebody().to_string());
+                log_in_to_codex(place);
                 let folder = if self == Self::CodexZstd {
                     "codex-0.155"
                 } else {
@@ -240,6 +244,14 @@ impl Agent {
                 place.write("work/opencode.json", &config.to_string());
                 let mut command = program("opencode/node_modules/.bin/opencode");
                 command.args(["run", "--format", "json", "-m", "gw/m", prompt]);
+                command
+            }
+            Self::OpencodeOpenai => {
+                let config = json!({"permission": {"*": "allow"}, "autoupdate": false});
+                place.write("work/opencode.json", &config.to_string());
+                let mut command = program("opencode/node_modules/.bin/opencode");
+                command.env("OPENAI_API_KEY", "x");
+                command.args(["run", "--format", "json", "-m", "openai/m", prompt]);
                 command
             }
             Self::Hermes => {
@@ -270,17 +282,11 @@ impl Agent {
                 });
                 let models = json!({"providers": {"gw": provider}});
                 place.write(".pi/agent/models.json", &models.to_string());
-                let mut command = with_node("pi", "pi");
-                command.args([
-                    "-p",
-                    "--mode",
-                    "json",
-                    "--provider",
-                    "gw",
-                    "--model",
-                    "m",
-                    prompt,
-                ]);
+                pi("gw", "m", prompt)
+            }
+            Self::PiAnthropic => {
+                let mut command = pi("anthropic", "claude-sonnet-4-5", prompt);
+                command.env("ANTHROPIC_API_KEY", "x");
                 command
             }
             Self::Cline => {
@@ -387,14 +393,14 @@ impl Agent {
                     .map(|item| text(&item["text"]))
                     .collect(),
             ),
-            Self::Opencode => Some(
+            Self::Opencode | Self::OpencodeOpenai => Some(
                 lines()
                     .filter(|line| line["type"] == "text")
                     .map(|line| text(&line["part"]["text"]))
                     .collect(),
             ),
-            Self::Hermes | Self::Qwen | Self::Pi | Self::Cline | Self::Aider => None,
-            Self::Gemini | Self::Openclaw => None,
+            Self::Hermes | Self::Qwen | Self::Pi | Self::PiAnthropic | Self::Cline => None,
+            Self::Aider | Self::Gemini | Self::Openclaw => None,
         }
     }
 }
@@ -411,6 +417,18 @@ pub fn log_in_to_cline(place: &Place, base_url: &str) {
     login.env("HOME", place.home()).current_dir(place.work());
     let said = run(login);
     assert!(said.status.success(), "{said:#?}");
+}
+
+/// Has Codex find somebody's login with ChatGPT.
+pub fn log_in_to_codex(place: &Place) {
+    place.write(".codex/auth.json", &login_of_somebody().to_string());
+}
+
+fn pi(provider: &str, model: &str, prompt: &str) -> Command {
+    let mut command = with_node("pi", "pi");
+    command.args(["-p", "--mode", "json", "--provider", provider]);
+    command.args(["--model", model, prompt]);
+    command
 }
 
 /// The command of an agent that was installed with its own Node.js.

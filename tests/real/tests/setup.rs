@@ -9,7 +9,9 @@ use std::process::Command;
 
 use contexture_provider_simulator::{Answer, Coder, Options, Request, Simulator};
 use contexture_real::processes::{Provider, serve};
-use contexture_real::{Agent, Place, Ran, accepted, installed, log_in_to_cline, programs, run};
+use contexture_real::{
+    Agent, Place, Ran, accepted, installed, log_in_to_cline, log_in_to_codex, programs, run,
+};
 use serde_json::{Value, json};
 
 /// How the text of the engine begins, wherever an agent puts it.
@@ -23,7 +25,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "claude",
             &[(
                 ".claude/settings.json",
-                "{\r\n  \"cleanupPeriodDays\": 99,\r\n  \"hooks\": {}\r\n}\r\n",
+                "{\r\n  \"cleanupPeriodDays\": 99,\r\n  \"env\": {\"ANTHROPIC_BASE_URL\": \"BASE\"},\r\n  \"hooks\": {}\r\n}\r\n",
             )],
         ),
         Agent::Codex => (
@@ -33,6 +35,36 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
                 "# mine\nmodel = \"gpt-5.2-codex\" # the best\nmodel_provider = \"gw\"\nmodel_context_window = WINDOW\n\n\
                  [model_providers.gw]\nname = \"gw\"\nbase_url = \"BASE/v1\"\nenv_key = \"GW_KEY\"\n\
                  wire_api = \"responses\"\n",
+            )],
+        ),
+        Agent::CodexDefault => (
+            "codex",
+            &[(
+                ".codex/config.toml",
+                "# mine\nopenai_base_url = \"BASE/v1\" # the usual one\n",
+            )],
+        ),
+        // Where the login is looked up is not what is set up.
+        Agent::CodexLogin => (
+            "codex",
+            &[(
+                ".codex/config.toml",
+                "# mine\nchatgpt_base_url = \"BASE/backend-api\"\n",
+            )],
+        ),
+        Agent::OpencodeOpenai => (
+            "opencode",
+            &[(
+                ".config/opencode/opencode.json",
+                "{\n  \"provider\": {\n    \"openai\": {\n      \"models\": {\"m\": {\"limit\": {\"context\": WINDOW, \
+                 \"output\": 8000}}}\n    }\n  }\n}\n",
+            )],
+        ),
+        Agent::PiAnthropic => (
+            "pi",
+            &[(
+                ".pi/agent/models.json",
+                "{\"providers\": {\"anthropic\": {\"baseUrl\": \"BASE\"}}}",
             )],
         ),
         Agent::Opencode => (
@@ -121,6 +153,7 @@ fn settings(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         ".openclaw/extensions/contexture/index.js",
         ".openclaw/extensions/contexture/openclaw.plugin.json",
         ".pi/agent/settings.json",
+        ".pi/agent/models.json",
         ".pi/agent/mcp.json",
         ".pi/agent/extensions",
         ".pi/agent/extensions/contexture.ts",
@@ -173,8 +206,10 @@ fn set_up_in(
         let text = text.replace("BASE", base_url);
         std::fs::write(file, text.replace("WINDOW", &place.window.to_string())).unwrap();
     }
-    if agent == Agent::Cline {
-        log_in_to_cline(place, base_url);
+    match agent {
+        Agent::Cline => log_in_to_cline(place, base_url),
+        Agent::CodexLogin => log_in_to_codex(place),
+        _ => {}
     }
     place.keeps = true;
     let before = settings(place.home());
@@ -555,6 +590,36 @@ mod long {
     #[ignore = "long, and needs `tests/real/install qwen`"]
     fn qwen_code_works_through_the_gateway() {
         works_through_the_gateway(Agent::Qwen);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install claude`"]
+    fn claude_code_works_through_the_gateway() {
+        works_through_the_gateway(Agent::Claude);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install codex`"]
+    fn codex_works_through_the_gateway() {
+        works_through_the_gateway(Agent::CodexDefault);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install codex`"]
+    fn codex_with_a_login_works_through_the_gateway() {
+        works_through_the_gateway(Agent::CodexLogin);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install opencode`"]
+    fn opencode_works_through_the_gateway() {
+        works_through_the_gateway(Agent::OpencodeOpenai);
+    }
+
+    #[test]
+    #[ignore = "long, and needs `tests/real/install pi`"]
+    fn pi_works_through_the_gateway() {
+        works_through_the_gateway(Agent::PiAnthropic);
     }
 
     #[test]
