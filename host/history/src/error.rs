@@ -35,14 +35,14 @@ pub enum HistoryError {
         /// The file of the history.
         path: PathBuf,
     },
-    /// The database was written by a newer version. It is left as it is, because this version does
+    /// The database was written by another version. It is left as it is, because this version does
     /// not know what the tables mean.
     #[error(
-        "the history in {} was written by a newer version of this program; update it, or delete the file and import \
-         again",
+        "the history in {} was written by another version of this program; use that one, or delete the file and \
+         import again",
         path.display()
     )]
-    Newer {
+    OtherVersion {
         /// The file of the history.
         path: PathBuf,
     },

@@ -98,7 +98,7 @@ impl Importer {
     /// `redacts` is set, secrets are masked before anything is stored.
     ///
     /// # Errors
-    /// Fails if the database cannot be opened, if it was written by a newer version, or if another
+    /// Fails if the database cannot be opened, if it was written by another version, or if another
     /// process is importing.
     pub fn open(home: &Path, redacts: bool) -> Result<Self, HistoryError> {
         make_private_folder(home).map_err(|source| HistoryError::Create {

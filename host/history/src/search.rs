@@ -188,7 +188,7 @@ impl History {
     /// Opens the history in a home directory of Contexture. `None` if nothing was imported yet.
     ///
     /// # Errors
-    /// Fails if the database cannot be read or was written by a newer version.
+    /// Fails if the database cannot be read or was written by another version.
     pub fn open(home: &Path) -> Result<Option<Self>, HistoryError> {
         let path = home.join(FILE_NAME);
         Ok(writer::open_to_read(&path)?.map(|db| Self { path, db }))
@@ -276,31 +276,47 @@ impl History {
         };
         // BM25 costs a look at every match. If a message has to have all words, its kind, length
         // and age say more.
-        let rank = if by_words { "word.rank" } else { "0.0" };
-        let mut select = self.db.prepare_cached(&format!(
-            "SELECT message.id, kind, time, length, hash, {rank} FROM word JOIN message ON message.id = word.rowid
-             WHERE word MATCH ?1 AND word.rowid >= ?2 AND coalesce(time >= ?3, ?3 IS NULL)
-             ORDER BY word.rowid DESC LIMIT {RANKED}",
-        ))?;
         let now = now_ms();
-        // The comparison with a time that is null is null, so messages without one are left out if
-        // a time is asked for.
-        let rows = select.query_map(params![expression, first, query.since_ms], |row| {
-            let mut candidate = Candidate {
-                id: row.get(0)?,
-                kind: Kind::of_number(row.get(1)?),
-                time_ms: row.get(2)?,
-                length: row.get(3)?,
-                hash: row.get(4)?,
-                score: 0.0,
-                copies: 0,
+        let mut candidates = Vec::new();
+        for table in (writer::index_of(first)..writer::index_tables(&self.db)?).rev() {
+            let word = writer::index_name(table);
+            let rank = match by_words {
+                true => format!("{word}.rank"),
+                false => "0.0".to_owned(),
             };
-            // FTS5 ranks by BM25, and lower is better.
-            let by_words: f64 = row.get(5)?;
-            candidate.score = candidate.worth(now) - by_words;
-            Ok(candidate)
-        })?;
-        rows.collect()
+            let mut select = self.db.prepare(&format!(
+                "SELECT message.id, kind, time, length, hash, {rank}
+                 FROM {word} JOIN message ON message.id = {word}.rowid
+                 WHERE {word} MATCH ?1 AND {word}.rowid >= ?2 AND coalesce(time >= ?3, ?3 IS NULL)
+                 ORDER BY {word}.rowid DESC LIMIT ?4",
+            ))?;
+            let limit = (RANKED - candidates.len()) as i64;
+            // The comparison with a time that is null is null, so messages without one are left out
+            // if a time is asked for.
+            let rows =
+                select.query_map(params![expression, first, query.since_ms, limit], |row| {
+                    let mut candidate = Candidate {
+                        id: row.get(0)?,
+                        kind: Kind::of_number(row.get(1)?),
+                        time_ms: row.get(2)?,
+                        length: row.get(3)?,
+                        hash: row.get(4)?,
+                        score: 0.0,
+                        copies: 0,
+                    };
+                    // FTS5 ranks by BM25, and lower is better.
+                    let by_words: f64 = row.get(5)?;
+                    candidate.score = candidate.worth(now) - by_words;
+                    Ok(candidate)
+                })?;
+            for candidate in rows {
+                candidates.push(candidate?);
+            }
+            if candidates.len() == RANKED {
+                break;
+            }
+        }
+        Ok(candidates)
     }
 
     /// The part of the expression that selects projects, an agent and kinds.

@@ -1,9 +1,13 @@
 //! The database of the history, and the thread that writes it.
 //!
 //! The texts are stored here, compressed in blocks of several messages, and not read from the logs
-//! again: agents delete and rewrite their logs, and a text that was masked has to stay masked. The
-//! index is a table of FTS5 without contents. Its column `tags` holds the agent, the kind and the
-//! project of an entry as words, so that a search for one project does not visit the others.
+//! again: agents delete and rewrite their logs, and a text that was masked has to stay masked.
+//!
+//! The index consists of tables of FTS5 without contents, one for every [`INDEX_MESSAGES`] ids. A
+//! search begins with the newest and ends when it has enough, so its time does not grow with the
+//! history if the words are frequent. A prefix of one letter and the ranks of BM25 need every entry
+//! of a table, and a table is small. The column `tags` holds the agent, the kind and the project of
+//! an entry as words, so that a search for one project does not visit the others.
 //!
 //! What a log adds and how far it was read are written in one transaction. A transaction ends at a
 //! line or at the end of a log, and holds about 16 MB: many small logs share one, and a large log
@@ -24,7 +28,7 @@ use crate::sources::{Source, Stamp};
 
 /// The version of the tables, which the database has in `user_version`. 0 is a database that has no
 /// tables yet.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE project(id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
@@ -44,11 +48,28 @@ CREATE TABLE message(
 CREATE INDEX message_conversation ON message(conversation);
 CREATE INDEX message_call ON message(call) WHERE call IS NOT NULL;
 CREATE TABLE block(id INTEGER PRIMARY KEY, text BLOB NOT NULL);
-CREATE VIRTUAL TABLE word USING fts5(
-    text, tags, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
--- Larger batches in memory mean fewer segments to merge.
-INSERT INTO word(word, rank) VALUES ('hashsize', 33554432);
 ";
+
+/// The number of message ids that share a table of the index. If it were larger, the slowest
+/// searches would take longer. If it were smaller, a search for a rare word would open more tables.
+const INDEX_MESSAGES: i64 = 1 << 16;
+
+/// The number of tables of the index. They are numbered from 0, and the last one has the newest
+/// messages.
+pub(crate) fn index_tables(db: &Connection) -> rusqlite::Result<i64> {
+    let newest: Option<i64> = db.query_row("SELECT max(id) FROM message", [], |row| row.get(0))?;
+    Ok(newest.map_or(0, |id| index_of(id) + 1))
+}
+
+/// The number of the table that has a message.
+pub(crate) fn index_of(message: i64) -> i64 {
+    message / INDEX_MESSAGES
+}
+
+/// The name of a table of the index.
+pub(crate) fn index_name(number: i64) -> String {
+    format!("word_{number}")
+}
 
 /// The number of bytes of text in a block. A larger block compresses better, and takes longer to
 /// open for a snippet.
@@ -65,6 +86,9 @@ const LEVEL: i32 = 3;
 /// with the merges of the index in it, can take seconds on a slow disk.
 const BUSY: Duration = Duration::from_secs(30);
 
+/// How long to wait for searches before the write-ahead log is emptied. They take milliseconds.
+const LOG_BUSY: Duration = Duration::from_secs(1);
+
 /// Opens the database for reading. Returns `None` if there is none.
 pub(crate) fn open_to_read(path: &Path) -> Result<Option<Connection>, HistoryError> {
     if !path.exists() {
@@ -79,7 +103,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Option<Connection>, HistoryErr
         // Another process has created the file and not yet the tables.
         (0, _) => Ok(None),
         (VERSION, db) => Ok(Some(db)),
-        _ => Err(HistoryError::Newer {
+        _ => Err(HistoryError::OtherVersion {
             path: path.to_owned(),
         }),
     }
@@ -105,7 +129,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, HistoryError> {
     private::narrow(path);
     match prepare(path).map_err(failed(path))? {
         (VERSION, db) => Ok(db),
-        _ => Err(HistoryError::Newer {
+        _ => Err(HistoryError::OtherVersion {
             path: path.to_owned(),
         }),
     }
@@ -183,6 +207,22 @@ pub(crate) fn hash(text: &str) -> i64 {
     xxh3_64(text.as_bytes()).cast_signed()
 }
 
+/// Adds a table to the index. The one before it is full then, so its parts are merged into one,
+/// which is smaller and faster to search.
+fn add_index(db: &Connection, number: i64) -> rusqlite::Result<()> {
+    if number > 0 {
+        let full = index_name(number - 1);
+        db.execute_batch(&format!("INSERT INTO {full}({full}) VALUES ('optimize')"))?;
+    }
+    let name = index_name(number);
+    // Larger batches in memory mean fewer parts to merge.
+    db.execute_batch(&format!(
+        "CREATE VIRTUAL TABLE {name} USING fts5(
+             text, tags, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
+         INSERT INTO {name}({name}, rank) VALUES ('hashsize', 33554432);"
+    ))
+}
+
 /// The conversation that is being written.
 struct Open {
     id: i64,
@@ -212,6 +252,8 @@ pub(crate) struct Writer<'a> {
     /// The texts of the block that is being filled.
     text: String,
     block: i64,
+    /// The number of tables that the index has.
+    tables: i64,
     /// Bytes of text that were added since the last commit.
     written: usize,
     is_open: bool,
@@ -225,6 +267,7 @@ impl<'a> Writer<'a> {
             row.get(0)
         })?;
         Ok(Self {
+            tables: index_tables(db)?,
             db,
             source: None,
             conversation: None,
@@ -450,9 +493,15 @@ impl<'a> Writer<'a> {
         if let Some(project) = open.project {
             tags.push_str(&format!(" p{project}"));
         }
-        let mut index = self
-            .db
-            .prepare_cached("INSERT OR REPLACE INTO word(rowid, text, tags) VALUES (?1, ?2, ?3)")?;
+        let table = index_of(id);
+        if table >= self.tables {
+            add_index(self.db, table)?;
+            self.tables = table + 1;
+        }
+        let name = index_name(table);
+        let mut index = self.db.prepare_cached(&format!(
+            "INSERT OR REPLACE INTO {name}(rowid, text, tags) VALUES (?1, ?2, ?3)"
+        ))?;
         index.execute(params![id, indexed.as_deref().unwrap_or(&entry.text), tags])?;
         open.first = Some(open.first.map_or(id, |first| first.min(id)));
         open.newest = open.newest.max(entry.time_ms);
@@ -549,6 +598,17 @@ impl<'a> Writer<'a> {
         self.db.execute_batch("COMMIT")?;
         self.is_open = false;
         self.written = 0;
-        Ok(())
+        self.empty_log()
+    }
+
+    /// Moves the write-ahead log into the database and empties it. SQLite begins a new log only if
+    /// nobody reads the old one, so during searches it would grow to the size of the history, and
+    /// stay that large for as long as any process has the history open. If a search takes too long,
+    /// the next commit tries again.
+    fn empty_log(&self) -> rusqlite::Result<()> {
+        self.db.busy_timeout(LOG_BUSY)?;
+        self.db
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        self.db.busy_timeout(BUSY)
     }
 }

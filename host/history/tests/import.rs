@@ -206,6 +206,78 @@ fn only_one_process_imports_and_others_search_meanwhile() {
 }
 
 #[test]
+fn a_process_that_searches_does_not_keep_the_write_ahead_log() {
+    let machine = Machine::new();
+    machine.put(LOG, head("/work/shop") + &said("first oldword"));
+    machine.import();
+    let history = machine.history();
+    machine.append(LOG, &said("second newword"));
+    machine.import();
+    assert_eq!(history.search(&Query::new("newword")).unwrap().matches, 1);
+    let log = std::fs::metadata(machine.home().join("history.sqlite3-wal"));
+    assert_eq!(log.unwrap().len(), 0);
+}
+
+#[test]
+fn where_a_table_of_the_index_ends_makes_no_difference() {
+    let log = head("/work/shop") + &said("first both1 common");
+    let more: String = (2..8)
+        .map(|n| {
+            let rare = if n == 5 { "rare" } else { "often" };
+            at(
+                &format!("2026-01-0{n}T10:00:00Z"),
+                &format!("both{n} common {rare}"),
+            )
+        })
+        .collect();
+    let questions = [
+        "common",
+        "both*",
+        "b*",
+        "rare",
+        "both2 common",
+        "\"common often\"",
+        "rare common",
+        "rare nowhere",
+        "both7 rare",
+    ];
+    // How many of the later messages are in the first table.
+    let answers = (0..=6).map(|first| {
+        let machine = Machine::new();
+        machine.put(LOG, &log);
+        machine.import();
+        let db = rusqlite::Connection::open(machine.home().join("history.sqlite3")).unwrap();
+        // A message that no search finds takes the ids between.
+        let filler = "INSERT INTO message SELECT ?1, conversation, kind, time, name, call, 0, 0, block, start, length
+                      FROM message LIMIT 1";
+        let tables = || -> i64 {
+            let count = "SELECT count(*) FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'";
+            db.query_row(count, [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(tables(), 1);
+        db.execute(filler, [(1 << 16) - 1 - first]).unwrap();
+        machine.append(LOG, &more);
+        machine.import();
+        assert_eq!(tables(), if first < 6 { 2 } else { 1 });
+        questions.map(|question| {
+            let found = machine.search(question);
+            let mut texts: Vec<_> = found.hits.iter().map(|hit| hit.message.text.clone()).collect();
+            // How rare a word is counts within a table.
+            if !found.has_all_words {
+                texts.sort();
+            }
+            (question, found.matches, found.has_all_words, texts)
+        })
+    });
+    let answers: Vec<_> = answers.collect();
+    let (question, matches, _, _) = &answers[0][0];
+    assert_eq!((*question, *matches), ("common", 7));
+    for answer in &answers {
+        assert_eq!(answer, &answers[0]);
+    }
+}
+
+#[test]
 fn secrets_are_masked_before_they_are_stored() {
     let machine = Machine::new();
     let secret = "hunter2secret";
