@@ -149,6 +149,13 @@ fn example(schema: &Value, text: &str) -> Value {
     if let Some(first) = schema["enum"].as_array().and_then(|all| all.first()) {
         return first.clone();
     }
+    // A parameter that may be null is one that the tool does not need.
+    if let Some(all) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
+        let null = all.iter().find(|one| one["type"] == "null");
+        return null
+            .or(all.first())
+            .map_or(Value::Null, |one| example(one, text));
+    }
     // Gemini's own schemas have types in capitals.
     let kind = schema["type"].as_str().or(schema["type"][0].as_str());
     match kind.map(str::to_lowercase).as_deref() {
@@ -248,4 +255,21 @@ fn arguments(tool: &Value, command: &str) -> Value {
         }
     }
     arguments.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_that_may_be_null_is_null() {
+        let number = json!({"type": "number"});
+        for (schema, value) in [
+            (json!({"anyOf": [number, {"type": "null"}]}), Value::Null),
+            (json!({"oneOf": [{"type": "null"}, number]}), Value::Null),
+            (json!({"anyOf": [number, {"type": "string"}]}), json!(1)),
+        ] {
+            assert_eq!(example(&schema, "text"), value);
+        }
+    }
 }

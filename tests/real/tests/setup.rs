@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// How the text of the engine begins, wherever an agent puts it.
 const OURS: &str = "[Contexture] The conversation up to here";
 
-/// The name of an agent's program, and the settings files of the user that it has before. `BASE` in them is the
+/// The name of an agent's program, and the settings files of the user that it has before. `ADDRESS` in them is the
 /// provider's address, and `WINDOW` the model's window.
 fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]) {
     match agent {
@@ -25,7 +25,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "claude",
             &[(
                 ".claude/settings.json",
-                "{\r\n  \"cleanupPeriodDays\": 99,\r\n  \"env\": {\"ANTHROPIC_BASE_URL\": \"BASE\"},\r\n  \"hooks\": {}\r\n}\r\n",
+                "{\r\n  \"cleanupPeriodDays\": 99,\r\n  \"env\": {\"ANTHROPIC_BASE_URL\": \"ADDRESS\"},\r\n  \"hooks\": {}\r\n}\r\n",
             )],
         ),
         Agent::Codex => (
@@ -33,7 +33,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             &[(
                 ".codex/config.toml",
                 "# mine\nmodel = \"gpt-5.2-codex\" # the best\nmodel_provider = \"gw\"\nmodel_context_window = WINDOW\n\n\
-                 [model_providers.gw]\nname = \"gw\"\nbase_url = \"BASE/v1\"\nenv_key = \"GW_KEY\"\n\
+                 [model_providers.gw]\nname = \"gw\"\nbase_url = \"ADDRESS/v1\"\nenv_key = \"GW_KEY\"\n\
                  wire_api = \"responses\"\n",
             )],
         ),
@@ -41,7 +41,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "codex",
             &[(
                 ".codex/config.toml",
-                "# mine\nopenai_base_url = \"BASE/v1\" # the usual one\n",
+                "# mine\nopenai_base_url = \"ADDRESS/v1\" # the usual one\n",
             )],
         ),
         // Where the login is looked up is not what is set up.
@@ -49,14 +49,14 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "codex",
             &[(
                 ".codex/config.toml",
-                "# mine\nchatgpt_base_url = \"BASE/backend-api\"\n",
+                "# mine\nchatgpt_base_url = \"ADDRESS/backend-api\"\n",
             )],
         ),
         Agent::OpencodeOpenai => (
             "opencode",
             &[(
                 ".config/opencode/opencode.json",
-                "{\n  \"provider\": {\n    \"openai\": {\n      \"models\": {\"m\": {\"limit\": {\"context\": WINDOW, \
+                "{\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"provider\": {\n    \"openai\": {\n      \"models\": {\"m\": {\"limit\": {\"context\": WINDOW, \
                  \"output\": 8000}}}\n    }\n  }\n}\n",
             )],
         ),
@@ -64,7 +64,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "pi",
             &[(
                 ".pi/agent/models.json",
-                "{\"providers\": {\"anthropic\": {\"baseUrl\": \"BASE\"}}}",
+                "{\"providers\": {\"anthropic\": {\"baseUrl\": \"ADDRESS\"}}}",
             )],
         ),
         Agent::Opencode => (
@@ -83,7 +83,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             &[(
                 ".qwen/settings.json",
                 "{\n  \"$version\": 4,\n  // mine\n  \"security\": {\n    \"auth\": {\"selectedType\": \"openai\", \
-                 \"baseUrl\": \"BASE/v1\"}\n  },\n  \
+                 \"baseUrl\": \"ADDRESS/v1\"}\n  },\n  \
                  \"model\": {\"name\": \"m\", \"generationConfig\": {\"contextWindowSize\": WINDOW}}\n}\n",
             )],
         ),
@@ -91,7 +91,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "openclaw",
             &[(
                 ".openclaw/openclaw.json",
-                "{\n  // mine\n  models: { providers: { openai: { baseUrl: 'BASE/v1', models: [], }, }, },\n}\n",
+                "{\n  // mine\n  models: { providers: { openai: { baseUrl: 'ADDRESS/v1', models: [], }, }, },\n}\n",
             )],
         ),
         Agent::Gemini => (
@@ -105,7 +105,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "aider",
             &[(
                 ".aider.conf.yml",
-                "# mine\nopenai-api-base: BASE/v1\nset-env:\n  - MINE=1 # kept\n",
+                "# mine\nopenai-api-base: ADDRESS/v1\nset-env:\n  - MINE=1 # kept\n",
             )],
         ),
         // It writes its settings when it is logged in.
@@ -114,7 +114,7 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "hermes",
             &[(
                 ".hermes/config.yaml",
-                "# mine\nmodel:\n  default: m # the best\n  provider: custom\n  base_url: BASE/v1\n  api_key: x\n  \
+                "# mine\nmodel:\n  default: m # the best\n  provider: custom\n  base_url: ADDRESS/v1\n  api_key: x\n  \
                  context_length: 1000000\nagent:\n  max_turns: 500\n",
             )],
         ),
@@ -203,7 +203,7 @@ fn set_up_in(
     for (file, text) in files {
         let file = place.home().join(file);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let text = text.replace("BASE", base_url);
+        let text = text.replace("ADDRESS", base_url);
         std::fs::write(file, text.replace("WINDOW", &place.window.to_string())).unwrap();
     }
     match agent {
