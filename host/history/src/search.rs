@@ -274,12 +274,12 @@ impl History {
                 self.db.query_row(first, [since], |row| row.get(0))?
             }
         };
-        // BM25 costs a look at every match. If a message has to have all words, its kind, length
-        // and age say more.
         let now = now_ms();
         let mut candidates = Vec::new();
         for table in (writer::index_of(first)..writer::index_tables(&self.db)?).rev() {
             let word = writer::index_name(table);
+            // BM25 costs a look at every match in the table, and a rare word is one that is rare
+            // there. If a message has to have all words, its kind, length and age say more.
             let rank = match by_words {
                 true => format!("{word}.rank"),
                 false => "0.0".to_owned(),

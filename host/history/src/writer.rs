@@ -52,7 +52,7 @@ CREATE TABLE block(id INTEGER PRIMARY KEY, text BLOB NOT NULL);
 
 /// The number of message ids that share a table of the index. If it were larger, the slowest
 /// searches would take longer. If it were smaller, a search for a rare word would open more tables.
-const INDEX_MESSAGES: i64 = 1 << 16;
+const INDEX_MESSAGES: i64 = 1 << 15;
 
 /// The number of tables of the index. They are numbered from 0, and the last one has the newest
 /// messages.

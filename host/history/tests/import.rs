@@ -3,7 +3,7 @@
 
 mod support;
 
-use contexture_history::{HistoryError, Importer, Kind, Places, Query, parse_since};
+use contexture_history::{History, HistoryError, Importer, Kind, Places, Query, parse_since};
 use serde_json::json;
 use support::Machine;
 
@@ -219,6 +219,28 @@ fn a_process_that_searches_does_not_keep_the_write_ahead_log() {
 }
 
 #[test]
+fn a_history_of_another_version_is_left_as_it_is() {
+    let machine = Machine::new();
+    machine.put(LOG, head("/work/shop") + &said("someword"));
+    machine.import();
+    let path = machine.home().join("history.sqlite3");
+    for version in [1, 1_000] {
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.pragma_update(None, "user_version", version).unwrap();
+        drop(db);
+        let before = std::fs::read(&path).unwrap();
+        let opened = [
+            History::open(&machine.home()).err(),
+            Importer::open(&machine.home(), false).err(),
+        ];
+        for error in opened {
+            assert!(matches!(error, Some(HistoryError::OtherVersion { .. })));
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+}
+
+#[test]
 fn where_a_table_of_the_index_ends_makes_no_difference() {
     let log = head("/work/shop") + &said("first both1 common");
     let more: String = (2..8)
@@ -255,7 +277,7 @@ fn where_a_table_of_the_index_ends_makes_no_difference() {
             db.query_row(count, [], |row| row.get(0)).unwrap()
         };
         assert_eq!(tables(), 1);
-        db.execute(filler, [(1 << 16) - 1 - first]).unwrap();
+        db.execute(filler, [(1 << 15) - 1 - first]).unwrap();
         machine.append(LOG, &more);
         machine.import();
         assert_eq!(tables(), if first < 6 { 2 } else { 1 });

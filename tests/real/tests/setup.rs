@@ -25,7 +25,8 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "claude",
             &[(
                 ".claude/settings.json",
-                "{\r\n  \"cleanupPeriodDays\": 99,\r\n  \"env\": {\"ANTHROPIC_BASE_URL\": \"ADDRESS\"},\r\n  \"hooks\": {}\r\n}\r\n",
+                "{\r\n  \"cleanupPeriodDays\": 99,\r\n  \"env\": {\"ANTHROPIC_BASE_URL\": \"ADDRESS\"},\r\n  \
+                 \"hooks\": {}\r\n}\r\n",
             )],
         ),
         Agent::Codex => (
@@ -56,8 +57,8 @@ fn about(agent: Agent) -> (&'static str, &'static [(&'static str, &'static str)]
             "opencode",
             &[(
                 ".config/opencode/opencode.json",
-                "{\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"provider\": {\n    \"openai\": {\n      \"models\": {\"m\": {\"limit\": {\"context\": WINDOW, \
-                 \"output\": 8000}}}\n    }\n  }\n}\n",
+                "{\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"provider\": {\n    \"openai\": {\n      \
+                 \"models\": {\"m\": {\"limit\": {\"context\": WINDOW, \"output\": 8000}}}\n    }\n  }\n}\n",
             )],
         ),
         Agent::PiAnthropic => (
