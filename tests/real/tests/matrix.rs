@@ -18,7 +18,7 @@ const STEPS: u64 = 40;
 /// The output of each step's tool, in bytes. Together with the agents' prompts this is twice the window.
 const RESULT: u64 = 12_000;
 
-const AGENTS: [(&str, &str, Agent); 14] = [
+const AGENTS: [(&str, &str, Agent); 15] = [
     ("Claude Code, default", "claude", Agent::Claude),
     ("Claude Code, sonnet", "claude", Agent::ClaudeSonnet),
     ("Codex, default", "codex", Agent::CodexDefault),
@@ -33,6 +33,7 @@ const AGENTS: [(&str, &str, Agent); 14] = [
     ("pi", "pi", Agent::Pi),
     ("Cline", "cline", Agent::Cline),
     ("Gemini CLI", "gemini", Agent::Gemini),
+    ("OpenClaw", "openclaw", Agent::Openclaw),
 ];
 
 /// A gateway, in a separate process.
