@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import contexture
 from conftest import chat
 
 ROOT = Path(__file__).resolve().parents[3]
-LIBRARY = ROOT / "target" / "debug" / "libkeep_tail.so"
+LIBRARY = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "libkeep_tail.so"
 PROGRAM = Path(contexture.__file__).with_name("contexture-engine-host")
 
 pytestmark = [
