@@ -261,16 +261,19 @@ impl<'a> Digest<'a> {
     /// sections are left out, and the mark of a compaction is not added.
     pub fn render(&self, budget: Budget<'_>) -> String {
         let section = self.rules.section(budget.part(RULES_PART));
-        section.before(&self.render_beside(&section, budget.without(&section.text)))
+        section.before(&self.render_beside(&section.text, budget.without(&section.text)))
     }
 
-    /// Writes the summary without the rules of users, for an engine that puts this section of them
-    /// before it. What the section says is not repeated.
-    pub fn render_beside(&self, section: &RuleSection, budget: Budget<'_>) -> String {
+    /// Writes the summary without the rules of users, for an engine that shows it beside other
+    /// texts, such as their section of rules. The facts in these texts are not repeated.
+    pub fn render_beside(&self, beside: &str, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
+        let mut page = self.page(&mut surroundings, 0);
+        page.stands_beside(beside);
+        let said = page.said();
         budget.fit(|max_chars| {
-            self.page(&mut surroundings, max_chars)
-                .summary(&section.text)
+            let page = self.page(&mut surroundings, max_chars);
+            page.with_said(said.clone()).summary()
         })
     }
 

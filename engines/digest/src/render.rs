@@ -34,7 +34,7 @@ const LEAST_COST: usize = 3 + ", ".len();
 
 /// Where a fact is mentioned in the summary, if it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mention {
+pub(crate) enum Mention {
     Nowhere,
     InHead,
     /// In this fact: the fact itself, or a longer one that contains it.
@@ -113,10 +113,23 @@ impl<'d, 'l> Page<'d, 'l> {
         self.facts.all[at].text(self.span)
     }
 
-    /// Chooses and writes the whole summary. What `beside` mentions, which stands next to it, is
-    /// not mentioned again.
-    pub(crate) fn summary(mut self, beside: &str) -> String {
-        self.say(beside, Mention::InHead);
+    /// Takes note of a text that stands beside the summary. What it mentions is not mentioned again.
+    pub(crate) fn stands_beside(&mut self, text: &str) {
+        self.say(text, Mention::InHead);
+    }
+
+    /// What is mentioned so far, for [`with_said`](Self::with_said).
+    pub(crate) fn said(self) -> Vec<Mention> {
+        self.said
+    }
+
+    /// Takes what another page of the same facts mentions as mentioned.
+    pub(crate) fn with_said(self, said: Vec<Mention>) -> Self {
+        Self { said, ..self }
+    }
+
+    /// Chooses and writes the whole summary.
+    pub(crate) fn summary(mut self) -> String {
         let budget = self.room as f32;
         let mut plain: Vec<usize> = (0..self.lines.len())
             .filter(|at| self.lines[*at].value > 0.0)

@@ -246,7 +246,14 @@ impl Background {
             }
             let budget = budgets.node.min(tokens / LEAF_SHARE).max(LEAST_TEXT);
             let services = &session.services;
-            let job = Job::leaf(&views, budget, None, services.model().as_ref(), services);
+            let job = Job::of_messages(
+                &views,
+                budget,
+                None,
+                services.model().as_ref(),
+                "",
+                services,
+            );
             self.add(Purpose::Leaf(ids), job, session, staging);
         }
         Ok(())
@@ -342,7 +349,7 @@ impl Background {
                     let calls = material.call_views();
                     let views = material.views(&calls);
                     let budget = budget(node.source_tokens, LEAF_SHARE);
-                    Job::leaf(&views, budget, None, model.as_ref(), services)
+                    Job::of_messages(&views, budget, None, model.as_ref(), "", services)
                 }
                 // The text is written from the texts of the children, so better ones of those come
                 // first.

@@ -70,6 +70,9 @@ const MIN_NODE_TOKENS: u64 = 48;
 /// The largest budget of a node's text, in tokens. In large windows it keeps single summaries
 /// readable.
 const MAX_NODE_TOKENS: u64 = 2_000;
+/// The summaries may take their share of at least this part of the window, which is 5 % of the window
+/// by default. A large system prompt makes the prompt longer, but no summary of it shorter.
+const LEAST_ROOM: f64 = 1.0 / 3.0;
 /// The number of nodes that share the budget for summaries. If there are more, the budget is
 /// exceeded and the oldest are condensed.
 const NODES_IN_BUDGET: u64 = 8;
@@ -174,7 +177,8 @@ impl Settings {
         let room = soft
             .saturating_sub(window.fixed_tokens)
             .max(share(hard.saturating_sub(window.fixed_tokens), 0.5));
-        let summaries = share(room, self.summaries);
+        let least = share(window.context_length, LEAST_ROOM);
+        let summaries = share(room.max(least), self.summaries);
         let node = (summaries / NODES_IN_BUDGET).clamp(MIN_NODE_TOKENS, MAX_NODE_TOKENS);
         Budgets {
             soft: match window.timed_by_price {

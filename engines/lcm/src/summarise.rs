@@ -6,7 +6,7 @@
 //! smaller than its source, so a node always gets a text and a compaction never depends on the
 //! model.
 //!
-//! A [`Job`] is one text to write, made by [`Job::leaf`] or [`Job::condensed`]. [`write_all`]
+//! A [`Job`] is one text to write, made by [`Job::of_messages`] or [`Job::condensed`]. [`write_all`]
 //! writes jobs in the foreground, and the background runs their calls between turns. Secrets are
 //! masked in everything that is sent to the model.
 
@@ -174,18 +174,21 @@ impl Prompts for SummaryPrompts {
 impl Job {
     /// A job for the summary of these messages in about `budget` tokens. Without a `model`, or if
     /// the messages are blank, the text is extracted and there are no calls. `focus` names what to
-    /// keep in detail.
-    pub(crate) fn leaf(
+    /// keep in detail. The facts in `after`, which stands after the summary in the window, are not
+    /// extracted.
+    pub(crate) fn of_messages(
         messages: &[MessageView<'_>],
         budget: u64,
         focus: Option<&str>,
         model: Option<&ModelInfo>,
+        after: &str,
         services: &Services,
     ) -> Self {
         let digest = Digest::of(messages, None);
         let source_tokens = messages.iter().map(MessageView::tokens).sum();
         let rules = section(&Rules::of(messages, None), budget, source_tokens, services);
-        let extracted = extracted(&digest, &rules, budget, services, || bare(messages));
+        let beside = format!("{}\n{after}", rules.text);
+        let extracted = extracted(&digest, &beside, budget, services, || bare(messages));
         let mut draft = Draft {
             extracted,
             facts: Vec::new(),
@@ -197,7 +200,7 @@ impl Job {
         };
         let model = model.filter(|_| !draft.is_blank);
         let summariser = model.map(|model| {
-            let missing = digest.missing_from(&draft.rules.text, chars(budget));
+            let missing = digest.missing_from(&beside, chars(budget));
             draft.facts = missing.lines().map(str::to_owned).collect();
             draft.record = digest.work_record("");
             let most = material_tokens(model.context_length, budget);
@@ -225,7 +228,7 @@ impl Job {
         let texts: Vec<String> = texts.iter().map(|text| without_rules(text)).collect();
         let joined = texts.join("\n\n");
         let digest = Digest::of(&[], Some(&joined));
-        let extracted = extracted(&digest, &rules, budget, services, || {
+        let extracted = extracted(&digest, &rules.text, budget, services, || {
             shares(&texts, budget, services)
         });
         let draft = Draft {
@@ -265,6 +268,11 @@ impl Draft {
         };
         let (prompts, services) = (Box::new(prompts), services.clone());
         Summariser::new(prompts, material, model.context_length, services)
+    }
+
+    /// Returns the text that is used if the model does not write one.
+    pub(crate) fn extracted(&self) -> &str {
+        &self.extracted
     }
 
     /// Returns the approximate budget of the text, in tokens.
@@ -429,12 +437,12 @@ fn section(rules: &Rules, budget: u64, source_tokens: u64, services: &Services) 
 
 fn extracted(
     digest: &Digest<'_>,
-    rules: &RuleSection,
+    beside: &str,
     budget: u64,
     services: &Services,
     otherwise: impl FnOnce() -> String,
 ) -> String {
-    let text = digested(digest, rules, budget, services);
+    let text = digested(digest, beside, budget, services);
     match text.trim().is_empty() {
         true => otherwise(),
         false => text,

@@ -59,16 +59,12 @@ pub fn tokens_beside(section: &RuleSection, tokens: u64, services: &Services) ->
     }
 }
 
-/// Renders the digest, without the rules of users, beside this section of them. `tokens` is the
-/// budget of the digest alone. This is the summary if no model can be asked.
-pub fn digested(
-    digest: &Digest<'_>,
-    section: &RuleSection,
-    tokens: u64,
-    services: &Services,
-) -> String {
+/// Renders the digest, without the rules of users, beside the text with these. The facts in that
+/// text are not repeated. `tokens` is the budget of the digest alone. This is the summary if no model
+/// can be asked.
+pub fn digested(digest: &Digest<'_>, beside: &str, tokens: u64, services: &Services) -> String {
     let count = |text: &str| services.count_tokens(text);
-    unmarked(&digest.render_beside(section, budget(tokens, &count)))
+    unmarked(&digest.render_beside(beside, budget(tokens, &count)))
 }
 
 /// Renders the digest together with lines on a topic. A line is on the topic if it contains all of
@@ -111,11 +107,11 @@ pub(crate) fn digested_with_focus(
     }
     // No line is on the topic, so the section would be an empty heading.
     if !section.contains("\n- ") {
-        return digested(digest, rules, tokens, services);
+        return digested(digest, &rules.text, tokens, services);
     }
     let rest = digested(
         digest,
-        rules,
+        &rules.text,
         tokens - services.count_tokens(&section).min(tokens),
         services,
     );

@@ -126,7 +126,12 @@ impl Task for Notes<'_, '_> {
 
     fn facts(&self) -> Option<String> {
         let half = self.room() / 2;
-        Some(digested(self.digest(), self.section(), half, self.services))
+        Some(digested(
+            self.digest(),
+            &self.section().text,
+            half,
+            self.services,
+        ))
     }
 
     fn rules(&self) -> RuleSection {
@@ -139,13 +144,13 @@ impl Task for Notes<'_, '_> {
             (Some(ready), _) => {
                 let rest = ready.rest(self.messages);
                 let update = self.digest_of(&rest, Some(&ready.text), None);
-                digested(&update, rules, tokens, services)
+                digested(&update, &rules.text, tokens, services)
             }
             (None, Some(topic)) => {
                 let (digest, messages) = (self.digest(), self.messages);
                 digested_with_focus(digest, messages, topic, rules, tokens, services)
             }
-            (None, None) => digested(self.digest(), rules, tokens, services),
+            (None, None) => digested(self.digest(), &rules.text, tokens, services),
         }
     }
 

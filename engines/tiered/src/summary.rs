@@ -85,7 +85,7 @@ impl StructuredSummary {
             ..Self::default()
         };
         let (mut said, mut facts) = (Vec::new(), Vec::new());
-        for (section, item) in sections(&digested(&digest, rules, tokens, services)) {
+        for (section, item) in sections(&digested(&digest, &rules.text, tokens, services)) {
             match section {
                 Section::Goal => said.push(item),
                 Section::Constraints | Section::Decisions => summary.key_decisions.push(item),

@@ -237,6 +237,32 @@ impl Compactor<'_, '_> {
         arrangement.estimate = kept + (nodes + new).min(self.budgets.summaries + PREAMBLE_TOKENS);
     }
 
+    /// Returns the texts and the arguments of the messages that stay, as the window shows them.
+    pub(super) fn kept_text(&self, arrangement: &Arrangement) -> String {
+        let shorter: HashMap<usize, &Replacement> = (arrangement.replaced.iter())
+            .map(|(at, short)| (*at, short))
+            .collect();
+        let kept = arrangement.steps.iter().filter_map(|step| match step {
+            PlanStep::Keep(places) => Some(places.clone()),
+            PlanStep::Run(_) => None,
+        });
+        let mut text = String::new();
+        for at in kept.flatten() {
+            let view = &self.views[at];
+            let short = shorter.get(&at);
+            let said = short.and_then(|short| short.text.as_deref());
+            text.push_str(said.unwrap_or(view.text()));
+            text.push('\n');
+            for (index, call) in view.tool_calls().iter().enumerate() {
+                let mut arguments = short.iter().flat_map(|short| &short.arguments);
+                let arguments = arguments.find(|arguments| arguments.index == index);
+                text.push_str(arguments.map_or(call.arguments(), |short| &short.arguments));
+                text.push('\n');
+            }
+        }
+        text
+    }
+
     /// Whether the summaries alone justify a compaction. They do if they exceed their budget, or if
     /// the user forced a compaction and better texts are ready. Without that, a better text is not
     /// worth a new prefix, since the prompt cache would be lost.

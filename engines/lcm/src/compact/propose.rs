@@ -72,9 +72,15 @@ impl Compactor<'_, '_> {
 
         let mut entries = self.entries(arrangement, &writer.runs);
         let mut after = self.after(&entries);
-        let most = self.goal;
+        // Summaries that would lose most of their text for the goal are shortened only as far as the
+        // window needs.
+        let framing = framing_tokens(&self.session.services);
+        let most = match after.saturating_sub(self.goal) + framing > writer.used() / 2 {
+            true => self.budgets.hard.saturating_sub(1),
+            false => self.goal,
+        };
         if after > most && !self.order.force {
-            writer.tighten(after - most + framing_tokens(&self.session.services))?;
+            writer.tighten(after - most + framing)?;
             entries = self.entries(arrangement, &writer.runs);
             after = self.after(&entries);
         }

@@ -8,6 +8,7 @@
 //! Nothing is stored here. New nodes get provisional numbers, and [`SummaryWriter::new_nodes`] returns
 //! what the proposal has to store.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_digest::{Budget, Rules};
@@ -15,13 +16,13 @@ use contexture_engine_api::{MessageId, MessageView, ModelFailure, ModelInfo};
 
 use super::arrange::Arrangement;
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
-use crate::dag::condense::next_group;
+use crate::dag::condense::{GOOD_GROUP, next_group};
 use crate::dag::plan::{PlanStep, Run, RunPart, leaves};
 use crate::dag::{Level, Node, NodeId};
 use crate::error::StoreError;
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
-use crate::store::nodes::{NewNode, Over, Placed};
+use crate::store::nodes::{self, NewNode, Over, Placed};
 use crate::summarise::{Job, Written, write_all};
 use crate::transcript::plain;
 
@@ -55,6 +56,8 @@ pub(super) struct SummaryWriter<'c, 'a, 'm> {
     /// The budget of all nodes in the window, in tokens. It shrinks if the proposal has to be
     /// tightened.
     summaries: u64,
+    /// The texts of the messages that stay in the window.
+    kept: String,
     /// The number of the next new node. The store may assign higher ones in the end.
     next: NodeId,
     /// The nodes of each run of the arrangement, in the order of the conversation.
@@ -76,6 +79,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         Self {
             compactor,
             summaries: compactor.budgets.summaries,
+            kept: String::new(),
             next,
             runs: Vec::new(),
             retired: Vec::new(),
@@ -88,6 +92,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// Writes the nodes of each run. Existing nodes stay, and everything between them gets leaves.
     /// If all nodes together exceed the budget, the oldest are condensed.
     pub(super) fn write(&mut self, arrangement: &Arrangement) -> Result<(), StoreError> {
+        self.kept = self.compactor.kept_text(arrangement);
         let runs = arrangement.steps.iter().filter_map(|step| match step {
             PlanStep::Run(run) => Some(run),
             PlanStep::Keep(_) => None,
@@ -145,7 +150,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 
     /// Makes a leaf over each span. `standing` is the number of tokens that the other nodes take.
-    /// The leaves share what is left of the budget.
+    /// The leaves share what is left of the budget, and none repeats what stands after it.
     fn leaves(&mut self, spans: &[&[MessageId]], standing: u64) -> Result<Vec<Made>, StoreError> {
         let budgets = &self.compactor.budgets;
         let services = &self.compactor.session.services;
@@ -153,28 +158,41 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         // If few leaves share the budget, each may be longer than a node usually is.
         let each = each.clamp(budgets.node, MAX_LEAF_TOKENS);
+        self.next.0 += spans.len() as i64;
+        let mut id = self.next;
+        let mut after = self.kept.clone();
         let mut jobs: Vec<Job> = Vec::new();
         let mut drafts: Vec<(Node, Vec<Key>, Option<Written>)> = Vec::with_capacity(spans.len());
-        for ids in spans {
+        for ids in spans.iter().rev() {
+            id.0 -= 1;
             let keys = self.keys(ids)?;
             let material = self.compactor.session.stored_views(&keys)?;
             let calls = material.call_views();
             let views = material.views(&calls);
-            let node = self.leaf(ids, &views);
+            let node = leaf(id, ids, &views);
             let prepared = self.compactor.staging.leaf(ids).cloned();
             let written = prepared.or_else(|| self.word_for_word(&views));
-            if written.is_none() {
-                let budget = each.min(node.source_tokens / LEAF_SHARE).max(LEAST_TEXT);
-                jobs.push(Job::leaf(
-                    &views,
-                    budget,
-                    self.compactor.focus,
-                    self.model().as_ref(),
-                    services,
-                ));
+            after.push('\n');
+            match &written {
+                Some(written) => after.push_str(&written.text),
+                None => {
+                    let budget = each.min(node.source_tokens / LEAF_SHARE).max(LEAST_TEXT);
+                    let job = Job::of_messages(
+                        &views,
+                        budget,
+                        self.compactor.focus,
+                        self.model().as_ref(),
+                        &after,
+                        services,
+                    );
+                    after.push_str(job.draft.extracted());
+                    jobs.push(job);
+                }
             }
             drafts.push((node, keys, written));
         }
+        jobs.reverse();
+        drafts.reverse();
         // The texts of all leaves are written together, so that the model calls run concurrently.
         let mut texts = self.texts(jobs)?.into_iter();
         let made = drafts.into_iter().filter_map(|(node, keys, written)| {
@@ -182,23 +200,6 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             Some(made(node, written, Over::Messages(keys)))
         });
         Ok(made.collect())
-    }
-
-    fn leaf(&mut self, ids: &[MessageId], views: &[MessageView<'_>]) -> Node {
-        let times = || views.iter().filter_map(MessageView::time);
-        Node {
-            id: self.next_id(),
-            depth: 0,
-            level: Level::Verbatim,
-            text: String::new(),
-            tokens: 0,
-            messages: ids.len() as u64,
-            source_tokens: sum(views),
-            first: ids.iter().min().copied().unwrap_or(MessageId(0)),
-            last: ids.iter().max().copied().unwrap_or(MessageId(0)),
-            from_ms: times().min(),
-            to_ms: times().max(),
-        }
     }
 
     /// Returns the messages themselves as a text, if they are so short that no summary could be
@@ -255,7 +256,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// first. If no run has two nodes left, single nodes that are far too long are extracted again.
     fn condense(&mut self) -> Result<(), StoreError> {
         // Each round replaces at least two nodes by one, so the loop comes to an end.
-        while self.runs.iter().map(|run| total(run)).sum::<u64>() > self.summaries {
+        while self.used() > self.summaries {
             let Some((at, group)) = self.prepared_group().or_else(|| self.next_group()) else {
                 return self.shrink(MUCH_TOO_LONG);
             };
@@ -290,14 +291,26 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             .filter(|(_, run)| run.len() > 1)
             .max_by_key(|(_, run)| total(run))?;
         let depths: Vec<u32> = run.iter().map(|made| made.placed.node.depth).collect();
-        Some((at, next_group(&depths)?))
+        let mut group = next_group(&depths)?;
+        // The fewest nodes are condensed that make enough room at half their size.
+        let excess = self.used().saturating_sub(self.summaries);
+        while group.len() > GOOD_GROUP
+            && total(&run[group.start..group.end - 1]) / CONDENSED_SHARE >= excess
+        {
+            group.end -= 1;
+        }
+        Some((at, group))
+    }
+
+    /// Returns the tokens of all nodes together, with their headings.
+    pub(super) fn used(&self) -> u64 {
+        self.runs.iter().map(|run| total(run)).sum()
     }
 
     /// Lowers the budget by this many tokens below what the nodes take now, and condenses and
     /// shortens them to fit as far as possible.
     pub(super) fn tighten(&mut self, by: u64) -> Result<(), StoreError> {
-        let used: u64 = self.runs.iter().map(|run| total(run)).sum();
-        self.summaries = used.saturating_sub(by);
+        self.summaries = self.used().saturating_sub(by);
         self.condense()?;
         self.shrink(1)
     }
@@ -316,7 +329,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
                 // The long node becomes the child of the new one, so that its text can still be
                 // expanded.
                 let child = std::mem::take(&mut self.runs[at]);
-                let job = self.job(&child, each);
+                let job = self.job(&child, each, None)?;
                 let written = job.draft.without_model(&self.compactor.session.services);
                 let parent = self.parent(&child, written);
                 self.runs[at].push(parent);
@@ -333,30 +346,83 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let written = match self.compactor.staging.condensed(&ids) {
             Some(written) => written.clone(),
             None => {
-                let job = self.job(children, self.compactor.budgets.node);
+                let tokens: u64 = children.iter().map(|made| made.placed.node.tokens).sum();
+                let usual = self.compactor.budgets.node.min(tokens / CONDENSED_SHARE);
+                let model = self.model();
+                let budget = match &model {
+                    Some(_) => usual,
+                    // An extract takes what the others leave.
+                    None => usual.max(self.summaries.saturating_sub(self.used() + HEADING_TOKENS)),
+                };
+                let job = self.job(children, budget, model.as_ref())?;
                 self.texts(vec![job])?.swap_remove(0)
             }
         };
         Ok(self.parent(children, written))
     }
 
-    fn job(&self, children: &[Made], most: u64) -> Job {
-        let texts: Vec<&str> = children
-            .iter()
-            .map(|made| made.placed.node.text.as_str())
+    /// A job for the text of a parent of these nodes in about `budget` tokens. Without a `model` it is
+    /// extracted from the messages below the nodes, because an extract of extracts loses most of their
+    /// facts. It is extracted from the texts of the nodes if a model wrote one of these, or if the
+    /// messages are more than a window holds.
+    fn job(
+        &self,
+        children: &[Made],
+        budget: u64,
+        model: Option<&ModelInfo>,
+    ) -> Result<Job, StoreError> {
+        let Compactor { session, focus, .. } = *self.compactor;
+        let (services, budget) = (&session.services, budget.max(LEAST_TEXT));
+        let nodes = || children.iter().map(|made| &made.placed.node);
+        let by_model = nodes().any(|node| matches!(node.level, Level::Normal | Level::Aggressive));
+        let below: u64 = nodes().map(|node| node.source_tokens).sum();
+        if model.is_none() && !by_model && below <= self.compactor.budgets.usable {
+            let material = session.stored_views(&self.keys_under(children)?)?;
+            let calls = material.call_views();
+            let (views, after) = (material.views(&calls), self.after(children));
+            return Ok(Job::of_messages(
+                &views, budget, focus, None, &after, services,
+            ));
+        }
+        let texts: Vec<&str> = nodes().map(|node| node.text.as_str()).collect();
+        let tokens = nodes().map(|node| node.tokens).sum();
+        Ok(Job::condensed(
+            &texts, tokens, budget, focus, model, services,
+        ))
+    }
+
+    /// Returns the keys of the messages under these nodes, some of which may not be stored yet.
+    fn keys_under(&self, nodes: &[Made]) -> Result<Vec<Key>, StoreError> {
+        let session = self.compactor.session;
+        let new: HashMap<NodeId, &Over> = (nodes.iter().filter_map(|made| made.new.as_ref()))
+            .chain(&self.retired)
+            .map(|new| (new.node.id, &new.over))
             .collect();
-        let tokens: u64 = children.iter().map(|made| made.placed.node.tokens).sum();
-        let budget = most.min(tokens / CONDENSED_SHARE).max(LEAST_TEXT);
-        let services = &self.compactor.session.services;
-        let model = self.model();
-        Job::condensed(
-            &texts,
-            tokens,
-            budget,
-            self.compactor.focus,
-            model.as_ref(),
-            services,
-        )
+        let mut waiting: Vec<NodeId> = nodes.iter().map(|made| made.placed.node.id).collect();
+        let mut keys = Vec::new();
+        while let Some(id) = waiting.pop() {
+            match new.get(&id) {
+                Some(Over::Messages(messages)) => keys.extend(messages),
+                Some(Over::Nodes(children)) => waiting.extend(children),
+                None => keys.extend(nodes::messages_under(&session.store, session.id, id)?),
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    /// Returns the texts of what stands after these nodes: later nodes, and the messages that stay.
+    fn after(&self, nodes: &[Made]) -> String {
+        let last = nodes.iter().map(|made| made.placed.node.last).max();
+        let mut text = self.kept.clone();
+        for made in self.runs.iter().flatten() {
+            if Some(made.placed.node.first) > last {
+                text.push('\n');
+                text.push_str(&made.placed.node.text);
+            }
+        }
+        text
     }
 
     fn parent(&mut self, children: &[Made], written: Written) -> Made {
@@ -409,6 +475,23 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         for placed in placed.filter(|placed| placed.node.id >= first) {
             placed.node.id.0 += higher;
         }
+    }
+}
+
+fn leaf(id: NodeId, ids: &[MessageId], views: &[MessageView<'_>]) -> Node {
+    let times = || views.iter().filter_map(MessageView::time);
+    Node {
+        id,
+        depth: 0,
+        level: Level::Verbatim,
+        text: String::new(),
+        tokens: 0,
+        messages: ids.len() as u64,
+        source_tokens: sum(views),
+        first: ids.iter().min().copied().unwrap_or(MessageId(0)),
+        last: ids.iter().max().copied().unwrap_or(MessageId(0)),
+        from_ms: times().min(),
+        to_ms: times().max(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(crate) const FANOUT: usize = 6;
 /// The number of neighbours of one depth that a group should have. Smaller groups are condensed
 /// only if there is no other.
-const GOOD_GROUP: usize = 3;
+pub(crate) const GOOD_GROUP: usize = 3;
 
 /// Returns the nodes of a run to condense next, given the depth of each. It is the oldest group of
 /// the lowest depth that has at least three neighbours. If there is none, it is such a group of

@@ -79,7 +79,12 @@ impl Task for Covered<'_> {
         let messages = rest.as_ref().unwrap_or(&self.messages);
         let previous = ready.map(|ready| ready.text.as_str()).or(self.previous());
         let digest = digest_of(messages, previous);
-        let digest = digested(&digest, &self.rules, self.question.budget, &self.services);
+        let digest = digested(
+            &digest,
+            &self.rules.text,
+            self.question.budget,
+            &self.services,
+        );
         match self.question.format {
             SummaryFormat::Text => digest,
             SummaryFormat::Json => self.cut(digest_in_json(&digest)),
