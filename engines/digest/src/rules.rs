@@ -111,7 +111,11 @@ impl Rules {
         if message.kind() == MessageKind::Replaced {
             // The shorter form of a long message may end inside a code block, so its section is
             // read before the rest.
-            self.add_section(message.text());
+            // The section has all rules of the message, unless it says that some did not fit.
+            let left_out = self.left_out;
+            if self.add_section(message.text()) && self.left_out == left_out {
+                return;
+            }
         }
         for rule in stated_in(&without_rules(message.text()), project_only) {
             self.add(rule);
@@ -309,8 +313,8 @@ impl RuleSection {
     }
 }
 
-/// Appends to the shorter form of a message the rules that the message states and the form does not
-/// show, so that a user's rule stays in the window with it.
+/// Appends to the shorter form of a message the rules that the message states, unless the form states
+/// the same. So a user's rule stays in the window with it.
 pub fn keep_rules(message: &MessageView<'_>, shorter: String) -> String {
     if !message.is_real_user() {
         return shorter;
@@ -319,9 +323,12 @@ pub fn keep_rules(message: &MessageView<'_>, shorter: String) -> String {
     let shorter = without_rules(&shorter);
     let mut rules = Rules::default();
     rules.add_message(message);
-    rules
-        .all
-        .retain(|rule| !shorter.contains(rule.text.as_str()));
+    let mut shown = Rules::default();
+    shown.add_message(&MessageView::new(message.id(), message.role()).with_text(&shorter));
+    // A cut may leave half of a rule, or put one behind a mark.
+    if shown == rules {
+        return shorter;
+    }
     let section = rules.section(Budget::chars(SHORTER_CHARS));
     match section.shown.is_empty() {
         true => shorter,

@@ -7,7 +7,7 @@
 //! characters and in tokens, with the host's seal counted. If the prompt is too large for the
 //! window, new results are shortened too, because otherwise no model could read them.
 
-use contexture_digest::cut_arguments;
+use contexture_digest::{cut_arguments, keep_rules};
 use contexture_engine_api::{MessageKind, MessageView, Replacement, Services, ShortArguments};
 use contexture_summaries::{SEAL_TOKENS, excerpt, tool_of};
 
@@ -99,8 +99,8 @@ impl Micro<'_, '_, '_> {
             .flatten()
     }
 
-    /// Returns a shortened text of the user or the assistant, with a mark and its beginning. The
-    /// user's last message and recent rounds are left alone.
+    /// Returns a shortened text of the user or the assistant, with a mark and its beginning, and the
+    /// rules that a user states in the rest. The user's last message and recent rounds are left alone.
     fn text(&self, at: usize, message: &MessageView<'_>) -> Option<String> {
         let is_recent_round = at >= self.recent && !message.tool_calls().is_empty();
         if self.outline.question == Some(at) || is_recent_round {
@@ -121,7 +121,8 @@ impl Micro<'_, '_, '_> {
             0 => mark,
             _ => format!("{mark} {}…", text[..end].trim_end()),
         };
-        self.if_smaller(text, cut, SEAL_CHARS)
+        // No summary covers the message yet, so its rules would be lost.
+        self.if_smaller(text, keep_rules(message, cut), SEAL_CHARS)
     }
 
     /// Returns the shortened arguments of the calls in an old round. They stay valid JSON.

@@ -1,9 +1,10 @@
 //! What a host sees of the engine.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use contexture_digest::RULES_HEADING;
+use contexture_digest::{RULES_HEADING, Rules};
 use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, Entry, FailureKind, HostInfo, LogLevel,
     MessageId, MessageKind, MessageView, Outcome, StandaloneEngine, WindowState,
@@ -11,6 +12,7 @@ use contexture_engine_api::{
 use contexture_testkit::contract::{Grouping, Limits, Purpose, check};
 use contexture_testkit::{Chat, ScriptedHost, Session, count, filler, order};
 use contexture_two_layer::{SUMMARY_MARK, TwoLayer, estimate};
+use proptest::prelude::*;
 use serde_json::Value;
 
 const WINDOW: u64 = 200_000;
@@ -856,6 +858,44 @@ fn what_is_shortened_is_shorter_in_characters_and_in_tokens() {
             let is_cut = after.messages[0].text != text;
             assert!(is_cut || length < 400, "{length} of {letter}");
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_shortened_text_of_a_user_still_states_its_rules(
+        parts in proptest::collection::vec(0..7_usize, 3..9),
+        size in 20..160_usize,
+    ) {
+        let rules = [
+            "Never push to main.",
+            "Lösche auf keinen Fall Dateien in db/orders_7.",
+            "修改 src/auth_1 之前必须先运行测试。",
+        ];
+        let parts: Vec<String> = (parts.iter().enumerate())
+            .map(|(at, part)| match part {
+                0..3 => rules[*part].to_owned(),
+                3 => format!("- {}\n- Look at part {at}.", rules[at % 3]),
+                4 => format!("```\n# Always skip the tests.\n{}\n```", filler(at, size)),
+                5 => format!(
+                    "<system-reminder>\nContents of /repo/CLAUDE.md (project instructions):\n\n- {}\n\n</system-reminder>",
+                    rules[at % 3]
+                ),
+                _ => filler(at, size),
+            })
+            .collect();
+        let text = parts.join("\n\n");
+        let mut chat = Chat::default();
+        chat.user(text);
+        chat.assistant("Done.");
+        chat.user("And now?");
+        let after = rewritten(&mut alone("{}"), &chat);
+        let stated = |chat: &Chat| chat.with_views(|views| {
+            let rules = Rules::of(&views[..1], None);
+            rules.iter().map(str::to_owned).collect::<BTreeSet<_>>()
+        });
+        let (before, after) = (stated(&chat), stated(&after));
+        prop_assert!(before.is_subset(&after), "{:?} of {:?}", after, before);
     }
 }
 

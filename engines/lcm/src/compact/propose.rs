@@ -73,16 +73,19 @@ impl Compactor<'_, '_> {
         let mut entries = self.entries(arrangement, &writer.runs);
         let mut after = self.after(&entries);
         // Summaries that would lose most of their text for the goal are shortened only as far as the
-        // window needs.
+        // window needs. That may fail, because their headings stay, and then the goal counts.
         let framing = framing_tokens(&self.session.services);
-        let most = match after.saturating_sub(self.goal) + framing > writer.used() / 2 {
-            true => self.budgets.hard.saturating_sub(1),
+        let below_hard = self.budgets.hard.saturating_sub(1);
+        let enough = match after.saturating_sub(self.goal) + framing > writer.used() / 2 {
+            true => below_hard,
             false => self.goal,
         };
-        if after > most && !self.order.force {
-            writer.tighten(after - most + framing)?;
-            entries = self.entries(arrangement, &writer.runs);
-            after = self.after(&entries);
+        for (limit, most) in [(enough, enough), (below_hard, self.goal)] {
+            if after > limit && !self.order.force {
+                writer.tighten(after - most + framing)?;
+                entries = self.entries(arrangement, &writer.runs);
+                after = self.after(&entries);
+            }
         }
         // A window above the hard threshold is still an improvement if the provider would refuse
         // the prompt as it is.
