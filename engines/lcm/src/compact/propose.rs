@@ -72,11 +72,12 @@ impl Compactor<'_, '_> {
 
         let mut entries = self.entries(arrangement, &writer.runs);
         let mut after = self.after(&entries);
-        // Summaries that would lose most of their text for the goal are shortened only as far as the
+        // Extracts that would lose most of their text for the goal are shortened only as far as the
         // window needs. That may fail, because their headings stay, and then the goal counts.
         let framing = framing_tokens(&self.session.services);
         let below_hard = self.budgets.hard.saturating_sub(1);
-        let enough = match after.saturating_sub(self.goal) + framing > writer.used() / 2 {
+        let loses_most = after.saturating_sub(self.goal) + framing > writer.used() / 2;
+        let enough = match loses_most && !self.model_wanted() {
             true => below_hard,
             false => self.goal,
         };

@@ -292,9 +292,11 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             .max_by_key(|(_, run)| total(run))?;
         let depths: Vec<u32> = run.iter().map(|made| made.placed.node.depth).collect();
         let mut group = next_group(&depths)?;
-        // The fewest nodes are condensed that make enough room at half their size.
+        // The fewest nodes are condensed that make enough room at half their size. With a model the
+        // group stays as the background prepares it.
         let excess = self.used().saturating_sub(self.summaries);
-        while group.len() > GOOD_GROUP
+        while !self.compactor.model_wanted()
+            && group.len() > GOOD_GROUP
             && total(&run[group.start..group.end - 1]) / CONDENSED_SHARE >= excess
         {
             group.end -= 1;
@@ -348,12 +350,13 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             None => {
                 let tokens: u64 = children.iter().map(|made| made.placed.node.tokens).sum();
                 let usual = self.compactor.budgets.node.min(tokens / CONDENSED_SHARE);
-                let model = self.model();
-                let budget = match &model {
-                    Some(_) => usual,
-                    // An extract takes what the others leave.
-                    None => usual.max(self.summaries.saturating_sub(self.used() + HEADING_TOKENS)),
+                // An extract takes what the others leave, unless the model will replace it.
+                let room = self.summaries.saturating_sub(self.used() + HEADING_TOKENS);
+                let budget = match self.compactor.model_wanted() {
+                    true => usual,
+                    false => usual.max(room),
                 };
+                let model = self.model();
                 let job = self.job(children, budget, model.as_ref())?;
                 self.texts(vec![job])?.swap_remove(0)
             }
@@ -361,9 +364,9 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         Ok(self.parent(children, written))
     }
 
-    /// A job for the text of a parent of these nodes in about `budget` tokens. Without a `model` it is
-    /// extracted from the messages below the nodes, because an extract of extracts loses most of their
-    /// facts. It is extracted from the texts of the nodes if a model wrote one of these, or if the
+    /// A job for the text of a parent of these nodes in about `budget` tokens. If no model is configured,
+    /// it is extracted from the messages below the nodes, because an extract of extracts loses most of
+    /// their facts. It is made from the texts of the nodes if a model wrote one of these, or if the
     /// messages are more than a window holds.
     fn job(
         &self,
@@ -376,7 +379,8 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let nodes = || children.iter().map(|made| &made.placed.node);
         let by_model = nodes().any(|node| matches!(node.level, Level::Normal | Level::Aggressive));
         let below: u64 = nodes().map(|node| node.source_tokens).sum();
-        if model.is_none() && !by_model && below <= self.compactor.budgets.usable {
+        let is_final = !self.compactor.model_wanted();
+        if is_final && !by_model && below <= self.compactor.budgets.usable {
             let material = session.stored_views(&self.keys_under(children)?)?;
             let calls = material.call_views();
             let (views, after) = (material.views(&calls), self.after(children));
