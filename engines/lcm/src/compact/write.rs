@@ -350,11 +350,13 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             None => {
                 let tokens: u64 = children.iter().map(|made| made.placed.node.tokens).sum();
                 let usual = self.compactor.budgets.node.min(tokens / CONDENSED_SHARE);
-                // An extract takes what the others leave, unless the model will replace it.
+                // An extract takes half of what the others leave, unless the model will replace it. The
+                // next leaf takes the other half, and what stands before it is read from the
+                // provider's cache.
                 let room = self.summaries.saturating_sub(self.used() + HEADING_TOKENS);
                 let budget = match self.compactor.model_wanted() {
                     true => usual,
-                    false => usual.max(room),
+                    false => usual.max(room / 2),
                 };
                 let model = self.model();
                 let job = self.job(children, budget, model.as_ref())?;
