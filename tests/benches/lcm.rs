@@ -1,25 +1,24 @@
-//! LCM over a corpus of 20,000 messages, beside what other stores need for the same: ingest and search in
-//! the store, then whole turns through the host and `lcm_grep` as an agent calls it. CPU time, all threads.
+//! LCM over a corpus of 20,000 messages, beside what other stores need for the same: whole turns through the
+//! host, then `lcm_grep` as an agent calls it. CPU time, all threads.
 //!
 //! `cargo bench -p contexture-tests --bench lcm [-- CORPUS.jsonl | --messages N]`: one message a line
 //! (`role`, `content`, `ts` in seconds, `tool_calls`, `tool_call_id`, `tool_name`). Without a corpus, one
-//! of N messages (20,000) is generated. Every answer is compared with a plain scan of the corpus; while
-//! the store is measured, nothing of the corpus is in the process.
+//! of N messages (20,000) is generated. Every answer is compared with a plain scan of the corpus, of which
+//! the process holds one turn at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cpu;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use contexture::formats;
-use contexture::session::{AgentWindow, Session, SessionOptions};
-use contexture_engine_api::{Delivery, MessageId, MessageView, ToolCall, ToolCallView};
-use contexture_lcm::search::{Ask, Mode, Pattern, Query};
-use contexture_lcm::{SessionId, Store, StoreSettings};
+use contexture::session::{AgentWindow, Record, Session, SessionOptions};
+use contexture_engine_api::ToolCall;
 use contexture_tests::{Home, engines};
-use cpu::{process_cpu_ms, thread_cpu_ms};
+use cpu::process_cpu_ms;
 use serde_json::Value;
 
 const FULL_TEXT: [&str; 13] = [
@@ -65,71 +64,15 @@ fn main() {
         None => generate(directory.path(), DEFAULT_MESSAGES),
     };
     let truth = truth(&corpus);
-    in_the_store(&directory.path().join("store"), &corpus, &truth);
     through_the_host(&corpus, &truth);
 }
 
-/// What a plain scan finds for each of the patterns.
+/// What a plain scan finds: how much there is, and how often each of the patterns occurs.
 struct Truth {
+    messages: u64,
+    text_bytes: u64,
     full_text: Vec<u64>,
     regex: Vec<u64>,
-}
-
-fn in_the_store(directory: &Path, corpus: &Path, truth: &Truth) {
-    std::fs::create_dir(directory).unwrap();
-    let before = process_cpu_ms();
-    let start = Instant::now();
-    let store = Store::open(directory, StoreSettings::default()).unwrap();
-    let session = store.open_session("bench", 0).unwrap();
-    let (messages, raw_bytes, parsing_ms) = ingest(&store, session, corpus);
-    let wall = start.elapsed().as_secs_f64() * 1e3;
-    store.index_now(session).unwrap();
-    let cpu = process_cpu_ms() - before - parsing_ms;
-    println!("ingest, 4 a turn, index included");
-    println!(
-        "  {:<34}{:>9.4} ms a message ({messages} messages; wall {:.4})",
-        "ours",
-        cpu / messages as f64,
-        wall / messages as f64
-    );
-    println!(
-        "  {:<34}{:>9}",
-        "hermes-lcm 0.7 / 0.21 / claw", "0.49 / 0.69 / 1.5–1.9"
-    );
-    let search = |mode: Mode, text: &str, sessions: &Store| {
-        let query = Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
-        sessions.search(&query, &|| false).unwrap().total
-    };
-    println!("full text in the store (hermes-lcm 0.21: median 23 ms, worst 377 ms)");
-    let full_text = |text: &str| search(Mode::FullText, text, &store);
-    summary(&ask(&FULL_TEXT, &truth.full_text, full_text));
-    println!("regex in the store (claw: median 159–239 ms, answers incomplete)");
-    let mut times = ask(&REGEX, &truth.regex, |text| {
-        search(Mode::Regex, text, &store)
-    });
-    times.pop();
-    summary(&times);
-    let question = "What was the launch code word that we agreed on?";
-    let query = Query::new(session, Ask::Question(question.into()));
-    println!(
-        "question in the store: {:.2} ms",
-        repeated(|| {
-            store.search(&query, &|| false).unwrap();
-        })
-    );
-    println!(
-        "peak memory: {} MB (hermes-lcm 0.7: 114 MB)",
-        peak_memory_mb()
-    );
-    let path = store.path().to_owned();
-    drop(store);
-    let size = std::fs::metadata(path).unwrap().len();
-    println!(
-        "database: {:.1} MB, {:.2} of the raw {:.1} MB (hermes-lcm 1.9, claw 5.7)",
-        size as f64 / 1e6,
-        size as f64 / raw_bytes as f64,
-        raw_bytes as f64 / 1e6
-    );
 }
 
 /// Plays the corpus turn by turn in a window of 128,000 tokens without a model, then searches what is kept.
@@ -138,18 +81,21 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
     home.configure("context:\n  engine: lcm\n");
     let engines = engines(&home);
     let agent = AgentWindow::new("gpt-5", 128_000, 12_800);
-    let corpus = std::fs::read_to_string(corpus).unwrap();
-    let lines: Vec<&str> = corpus.lines().collect();
+    let record = Record::open(home.path()).unwrap();
     let options = SessionOptions::default();
-    let mut session = Session::open(&engines, None, "bench", agent, options).unwrap();
+    let mut session = Session::open(&engines, Some(&record), "bench", agent, options).unwrap();
+    let mut lines = BufReader::new(File::open(corpus).unwrap()).lines();
     // The client carries on from what it was handed out.
     let mut history: Vec<String> = Vec::new();
     let (mut compactions, mut turns, mut worst) = (0u32, 0u32, Duration::ZERO);
     let mut halves = [Duration::ZERO; 2];
-    for four in lines.chunks(4) {
+    loop {
+        let four: Vec<String> = lines.by_ref().take(4).map(Result::unwrap).collect();
+        let Some((answer, asked)) = four.split_last() else {
+            break;
+        };
         let before = session.engine_time();
-        let (answer, asked) = four.split_last().unwrap();
-        history.extend(asked.iter().map(|line| (*line).to_owned()));
+        history.extend_from_slice(asked);
         let body = format!(r#"{{"messages":[{}]}}"#, history.join(","));
         let turn = session.turn(&body).unwrap();
         compactions += u32::from(turn.compaction.is_some());
@@ -160,10 +106,10 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
             .map(|&one| one.to_owned())
             .collect();
         session.answer(&[answer], None).unwrap();
-        history.push((*answer).to_owned());
+        history.push(answer.clone());
         let time = session.engine_time() - before;
         worst = worst.max(time);
-        halves[usize::from(turns as usize * 4 >= lines.len() / 2)] += time;
+        halves[usize::from(u64::from(turns) * 4 >= truth.messages / 2)] += time;
         turns += 1;
     }
     let ms = |time: Duration, turns: u32| time.as_secs_f64() * 1e3 / f64::from(turns.max(1));
@@ -187,6 +133,12 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
     let mut times = ask(&REGEX, &truth.regex, |text| grep("regex", text));
     times.pop();
     summary(&times);
+    let question = serde_json::json!({"question": "What was the launch code word that we agreed on?"});
+    let question = ToolCall::new("lcm_expand_query", question.to_string());
+    let ms = repeated(|| {
+        session.call_tool(question.clone()).unwrap();
+    });
+    println!("a question: {ms:.2} ms");
     println!("lcm_grep, full text, summaries too");
     let times = FULL_TEXT.map(|text| {
         let arguments = serde_json::json!({"pattern": text, "mode": "full_text"});
@@ -195,6 +147,29 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
         })
     });
     summary(&times);
+    println!(
+        "peak memory: {} MB (hermes-lcm 0.7: 114 MB)",
+        peak_memory_mb()
+    );
+    session.end().unwrap();
+    drop((engines, record));
+    let size = bytes_in(home.path()) as f64;
+    println!(
+        "databases: {:.1} MB, {:.2} of the raw {:.1} MB (hermes-lcm 1.9, claw 5.7)",
+        size / 1e6,
+        size / truth.text_bytes as f64,
+        truth.text_bytes as f64 / 1e6
+    );
+}
+
+/// The bytes of all files in a folder.
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let sizes = entries.map(|entry| match entry.file_type().unwrap().is_dir() {
+        true => bytes_in(&entry.path()),
+        false => entry.metadata().unwrap().len(),
+    });
+    sizes.sum()
 }
 
 fn total_of(session: &mut Session, arguments: &Value) -> u64 {
@@ -236,13 +211,6 @@ fn summary(times: &[f64]) {
     );
 }
 
-/// Runs `work` and measures this thread's CPU time, in ms.
-fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let before = thread_cpu_ms();
-    let result = work();
-    (thread_cpu_ms() - before, result)
-}
-
 fn peak_memory_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -258,7 +226,7 @@ fn peak_memory_mb() -> u64 {
 }
 
 fn lines(corpus: &Path) -> impl Iterator<Item = Value> {
-    BufReader::new(std::fs::File::open(corpus).unwrap())
+    BufReader::new(File::open(corpus).unwrap())
         .lines()
         .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
 }
@@ -277,11 +245,15 @@ fn truth(corpus: &Path) -> Truth {
         })
         .collect();
     let mut truth = Truth {
+        messages: 0,
+        text_bytes: 0,
         full_text: vec![0; terms.len()],
         regex: vec![0; regexes.len()],
     };
     for message in lines(corpus) {
         let content = message["content"].as_str().unwrap();
+        truth.messages += 1;
+        truth.text_bytes += content.len() as u64;
         let lower = content.to_lowercase();
         for (count, terms) in truth.full_text.iter_mut().zip(&terms) {
             *count += u64::from(terms.iter().all(|term| lower.contains(term.as_str())));
@@ -293,75 +265,10 @@ fn truth(corpus: &Path) -> Truth {
     truth
 }
 
-/// Delivers the corpus, four messages a turn; how many they were, their bytes of text, and the ms of CPU
-/// that reading the file took.
-fn ingest(store: &Store, session: SessionId, corpus: &Path) -> (u64, u64, f64) {
-    let (mut id, mut bytes, mut parsing) = (0, 0, 0.0);
-    let mut source = lines(corpus);
-    loop {
-        let (ms, turn) = timed(|| {
-            source
-                .by_ref()
-                .take(4)
-                .map(|message| (message.to_string(), message))
-                .collect::<Vec<_>>()
-        });
-        parsing += ms;
-        if turn.is_empty() {
-            return (id, bytes, parsing);
-        }
-        let field =
-            |message: &'_ Value, name: &str| message[name].as_str().unwrap_or("").to_owned();
-        let calls: Vec<Vec<[String; 3]>> = turn
-            .iter()
-            .map(|(_, message)| {
-                let calls = message["tool_calls"]
-                    .as_array()
-                    .cloned()
-                    .unwrap_or_default();
-                let fields = |call: &Value| {
-                    let function = &call["function"];
-                    [
-                        field(call, "id"),
-                        field(function, "name"),
-                        field(function, "arguments"),
-                    ]
-                };
-                calls.iter().map(fields).collect()
-            })
-            .collect();
-        let call_views: Vec<Vec<ToolCallView<'_>>> = calls
-            .iter()
-            .map(|calls| {
-                calls
-                    .iter()
-                    .map(|[id, name, arguments]| ToolCallView::new(id, name, arguments))
-                    .collect()
-            })
-            .collect();
-        let mut views = Vec::new();
-        for ((raw, message), calls) in turn.iter().zip(&call_views) {
-            id += 1;
-            let text = message["content"].as_str().unwrap();
-            bytes += text.len() as u64;
-            let mut view = MessageView::new(MessageId(id), message["role"].as_str().unwrap())
-                .with_text(text)
-                .with_raw(raw)
-                .with_tool_calls(calls)
-                .with_time(message["ts"].as_i64().unwrap_or(0) * 1000);
-            if let Some(call) = message["tool_call_id"].as_str() {
-                view = view.with_result_of(call, message["tool_name"].as_str().unwrap_or(""));
-            }
-            views.push(view);
-        }
-        store.deliver(session, &Delivery::new(&views), 0).unwrap();
-    }
-}
-
 /// Writes a corpus of prose, code and logs, with a few things to be found.
 fn generate(directory: &Path, count: u64) -> PathBuf {
     let path = directory.join("corpus.jsonl");
-    let mut out = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    let mut out = std::io::BufWriter::new(File::create(&path).unwrap());
     let mut random = Random(20_261_121);
     let common: Vec<String> = (0..400)
         .map(|_| {
