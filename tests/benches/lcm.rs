@@ -133,7 +133,8 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
     let mut times = ask(&REGEX, &truth.regex, |text| grep("regex", text));
     times.pop();
     summary(&times);
-    let question = serde_json::json!({"question": "What was the launch code word that we agreed on?"});
+    let question =
+        serde_json::json!({"question": "What was the launch code word that we agreed on?"});
     let question = ToolCall::new("lcm_expand_query", question.to_string());
     let ms = repeated(|| {
         session.call_tool(question.clone()).unwrap();
