@@ -328,7 +328,7 @@ impl Store for SqliteStore {
                 "SELECT id, engine, created_ms, used_ms, archived_ms,
                      (SELECT count(*) FROM messages WHERE session = key),
                      (SELECT count(*) FROM messages m WHERE session = key AND NOT cut AND NOT EXISTS
-                         (SELECT 1 FROM messages later
+                         (SELECT 1 FROM messages later INDEXED BY messages_by_replaced
                           WHERE later.session = key AND later.replaces = m.id AND NOT later.cut)),
                      (SELECT coalesce(sum(length(data)), 0) FROM texts WHERE session = key)
                          + (SELECT coalesce(sum(length(data)), 0) FROM artifacts WHERE session = key),

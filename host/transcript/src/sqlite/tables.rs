@@ -73,6 +73,7 @@ CREATE TABLE messages (
     part     INTEGER,
     PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
+-- Queries name it, because without statistics SQLite would read every message of the session instead.
 CREATE INDEX messages_by_replaced ON messages(session, replaces) WHERE replaces IS NOT NULL;
 -- The wire messages of the conversation as the client sent them, numbered in the order of arrival.
 CREATE TABLE texts (
