@@ -39,8 +39,8 @@ use checkpoint::Checkpoints;
 pub use damage::RecordRepair;
 pub(crate) use damage::{repair, verify};
 use read::{
-    compaction, dump_of, kept_with, key_of, log, messages_of, messages_sharing, messages_where,
-    packed, page, snapshot, text,
+    IS_OUTDATED, compaction, dump_of, kept_with, key_of, log, messages_of, messages_sharing,
+    messages_where, packed, page, snapshot, text,
 };
 use tables::{KEPT, SCHEMA_VERSION, prepare};
 use write::{restore_session, write_commit, write_kept};
@@ -324,17 +324,15 @@ impl Store for SqliteStore {
 
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
         self.read(|connection| {
-            let mut select = connection.prepare(
+            let mut select = connection.prepare(&format!(
                 "SELECT id, engine, created_ms, used_ms, archived_ms,
                      (SELECT count(*) FROM messages WHERE session = key),
-                     (SELECT count(*) FROM messages m WHERE session = key AND NOT cut AND NOT EXISTS
-                         (SELECT 1 FROM messages later INDEXED BY messages_by_replaced
-                          WHERE later.session = key AND later.replaces = m.id AND NOT later.cut)),
+                     (SELECT count(*) FROM messages WHERE session = key AND NOT {IS_OUTDATED}),
                      (SELECT coalesce(sum(length(data)), 0) FROM texts WHERE session = key)
                          + (SELECT coalesce(sum(length(data)), 0) FROM artifacts WHERE session = key),
                      (SELECT max(said_ms) FROM messages WHERE session = key)
                  FROM sessions WHERE ?1 IS NULL OR id = ?1 ORDER BY key",
-            )?;
+            ))?;
             let rows = select.query_map([session], |row| {
                 let count = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
                 let created_ms = row.get(2)?;

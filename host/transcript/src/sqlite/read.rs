@@ -25,7 +25,7 @@ use crate::store::{
 
 /// Whether a message is not part of the conversation any more: it was cut off, or has another form.
 /// A form that was cut off itself does not count, so the message before it is current again.
-const IS_OUTDATED: &str =
+pub(super) const IS_OUTDATED: &str =
     "(cut OR EXISTS (SELECT 1 FROM messages later INDEXED BY messages_by_replaced
     WHERE later.session = messages.session AND later.replaces = messages.id AND NOT later.cut))";
 
