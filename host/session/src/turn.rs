@@ -68,9 +68,9 @@ pub struct Turn<'b> {
     /// How many messages of the conversation are found neither in the request nor in any store. The
     /// engine does not have them.
     pub without_text: u64,
-    /// The request, and the note that is appended to its system prompt. None for a conversation that
-    /// was read from a document.
-    pub(crate) noted: Option<(WireBody<'b>, Option<String>)>,
+    /// The items of the body's list before the messages. Empty for a conversation that was read from
+    /// a document.
+    pub(crate) leading: Vec<BodyMessage>,
     /// Where the parts of `body` are. None for a conversation that was read from a document.
     pub(crate) parts: Option<BodyParts>,
 }
@@ -88,16 +88,7 @@ impl<'b> Turn<'b> {
     /// request, so a caller can change its own list in the same way. Tools, markers for the prompt
     /// cache, and a system message that the host adds are not in them.
     pub fn take_items(&mut self) -> Vec<BodyMessage> {
-        let mut items = Vec::new();
-        if let Some((request, note)) = &self.noted {
-            let system = request.system_messages_with(note.as_deref()).into_iter();
-            let system = system.take(request.system_messages.len()).enumerate();
-            items.extend(system.map(|(at, text)| match text {
-                Cow::Borrowed(_) => BodyMessage::Kept(at),
-                Cow::Owned(text) => BodyMessage::Changed(at, text),
-            }));
-            items.extend((items.len()..request.leading()).map(BodyMessage::Kept));
-        }
+        let mut items = std::mem::take(&mut self.leading);
         let leading = items.len();
         let messages = std::mem::take(&mut self.messages).into_iter();
         items.extend(messages.map(|message| match message {
@@ -257,7 +248,7 @@ impl Session {
         let tools = self.tools_in(options.without_tools);
         let draft = draft.tools(tools, denied.is_some());
         let draft = draft.markers(self.cache_markers());
-        let (noted, messages, changed) = (draft.noted(), draft.messages(), draft.is_changed());
+        let (leading, messages, changed) = (draft.leading(), draft.messages(), draft.is_changed());
         let body = draft.serialise(&self.warnings);
         // The model's cache holds the old conversation, so no question can continue it.
         if !ingested.only_appends() {
@@ -275,7 +266,7 @@ impl Session {
         Ok(Turn {
             body: body.unwrap_or_default(),
             parts,
-            noted,
+            leading,
             messages,
             selected: view.as_ref().map(Window::message_tokens),
             changed,

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use contexture_engine_api::ToolSpec;
 use contexture_formats::prompt_cache::{CacheProvider, Ttl};
-use contexture_formats::{BodyEdits, SplitBody, WireBody};
+use contexture_formats::{BodyEdits, SplitBody};
 
 use super::{RenderedBody, RenderedWire};
 use crate::options::BodyMessage;
@@ -67,9 +67,22 @@ impl<'r, 'b> BodyDraft<'r, 'b> {
         self.rendered.is_some() || self.note.is_some()
     }
 
-    /// The request, and the note that is appended to its system prompt. None for a document.
-    pub(crate) fn noted(&self) -> Option<(WireBody<'b>, Option<String>)> {
-        Some((self.request.body.clone()?, self.note.clone()))
+    /// The items of the body's list before the messages: the system prompt and what the provider
+    /// compacted itself. Empty for a document.
+    pub(crate) fn leading(&self) -> Vec<BodyMessage> {
+        let Some(body) = &self.request.body else {
+            return Vec::new();
+        };
+        let system = body.system_messages_with(self.note.as_deref()).into_iter();
+        let system = system.take(body.system_messages.len()).enumerate();
+        let mut items: Vec<_> = system
+            .map(|(at, text)| match text {
+                Cow::Borrowed(_) => BodyMessage::Kept(at),
+                Cow::Owned(text) => BodyMessage::Changed(at, text),
+            })
+            .collect();
+        items.extend((items.len()..body.leading()).map(BodyMessage::Kept));
+        items
     }
 
     /// The messages of the body, in order.
