@@ -8,8 +8,11 @@
 //! checks all rows of a session together, as `sessions verify` does. [`Packed`] holds a compressed
 //! text with its checksum.
 
+use std::cell::RefCell;
+
 use contexture_engine_api::MessageId;
 use xxhash_rust::xxh3::xxh3_64;
+use zstd::bulk::{Compressor, Decompressor};
 
 use crate::host_text::HostText;
 use crate::message_log::{Fingerprint, Logged, chain_link};
@@ -37,7 +40,7 @@ impl Packed {
         Ok(Self {
             bytes: text.len() as i64,
             checksum: xxh3_64(text.as_bytes()).cast_signed(),
-            data: zstd::bulk::compress(text.as_bytes(), LEVEL)?,
+            data: compress(text.as_bytes())?,
         })
     }
 
@@ -46,9 +49,30 @@ impl Packed {
     pub(crate) fn text(&self) -> Option<String> {
         let size = usize::try_from(self.bytes).ok();
         let size = size.filter(|_| self.bytes <= MAX_BYTES)?;
-        let text = String::from_utf8(zstd::bulk::decompress(&self.data, size).ok()?).ok()?;
+        let text = String::from_utf8(decompress(&self.data, size).ok()?).ok()?;
         (xxh3_64(text.as_bytes()).cast_signed() == self.checksum).then_some(text)
     }
+}
+
+thread_local! {
+    // A context takes longer to make than a message to unpack, so each thread keeps its own.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    COMPRESSOR.with_borrow_mut(|kept| match kept {
+        Some(compressor) => compressor.compress(bytes),
+        None => kept.insert(Compressor::new(LEVEL)?).compress(bytes),
+    })
+}
+
+/// Decompresses data to at most `size` bytes.
+fn decompress(data: &[u8], size: usize) -> std::io::Result<Vec<u8>> {
+    DECOMPRESSOR.with_borrow_mut(|kept| match kept {
+        Some(decompressor) => decompressor.decompress(data, size),
+        None => kept.insert(Decompressor::new()?).decompress(data, size),
+    })
 }
 
 /// A message id from its column. Databases have no unsigned integers, so ids are stored as signed
