@@ -23,8 +23,9 @@ use crate::store::{MessageRow, Packed, Snapshot, WireRow, WrittenRow};
 use crate::wire_entries::{UNIT_BYTES, decode};
 use crate::wire_log::WireLog;
 
-// Wire messages are small: higher levels save about 1 % and take twice the time.
-const LEVEL: i32 = 1;
+// Of a real session's messages level 1 takes 7 us each and leaves 0.515 of the bytes, level 4 takes
+// 12 us and leaves 0.503, level 6 takes 17 us and leaves 0.496.
+const LEVEL: i32 = 4;
 
 /// The largest size of a stored text in bytes. A row that claims more is damaged, and reading it
 /// would allocate that much.
