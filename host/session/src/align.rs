@@ -70,7 +70,8 @@ pub(super) struct Alignment {
 /// messages before that summary. Missing messages may then be under it.
 ///
 /// `unsent` are messages that were missing from earlier requests too. The client did not remove
-/// them now, so they are not paired if enough others are left.
+/// them now, so they are not paired if enough others are left. If the common beginning holds one of
+/// them, the client has its originals again, and has removed whatever else is missing.
 pub(super) fn align(
     old: &[Known],
     new: &[Fingerprint],
@@ -88,6 +89,12 @@ pub(super) fn align(
     if let Some(before) = abridged.filter(hides) {
         alignment = pair_abridged(old, new, same, before);
     } else {
+        // A client that sends some of them again leaves none out any more.
+        let is_sent_again = |old: &Known| unsent.contains(&old.id);
+        let unsent = match old.iter().take(same).any(is_sent_again) {
+            true => &Ids::default(),
+            false => unsent,
+        };
         (alignment.matches, alignment.unmatched, alignment.cut) = pair(old, new, same, unsent);
     }
     alignment.branch_at_insertion();
@@ -654,6 +661,32 @@ mod tests {
             (expected[at], expected[texts.len() - 1]) = (next, next + 1);
             prop_assert_eq!(session.ids(), expected);
             prop_assert!(alignment.cut);
+        }
+
+        /// A client that went on from a summary, and now sends its originals up to the message that it
+        /// goes back to, has removed all that follow, those that the summary stood for among them.
+        #[test]
+        fn a_rewind_of_the_originals_reaches_behind_a_summary(
+            mut texts in prop::collection::vec(0..2u64, 3..12),
+            summarised in 1..12usize,
+            stays in any::<prop::sample::Index>(),
+            words in prop::collection::vec(0..2u64, 1..3),
+        ) {
+            let stays = 1 + stays.index(texts.len() - 2);
+            // Unless the last message is like no other, the new words may be the end of the conversation.
+            texts.push(8);
+            let mut session = Conversation::default();
+            let mut sent = history(&texts);
+            session.advance(&sent);
+            let unsent = session.known.iter().take(summarised).map(|known| known.id).collect();
+            sent.truncate(stays);
+            sent.extend(words.iter().enumerate().map(|(at, word)| said(*word, (stays + at) as u64 % 2)));
+            prop_assume!(sent[stays].text != texts[stays]);
+            let fingerprints: Vec<Fingerprint> = sent.iter().map(Said::fingerprint).collect();
+            let alignment = align(&session.known, &fingerprints, None, &unsent);
+            let removed: Vec<MessageId> = session.known[stays..].iter().map(|known| known.id).collect();
+            prop_assert!(alignment.cut);
+            prop_assert_eq!(alignment.unmatched, removed);
         }
 
         /// For any two requests, every message has exactly one id, no id occurs twice, and old ids
