@@ -11,6 +11,8 @@
 //! messages of one role become adjacent because others were removed, it inserts a message that
 //! says so.
 
+use std::ops::Range;
+
 use contexture_engine_api::{MessageKind, ShortArguments};
 
 use super::conversation::Conversation;
@@ -183,14 +185,15 @@ pub(super) fn planned_messages<'a>(
             }
             PlanEntry::Stub { .. } => continue,
         };
-        let items = &message(part.index)?.items;
+        let message = message(part.index)?;
+        let items = &message.items;
         match planned.last_mut() {
             Some(PlannedMessage::Kept(kept))
                 if kept.parts.last().is_some_and(|last| {
                     last.index < part.index
-                        && messages
-                            .get(last.index)
-                            .is_some_and(|last| last.items == *items)
+                        && messages.get(last.index).is_some_and(|before| {
+                            before.items == *items && !would_merge(before, message)
+                        })
                 }) =>
             {
                 kept.parts.push(part);
@@ -250,6 +253,13 @@ pub(super) fn planned_messages<'a>(
         open_with_user(conversation, &mut planned, place);
     }
     Ok(planned)
+}
+
+/// Whether two messages of one wire message would be read as a single one if nothing were between
+/// them: both are texts, and what kept them apart is not in the window, for example a notice.
+fn would_merge(before: &Message, after: &Message) -> bool {
+    let is_said = |message: &Message| message.role != "tool" && !message.is_summary();
+    before.view_index + 1 < after.view_index && is_said(before) && is_said(after)
 }
 
 /// Inserts a user message before an assistant message at the head, because Anthropic and Gemini
@@ -500,11 +510,18 @@ fn were_neighbours(
     let items =
         |part: Option<&KeptPart<'_>>| messages.get(part?.index).map(|message| &message.items);
     match (items(before.parts.last()), items(after.parts.first())) {
-        (Some(before), Some(after)) => {
-            before == after || (before.end > 0 && place(before.end - 1) + 1 == place(after.start))
-        }
+        (Some(before), Some(after)) => follow(before, after, place),
         _ => false,
     }
+}
+
+/// The same for the wire items of two messages.
+pub(super) fn follow(
+    before: &Range<usize>,
+    after: &Range<usize>,
+    place: &dyn Fn(usize) -> usize,
+) -> bool {
+    before == after || (before.end > 0 && place(before.end - 1) + 1 == place(after.start))
 }
 
 /// Whether a summary may be placed in a message before its text. It may not if the message is a

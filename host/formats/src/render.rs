@@ -19,7 +19,7 @@ use super::gemini;
 use super::json::{Edits, Raw, quote};
 use super::parts::{new_message, text_part};
 use super::plan::{
-    KeptMessage, PlanEntry, PlannedMessage, RenderPlan, planned_messages, results_are_users,
+    KeptMessage, PlanEntry, PlannedMessage, RenderPlan, follow, planned_messages, results_are_users,
 };
 use super::rewrite::{Rewrite, system_items_with};
 use super::splice::{RenderedItem, splice};
@@ -330,7 +330,7 @@ impl Conversation {
             };
             let were_neighbours = matches!(
                 (&last.items, &wire.items),
-                (Some(a), Some(b)) if a.end > 0 && place(a.end - 1) + 1 == place(b.start)
+                (Some(a), Some(b)) if follow(a, b, place)
             );
             // Results without ids have to be in the order of their calls, also if a stub came first.
             let is_made = matches!(last.out.as_slice(), [RenderedItem::New { of: None, .. }]);

@@ -12,7 +12,7 @@ use contexture_formats::PlanEntry::Message;
 use contexture_formats::{
     Conversation, ExcerptBuilder, Format, FormatError, KnownCalls, PlanEntry, RenderPlan,
     RenderedItem, WireReading, excerpt, excerpt_with, item_lines, parse_messages, read, render_all,
-    split,
+    sealed_notice, sealed_summary, split,
 };
 
 /// The files of the real conversations beside the repository.
@@ -1585,6 +1585,60 @@ fn what_the_provider_compacted_itself_stays_as_it_is() {
         let elsewhere = conversation.convert(&RenderPlan::whole(3), Format::OpenAiChat);
         let error = elsewhere.unwrap_err().to_string();
         assert!(error.contains("its provider compacted"), "{error}");
+    }
+}
+
+#[test]
+fn what_the_host_wrote_between_two_messages_leaves_them_two() {
+    let notice = sealed_notice("[n]");
+    let summary = sealed_summary("s");
+    for between in [&notice, &summary] {
+        let texts = ["a", between, "b"];
+        let parts = |kind: &str| {
+            serde_json::json!(texts.map(|text| serde_json::json!({"type": kind, "text": text})))
+        };
+        let string = serde_json::json!(texts.join("\n\n"));
+        for (format, list, message) in [
+            (
+                Format::OpenAiChat,
+                "messages",
+                serde_json::json!({"role": "user", "content": string}),
+            ),
+            (
+                Format::OpenAiChat,
+                "messages",
+                serde_json::json!({"role": "user", "content": parts("text")}),
+            ),
+            (
+                Format::Anthropic,
+                "messages",
+                serde_json::json!({"role": "user", "content": string}),
+            ),
+            (
+                Format::Anthropic,
+                "messages",
+                serde_json::json!({"role": "user", "content": parts("text")}),
+            ),
+            (
+                Format::OpenAiResponses,
+                "input",
+                serde_json::json!({"type": "message", "role": "user", "content": parts("input_text")}),
+            ),
+            (
+                Format::Gemini,
+                "contents",
+                serde_json::json!({"role": "user", "parts": texts.map(|text| serde_json::json!({"text": text}))}),
+            ),
+        ] {
+            let document = serde_json::json!({list: [message]}).to_string();
+            let read_as = |document: &str| read(document, Some(format)).unwrap().remove(0);
+            let document = read_as(&document);
+            assert_eq!(document.messages().len(), 3, "{}", document.document());
+            let out = render(&document, vec![Message(0), Message(2)]);
+            let again = read_as(&out);
+            let said = again.messages().iter().map(|message| &*message.text);
+            assert_eq!(said.collect::<Vec<_>>(), ["a", "b"], "{out}");
+        }
     }
 }
 
