@@ -210,6 +210,19 @@ impl History {
         &self.handed
     }
 
+    /// The identities of the shorter forms that the last body had, by the ids of their messages.
+    pub(super) fn last_short_forms(&self) -> IdMap<u128> {
+        let last = match self.handed.units.is_empty() {
+            true => &self.sent,
+            false => &self.handed,
+        };
+        let form = |unit: &WireEntry| match unit.origin {
+            Origin::Shortened(id) => Some((id, unit.fingerprint.identity)),
+            Origin::Said(_) | Origin::Host(_) => None,
+        };
+        last.units.iter().filter_map(form).collect()
+    }
+
     /// Appends a new message to the conversation. If `replaces` names a known message, the new one
     /// takes its place in the conversation, and the log keeps both.
     pub(super) fn append(&mut self, known: Known, replaces: Option<MessageId>) {

@@ -102,12 +102,13 @@ pub(crate) struct Renderer {
 }
 
 impl Renderer {
-    pub(crate) fn new(own_summaries: bool, warnings: Warnings) -> Self {
+    /// `history` is what was said so far. The shorter forms that the last body had are in force.
+    pub(crate) fn new(own_summaries: bool, history: &History, warnings: Warnings) -> Self {
         Self {
             own_summaries,
             rendered: None,
             rendered_at: 0,
-            short_forms: IdMap::default(),
+            short_forms: history.last_short_forms(),
             warnings,
         }
     }
@@ -248,24 +249,13 @@ impl Renderer {
                     // The client sends a form that the host wrote. It must be the one that is in
                     // force now.
                     Origin::Shortened(id) => {
-                        let is_short = !slot.is_verbatim() && self.reads_as(current, slot, unit);
+                        let form = self.short_forms.get(&id);
+                        let is_short =
+                            !slot.is_verbatim() && form == Some(&unit.fingerprint.identity);
                         slot.id() == id && (slot.is_of_lost_record() || is_short)
                     }
                     Origin::Host(id) => slot.id() == id,
                 })
-    }
-
-    /// Whether a shorter form on the wire is the form that this window entry holds.
-    fn reads_as(&self, current: &ConversationState, slot: &WindowEntry, unit: &WireEntry) -> bool {
-        match self.short_forms.get(&slot.id()) {
-            Some(identity) => *identity == unit.fingerprint.identity,
-            // After a restart the identities of the short forms are not in memory, but the record
-            // has the last one.
-            None => {
-                current.history.host_texts.last_short_form(slot.id())
-                    == Some(unit.fingerprint.identity)
-            }
-        }
     }
 
     /// Lays out a window: collects its messages, renders them, and maps the result back to the wire

@@ -145,6 +145,7 @@ impl Session {
         let previous_engine = history.set_engine(link.engine().name());
         let (timing, ttl) = (config.compression.timing, config.prompt_caching.cache_ttl);
         let meter = Meter::new(agent, &history.usage, timing, ttl);
+        let renderer = Renderer::new(options.own_summaries, &history, warnings.clone());
         Ok(Self {
             id: id.to_owned(),
             previous_engine,
@@ -154,7 +155,7 @@ impl Session {
             ingest: Ingest::new(id, options.unrelated, warnings.clone()),
             link,
             compactor: Compactor::new(config, warnings.clone()),
-            renderer: Renderer::new(options.own_summaries, warnings.clone()),
+            renderer,
             options,
             handed_body: None,
             settled: false,

@@ -125,11 +125,4 @@ impl HostTexts {
         let at = self.by_id.get(&id)?;
         self.texts.get(*at).map(|text| &text.covers)
     }
-
-    /// The hash of the latest shorter form of this message. None if it was never shortened.
-    pub fn last_short_form(&self, id: MessageId) -> Option<u128> {
-        let mut newest = self.texts.iter().rev();
-        let text = newest.find(|text| text.shortens && text.id == id)?;
-        Some(text.identity)
-    }
 }

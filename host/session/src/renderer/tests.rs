@@ -14,7 +14,7 @@ use super::*;
 use crate::testing::{body, conversation, message, say, talk};
 
 fn renderer() -> Renderer {
-    Renderer::new(true, Warnings::of("s"))
+    Renderer::new(true, &History::default(), Warnings::of("s"))
 }
 
 /// Replaces all messages of the window but the last by a summary.
