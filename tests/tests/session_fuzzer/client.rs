@@ -144,10 +144,13 @@ fn would_join_users(one: &Entry, next: &Entry) -> bool {
             .unwrap_or_default()
             .to_owned()
     };
-    !one.holds.is_empty()
-        && !next.holds.is_empty()
-        && !ends_with_seal(&text(one, true))
-        && !begins_with_mark(&text(next, false))
+    // What is left of a message of which the rest was summarised is the user's too.
+    let end = text(one, true);
+    let is_said = match one.holds.is_empty() {
+        true => !end.is_empty() && !end.ends_with(']') && !ends_with_seal(&end),
+        false => !ends_with_seal(&end),
+    };
+    is_said && !next.holds.is_empty() && !begins_with_mark(&text(next, false))
 }
 
 /// Joins two user messages; `None` for any others.
@@ -653,7 +656,7 @@ impl Client {
                 out.messages.join("\n")
             )));
         }
-        Self::check_neighbours(held, &entries)?;
+        self.check_neighbours(held, &entries)?;
         self.check_words(held, &entries)?;
         // What it rewrites is what came since, in front of which nothing changes.
         let is_prefix_kept = outcome.only_rewritten && self.driver.engine() == "virtual-files";
@@ -757,7 +760,20 @@ impl Client {
         let last = last
             .filter(|said| said.speaker == Speaker::User)
             .map(|said| said.serial);
-        let is_there = |last| entries.iter().any(|entry| entry.holds.contains(&last));
+        let is_summary = |entry: &Entry| entry.bytes.contains("[END OF CONTEXT COMPACTION] #");
+        let head = entries.iter().position(is_summary).unwrap_or(0);
+        // Which of equal messages stands in front of a summary, a body does not tell.
+        let carries = |serial: &Serial| {
+            let at = self.truth.place(*serial)?;
+            Some(&self.truth.branch[at].carries)
+        };
+        let is_there = |last| {
+            let is_equal = |held: &Serial| carries(held) == carries(&last);
+            let (head, rest) = entries.split_at(head);
+            head.iter()
+                .any(|entry| entry.whole.as_ref().is_some_and(is_equal))
+                || rest.iter().any(|entry| entry.holds.contains(&last))
+        };
         // An engine may keep them as a file, and show their beginning.
         let is_file = |entry: &Entry| entry.bytes.contains("[file user-");
         let is_kept = entries.iter().any(is_file);
@@ -807,7 +823,7 @@ impl Client {
 
     /// Checks that a message of the host has a neighbour of its role only if the client itself sent it that way,
     /// because many clients join such messages into one.
-    fn check_neighbours(held: &Held, entries: &[Entry]) -> Result<(), Wrong> {
+    fn check_neighbours(&self, held: &Held, entries: &[Entry]) -> Result<(), Wrong> {
         let role = |entry: &Entry| {
             let message: Value = serde_json::from_str(&entry.bytes).unwrap_or_default();
             message["role"].as_str().unwrap_or_default().to_owned()
@@ -853,6 +869,13 @@ impl Client {
                 is_own && role(&pair[0]) == role(&pair[1])
             })
         };
+        // Whether the words that meet were said one after the other.
+        let were_said_so = |one: &Entry, next: &Entry| {
+            let place = |serial: Option<&Serial>| self.truth.place(*serial?);
+            let before = place(one.holds.iter().max());
+            would_join_users(one, next)
+                && before.is_some_and(|at| place(next.holds.iter().min()) == Some(at + 1))
+        };
         for pair in entries.windows(2) {
             let [one, next] = pair else { continue };
             let is_hosts = |entry: &Entry| entry.whole.is_none() && entry.bytes.contains("] #");
@@ -862,6 +885,7 @@ impl Client {
                 && (is_hosts(one) || is_hosts(next))
                 && !had_neighbour(one, true)
                 && !had_neighbour(next, false)
+                && !were_said_so(one, next)
             {
                 return Err(wrong("neighbours")(format!(
                     "{}\n{}",
@@ -1017,6 +1041,21 @@ impl Client {
             for said in self.truth.branch.iter().filter(is_cleared) {
                 required.remove(&said.serial);
             }
+            // Several items of the Responses API are one answer, which is stored whole or not at all.
+            let answers = held.entries.chunk_by(|one, next| {
+                matches!((rank(one), rank(next)), (Some(one), Some(next))
+                    if one < next || (one == next && one != 1))
+            });
+            let is_shortened = |entry: &Entry| {
+                entry.whole.is_none() && !entry.bytes.contains("[END OF CONTEXT COMPACTION] #")
+            };
+            for answer in answers.filter(|answer| answer.iter().any(is_shortened)) {
+                for entry in answer.iter().filter(|entry| rank(entry).is_some()) {
+                    entry.holds.iter().for_each(|serial| {
+                        required.remove(serial);
+                    });
+                }
+            }
         }
         match self.compare(&required) {
             // The original of a shortened result is gone with the record. Unless an answer after it proves whose words
@@ -1136,6 +1175,17 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+/// The place in an answer of what is an item of one with the Responses API: thoughts, text, calls.
+fn rank(entry: &Entry) -> Option<u8> {
+    let item: Value = serde_json::from_str(&entry.bytes).ok()?;
+    match item["type"].as_str()? {
+        "reasoning" => Some(0),
+        "message" if item["role"] == "assistant" => Some(1),
+        "function_call" => Some(2),
+        _ => None,
     }
 }
 

@@ -75,6 +75,19 @@ fn a_client_does_all_that_clients_do() {
     explore("all", Mix::ALL);
 }
 
+/// The built-in keeps nothing of its own, so what was said is with the host alone.
+#[test]
+fn the_built_in_with_a_client_that_does_all() {
+    let mix = Mix {
+        engine: "compressor",
+        engines: 0,
+        stores: 0,
+        backups: 0,
+        ..Mix::ALL
+    };
+    explore("compressor", mix);
+}
+
 #[test]
 fn engines_of_layers_with_a_client_that_does_all() {
     for engine in ["two-layer", "tiered"] {
