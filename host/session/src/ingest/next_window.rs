@@ -57,9 +57,9 @@ impl ConversationState {
         let mut applied = None;
         if let Some(in_force) = in_force.filter(|_| is_in_force) {
             let slots = self.window_in_force(request, &in_force, changes, read)?;
-            // After a rewind, the user's last message may be one that a summary covers. The model
-            // must see it in full.
-            let hides_the_user = changes.cut
+            // After a rewind, or an edit that leaves the last message empty, the user's last words may be
+            // under a summary. The model must see them in full.
+            let hides_the_user = !changes.appends
                 && self.history.sent.units.iter().all(WireEntry::is_said)
                 && self.hides_last_user(request, read, &slots)?;
             let note = in_force.window.system_note().map(str::to_owned);
