@@ -760,6 +760,25 @@ impl Client {
         let last = last
             .filter(|said| said.speaker == Speaker::User)
             .map(|said| said.serial);
+        // The last words may also be those left of a message of which the results were summarised.
+        let is_left = |entry: &Entry| {
+            let parts = carried(&entry.bytes).map(|carries| parts_of(&carries));
+            let is_word = |part: &Value| part["text"].as_str().is_some_and(|text| !text.is_empty());
+            let mixed = self.truth.branch.iter();
+            let mixed = mixed.filter(|said| said.speaker == Speaker::Tools);
+            let words = mixed.flat_map(|said| parts_of(&said.carries));
+            let words: Vec<Value> = words.filter(is_word).collect();
+            entry.holds.is_empty()
+                && parts.is_ok_and(|parts| {
+                    let mut parts = parts.iter();
+                    parts.any(|part| words.iter().any(|word| holds(part, word)))
+                })
+        };
+        let last = last.filter(|last| {
+            let behind = held.entries.iter().rev();
+            let mut behind = behind.take_while(|entry| !entry.holds.contains(last));
+            !behind.any(is_left)
+        });
         let is_summary = |entry: &Entry| entry.bytes.contains("[END OF CONTEXT COMPACTION] #");
         let head = entries.iter().position(is_summary).unwrap_or(0);
         // Which of equal messages stands in front of a summary, a body does not tell.
