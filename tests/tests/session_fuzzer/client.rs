@@ -781,17 +781,26 @@ impl Client {
         });
         let is_summary = |entry: &Entry| entry.bytes.contains("[END OF CONTEXT COMPACTION] #");
         let head = entries.iter().position(is_summary).unwrap_or(0);
-        // Which of equal messages stands in front of a summary, a body does not tell.
+        // Which of equal messages stands in front of a summary, a body does not tell, nor whether words are those left
+        // beside results or the same words alone.
         let carries = |serial: &Serial| {
             let at = self.truth.place(*serial)?;
             Some(&self.truth.branch[at].carries)
         };
         let is_there = |last| {
             let is_equal = |held: &Serial| carries(held) == carries(&last);
+            let words = carries(&last).map(parts_of).unwrap_or_default();
+            let has_words = |entry: &Entry| {
+                let parts = carried(&entry.bytes).map(|carries| parts_of(&carries));
+                let parts = parts.unwrap_or_default();
+                let is_in = |word| parts.iter().any(|part| holds(part, word));
+                words.iter().all(is_in)
+            };
             let (head, rest) = entries.split_at(head);
             head.iter()
                 .any(|entry| entry.whole.as_ref().is_some_and(is_equal))
-                || rest.iter().any(|entry| entry.holds.contains(&last))
+                || (rest.iter())
+                    .any(|entry| entry.holds.contains(&last) || is_left(entry) && has_words(entry))
         };
         // An engine may keep them as a file, and show their beginning.
         let is_file = |entry: &Entry| entry.bytes.contains("[file user-");
