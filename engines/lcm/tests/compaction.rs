@@ -874,3 +874,18 @@ fn what_was_summarised_before_stays_as_a_message_of_its_own() {
     assert!(compactions > 2);
     assert!(with_one_kept > 1, "{with_one_kept} of {compactions}");
 }
+
+#[test]
+fn a_summary_of_messages_that_were_lost_with_the_record_stays() {
+    let host = host_with(summary);
+    let mut play = Play::new(&host);
+    let text = format!("{SUMMARY_MARK}\nThe harbour was rebuilt in spring.");
+    play.chat.push("user", text).kind = MessageKind::Summary;
+    for at in 0..80 {
+        play.chat(&format!("fact-{at}"));
+        play.turn();
+    }
+    assert!(play.session.compactions > 2);
+    assert!(play.block().contains("The harbour was rebuilt"));
+    play.sound();
+}

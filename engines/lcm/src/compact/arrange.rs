@@ -280,7 +280,7 @@ fn parted(spots: &[Spot], split: &Split) -> HashSet<NodeId> {
     let mut run_of: HashMap<NodeId, usize> = HashMap::new();
     let mut run = 0;
     for (at, spot) in spots.iter().enumerate() {
-        let keeps = split.keeps(at);
+        let keeps = split.keeps(at) || *spot == Spot::Orphan;
         run += usize::from(keeps);
         if let Spot::Covered(node) = spot
             && (keeps || *run_of.entry(*node).or_insert(run) != run)

@@ -49,21 +49,29 @@ impl Compactor<'_, '_> {
                     shown_though_covered.insert(view.id(), key);
                     spots.push(Spot::Raw);
                 }
-                // An answer that another engine inserted is not in the store and stands for no
-                // message.
-                None if view.kind() == MessageKind::Replaced => spots.push(Spot::Foreign),
-                None => return Err(StoreError::NotShown(view.id())),
+                None if view.kind() == MessageKind::Original => {
+                    return Err(StoreError::NotShown(view.id()));
+                }
+                None => spots.push(Spot::Inserted),
             }
         }
-        if shown_though_covered.is_empty() {
-            return Ok(spots);
+        if !shown_though_covered.is_empty() {
+            let keys: Vec<Key> = shown_though_covered.values().copied().collect();
+            let covering = nodes::covering(&self.session.store, self.session.id, &keys)?;
+            for (view, spot) in self.views.iter().zip(&mut spots) {
+                let key = shown_though_covered.get(&view.id());
+                if let Some(node) = key.and_then(|key| covering.get(key)) {
+                    *spot = Spot::Covered(*node);
+                }
+            }
         }
-        let keys: Vec<Key> = shown_though_covered.values().copied().collect();
-        let covering = nodes::covering(&self.session.store, self.session.id, &keys)?;
-        for (view, spot) in self.views.iter().zip(&mut spots) {
-            let key = shown_though_covered.get(&view.id());
-            if let Some(node) = key.and_then(|key| covering.get(key)) {
-                *spot = Spot::Covered(*node);
+        // If no message is missing from the window, the summaries of others stand for messages that
+        // were lost with the record.
+        if spots.contains(&Spot::Foreign)
+            && self.strays(&spots, self.session.frontier())?.is_empty()
+        {
+            for spot in spots.iter_mut().filter(|spot| **spot == Spot::Foreign) {
+                *spot = Spot::Orphan;
             }
         }
         Ok(spots)
@@ -107,7 +115,7 @@ impl Compactor<'_, '_> {
                 Spot::Covered(node) => {
                     shown.insert(*node);
                 }
-                Spot::Raw | Spot::Foreign => {}
+                Spot::Raw | Spot::Foreign | Spot::Orphan | Spot::Inserted => {}
             }
         }
         let in_window: HashSet<MessageId> = self.views.iter().map(MessageView::id).collect();

@@ -29,9 +29,16 @@ pub(crate) enum Spot {
     Covered(NodeId),
     /// A summary block of this engine that shows these nodes of the frontier.
     Ours(Vec<NodeId>),
-    /// A summary or an inserted message of another engine. It stands for no message of its own, so
-    /// it leaves the window and what it hides comes back as strays.
+    /// A summary of another engine. It stands for no message of its own, so it leaves the window and
+    /// what it hides comes back as strays.
     Foreign,
+    /// A summary of messages that the store does not have, because they were lost with the record.
+    /// Its text is all that is left of them, so it stays.
+    Orphan,
+    /// A text that a compaction inserted and the store does not have: a notice, the placeholder for
+    /// a result, or a shortened message whose original was lost with the record. It stays and leaves
+    /// with the messages around it, since a result must not be parted from its call.
+    Inserted,
 }
 
 /// Messages that go under one node together: a tool call with its results, or a single message.
@@ -93,7 +100,11 @@ pub(crate) fn layout(
     strays: &[Stray],
     first_of: &HashMap<NodeId, MessageId>,
 ) -> Vec<PlanStep> {
-    let stays = |at: usize| split.keeps(at) && !matches!(spots[at], Spot::Ours(_) | Spot::Foreign);
+    let stays = |at: usize| match spots[at] {
+        Spot::Ours(_) | Spot::Foreign => false,
+        Spot::Orphan => true,
+        Spot::Raw | Spot::Covered(_) | Spot::Inserted => split.keeps(at),
+    };
     let mut steps: Vec<PlanStep> = Vec::new();
     let mut at = 0;
     while at < views.len() {
@@ -101,6 +112,8 @@ pub(crate) fn layout(
         let end = (at..views.len())
             .find(|place| stays(*place) != keep)
             .unwrap_or(views.len());
+        // Nothing would stand in the place of inserted texts alone.
+        let keep = keep || spots[at..end].iter().all(|spot| *spot == Spot::Inserted);
         steps.push(match keep {
             true => PlanStep::Keep(at..end),
             false => PlanStep::Run(run_of(views, spots, outline, at..end)),
@@ -126,7 +139,7 @@ fn run_of(
         match &spots[at] {
             Spot::Ours(nodes) => nodes.iter().for_each(|node| run.push_node(*node)),
             Spot::Covered(node) => run.push_node(*node),
-            Spot::Foreign => {}
+            Spot::Foreign | Spot::Orphan | Spot::Inserted => {}
             Spot::Raw => {
                 let message = (views[at].id(), views[at].tokens());
                 let goes_on = at < unit_end;
@@ -322,10 +335,93 @@ fn cut_loose(loose: &mut Vec<&MessageGroup>, span: u64, leaves: &mut Vec<Vec<Mes
 mod tests {
     use std::time::Instant;
 
-    use contexture_engine_api::MessageView;
+    use contexture_engine_api::{MessageKind, MessageView, ToolCallView};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::dag::outline::Protection;
+
+    proptest! {
+        /// Whatever the window shows beside what was said, every position has one step, a call and
+        /// its results have the same, and something stands in place of all that leaves.
+        #[test]
+        fn a_call_and_its_results_stay_or_leave_together(
+            // Of each group: what it is, and which of its texts were inserted.
+            groups in prop::collection::vec((0..6_usize, any::<u8>()), 1..14),
+            messages in 1..6_usize,
+            tokens in 0..80_u64,
+        ) {
+            let names: Vec<String> = (0..groups.len() * 3).map(|at| format!("call-{at}")).collect();
+            let calls: Vec<Vec<ToolCallView<'_>>> = (groups.iter().zip(names.chunks(3)))
+                .map(|((what, _), names)| {
+                    let calls = names.iter().map(|name| ToolCallView::new(name, "ls", "{}"));
+                    calls.take(what.saturating_sub(2)).collect()
+                })
+                .collect();
+            // The group, the view and the spot of each position.
+            let mut window: Vec<(usize, MessageView<'_>, Spot)> = Vec::new();
+            let mut next = 0;
+            let mut view = |role| {
+                next += 1;
+                MessageView::new(MessageId(next), role).with_text("text").with_tokens(10)
+            };
+            for (group, ((what, inserted), calls)) in groups.iter().zip(&calls).enumerate() {
+                match (what, inserted % 3) {
+                    (0, _) => window.push((group, view("user"), Spot::Raw)),
+                    (1, _) => window.push((group, view("assistant"), Spot::Raw)),
+                    (2, 0) => {
+                        let notice = view("user").with_kind(MessageKind::Notice);
+                        window.push((group, notice, Spot::Inserted));
+                    }
+                    (2, kind) => {
+                        let summary = view("user").with_kind(MessageKind::Summary);
+                        let spot = if kind == 1 { Spot::Foreign } else { Spot::Orphan };
+                        window.push((group, summary, spot));
+                    }
+                    _ => {
+                        let call = view("assistant").with_tool_calls(calls);
+                        window.push((group, call, Spot::Raw));
+                        window.extend(calls.iter().enumerate().map(|(at, call)| {
+                            let result = view("tool").with_result_of(call.id(), "ls");
+                            match inserted >> at & 1 {
+                                0 => (group, result, Spot::Raw),
+                                _ => {
+                                    let result = result.with_kind(MessageKind::Replaced);
+                                    (group, result, Spot::Inserted)
+                                }
+                            }
+                        }));
+                    }
+                }
+            }
+            let views: Vec<MessageView<'_>> = window.iter().map(|(_, view, _)| *view).collect();
+            let spots: Vec<Spot> = window.iter().map(|(_, _, spot)| spot.clone()).collect();
+            let outline = Outline::of(&views);
+            let split = outline.split(Protection { messages, tokens });
+            let steps = layout(&views, &spots, &outline, &split, &[], &HashMap::new());
+
+            let mut step_of = Vec::new();
+            for (number, step) in steps.iter().enumerate() {
+                let places = match step {
+                    PlanStep::Keep(places) => places.clone(),
+                    PlanStep::Run(run) => run.places.clone(),
+                };
+                prop_assert_eq!(places.start, step_of.len());
+                step_of.extend(places.clone().map(|_| number));
+                if let PlanStep::Run(run) = step {
+                    let leaves = &spots[places];
+                    prop_assert!(!leaves.contains(&Spot::Orphan));
+                    let has_trace = !run.parts.is_empty() || leaves.contains(&Spot::Foreign);
+                    prop_assert!(has_trace, "nothing stands for {leaves:?}");
+                }
+            }
+            prop_assert_eq!(step_of.len(), views.len());
+            for (one, two) in (0..views.len()).zip(1..views.len()) {
+                let together = window[one].0 == window[two].0;
+                prop_assert!(!together || step_of[one] == step_of[two], "{steps:?}");
+            }
+        }
+    }
 
     #[test]
     fn strays_stand_where_they_belong_and_fifty_thousand_take_no_time() {
