@@ -345,6 +345,7 @@ impl ContextEngine for Engine {
             "lcm_status" => self.status(),
             _ => Value::Null,
         };
+        self.session.find_rows()?;
         let mut context = tools::Context {
             session: &mut self.session,
             settings: &self.settings,

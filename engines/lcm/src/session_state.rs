@@ -105,7 +105,7 @@ impl SessionState {
         let services = request.services.clone();
         let store = store.over(Source::new(request.session, services.clone(), redacts));
         let id = store.open_session(request.session, services.now_ms())?;
-        let has_changed = store.meet_transcript(id, services.now_ms())?;
+        let (id, has_changed) = store.meet_transcript(id, services.now_ms())?;
         if store.lacks_nodes(id)? {
             store.follow_artifacts(id)?;
         }
@@ -239,8 +239,9 @@ impl SessionState {
             self.follows_artifacts = true;
         }
         match self.deliver_once(delivery, false) {
-            // The rows are those of another conversation with the same ids.
-            Err(StoreError::IdReused(_)) => {
+            // The rows are those of another conversation with the same ids, or another engine object
+            // found that they were and built them again.
+            Err(StoreError::IdReused(_) | StoreError::SessionDeleted(_)) => {
                 self.follow_transcript()?;
                 self.deliver_once(delivery, true)
             }
@@ -251,8 +252,11 @@ impl SessionState {
     /// Makes the rows of the session agree with the transcript. Returns whether they had to be
     /// built again.
     pub(crate) fn follow_transcript(&mut self) -> Result<bool, StoreError> {
-        let now_ms = self.services.now_ms();
-        let is_anew = self.store.follow_transcript(self.id, now_ms)?;
+        let id = self.store.find_own_session()?;
+        let id = id.ok_or(StoreError::SessionDeleted(self.id.0))?;
+        let followed = self.store.follow_transcript(id, self.services.now_ms())?;
+        let is_anew = followed != self.id;
+        self.id = followed;
         self.follow_artifacts()?;
         Ok(is_anew)
     }
@@ -348,9 +352,18 @@ impl SessionState {
         Ok(StoredViews::of(self.store.owned_messages(keys)?))
     }
 
+    /// Finds the rows again if another engine object has built them again under another number.
+    pub(crate) fn find_rows(&mut self) -> Result<(), StoreError> {
+        match self.store.find_own_session()? == Some(self.id) {
+            true => Ok(()),
+            false => self.follow_transcript().map(|_| ()),
+        }
+    }
+
     /// Reads the frontier again if another process has changed it. If the ids are the same, nothing
     /// is read except the ids.
     pub(crate) fn refresh(&mut self) -> Result<(), StoreError> {
+        self.find_rows()?;
         if nodes::frontier_ids(&self.store, self.id)? == ids(&self.frontier) {
             return Ok(());
         }

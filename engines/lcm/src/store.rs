@@ -74,7 +74,8 @@ pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 pub const FILE_NAME: &str = "lcm.sqlite3";
 
 /// The number of a session in this store. It means nothing in another store and is not reused after
-/// the session is deleted, so use the name of the session outside of the store.
+/// the session is deleted, so use the name of the session outside of the store. A session whose rows
+/// are built again for another transcript gets another number, so a number stands for one transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub(crate) i64);
 

@@ -11,8 +11,8 @@
 use rusqlite::{Connection, Transaction, params};
 
 use super::current_messages::keys;
-use super::sessions::unknown;
-use super::{SessionId, Store};
+use super::sessions::{info_in, unknown};
+use super::{SessionId, SessionInfo, Store};
 use crate::error::StoreError;
 
 /// How many rows are removed in one transaction, so that no turn waits long for the lock.
@@ -110,21 +110,37 @@ impl Store {
     /// deleted then. Other errors come from the store.
     pub fn delete_sessions(&self, sessions: &[SessionId]) -> Result<(), StoreError> {
         self.write(|transaction| {
-            for session in sessions {
-                // The row stays until its dependents are gone, so its name is changed to free it.
-                // No host uses a name with a zero byte.
-                let gone = transaction.execute(
-                    "UPDATE sessions SET deleted = 1, name = name || char(0) || id
-                     WHERE id = ?1 AND deleted = 0",
-                    [session.0],
-                )?;
-                if gone == 0 {
-                    return Err(unknown(*session));
-                }
-            }
-            Ok(())
+            sessions
+                .iter()
+                .try_for_each(|session| mark_deleted(transaction, *session))
         })?;
         self.remove_deleted()
+    }
+
+    /// Gives a session a new number without rows, because its rows are not those of its transcript.
+    /// Whoever still works with the old number, such as the index thread or a call that the host
+    /// has given up, finds no rows under it. So nothing can be derived from the rows of one
+    /// transcript and the texts of another.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::SessionDeleted`] if there is no such session, or an error of the store.
+    pub(super) fn renumber(&self, session: SessionId) -> Result<SessionId, StoreError> {
+        let new = self.write_in_call(|transaction| {
+            let SessionInfo {
+                name,
+                created_at,
+                touched_at,
+                ..
+            } = info_in(transaction, session)?;
+            mark_deleted(transaction, session)?;
+            transaction.execute(
+                "INSERT INTO sessions(name, created_at, touched_at) VALUES(?1, ?2, ?3)",
+                params![name, created_at, touched_at],
+            )?;
+            Ok(SessionId(transaction.last_insert_rowid()))
+        })?;
+        self.remove_deleted()?;
+        Ok(new)
     }
 
     /// Removes what nothing refers to: the remaining rows of deleted sessions, and summaries that
@@ -227,23 +243,18 @@ impl Store {
     }
 }
 
-/// Removes everything of a session except its own row, so that the number stays valid. It is used
-/// before the rows are built again from the transcript.
-pub(super) fn remove_rows(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-) -> Result<(), StoreError> {
-    let [first, last] = keys(session, &(0..u32::MAX));
-    // The last statement deletes the row of the session itself.
-    let (_, rows) = REMOVALS.split_last().unwrap_or((&("", 0), &[]));
-    for (removal, _) in rows {
-        transaction.execute(removal, params![session.0, first, last, i64::MAX])?;
-    }
-    transaction.execute(
-        "UPDATE sessions SET next_ordinal = 0, order_at = 0 WHERE id = ?1",
+/// Hides a session and frees its name. Its row stays until its dependents are gone.
+fn mark_deleted(transaction: &Transaction<'_>, session: SessionId) -> Result<(), StoreError> {
+    // No host uses a name with a zero byte.
+    let gone = transaction.execute(
+        "UPDATE sessions SET deleted = 1, name = name || char(0) || id
+         WHERE id = ?1 AND deleted = 0",
         [session.0],
     )?;
-    Ok(())
+    match gone {
+        0 => Err(unknown(session)),
+        _ => Ok(()),
+    }
 }
 
 fn size_of(connection: &Connection, session: SessionId) -> Result<Size, StoreError> {

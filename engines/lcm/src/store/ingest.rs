@@ -18,7 +18,6 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::current_messages::{cut_in, key_in};
-use super::delete::remove_rows;
 use super::index::corpus::Corpus;
 use super::index::segment::indexed_end;
 use super::nodes::FrontierMove;
@@ -145,25 +144,24 @@ impl Store {
         Ok(ingested)
     }
 
-    /// Makes the rows of a session agree with its transcript, and builds them again if they are of
-    /// other messages. Returns whether they were built again. All messages are compared, so this
-    /// takes long for a large session.
+    /// Makes the rows of a session agree with its transcript, and builds them again under a new
+    /// number of the session if they are of other messages. Returns the number. All messages are
+    /// compared, so this takes long for a large session.
     ///
     /// # Errors
     /// Returns an error if the transcript or the store fails. Some rows may be missing then, and
     /// the next call builds them again.
     pub(crate) fn follow_transcript(
         &self,
-        session: SessionId,
+        mut session: SessionId,
         now_ms: i64,
-    ) -> Result<bool, StoreError> {
-        let is_anew = !self.is_of_transcript(session)?;
-        if is_anew {
-            self.write_in_call(|transaction| remove_rows(transaction, session))?;
+    ) -> Result<SessionId, StoreError> {
+        if !self.is_of_transcript(session)? {
+            session = self.renumber(session)?;
             self.append_transcript(session, None, now_ms)?;
         }
         self.follow_currency(session)?;
-        Ok(is_anew)
+        Ok(session)
     }
 
     /// Adds rows for the messages that the transcript has after `after`, or for all messages if it
@@ -290,9 +288,9 @@ impl Store {
 
     /// Brings the rows of a session up to date with its transcript. Messages that are missing at
     /// the end are added, and which messages are current is compared. If the last row does not match
-    /// its message, the rows belong to another conversation, and all of them are built again. Call
-    /// it when a session is opened. Returns whether a message that was known joined or left the
-    /// conversation.
+    /// its message, the rows belong to another conversation, and all of them are built again under
+    /// another number. Call it when a session is opened. Returns the number, and whether a message
+    /// that was known joined or left the conversation.
     ///
     /// # Errors
     /// Returns an error if the transcript or the store fails.
@@ -300,7 +298,7 @@ impl Store {
         &self,
         session: SessionId,
         now_ms: i64,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<(SessionId, bool), StoreError> {
         let source = self.source()?;
         let last: Option<(i64, [u8; 16])> = self.read(|connection| {
             let last = connection
@@ -317,10 +315,11 @@ impl Store {
             let is_it = |view: &MessageView<'_>| hash_of(view) == hash;
             if with_views(&found, |views| views.iter().any(is_it)) {
                 self.append_transcript(session, Some(last), now_ms)?;
-                return self.follow_currency(session);
+                return Ok((session, self.follow_currency(session)?));
             }
         }
-        self.follow_transcript(session, now_ms)
+        let followed = self.follow_transcript(session, now_ms)?;
+        Ok((followed, followed != session))
     }
 }
 

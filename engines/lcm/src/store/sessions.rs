@@ -81,6 +81,11 @@ impl Store {
         self.read(|connection| id_of(connection, name))
     }
 
+    /// Returns the session whose transcript this store reads, or None if the store does not have it.
+    pub(crate) fn find_own_session(&self) -> Result<Option<SessionId>, StoreError> {
+        self.find_session(self.source()?.session())
+    }
+
     /// Returns all sessions, in the order in which they were created. Deleted sessions are not
     /// included.
     ///

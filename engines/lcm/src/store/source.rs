@@ -45,6 +45,11 @@ impl Source {
         &self.services
     }
 
+    /// Returns the name of the session that this source belongs to.
+    pub(crate) fn session(&self) -> &str {
+        &self.session
+    }
+
     /// Returns whether this source belongs to the session of this name.
     pub(crate) fn is_of(&self, session: &str) -> bool {
         self.session == session

@@ -105,3 +105,56 @@ impl Store {
         made
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use contexture_engine_api::{Delivery, MessageId, MessageView};
+    use contexture_testkit::ScriptedHost;
+
+    use crate::error::StoreError;
+    use crate::store::{Source, Store, StoreSettings};
+
+    /// A host whose transcript has these texts, and the store as its engine sees it.
+    fn host_with(store: &Store, texts: &[&str]) -> (Arc<ScriptedHost>, Store) {
+        let host = ScriptedHost::without_model();
+        let ids = (1..).map(MessageId);
+        let views: Vec<_> = (ids.zip(texts))
+            .map(|(id, text)| MessageView::new(id, "user").with_text(text))
+            .collect();
+        host.record_in("s", &Delivery::new(&views));
+        let source = Source::new("s", host.services(), false);
+        (host, store.over(source))
+    }
+
+    #[test]
+    fn who_still_reads_a_lost_transcript_indexes_nothing_of_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = StoreSettings {
+            background_index: false,
+            ..StoreSettings::default()
+        };
+        let store = Store::open(directory.path(), settings).unwrap();
+        let (_lost, lost) = host_with(&store, &["one", "two", "three"]);
+        let session = store.open_session("s", 0).unwrap();
+        let (before, _) = lost.meet_transcript(session, 0).unwrap();
+        // The record is lost, and the client begins again with other messages under the same ids.
+        let (_next, next) = host_with(&store, &["un", "deux"]);
+        let (after, _) = next.meet_transcript(before, 0).unwrap();
+        assert_ne!(after, before);
+        assert!(matches!(
+            lost.index_now(before),
+            Err(StoreError::SessionDeleted(_))
+        ));
+        next.index_now(after).unwrap();
+        let check = next.check_index(after).unwrap();
+        assert!(check.wrong.is_empty() && check.waiting == 0, "{check:?}");
+        assert_eq!(next.find_own_session().unwrap(), Some(after));
+        assert_eq!(next.session_info(after).unwrap().messages, 2);
+        // Opened again, it is the same session.
+        assert_eq!(next.meet_transcript(after, 0).unwrap(), (after, false));
+    }
+}
