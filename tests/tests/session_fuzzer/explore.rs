@@ -1,6 +1,7 @@
 //! Many sessions, and for each that goes wrong the shortest one that goes wrong in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -78,8 +79,8 @@ pub(crate) fn explore(name: &str, mix: Mix) {
 }
 
 /// The same for several mixes: all are played, whatever goes wrong.
-pub(crate) fn each(name: &str, mixes: &[(&str, Mix)]) {
-    let of_one = |(mix, what): &(&str, Mix)| play_many(*what).tell(&format!("{name}, {mix}"));
+pub(crate) fn each<N: Display>(name: &str, mixes: &[(N, Mix)]) {
+    let of_one = |(mix, what): &(N, Mix)| play_many(*what).tell(&format!("{name}, {mix}"));
     let found: BTreeSet<_> = mixes.iter().flat_map(of_one).collect();
     assert!(found.is_empty(), "{name}: {found:?} went wrong");
 }
@@ -125,7 +126,7 @@ fn play_many(mix: Mix) -> Explored {
 
 /// The shortest session found that goes wrong in the same way: acts are left out, many at a time and then one by
 /// one, and what is left is made plain.
-fn shorten(mut shortest: Play, mut wrong: Wrong) -> (Wrong, Play) {
+pub(crate) fn shorten(mut shortest: Play, mut wrong: Wrong) -> (Wrong, Play) {
     let began = Instant::now();
     let patience = Duration::from_secs(number("CONTEXTURE_FUZZER_PATIENCE").unwrap_or(PATIENCE));
     let says = std::env::var("CONTEXTURE_FUZZER_SAYS").unwrap_or_default();

@@ -90,15 +90,14 @@ fn the_built_in_with_a_client_that_does_all() {
 
 #[test]
 fn engines_of_layers_with_a_client_that_does_all() {
-    for engine in ["two-layer", "tiered"] {
-        let mix = Mix {
-            engine,
-            stores: 0,
-            backups: 0,
-            ..Mix::ALL
-        };
-        explore(engine, mix);
-    }
+    let of = |engine| Mix {
+        engine,
+        stores: 0,
+        backups: 0,
+        ..Mix::ALL
+    };
+    let mixes = ["two-layer", "tiered"].map(|engine| (engine, of(engine)));
+    each("layers", &mixes);
 }
 
 /// The lossless engine however it is carried; in a long run every engine.
@@ -109,6 +108,7 @@ fn engines_however_they_are_carried() {
         true => &["lcm", "keep-tail", "tiered", "two-layer", "virtual-files"],
         false => &["lcm"],
     };
+    let mut mixes = Vec::new();
     for engine in engines {
         for carrier in [Carrier::Cdylib, Carrier::Process] {
             let mix = Mix {
@@ -121,9 +121,10 @@ fn engines_however_they_are_carried() {
                 backups: 0,
                 ..Mix::ALL
             };
-            explore(&format!("{engine}, {carrier:?}"), mix);
+            mixes.push((format!("{engine}, {carrier:?}"), mix));
         }
     }
+    each("carried", &mixes);
 }
 
 #[test]
