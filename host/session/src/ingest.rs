@@ -16,7 +16,7 @@ pub(crate) mod compare;
 mod next_window;
 mod unseen;
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind};
@@ -193,31 +193,26 @@ impl Ingest {
             next_id += 1;
             MessageId(next_id - 1)
         };
-        let again: HashMap<usize, MessageId> = (alignment.said_again.iter())
-            .map(|(old, place)| (*place, *old))
-            .collect();
-        let before: IdMap<Known> = match again.is_empty() {
-            true => IdMap::default(),
-            false => (current.history.branch().iter())
-                .map(|known| (known.id, *known))
-                .collect(),
-        };
-        let said_before = |place: usize| before.get(again.get(&place)?).copied();
+        // The messages of the conversation by id, if some are said again in a shorter form.
+        let by_id: OnceCell<IdMap<Known>> = OnceCell::new();
         let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
-        // Messages that are said again although the client has only a shorter form of them. Their
-        // old id, and their new one.
+        // Messages that are said again although the client has only a shorter form of them: their
+        // old ids, and their new ones.
         let mut short_again: IdMap<MessageId> = IdMap::default();
         // A message that no answer follows has just been written by the client, whatever it looks
         // like.
         let answers = incoming.iter().rposition(Incoming::is_an_answer);
-        for (place, (at, matched)) in aligned.iter().zip(&alignment.matches).enumerate() {
+        for (at, matched) in aligned.iter().zip(&alignment.matches) {
             let has_answer = answers.is_some_and(|answer| *at < answer);
             let Some(new) = incoming.get_mut(*at) else {
                 continue;
             };
-            let short = matches!(new.origin, Some(Origin::Shortened(_)));
+            let short = match new.origin {
+                Some(Origin::Shortened(id)) => Some(id),
+                _ => None,
+            };
             new.origin = Some(match *matched {
-                Match::Same(id) | Match::Revises(id) if short => Origin::Shortened(id),
+                Match::Same(id) | Match::Revises(id) if short.is_some() => Origin::Shortened(id),
                 Match::Same(id) => Origin::Said(id),
                 // If the record was lost, a message with the fingerprint of a shorter form counts
                 // as written by the host.
@@ -231,17 +226,14 @@ impl Ingest {
                     });
                     Origin::Host(id)
                 }
-                Match::New if short && said_before(place).is_some() => {
-                    let id = fresh();
-                    let old = said_before(place);
-                    ingested.new.push(id);
-                    short_again.extend(old.map(|old| (old.id, id)));
-                    let fingerprint = old.map_or(new.fingerprint, |old| old.fingerprint);
-                    log.push((Known { id, fingerprint }, None));
-                    Origin::Shortened(id)
-                }
                 Match::Revises(_) | Match::New => {
                     let id = fresh();
+                    ingested.new.push(id);
+                    let said_before = short.and_then(|short| {
+                        let branch = current.history.branch().iter();
+                        let branch = branch.map(|known| (known.id, *known));
+                        by_id.get_or_init(|| branch.collect()).get(&short)
+                    });
                     let old = match *matched {
                         Match::Revises(old) => Some(old),
                         _ => None,
@@ -250,10 +242,20 @@ impl Ingest {
                         changes.revised.insert(old, id);
                         ingested.revised.push((id, old));
                     }
-                    ingested.new.push(id);
-                    let fingerprint = new.fingerprint;
-                    log.push((Known { id, fingerprint }, old));
-                    Origin::Said(id)
+                    match said_before {
+                        // The client has only a shorter form of a message that it says again.
+                        Some(before) => {
+                            short_again.insert(before.id, id);
+                            let fingerprint = before.fingerprint;
+                            log.push((Known { id, fingerprint }, None));
+                            Origin::Shortened(id)
+                        }
+                        None => {
+                            let fingerprint = new.fingerprint;
+                            log.push((Known { id, fingerprint }, old));
+                            Origin::Said(id)
+                        }
+                    }
                 }
             });
         }
