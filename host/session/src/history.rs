@@ -433,7 +433,7 @@ impl History {
         units: Vec<WireEntry>,
         format: Format,
     ) {
-        let from = self.sent.common(raw).saturating_sub(1);
+        let from = self.sent.unchanged(raw, kept, &units).saturating_sub(1);
         self.unsaved.sent_from = self.unsaved.sent_from.min(from);
         self.sent.raw.clear();
         self.sent.raw.extend_from_slice(raw);
@@ -473,7 +473,8 @@ impl History {
         }
         // A message may span several wire messages and reach over the end of the common part, so
         // its first wire message is written again too.
-        let from = self.handed.common(&handed.raw).saturating_sub(1);
+        let unchanged = self.handed.unchanged(&handed.raw, 0, &handed.units);
+        let from = unchanged.saturating_sub(1);
         self.unsaved.handed_from = self.unsaved.handed_from.min(from);
         self.handed = handed;
     }

@@ -102,6 +102,17 @@ impl WireLog {
         self.raw.iter().zip(raw).take_while(|(a, b)| a == b).count()
     }
 
+    /// How many leading wire messages stay as they are, in bytes and in what they are, if these
+    /// bytes take the place of all and these messages that of all but the first `kept`. Equal bytes
+    /// need not be the same message: two forms of a message may be shortened to the same text.
+    pub fn unchanged(&self, raw: &[u64], kept: usize, units: &[WireEntry]) -> usize {
+        let before = self.units.get(kept..).unwrap_or(&[]);
+        let same = before.iter().zip(units).take_while(|(a, b)| a == b).count();
+        let other = [before.get(same), units.get(same)].into_iter().flatten();
+        let first = other.map(|unit| unit.wires.start).min();
+        self.common(raw).min(first.unwrap_or(usize::MAX))
+    }
+
     /// How many messages end before the wire message `wire` begins.
     pub fn units_within(&self, wire: usize) -> usize {
         self.units.partition_point(|unit| unit.wires.end <= wire)
@@ -133,5 +144,54 @@ impl WireLog {
     pub fn by_hash(&self, first: usize) -> HashMap<u64, usize> {
         let places = (first..self.raw.len()).filter_map(|wire| Some((*self.raw.get(wire)?, wire)));
         places.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log of one message in each wire message, with these bytes and ids.
+    fn log(of: &[(u64, u64)]) -> WireLog {
+        let mut log = WireLog::default();
+        for (raw, id) in of {
+            let unit = WireEntry {
+                origin: Origin::Said(MessageId(*id)),
+                fingerprint: Fingerprint {
+                    identity: (*raw).into(),
+                    shape: 0,
+                },
+                wires: 0..1,
+            };
+            log.push(&[*raw], [unit]);
+        }
+        log
+    }
+
+    /// All logs of up to three wire messages, of two texts and two messages.
+    fn logs() -> Vec<Vec<(u64, u64)>> {
+        let kinds = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let mut logs = vec![Vec::new()];
+        for at in 0.. {
+            let Some(log) = logs.get(at).filter(|log| log.len() < 3).cloned() else {
+                return logs;
+            };
+            logs.extend(kinds.map(|kind| [&log[..], &[kind]].concat()));
+        }
+        logs
+    }
+
+    #[test]
+    fn what_is_unchanged_is_the_same_in_bytes_and_messages() {
+        for before in &logs() {
+            for after in &logs() {
+                let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+                let (old, new) = (log(before), log(after));
+                for kept in 0..=same {
+                    let found = old.unchanged(&new.raw, kept, &new.units[kept..]);
+                    assert_eq!(found, same, "{before:?} {after:?} {kept}");
+                }
+            }
+        }
     }
 }
