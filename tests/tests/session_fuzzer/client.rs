@@ -220,8 +220,8 @@ pub(crate) struct Client {
     crossed: Option<(Request, Request)>,
     /// Messages that are nowhere any more, and were reported.
     missing: HashSet<Serial>,
-    /// Whether a turn while the engine was out has warned that texts are not stored. What is missing when the engine is
-    /// back was said then.
+    /// Whether a turn while the engine was out, or another had the session, has warned that texts are not stored. What is
+    /// missing when the engine is back was said then.
     loss_was_said: bool,
     /// The messages that the transcript had when it was last looked at.
     in_transcript: HashSet<Serial>,
@@ -1047,10 +1047,7 @@ impl Client {
 
     /// The store has what was said, once, in order, and nothing else.
     fn check_store(&mut self, held: &Held, outcome: &Outcome) -> Result<(), Wrong> {
-        if !self.is_lossless() {
-            return Ok(());
-        }
-        if self.is_in_trouble()? {
+        if !self.is_lossless() || self.is_in_trouble()? {
             let says_so = |warning: &String| warning.contains("is not stored");
             self.loss_was_said |= outcome.warnings.iter().any(says_so);
             return Ok(());
