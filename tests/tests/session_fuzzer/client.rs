@@ -856,10 +856,10 @@ impl Client {
             let message: Value = serde_json::from_str(&entry.bytes).unwrap_or_default();
             message["role"].as_str().unwrap_or_default().to_owned()
         };
-        // Of a message that two-layer made shorter, or that virtual-files keeps as a file, the first words are left:
-        // "[truncated: 437 chars] said00027z".
+        // Of a message that two-layer or tiered made shorter, or that virtual-files keeps as a file, the first words are
+        // left: "[truncated: 437 chars] said00027z", "[COMPACTED: said00027z".
         let shortened = |entry: &Entry, is_behind: bool| -> Option<Serial> {
-            let found = ["chars] said", r"searches it]\nsaid"]
+            let found = ["chars] said", "[COMPACTED: said", r"searches it]\nsaid"]
                 .iter()
                 .find_map(|cut| {
                     if is_behind {
