@@ -37,9 +37,10 @@ def shell(calls: list[str], command: str) -> str:
 
 
 class Provider:
-    """A provider simulator in a process of its own, with a model that makes ``ROUNDS`` rounds of calls."""
+    """A provider simulator in a process of its own, with a model that makes ``ROUNDS`` rounds of calls, or does what
+    ``arguments`` say."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, window: int = REAL_WINDOW, *arguments: str) -> None:
         target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
         simulator = target / "debug" / "contexture-provider-simulator"
         assert simulator.exists(), f"{simulator} is not built: cargo build --workspace"
@@ -47,7 +48,8 @@ class Provider:
         #: The reports of the session's turns.
         self.turns: list[dict[str, Any]] = []
         search = ["--also", "20", "lcm_grep", json.dumps({"pattern": "4711-heron"})]
-        command = [str(simulator), "0", str(REAL_WINDOW), "--rounds", str(ROUNDS), *search, "--record", str(folder)]
+        arguments = arguments or ("--rounds", str(ROUNDS), *search)
+        command = [str(simulator), "0", str(window), *arguments, "--record", str(folder)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from provider import Provider
+
 ROOT = Path(__file__).resolve().parents[3]
 HERMES = Path(os.environ.get("CONTEXTURE_HERMES", ROOT / "tests/real/installed/hermes"))
 PYTHON = HERMES / "bin" / "python"
@@ -140,9 +142,9 @@ def log_of(home: Path) -> str:
     return "".join(path.read_text(errors="replace") for path in (home / "logs").glob("*.log"))
 
 
-def hermes(home: Path, *arguments: str) -> str:
+def hermes(home: Path, *arguments: str, program: str = "hermes") -> str:
     environment = {**os.environ, "HERMES_HOME": str(home), "HOME": str(home), "COLUMNS": "200"}
-    command = [str(HERMES / "bin" / "hermes"), *arguments]
+    command = [str(HERMES / "bin" / program), *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, input="")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr
@@ -159,3 +161,26 @@ def test_hermes_shows_and_enables_it(tmp_path: Path) -> None:
     assert "Context engine: lcm (contexture" in told and "Nothing was compacted yet." in told
     hermes(tmp_path, "config", "set", "context.engines.contexture.engin", "lcm")
     assert "has the setting `engin`" in hermes(tmp_path, "contexture")
+
+
+def test_the_command_sets_hermes_up(tmp_path: Path) -> None:
+    """Nothing but the installed package: a session that does not fit is compacted, and an undo restores the settings."""
+    home, record = tmp_path / "home", tmp_path / "record"
+    home.mkdir()
+    record.mkdir()
+    window = 64_000
+    provider = Provider(record, window, "--rounds", "30", "--result", "12000")
+    mine = f"# mine\nmodel:\n  default: m\n  provider: custom\n  base_url: {provider.url}/v1\n  api_key: x\n"
+    mine += f"  context_length: {window}\nagent:\n  max_turns: 500\n"
+    settings = home / "config.yaml"
+    settings.write_text(mine)
+    hermes(home, "setup", "hermes", "--yes", program="contexture")
+    said = hermes(home, "-z", "Check all modules.", "--yolo")
+    report = provider.report()
+    provider.close()
+    assert report["last_words"] in said
+    assert report["violations"] == [] and report["overflows"] == []
+    told = hermes(home, "contexture")
+    assert " by lcm; the last: " in told and "% less" in told
+    hermes(home, "setup", "--undo", "hermes", "--yes", program="contexture")
+    assert settings.read_text() == mine
