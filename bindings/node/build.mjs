@@ -1,7 +1,7 @@
 // Builds the native part with cargo, in a checkout of the repository, and puts it beside this file.
 //
 //   node build.mjs                for this machine
-//   node build.mjs --dist         what is released: smaller, and slower to build
+//   node build.mjs --dist         what is released: smaller, and slower to build. With cargo-zigbuild, for glibc 2.28 or later
 //   node build.mjs --debug        faster to build
 //   node build.mjs --if-missing   does nothing if it is there: what `npm install` runs
 import { spawnSync } from "node:child_process";
@@ -27,7 +27,11 @@ const cargo = process.env.CARGO ?? "cargo";
 // Alone, the package has fewer features of its dependencies than in the workspace, and a checkout that has built the
 // workspace would compile them once more.
 const what = profile[0] === "debug" ? ["--workspace"] : ["-p", "contexture-node"];
-const args = ["build", "--locked", ...what, "--message-format=json-render-diagnostics", ...profile.slice(1)];
+// A release is for older systems than the one that builds it, as the archives of `.ci/archive` are.
+const isForOlder = profile[0] === "dist" && process.platform === "linux" && spawnSync("cargo-zigbuild", ["--version"]).status === 0;
+const processor = { x64: "x86_64", arm64: "aarch64" }[process.arch];
+const build = isForOlder ? ["zigbuild", "--target", `${processor}-unknown-linux-gnu.2.28`] : ["build"];
+const args = [...build, "--locked", ...what, "--message-format=json-render-diagnostics", ...profile.slice(1)];
 const built = spawnSync(cargo, args, { cwd: here, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"], maxBuffer: 1 << 28 });
 if (built.error || built.status !== 0) {
   const why = built.error ? `${cargo} cannot be run (${built.error.message})` : "the build failed";
