@@ -341,11 +341,11 @@ impl ContextEngine for Engine {
     }
 
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
+        self.session.find_rows()?;
         let status = match call.name.as_str() {
             "lcm_status" => self.status(),
             _ => Value::Null,
         };
-        self.session.find_rows()?;
         let mut context = tools::Context {
             session: &mut self.session,
             settings: &self.settings,

@@ -2,8 +2,6 @@
 //!
 //! Damaged data can claim any size. The limit keeps it from allocating all memory.
 
-use zstd::bulk::Decompressor;
-
 use crate::error::StoreError;
 
 /// The largest decompressed size in bytes that an undamaged file can contain. It limits what a
@@ -18,14 +16,10 @@ pub(super) fn damaged(error: std::io::Error) -> StoreError {
 
 /// Decompresses data to exactly `bytes` bytes, which is the stored size. An impossible size or
 /// corrupt data is [`StoreError::Damaged`].
-pub(crate) fn decompress(
-    decompressor: &mut Decompressor<'_>,
-    data: &[u8],
-    bytes: i64,
-) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn decompress(data: &[u8], bytes: i64) -> Result<Vec<u8>, StoreError> {
     let bytes = usize::try_from(bytes)
         .ok()
         .filter(|bytes| *bytes <= MAX_PIECE_BYTES)
         .ok_or_else(|| StoreError::Damaged("an impossible size".into()))?;
-    decompressor.decompress(data, bytes).map_err(damaged)
+    zstd::bulk::decompress(data, bytes).map_err(damaged)
 }

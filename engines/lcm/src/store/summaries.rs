@@ -13,7 +13,7 @@ use std::ops::{ControlFlow, Range};
 use rusqlite::{Connection, OptionalExtension, Row};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::compression::{damaged, decompress};
+use super::compression::decompress;
 use super::current_messages::keys;
 use super::{Key, SessionId};
 use crate::error::StoreError;
@@ -157,8 +157,7 @@ fn text_in(row: &Row<'_>, first: usize) -> Result<String, StoreError> {
 /// Decompresses the text of a summary and compares it with its hash. A difference is
 /// [`StoreError::Damaged`].
 pub(crate) fn summary_text(data: &[u8], bytes: i64, hash: &[u8]) -> Result<String, StoreError> {
-    let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
-    let text = decompress(&mut decompressor, data, bytes)?;
+    let text = decompress(data, bytes)?;
     if hash != summary_hash(&text) {
         return Err(StoreError::Damaged(
             "a summary is not what was stored".into(),
