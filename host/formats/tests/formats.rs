@@ -1597,38 +1597,19 @@ fn what_the_host_wrote_between_two_messages_leaves_them_two() {
         let parts = |kind: &str| {
             serde_json::json!(texts.map(|text| serde_json::json!({"type": kind, "text": text})))
         };
-        let string = serde_json::json!(texts.join("\n\n"));
+        let chat = [serde_json::json!(texts.join("\n\n")), parts("text")]
+            .map(|content| serde_json::json!({"role": "user", "content": content}));
+        let responses =
+            serde_json::json!({"type": "message", "role": "user", "content": parts("input_text")});
+        let gemini = texts.map(|text| serde_json::json!({"text": text}));
+        let gemini = serde_json::json!({"role": "user", "parts": gemini});
         for (format, list, message) in [
-            (
-                Format::OpenAiChat,
-                "messages",
-                serde_json::json!({"role": "user", "content": string}),
-            ),
-            (
-                Format::OpenAiChat,
-                "messages",
-                serde_json::json!({"role": "user", "content": parts("text")}),
-            ),
-            (
-                Format::Anthropic,
-                "messages",
-                serde_json::json!({"role": "user", "content": string}),
-            ),
-            (
-                Format::Anthropic,
-                "messages",
-                serde_json::json!({"role": "user", "content": parts("text")}),
-            ),
-            (
-                Format::OpenAiResponses,
-                "input",
-                serde_json::json!({"type": "message", "role": "user", "content": parts("input_text")}),
-            ),
-            (
-                Format::Gemini,
-                "contents",
-                serde_json::json!({"role": "user", "parts": texts.map(|text| serde_json::json!({"text": text}))}),
-            ),
+            (Format::OpenAiChat, "messages", &chat[0]),
+            (Format::OpenAiChat, "messages", &chat[1]),
+            (Format::Anthropic, "messages", &chat[0]),
+            (Format::Anthropic, "messages", &chat[1]),
+            (Format::OpenAiResponses, "input", &responses),
+            (Format::Gemini, "contents", &gemini),
         ] {
             let document = serde_json::json!({list: [message]}).to_string();
             let read_as = |document: &str| read(document, Some(format)).unwrap().remove(0);

@@ -126,7 +126,7 @@ fn play_many(mix: Mix) -> Explored {
 
 /// The shortest session found that goes wrong in the same way: acts are left out, many at a time and then one by
 /// one, and what is left is made plain.
-pub(crate) fn shorten(mut shortest: Play, mut wrong: Wrong) -> (Wrong, Play) {
+fn shorten(mut shortest: Play, mut wrong: Wrong) -> (Wrong, Play) {
     let began = Instant::now();
     let patience = Duration::from_secs(number("CONTEXTURE_FUZZER_PATIENCE").unwrap_or(PATIENCE));
     let says = std::env::var("CONTEXTURE_FUZZER_SAYS").unwrap_or_default();
