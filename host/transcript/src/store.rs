@@ -109,7 +109,7 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError>;
 
     /// Makes changes of embedders' texts, one after the other. Between the read and the write of a
-    /// change nobody else makes any: no other thread, and for a file no other process either.
+    /// change nobody else changes the text that it depends on.
     fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError>;
 
     /// The texts of embedders that are stored with a session, as pairs of name and text, by name.
@@ -510,17 +510,20 @@ pub struct KeptChange<'a> {
 }
 
 /// Returns the texts to store, as pairs of name and text, for the text that is stored.
-type Change<'a> = Box<dyn FnOnce(Option<String>) -> Vec<(String, String)> + 'a>;
+type Change<'a> = Box<dyn FnMut(Option<String>) -> Vec<(String, String)> + 'a>;
 
 impl<'a> KeptChange<'a> {
     /// A change of the texts of `session`. `change` gets the text that is stored under `name`, and
-    /// returns the texts to store, as pairs of name and text.
+    /// returns the texts to store, as pairs of name and text. One of them should have the same name,
+    /// because a database server notices by this text that somebody else made a change meanwhile. It
+    /// then calls `change` again.
     ///
-    /// Nobody else can write while it runs, so it should be quick. It must not use the record.
+    /// With a file nobody else can write while it runs, so it should be quick. It must not use the
+    /// record.
     pub fn new(
         session: &str,
         name: &str,
-        change: impl FnOnce(Option<String>) -> Vec<(String, String)> + 'a,
+        change: impl FnMut(Option<String>) -> Vec<(String, String)> + 'a,
     ) -> Self {
         Self {
             session: session.to_owned(),

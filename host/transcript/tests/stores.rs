@@ -53,6 +53,31 @@ fn texts_are_there_as_soon_as_what_is_saved_with_them() {
     }
 }
 
+/// Gateways count at once what belongs to one session, such as the calls of its agents.
+#[test]
+fn no_change_overwrites_what_another_one_counted() {
+    for place in Place::each() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let record = place.open();
+                    for _ in 0..10 {
+                        let count = |text: Option<String>| -> Vec<_> {
+                            let count = text.map_or(0, |text| text.parse::<u32>().unwrap());
+                            // Long enough for others to come between the read and the write.
+                            std::thread::sleep(Duration::from_millis(2));
+                            vec![("sum".to_owned(), (count + 1).to_string())]
+                        };
+                        record.change_kept("s", "sum", count).unwrap();
+                    }
+                });
+            }
+        });
+        let sum = place.open().kept_text("s", "sum").unwrap();
+        assert_eq!(sum.as_deref(), Some("40"), "{}", place.name());
+    }
+}
+
 #[test]
 fn a_session_is_read_as_it_was_written() {
     for place in Place::each() {
