@@ -506,6 +506,13 @@ impl History {
     /// Known texts are not added again.
     pub(super) fn write(&mut self, text: HostText) {
         if self.host_texts.add(text.clone()) {
+    /// Renames messages in what the texts of the host stand for: `new` has the new id of each old
+    /// one.
+    pub(super) fn rename_covered(&mut self, new: &IdMap<MessageId>) {
+        let renamed = self.host_texts.rename_covered(new);
+        self.unsaved.host_texts.extend(renamed);
+    }
+
             self.unsaved.host_texts.push(text);
         }
     }
