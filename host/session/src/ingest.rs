@@ -187,6 +187,7 @@ impl Ingest {
             revised: IdMap::default(),
             said_again: IdMap::default(),
             appends,
+            goes_on: ingested.common == current.history.sent.raw.len(),
         };
         let mut next_id = current.window.next_id();
         let mut fresh = || {
@@ -259,13 +260,13 @@ impl Ingest {
                     }
                 }
             });
-        }
             while let Some((known, _)) = hidden_again.next_if(|(_, before)| *before == place) {
                 let id = fresh();
                 ingested.new.push(id);
                 unsent_again.insert(known.id, id);
                 log.push((Known { id, ..*known }, None));
             }
+        }
         for (old, at) in &alignment.said_again {
             let new = aligned.get(*at).and_then(|at| incoming.get(*at));
             if let Some(origin) = new.and_then(|new| new.origin) {
