@@ -985,7 +985,10 @@ impl Client {
             .filter(|entry| entry.whole.is_some());
         let tail = Tail {
             messages: last.clone().count(),
-            tokens: last.map(|entry| tokens(&entry.bytes)).sum(),
+            // As they were said: a client may spell the same with twice the tokens.
+            tokens: (last.filter_map(|entry| self.truth.place(entry.whole?)))
+                .map(|at| tokens(&self.truth.branch[at].bytes))
+                .sum(),
             window: self.driver.window(),
             engine: match stood_in {
                 true => "compressor",
