@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use contexture_engine_api::MessageId;
-use contexture_transcript::{Fingerprint, Ids, Known};
+use contexture_transcript::{Fingerprint, IdMap, Ids, Known};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How many messages must follow the position of vanished messages for it to be a gap and not a
@@ -54,6 +54,9 @@ pub(super) struct Alignment {
     /// Known messages that follow an inserted one. They count as cut off and as said again, at
     /// these positions of the request.
     pub(super) said_again: Vec<(MessageId, usize)>,
+    /// Known messages that summaries hide and that follow an inserted one. They count as cut off
+    /// and as said again too, each after the message at this position of the request.
+    pub(super) hidden_again: Vec<(Known, usize)>,
     /// Known messages that a summary of unknown extent stands for.
     pub(super) abridged: Vec<MessageId>,
 }
@@ -97,14 +100,16 @@ pub(super) fn align(
         };
         (alignment.matches, alignment.unmatched, alignment.cut) = pair(old, new, same, unsent);
     }
-    alignment.branch_at_insertion();
     alignment
 }
 
 impl Alignment {
     /// Turns every message after the first new one into a new message. Ids must rise in the order
     /// of the conversation, so a known message cannot follow a new one.
-    fn branch_at_insertion(&mut self) {
+    ///
+    /// `branch` are the known messages in order. Those that neither have a match nor are missing
+    /// are hidden by summaries, and go with the message before them.
+    pub(super) fn branch_at_insertion(&mut self, branch: &[Known]) {
         let is_new = |matched: &Match| *matched == Match::New;
         let Some(first_new) = self.matches.iter().position(is_new) else {
             return;
@@ -112,6 +117,23 @@ impl Alignment {
         if self.matches.iter().skip(first_new).all(is_new) {
             return;
         }
+        let place_of: IdMap<usize> = (self.matches.iter().enumerate())
+            .filter_map(|(at, matched)| match matched {
+                Match::Same(id) | Match::Revises(id) => Some((*id, at)),
+                Match::New => None,
+            })
+            .collect();
+        let unmatched: Ids = self.unmatched.iter().copied().collect();
+        let mut before = None;
+        for known in branch.iter().filter(|known| !unmatched.contains(&known.id)) {
+            match (place_of.get(&known.id), before) {
+                (Some(at), _) => before = Some(*at).filter(|at| *at > first_new),
+                (None, Some(at)) => self.hidden_again.push((*known, at)),
+                (None, None) => {}
+            }
+        }
+        let hidden = self.hidden_again.iter().map(|(known, _)| known.id);
+        self.unmatched.extend(hidden);
         for (at, matched) in self.matches.iter_mut().enumerate().skip(first_new) {
             if let Match::Same(id) | Match::Revises(id) = *matched {
                 self.unmatched.push(id);
@@ -488,7 +510,8 @@ mod tests {
     impl Conversation {
         fn advance(&mut self, history: &[Said]) -> Alignment {
             let fingerprints: Vec<Fingerprint> = history.iter().map(Said::fingerprint).collect();
-            let alignment = align(&self.known, &fingerprints, None, &Ids::default());
+            let mut alignment = align(&self.known, &fingerprints, None, &Ids::default());
+            alignment.branch_at_insertion(&self.known);
             let ids = alignment.matches.iter().map(|matched| match matched {
                 Match::Same(id) => *id,
                 Match::New | Match::Revises(_) => {
@@ -687,6 +710,36 @@ mod tests {
             let removed: Vec<MessageId> = session.known[stays..].iter().map(|known| known.id).collect();
             prop_assert!(alignment.cut);
             prop_assert_eq!(alignment.unmatched, removed);
+        }
+
+        /// A message that is inserted stands before the one that the client put it before, whatever
+        /// summaries hide around the two.
+        #[test]
+        fn hidden_messages_keep_their_place_beside_an_insertion(
+            hidden in prop::collection::vec(any::<bool>(), 2..12),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let mut texts: Vec<u64> = (1..=hidden.len() as u64).collect();
+            let known: Vec<Known> = history(&texts).iter().zip(&texts).map(|(said, id)| Known {
+                id: MessageId(*id),
+                fingerprint: said.fingerprint(),
+            }).collect();
+            let shown = |known: &&Known| known.id.0 == 1 || !hidden[known.id.0 as usize - 1];
+            let shown: Vec<Known> = known.iter().filter(shown).copied().collect();
+            let at = at.index(shown.len());
+            let mut sent: Vec<Fingerprint> = shown.iter().map(|known| known.fingerprint).collect();
+            sent.insert(at, said(50, 0).fingerprint());
+            texts.insert(shown[at].id.0 as usize - 1, 50);
+            let mut alignment = align(&shown, &sent, None, &Ids::default());
+            alignment.branch_at_insertion(&known);
+            let stays = known.iter().filter(|known| !alignment.unmatched.contains(&known.id));
+            let mut now: Vec<u128> = stays.map(|known| known.fingerprint.identity).collect();
+            for (place, matched) in alignment.matches.iter().enumerate() {
+                let again = alignment.hidden_again.iter().filter(|(_, before)| *before == place);
+                let new = (*matched == Match::New).then_some(sent[place].identity);
+                now.extend(new.into_iter().chain(again.map(|(known, _)| known.fingerprint.identity)));
+            }
+            prop_assert_eq!(now.iter().map(|identity| (identity / 2) as u64).collect::<Vec<_>>(), texts);
         }
 
         /// For any two requests, every message has exactly one id, no id occurs twice, and old ids

@@ -216,11 +216,7 @@ impl History {
             true => &self.sent,
             false => &self.handed,
         };
-        let form = |unit: &WireEntry| match unit.origin {
-            Origin::Shortened(id) => Some((id, unit.fingerprint.identity)),
-            Origin::Said(_) | Origin::Host(_) => None,
-        };
-        last.units.iter().filter_map(form).collect()
+        last.short_forms()
     }
 
     /// Appends a new message to the conversation. If `replaces` names a known message, the new one
@@ -508,6 +504,13 @@ impl History {
         if self.host_texts.add(text.clone()) {
             self.unsaved.host_texts.push(text);
         }
+    }
+
+    /// Renames messages in what the texts of the host stand for: `new` has the new id of each old
+    /// one.
+    pub(super) fn rename_covered(&mut self, new: &IdMap<MessageId>) {
+        let renamed = self.host_texts.rename_covered(new);
+        self.unsaved.host_texts.extend(renamed);
     }
 
     /// Sets the compaction in force. The change reaches the record with the next save.

@@ -187,6 +187,7 @@ impl Ingest {
             revised: IdMap::default(),
             said_again: IdMap::default(),
             appends,
+            goes_on: ingested.common == current.history.sent.raw.len(),
         };
         let mut next_id = current.window.next_id();
         let mut fresh = || {
@@ -196,13 +197,14 @@ impl Ingest {
         // The messages of the conversation by id, if some are said again in a shorter form.
         let by_id: OnceCell<IdMap<Known>> = OnceCell::new();
         let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
-        // Messages that are said again although the client has only a shorter form of them: their
-        // old ids, and their new ones.
-        let mut short_again: IdMap<MessageId> = IdMap::default();
+        // Messages that are said again although the client has only a shorter form or a summary of
+        // them: their old ids, and their new ones.
+        let mut unsent_again: IdMap<MessageId> = IdMap::default();
+        let mut hidden_again = alignment.hidden_again.iter().peekable();
         // A message that no answer follows has just been written by the client, whatever it looks
         // like.
         let answers = incoming.iter().rposition(Incoming::is_an_answer);
-        for (at, matched) in aligned.iter().zip(&alignment.matches) {
+        for (place, (at, matched)) in aligned.iter().zip(&alignment.matches).enumerate() {
             let has_answer = answers.is_some_and(|answer| *at < answer);
             let Some(new) = incoming.get_mut(*at) else {
                 continue;
@@ -245,7 +247,7 @@ impl Ingest {
                     match said_before {
                         // The client has only a shorter form of a message that it says again.
                         Some(before) => {
-                            short_again.insert(before.id, id);
+                            unsent_again.insert(before.id, id);
                             let fingerprint = before.fingerprint;
                             log.push((Known { id, fingerprint }, None));
                             Origin::Shortened(id)
@@ -258,6 +260,12 @@ impl Ingest {
                     }
                 }
             });
+            while let Some((known, _)) = hidden_again.next_if(|(_, before)| *before == place) {
+                let id = fresh();
+                ingested.new.push(id);
+                unsent_again.insert(known.id, id);
+                log.push((Known { id, ..*known }, None));
+            }
         }
         for (old, at) in &alignment.said_again {
             let new = aligned.get(*at).and_then(|at| incoming.get(*at));
@@ -265,7 +273,9 @@ impl Ingest {
                 changes.said_again.insert(*old, origin.id());
             }
         }
-        let covers: IdSet = alignment.abridged.iter().copied().collect();
+        current.history.rename_covered(&unsent_again);
+        let now = |id: &MessageId| *unsent_again.get(id).unwrap_or(id);
+        let covers: IdSet = alignment.abridged.iter().map(now).collect();
         let known = alignment.abridged.len();
         let mut foreign = 0;
         for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
@@ -321,7 +331,7 @@ impl Ingest {
                 wires: unit.wires,
             });
         }
-        slots.extend(current.originals_of(&short_again));
+        slots.extend(current.originals_of(&unsent_again));
         for (known, replaces) in log {
             current.history.append(known, replaces);
         }
@@ -439,8 +449,8 @@ impl ConversationState {
                 placed.extend(said.iter().skip(before).map(|slot| slot.id()));
             }
         }
-        // Messages that are said again while the client has only a shorter form of them. Their text
-        // is not in the request.
+        // Messages that are said again while the client has only a shorter form or a summary of
+        // them. Their text is not in the request.
         let others = slots.values().filter(|slot| {
             new.contains(&slot.id()) && !placed.contains(&slot.id()) && slot.is_original()
         });
@@ -455,7 +465,7 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Finds the full text of messages that were said again in a shorter form. It comes from the
+    /// Finds the full text of messages that were said again in another form. It comes from the
     /// window or the transcript, which have it under the old id. Messages that are found nowhere are
     /// left out.
     fn originals_of(&self, new_ids: &IdMap<MessageId>) -> IdMap<WindowEntry> {

@@ -316,7 +316,6 @@ impl Renderer {
     ) -> Result<WireLog, FormatError> {
         let mut order: VecDeque<&WindowEntry> = window.leaving_order().into();
         let mut log = WireLog::default();
-        self.short_forms.clear();
         let joins = request.joins();
         let mut before: Vec<&str> = Vec::with_capacity(rendered.out.len());
         let runs = rendered.out.chunk_by(|one, next| {
@@ -356,10 +355,7 @@ impl Renderer {
                 let origin = match found.and_then(|at| order.remove(at)) {
                     Some(slot) if slot.is_summary() || slot.is_stub() => Origin::Host(slot.id()),
                     Some(slot) if slot.is_verbatim() => Origin::Said(slot.id()),
-                    Some(slot) => {
-                        self.short_forms.insert(slot.id(), fingerprint.identity);
-                        Origin::Shortened(slot.id())
-                    }
+                    Some(slot) => Origin::Shortened(slot.id()),
                     None => Origin::Host(Arc::make_mut(&mut current.window).fresh_id()),
                 };
                 units.push(WireEntry {
@@ -370,6 +366,8 @@ impl Renderer {
             }
             log.push(&raw, units);
         }
+        // Those that are kept in the client's bytes are in force too.
+        self.short_forms = log.short_forms();
         Ok(log)
     }
 }

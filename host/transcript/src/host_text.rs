@@ -111,6 +111,18 @@ impl HostTexts {
         true
     }
 
+    /// Renames messages in what the texts stand for: `new` has the new id of each old one. Returns
+    /// the texts that changed.
+    pub fn rename_covered(&mut self, new: &IdMap<MessageId>) -> Vec<HostText> {
+        let is_touched = |text: &&mut HostText| text.covers.iter().any(|id| new.contains_key(&id));
+        let renamed = self.texts.iter_mut().filter(is_touched).map(|text| {
+            let ids = text.covers.iter();
+            text.covers = ids.map(|id| *new.get(&id).unwrap_or(&id)).collect();
+            text.clone()
+        });
+        renamed.collect()
+    }
+
     /// The texts with this content, the newest first. Usually there is at most one, but two
     /// messages may have the same shorter form.
     pub fn find(&self, identity: u128) -> impl Iterator<Item = &HostText> {

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use contexture_engine_api::{MessageId, MessageKind};
 
+use crate::ids::IdMap;
 use crate::message_log::Fingerprint;
 
 /// What a message on the wire is to the session, with the id of the message.
@@ -95,6 +96,15 @@ impl WireLog {
     pub fn is_short(&self, at: usize) -> bool {
         let unit = self.units.get(at);
         unit.is_some_and(|unit| matches!(unit.origin, Origin::Shortened(_)))
+    }
+
+    /// The identities of the shorter forms on the wire, by the ids of their messages.
+    pub fn short_forms(&self) -> IdMap<u128> {
+        let form = |unit: &WireEntry| match unit.origin {
+            Origin::Shortened(id) => Some((id, unit.fingerprint.identity)),
+            Origin::Said(_) | Origin::Host(_) => None,
+        };
+        self.units.iter().filter_map(form).collect()
     }
 
     /// How many leading wire messages both histories have in common, byte for byte.

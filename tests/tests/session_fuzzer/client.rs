@@ -897,12 +897,24 @@ impl Client {
                 is_own && role(&pair[0]) == role(&pair[1])
             })
         };
-        // Whether the words that meet were said one after the other.
+        // Whether the words that meet were said one after the other. Those in front may be what is left of a message of
+        // which the rest was summarised.
         let were_said_so = |one: &Entry, next: &Entry| {
-            let place = |serial: Option<&Serial>| self.truth.place(*serial?);
-            let before = place(one.holds.iter().max());
+            let at = next.holds.iter().min();
+            let at = at.and_then(|serial| self.truth.place(*serial)?.checked_sub(1));
+            let Some(before) = at.map(|at| &self.truth.branch[at]) else {
+                return false;
+            };
+            let is_its_end = |entry: &Entry| {
+                let [own, left] = [Ok(before.carries.clone()), carried(&entry.bytes)]
+                    .map(|carries| parts_of(&carries.unwrap_or_default()));
+                own.last().is_some() && own.last() == left.last()
+            };
             would_join_users(one, next)
-                && before.is_some_and(|at| place(next.holds.iter().min()) == Some(at + 1))
+                && match one.holds.iter().max() {
+                    Some(last) => *last == before.serial,
+                    None => is_its_end(one),
+                }
         };
         for pair in entries.windows(2) {
             let [one, next] = pair else { continue };
@@ -985,7 +997,10 @@ impl Client {
             .filter(|entry| entry.whole.is_some());
         let tail = Tail {
             messages: last.clone().count(),
-            tokens: last.map(|entry| tokens(&entry.bytes)).sum(),
+            // As they were said: a client may spell the same with twice the tokens.
+            tokens: (last.filter_map(|entry| self.truth.place(entry.whole?)))
+                .map(|at| tokens(&self.truth.branch[at].bytes))
+                .sum(),
             window: self.driver.window(),
             engine: match stood_in {
                 true => "compressor",

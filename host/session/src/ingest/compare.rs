@@ -285,7 +285,8 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         })
         .collect();
     let from = branch.iter().rposition(|known| head.contains(&known.id));
-    let old: Vec<Known> = (branch.iter().skip(from.map_or(0, |at| at + 1)))
+    let behind = branch.get(from.map_or(0, |at| at + 1)..).unwrap_or(&[]);
+    let old: Vec<Known> = (behind.iter())
         .filter(|known| !covers.iter().any(|ids| ids.contains(known.id)))
         .copied()
         .collect();
@@ -329,7 +330,7 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         .filter(|id| !sent.contains(id))
         .collect();
     let mut alignment = align(&old, &fingerprints, before, &unsent);
-    if alignment.cut && alignment.said_again.is_empty() {
+    if alignment.cut {
         // A summary may cover messages behind one that is shown. They are cut off with it.
         let first = alignment.unmatched.first();
         let from = first.and_then(|first| branch.iter().position(|known| known.id == *first));
@@ -338,6 +339,7 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         let covered = behind.filter(is_covered).map(|known| known.id);
         alignment.unmatched.extend(covered);
     }
+    alignment.branch_at_insertion(behind);
     let appends = alignment.unmatched.is_empty()
         && alignment.abridged.is_empty()
         && !is_abridged

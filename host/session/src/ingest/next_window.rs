@@ -8,6 +8,8 @@
 //! off, because the summary would tell the model of something that was not said. The alignment that
 //! led here is in `align` and `ingest`.
 
+use std::sync::Arc;
+
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_formats::FormatError;
 
@@ -26,7 +28,10 @@ pub(crate) struct Changes {
     pub(crate) revised: IdMap<MessageId>,
     /// The new ids of messages that follow an insertion, by the old ids.
     pub(crate) said_again: IdMap<MessageId>,
+    /// Whether the request holds the whole conversation and adds messages only at the end.
     pub(crate) appends: bool,
+    /// Whether the request begins with everything that the client sent last.
+    pub(crate) goes_on: bool,
 }
 
 impl ConversationState {
@@ -44,24 +49,28 @@ impl ConversationState {
         next_id: u64,
     ) -> Result<(), FormatError> {
         let resumed = self.history.resumed;
+        // After a rewind, or an edit that leaves the last message empty, the user's last words may be
+        // under a summary. The model must see them in full, once the client sends its originals.
+        let may_hide_the_user =
+            !changes.goes_on && self.history.sent.units.iter().all(WireEntry::is_said);
         if changes.appends && !resumed && !self.window.is_empty() {
-            let window = std::sync::Arc::make_mut(&mut self.window);
+            let window = Arc::make_mut(&mut self.window);
             window.set_next_id(next_id);
             for slot in new.iter().filter_map(|id| read.get(id)) {
                 window.push_slot(slot.clone());
             }
-            return Ok(());
+            let window = Arc::clone(&self.window);
+            if !may_hide_the_user || !self.hides_last_user(request, read, window.slots())? {
+                return Ok(());
+            }
         }
         let in_force = self.history.in_force().cloned();
         let is_in_force = in_force.is_some() && !self.is_void(changes);
         let mut applied = None;
         if let Some(in_force) = in_force.filter(|_| is_in_force) {
             let slots = self.window_in_force(request, &in_force, changes, read)?;
-            // After a rewind, or an edit that leaves the last message empty, the user's last words may be
-            // under a summary. The model must see them in full.
-            let hides_the_user = !changes.appends
-                && self.history.sent.units.iter().all(WireEntry::is_said)
-                && self.hides_last_user(request, read, &slots)?;
+            let hides_the_user =
+                may_hide_the_user && self.hides_last_user(request, read, &slots)?;
             let note = in_force.window.system_note().map(str::to_owned);
             applied = (!hides_the_user).then_some((slots, note, Some(in_force)));
         }

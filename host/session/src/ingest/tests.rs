@@ -114,6 +114,31 @@ fn a_summary_of_the_host_stands_for_what_it_covers() {
 }
 
 #[test]
+fn what_a_summary_hides_stays_behind_the_message_before_it() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all);
+    let summary = "[CONTEXT COMPACTION]\nwhat was said";
+    let covers = ids(3..=4).into_iter().collect();
+    (current.history).write(HostText::summary(MessageId(50), summary, covers));
+    let sent = [
+        all[0].clone(),
+        message("assistant", "inserted"),
+        all[1].clone(),
+        message("user", &sealed_summary(summary)),
+        all[4].clone(),
+        all[5].clone(),
+    ];
+    let ingested = send(&mut ingest, &mut current, &sent).unwrap();
+    assert_eq!(ingested.new, ids(7..=12));
+    let covers = current.history.host_texts.covers(MessageId(50)).unwrap();
+    assert_eq!(covers.iter().collect::<Vec<_>>(), ids(9..=10));
+    // The same request again changes nothing.
+    let again = send(&mut ingest, &mut current, &sent).unwrap();
+    assert!(again.new.is_empty() && again.only_appends());
+    assert_eq!(branch(&current), ids([1].into_iter().chain(7..=12)));
+}
+
+#[test]
 fn a_request_of_another_conversation_begins_a_new_one_or_is_refused() {
     let other = [
         message("user", "something else"),
