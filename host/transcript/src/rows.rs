@@ -12,9 +12,9 @@ use contexture_engine_api::MessageId;
 
 use crate::host_text::HostText;
 use crate::message_log::{Fingerprint, Logged, chain_link};
-use crate::saved_window::SavedWindow;
 #[cfg(feature = "postgres")]
 use crate::packed::Dictionary;
+use crate::saved_window::SavedWindow;
 #[cfg(feature = "postgres")]
 use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, Dump};
 use crate::store::{MessageRow, Snapshot, WireRow, WrittenRow};

@@ -14,8 +14,8 @@ use contexture_engine_api::MessageId;
 use contexture_formats::Format;
 use contexture_formats::prompt_cache::Pauses;
 
-use super::load::Saved;
 use super::dictionary::Packing;
+use super::load::Saved;
 use super::texts::{NewArtifact, NewText, RawText};
 use super::{InForce, Record, WireForm};
 use crate::error::RecordError;
@@ -212,8 +212,7 @@ impl StoredSession {
             texts: (change.texts.iter().zip(raw))
                 .map(|(text, raw)| text.row(raw, self.redacts, encoder))
                 .collect::<Result<_, _>>()?,
-            artifacts: (copy.map(Ok).into_iter().chain(artifacts))
-                .collect::<Result<_, _>>()?,
+            artifacts: (copy.map(Ok).into_iter().chain(artifacts)).collect::<Result<_, _>>()?,
             wires: (wires.into_iter())
                 .filter(|(.., from)| *from != usize::MAX)
                 .map(|(form, log, from)| wire_end(form, log, from))

@@ -835,5 +835,10 @@ fn mend_dictionary(
         text: Some(packed.clone()),
     };
     write_artifacts(connection, session, &[copy])?;
-    insert_text(connection, session, DICTIONARY, &TextRow::dictionary(packed))
+    insert_text(
+        connection,
+        session,
+        DICTIONARY,
+        &TextRow::dictionary(packed),
+    )
 }
