@@ -6,10 +6,9 @@
 //! have in common, and later ones are compressed with it. They then take a third to a half less
 //! space, and no more time.
 //!
-//! Start with [`Packed`]. A writer collects [`Samples`] until they are enough for a dictionary. A
-//! reader asks [`Packed::needs`] which dictionary a text was compressed with: zstd stores its
-//! number with each text. What is stored under the number 0 is up to `record`, which keeps two
-//! copies of the dictionary, because all later texts depend on it.
+//! Start with [`Packed`]. zstd stores with each text which dictionary it needs, if any. A writer
+//! collects [`Samples`] until they are enough for a dictionary. When that happens and where it is
+//! stored is decided in `record`.
 
 use std::cell::RefCell;
 use std::io;
@@ -32,16 +31,17 @@ const LEVEL: i32 = 4;
 /// would allocate that much.
 const MAX_BYTES: i64 = 1 << 30;
 
-/// How many bytes of texts a dictionary is made of. Over real sessions 32 KB leave 0.01 more of the
-/// bytes, and 128 KB leave the same, but later texts are fewer.
+/// How many bytes of texts a dictionary is made of. A real session of 600 KB takes 0.42 of its bytes
+/// with 32 or 64 KB and 0.44 with 128 KB, because the samples themselves are compressed without it. A
+/// longer one takes 0.185 with 32 KB, and 0.178 with 64 or 128 KB.
 const SAMPLE_BYTES: usize = 64 << 10;
 
 /// How many bytes of one text are a sample. The dictionary is then made of many texts, also if one
 /// of them is a file.
 const BYTES_OF_TEXT: usize = 4 << 10;
 
-/// The size of a dictionary in bytes. It takes about 3.5 KB in the store, twice. One of 16 KB
-/// needs more space than it saves in sessions of up to 500 KB.
+/// The size of a dictionary in bytes. It takes about 3.5 KB in the store, twice. With 16 KB the real
+/// session of 600 KB takes 0.45 of its bytes.
 const DICTIONARY_BYTES: usize = 8 << 10;
 
 impl Packed {

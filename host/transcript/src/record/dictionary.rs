@@ -37,7 +37,7 @@ pub(super) enum Packing {
 impl Packing {
     /// Goes on with the texts of the next save. If they complete the samples, the dictionary is
     /// made, and the second value is true: it has to be stored with these texts.
-    pub(super) fn over<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> (Self, bool) {
+    pub(super) fn with_texts<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> (Self, bool) {
         let Self::Collecting(mut samples) = self else {
             return (self, false);
         };

@@ -147,7 +147,7 @@ impl StoredSession {
         };
         let texts = change.texts.iter();
         let texts: Vec<RawText<'_>> = texts.map(|text| text.raw(self.redacts)).collect();
-        let (packing, is_new) = packing.over(texts.iter().map(|text| &*text.json));
+        let (packing, is_new) = packing.with_texts(texts.iter().map(|text| &*text.json));
         let commit = self
             .commit(change, &texts, packing.dictionary(), is_new)
             .map_err(|error| store.damaged(error.to_string()))?;
