@@ -323,6 +323,13 @@ pub(crate) struct WrittenRow {
     pub(crate) covers: String,
 }
 
+/// The number of a session's dictionary among its texts. Wire messages count from one.
+pub(crate) const DICTIONARY: i64 = 0;
+
+/// Where the second copy of a session's dictionary is among its artifacts, as the name of the engine
+/// and that of the artifact. No engine has an empty name.
+pub(crate) const DICTIONARY_COPY: (&str, &str) = ("", "dictionary");
+
 /// The compaction in force.
 #[derive(Debug, Clone)]
 pub(crate) struct CompactionRow {
@@ -370,6 +377,8 @@ pub(crate) struct Commit {
     pub(crate) moves_cursor: bool,
     /// The end of the log, if that changed.
     pub(crate) log: Option<LogEnd>,
+    /// The dictionary of the session, if it is made of these texts. There is none yet.
+    pub(crate) dictionary: Option<Packed>,
     /// New wire messages. The store numbers them in the order of arrival.
     pub(crate) texts: Vec<NewTextRow>,
     /// Artifacts to store, or to delete if there is no text.
@@ -400,6 +409,19 @@ pub(crate) struct NewTextRow {
     pub(crate) row: TextRow,
     /// The messages in it.
     pub(crate) parts: Vec<TextPart>,
+}
+
+impl TextRow {
+    /// The row of a session's dictionary.
+    pub(crate) fn dictionary(text: Packed) -> Self {
+        Self {
+            number: DICTIONARY,
+            format: String::new(),
+            tools: None,
+            reading: None,
+            text,
+        }
+    }
 }
 
 /// A message that a wire message holds: its id, which of the messages in there it is from zero on,

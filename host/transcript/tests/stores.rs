@@ -309,6 +309,52 @@ fn artifacts_and_texts_of_embedders_are_stored_replaced_and_deleted() {
     }
 }
 
+/// Texts are compressed with what the first ones have in common. Whoever opens the session goes on
+/// with that, and a copy has it too.
+#[test]
+fn texts_that_are_alike_take_little_space_and_are_read_by_every_process() {
+    let alike = |at: usize| {
+        let line = |line: usize| format!("line {line} of the file src/part_{at}.rs is not read\n");
+        (0..20).map(line).collect::<String>()
+    };
+    let texts: Vec<String> = (0..200).map(alike).collect();
+    let all = TranscriptRange::page(None).limit(usize::MAX);
+    for place in Place::each() {
+        let name = place.name();
+        let first: Vec<&str> = texts[..60].iter().map(String::as_str).collect();
+        Writer::open(&place.open(), "s")
+            .say(&first, true, Extra::default())
+            .unwrap();
+        let mut size = Vec::new();
+        for texts in texts[60..].chunks(35) {
+            let record = place.open();
+            let mut writer = Writer::open(&record, "s");
+            let of_chunk: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let extra = Extra {
+                artifacts: vec![artifact("a", Some(&texts[0]))],
+                ..Extra::default()
+            };
+            writer.say(&of_chunk, true, extra).unwrap();
+            assert_eq!(
+                record.artifact("s", "e", "a").unwrap(),
+                Some(texts[0].clone()),
+                "{name}"
+            );
+            size.push(record.session("s").unwrap().unwrap().bytes);
+        }
+        let grown = size[3] - size[2];
+        assert!(grown * 3 < size[0], "{name}: {size:?}");
+        let record = place.open();
+        assert_eq!(texts_of(&record, &all), texts, "{name}");
+        assert_eq!(record.problems().unwrap(), <[String; 0]>::default());
+        let home = tempfile::tempdir().unwrap();
+        let copy = Record::open(home.path()).unwrap();
+        let copied = record.copy_session(&copy, "s", false, WAIT).unwrap();
+        assert_eq!(copied, CopyOutcome::Copied, "{name}");
+        assert_eq!(texts_of(&copy, &all), texts, "{name}");
+    }
+}
+
 #[test]
 fn a_session_has_one_holder_who_goes_on_if_nobody_came_between() {
     for place in Place::each() {
