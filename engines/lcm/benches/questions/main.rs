@@ -97,7 +97,12 @@ impl ByCategory {
     /// The sum of all categories of questions that have an answer.
     fn total(&self) -> Found {
         let mut total = Found::default();
-        for found in self.0.iter().filter(|(category, _)| **category != NO_ANSWER).map(|(_, found)| found) {
+        for found in self
+            .0
+            .iter()
+            .filter(|(category, _)| **category != NO_ANSWER)
+            .map(|(_, found)| found)
+        {
             total.asked += found.asked;
             total.message += found.message;
             total.all += found.all;
@@ -160,6 +165,8 @@ const WITHOUT: &[Without] = &[
     ("asked", |weights| weights.asked = 1.0),
     ("answer", |weights| weights.answer = weights.around[0].1),
     ("referred", |weights| weights.referred = weights.around[1].1),
+    ("beside", |weights| weights.beside = [0.0; 2]),
+    ("asking", |weights| weights.asking = 0.0),
     ("pair", |weights| weights.pair = 1.0),
     ("speaker", |weights| weights.speaker = 0.0),
     ("what is mine", |weights| weights.own = 0.0),
@@ -174,7 +181,9 @@ const WITHOUT: &[Without] = &[
 
 fn ablate(kinds: &[(&str, Vec<Ready>)]) {
     let measure = |weights: &Weights| -> Vec<f64> {
-        let found = kinds.iter().map(|(_, kind)| ask(kind, weights, false).total());
+        let found = kinds
+            .iter()
+            .map(|(_, kind)| ask(kind, weights, false).total());
         found.map(|found| found.share(found.message)).collect()
     };
     let row = |name: &str, shares: &[f64]| {
@@ -268,7 +277,9 @@ fn likeness(kinds: &[(&str, Vec<Ready>)]) {
             alike,
             ..Weights::default()
         };
-        let found = kinds.iter().map(|(_, kind)| ask(kind, &weights, false).total());
+        let found = kinds
+            .iter()
+            .map(|(_, kind)| ask(kind, &weights, false).total());
         let shares: Vec<f64> = found.map(|found| found.share(found.message)).collect();
         row(&format!("{alike}"), &shares);
         shares
@@ -347,8 +358,8 @@ fn table(kinds: &[(&str, Vec<Ready>)], weights: &Weights, show_misses: bool) {
         }
         let asked: usize = ours.0.values().map(|found| found.asked).sum();
         let messages: usize = kind.iter().map(|ready| ready.set.sittings.len()).sum();
-        let sittings = kind.iter().flat_map(|ready| &ready.set.sittings);
-        let has_sittings = sittings.max() != sittings.min();
+        let mut sittings = kind.iter().flat_map(|ready| &ready.set.sittings);
+        let has_sittings = sittings.any(|sitting| *sitting > 0);
         let row = |name: &str, messages: &str, ours: Found, floor: Found, each: &str| {
             let sitting = |found: Found| match has_sittings {
                 true => format!("{:.3}", found.share(found.sitting)),
@@ -366,7 +377,13 @@ fn table(kinds: &[(&str, Vec<Ready>)], weights: &Weights, show_misses: bool) {
             );
         };
         let each = format!("{:.1}", took / asked as f64);
-        row(name, &messages.to_string(), ours.total(), floor.total(), &each);
+        row(
+            name,
+            &messages.to_string(),
+            ours.total(),
+            floor.total(),
+            &each,
+        );
         for (category, found) in ours.0.iter().filter(|(category, _)| **category > 0) {
             row(&format!("  {category}"), "", *found, floor.0[category], "");
         }
