@@ -602,7 +602,7 @@ impl Matcher<'_> {
 fn update<'a>(
     owner: &str,
     session: &'a str,
-    change: impl FnOnce(Option<Lineage>) -> Option<Lineage> + 'a,
+    mut change: impl FnMut(Option<Lineage>) -> Option<Lineage> + 'a,
 ) -> KeptChange<'a> {
     KeptChange::new(owner, session, move |text| {
         let lineage = text.and_then(|text| serde_json::from_str(&text).ok());
@@ -691,7 +691,7 @@ impl LineageMatch {
         });
         let follows = self.follows.as_ref().map(|follows| {
             let text = (FOLLOWS.to_owned(), follows.clone());
-            KeptChange::new(&self.session, FOLLOWS, |_| vec![text])
+            KeptChange::new(&self.session, FOLLOWS, move |_| vec![text.clone()])
         });
         std::iter::once(request).chain(follows)
     }

@@ -31,6 +31,9 @@ use crate::Shared;
 /// nothing else is being answered. A connection that is still open after that has sent only half of
 /// a request's head.
 const QUIET_TIME: Duration = Duration::from_secs(1);
+/// The largest buffer in bytes with which a connection reads. Headers must fit into it. By default
+/// the buffer of each connection that sends long requests grows to 400 KB or more, and stays.
+const READ_BUFFER: usize = 64 << 10;
 /// The least time between two warnings that connections have to wait.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// How many open files are reserved for other things than connections: stores, logs, plugins.
@@ -118,6 +121,7 @@ async fn serve_connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
+        .max_buf_size(READ_BUFFER)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!("a connection failed: {error}");

@@ -44,8 +44,7 @@ fn table(vocabulary: &CoreBPE) -> Result<Vec<u8>, Box<dyn Error>> {
         table.push(u8::try_from(token.len())?);
         table.extend(token);
     }
-    Ok(zstd::encode_all(
-        &*table,
-        *zstd::compression_level_range().end(),
-    )?)
+    // At once and not as a stream: a stream of this level asks its reader for a buffer of 128 MB.
+    let level = *zstd::compression_level_range().end();
+    Ok(zstd::bulk::compress(&table, level)?)
 }

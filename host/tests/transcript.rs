@@ -308,6 +308,101 @@ fn a_damaged_byte_costs_one_message_and_is_said() {
     assert_eq!(ids["messages"][1][0], json!(MessageId(2)));
 }
 
+/// Texts that are alike, as the results of tools are. A session with all of them has a dictionary.
+fn alike() -> Vec<String> {
+    let text = |at: usize| {
+        let line = |line: usize| {
+            let id = (at * 31 + line) * 7_919 % 9_973;
+            format!("src/module_{line}.rs:{id}: the value {id} is never read in function {at}\n")
+        };
+        (0..12).map(line).collect()
+    };
+    (0..120).map(text).collect()
+}
+
+#[test]
+fn a_damaged_byte_of_the_dictionary_costs_no_message() {
+    const OF_TEXTS: &str = "texts SET data = CAST(substr(data, 1, length(data) - 1) || x'00' AS BLOB) WHERE number = 0";
+    const OF_COPY: &str = "artifacts SET data = CAST(substr(data, 1, length(data) - 1) || x'00' AS BLOB) WHERE engine = ''";
+    const OF_ONE: &str = "texts SET data = CAST(substr(data, 1, length(data) - 1) || x'00' AS BLOB) WHERE number = 100";
+    let mut agent = Agent::new("reader", "");
+    let mut session = agent.session("s");
+    let said = alike();
+    for text in &said {
+        agent
+            .said
+            .push(json!({"role": "user", "content": text.clone()}));
+    }
+    agent.send(&mut session);
+    call(&mut session, "put", &json!({"name": "a", "text": said[0]}));
+    agent.say(&mut session, "user", "one more");
+    session.end().unwrap();
+    let file = agent.home.path().join("sessions.sqlite3");
+    let whole = fs::read(&file).unwrap();
+    let read_all = || {
+        let mut session = agent.session("s");
+        let (mut texts, mut after) = (Vec::new(), None);
+        loop {
+            let (page, next) = read(&mut session, &json!({"limit": 50, "after": after}));
+            texts.extend(page);
+            after = next;
+            if after.is_none() {
+                let artifact = call(&mut session, "get", &json!({"name": "a"}));
+                return (texts, artifact);
+            }
+        }
+    };
+    let before = read_all();
+    assert_eq!(before.0[..120], said);
+    assert_eq!(before.1, json!(said[0]));
+    for (damages, is_read, lost) in [
+        (&[OF_TEXTS][..], true, None),
+        (&[OF_COPY], true, None),
+        (&[OF_ONE, OF_TEXTS], false, Some("1 messages (m100)")),
+        (
+            &[OF_TEXTS, OF_COPY],
+            false,
+            Some("a copy of its dictionary"),
+        ),
+    ] {
+        let repaired = {
+            fs::write(&file, &whole).unwrap();
+            let database = rusqlite::Connection::open(&file).unwrap();
+            for damage in damages {
+                assert_eq!(
+                    database.execute(&format!("UPDATE {damage}"), []).unwrap(),
+                    1
+                );
+            }
+            drop(database);
+            assert_eq!(read_all() == before, is_read, "{damages:?}");
+            let found = Record::verify(agent.home.path()).unwrap();
+            assert!(
+                found.len() == 1 && found[0].contains("a copy of its dictionary"),
+                "{found:?}"
+            );
+            Record::repair(agent.home.path()).unwrap()
+        };
+        match lost {
+            Some(lost) => assert!(
+                repaired.lost.iter().any(|line| line.contains(lost)),
+                "{repaired:?}"
+            ),
+            None => assert!(repaired.lost.is_empty(), "{repaired:?}"),
+        }
+        assert_eq!(
+            Record::verify(agent.home.path()).unwrap(),
+            <[String; 0]>::default()
+        );
+        assert_eq!(read_all() == before, is_read, "{damages:?}");
+        // The next texts can be stored and read, whatever became of the dictionary.
+        let mut session = agent.session("s");
+        agent.send(&mut session);
+        session.end().unwrap();
+        assert_eq!(read_all().0.len(), before.0.len(), "{damages:?}");
+    }
+}
+
 #[test]
 fn the_lines_of_an_agents_log_are_read_back_as_messages() {
     let key = format!("sk-ant-api03-{}", "aB3dE6gH9j".repeat(9));

@@ -316,7 +316,7 @@ impl Store {
         // Embedding the question costs time, so it is done only if the similarity has a weight.
         let sense = match &query.ask {
             Ask::Question(text) if weights.alike > 0.0 => {
-                embedder.and_then(|embedder| question::Sense::new(embedder, text))
+                embedder.map(|embedder| question::Sense::new(embedder, text))
             }
             _ => None,
         };

@@ -785,7 +785,7 @@ fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
     play.sound();
     // The host says another in place of one that is summarised: its old form is still under the frontier.
     let replace = "UPDATE messages SET is_current = 0
-                   WHERE id = (SELECT min(message) FROM node_messages)";
+                   WHERE id = (SELECT min(first) FROM node_messages)";
     assert_eq!(database.execute(replace, []).unwrap(), 1);
     let doctor = play.session.tool("lcm_doctor", &json!({}));
     assert_eq!(doctor["ok"], json!(false), "{doctor}");

@@ -436,7 +436,7 @@ fn whatever_befalls_the_file_all_of_it_is_made_anew() {
         "PRAGMA user_version = 99",
         "DELETE FROM messages",
         "DELETE FROM messages WHERE id = (SELECT max(id) FROM messages)",
-        "UPDATE messages SET hash = zeroblob(16)",
+        "UPDATE messages SET hash = 0",
         "UPDATE sessions SET name = 'other'",
         "DELETE FROM nodes; DELETE FROM node_messages; DELETE FROM node_children; DELETE FROM frontier",
         "UPDATE nodes SET data = x'00'",
@@ -727,7 +727,7 @@ fn summaries_that_nothing_leads_to_go_and_those_of_the_window_stay() {
         let node = "INSERT INTO nodes SELECT ?1, session, depth, level, degraded, tokens, messages,
                         source_tokens, first, last, first_at, last_at, created_at, model, hash, bytes, data
                     FROM nodes WHERE id = (SELECT min(node) FROM node_messages)";
-        let source = "INSERT INTO node_messages SELECT ?1, message FROM node_messages
+        let source = "INSERT INTO node_messages SELECT ?1, first, last FROM node_messages
                       WHERE node = (SELECT min(node) FROM node_messages)";
         for statement in [node, source] {
             connection.execute(statement, [id]).unwrap();

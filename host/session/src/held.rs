@@ -96,7 +96,7 @@ impl HeldState {
     ///
     /// # Errors
     /// The record cannot be written. The change may then be lost.
-    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Held)) -> Result<(), RecordError> {
+    pub(crate) fn change(&mut self, mut change: impl FnMut(&mut Held)) -> Result<(), RecordError> {
         let Some(record) = &self.record else {
             change(&mut self.last);
             return Ok(());

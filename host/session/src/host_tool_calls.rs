@@ -111,7 +111,7 @@ impl Session {
         // out.
         let pins = self.all_pins(most);
         if pins.fitting().model.len() < pins.all().model.len() {
-            let undo = |held: &mut Held| held.pins = before.pins;
+            let undo = |held: &mut Held| held.pins.clone_from(&before.pins);
             (self.current.held.change(undo)).map_err(|error| stored(error.into()))?;
             let own = list(&pins.all().model);
             return Err(EngineError::InvalidInput(format!(
@@ -149,7 +149,10 @@ impl Session {
     fn reduce_for_model(&mut self, arguments: &str) -> Result<String, EngineError> {
         let ReduceArguments { keep } = read(arguments)?;
         let keep: String = keep.trim().chars().take(MAX_KEEP_CHARS).collect();
-        let wished = self.current.held.change(|held| held.wish = Some(keep));
+        let wished = self
+            .current
+            .held
+            .change(|held| held.wish = Some(keep.clone()));
         wished.map_err(|error| stored(error.into()))?;
         Ok("Noted. Earlier messages are summarised when that is cheap.".to_owned())
     }

@@ -114,6 +114,9 @@ impl HostTexts {
     /// Renames messages in what the texts stand for: `new` has the new id of each old one. Returns
     /// the texts that changed.
     pub fn rename_covered(&mut self, new: &IdMap<MessageId>) -> Vec<HostText> {
+        if new.is_empty() {
+            return Vec::new();
+        }
         let is_touched = |text: &&mut HostText| text.covers.iter().any(|id| new.contains_key(&id));
         let renamed = self.texts.iter_mut().filter(is_touched).map(|text| {
             let ids = text.covers.iter();

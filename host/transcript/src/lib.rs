@@ -19,6 +19,7 @@ mod hold;
 mod host_text;
 mod ids;
 mod message_log;
+mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod record;

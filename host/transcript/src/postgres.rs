@@ -18,15 +18,16 @@ mod schema;
 mod write;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contexture_base::{lock, now_ms};
+use contexture_base::now_ms;
 use contexture_engine_api::MessageId;
 use contexture_formats::prompt_cache::Pauses;
 use deadpool_postgres::Object;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::error::RecordError;
 use crate::hold::Hold;
@@ -112,6 +113,55 @@ impl PostgresStore {
         self.database
             .run(move |client| work(client, Arc::clone(&key)))
     }
+
+    /// Stores texts of an embedder in one transaction. If one of them replaces a text that is no
+    /// longer the stored one, none is stored, and the result is false.
+    fn keep_unless_changed(
+        &self,
+        session: &str,
+        texts: Vec<(String, String)>,
+        replaced: Option<Replaced>,
+    ) -> Result<bool, RecordError> {
+        let write = Arc::new((texts, replaced));
+        self.of(session, move |mut client, key| {
+            let write = Arc::clone(&write);
+            Box::pin(async move {
+                let (texts, replaced) = &*write;
+                let transaction = client.transaction().await?;
+                let insert = transaction
+                    .prepare_cached(
+                        "INSERT INTO contexture.kept AS old (tenant, session, name, value)
+                         VALUES ($1, $2, $3, $4)
+                         ON CONFLICT (tenant, session, name) DO UPDATE SET value = excluded.value
+                         WHERE NOT $5 OR old.value = $6",
+                    )
+                    .await?;
+                for (name, text) in texts {
+                    let same = replaced.as_ref().filter(|replaced| replaced.name == *name);
+                    let before = same.and_then(|replaced| replaced.text.as_ref());
+                    let parameters: [&(dyn ToSql + Sync); 6] = [
+                        &&*key.tenant,
+                        &key.session,
+                        name,
+                        text,
+                        &same.is_some(),
+                        &before,
+                    ];
+                    if transaction.execute(&insert, &parameters).await? == 0 {
+                        return Ok(false);
+                    }
+                }
+                transaction.commit().await?;
+                Ok(true)
+            })
+        })
+    }
+}
+
+/// The text that a new one with the same name was computed from. None if there was none.
+struct Replaced {
+    name: String,
+    text: Option<String>,
 }
 
 /// The versions of the tables: of the database, and of this program. The first is zero if the
@@ -536,44 +586,28 @@ impl Store for PostgresStore {
 
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
         let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
-        let texts: Arc<[(String, String)]> = texts.iter().map(own).collect();
-        self.of(session, move |mut client, key| {
-            let texts = Arc::clone(&texts);
-            Box::pin(async move {
-                let transaction = client.transaction().await?;
-                let insert = transaction
-                    .prepare_cached(
-                        "INSERT INTO contexture.kept (tenant, session, name, value) VALUES ($1, $2, $3, $4)
-                         ON CONFLICT (tenant, session, name) DO UPDATE SET value = excluded.value",
-                    )
-                    .await?;
-                for (name, text) in &*texts {
-                    transaction
-                        .execute(&insert, &[&&*key.tenant, &key.session, name, text])
-                        .await?;
-                }
-                Ok(transaction.commit().await?)
-            })
-        })
+        let texts = texts.iter().map(own).collect();
+        self.keep_unless_changed(session, texts, None).map(drop)
     }
 
     fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
-        // A transaction is tried again if it fails, so `change` cannot run in one.
-        static CHANGING: Mutex<()> = Mutex::new(());
         for KeptChange {
             session,
             name,
-            change,
+            mut change,
         } in changes
         {
-            let _one = lock(&CHANGING);
-            let text = self.kept_as(&name, Some(&session))?.pop();
-            let texts = change(text.map(|(_, text)| text));
-            let texts: Vec<_> = (texts.iter())
-                .map(|(name, text)| (name.as_str(), text.as_str()))
-                .collect();
-            if !texts.is_empty() {
-                self.keep(&session, &texts)?;
+            loop {
+                let text = self.kept_as(&name, Some(&session))?.pop();
+                let before = text.map(|(_, text)| text);
+                let texts = change(before.clone());
+                let replaced = Replaced {
+                    name: name.clone(),
+                    text: before,
+                };
+                if texts.is_empty() || self.keep_unless_changed(&session, texts, Some(replaced))? {
+                    break;
+                }
             }
         }
         Ok(())

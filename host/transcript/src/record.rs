@@ -6,11 +6,13 @@
 //!
 //! Rows are stored by a backend (`crate::store`). Here is what they mean: `load` and `save` read and
 //! write a session, `texts` has the messages and artifacts, `sessions` lists, `placed` shows
-//! windows, `kept` has the texts of embedders, and `copy` copies sessions to another store.
+//! windows, `kept` has the texts of embedders, `dictionary` has what texts of a session share, and
+//! `copy` copies sessions to another store.
 //!
 //! Start with [`Record`].
 
 mod copy;
+mod dictionary;
 mod kept;
 mod load;
 mod placed;
@@ -18,14 +20,16 @@ mod save;
 mod sessions;
 mod texts;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture_formats::prompt_cache::Pauses;
 
 use crate::error::RecordError;
 use crate::hold::Hold;
+use crate::packed::Dictionary;
 #[cfg(feature = "postgres")]
 use crate::postgres::{self, PostgresOptions, PostgresStore};
 use crate::saved_window::SavedWindow;
@@ -48,6 +52,8 @@ pub struct Record {
     path: PathBuf,
     /// The damage of the file, if this is a store in memory that stands in for it.
     stands_in: Option<String>,
+    /// Dictionaries that texts were read with, by session.
+    dictionaries: Mutex<HashMap<String, Arc<Dictionary>>>,
 }
 
 /// The compaction in force.
@@ -104,6 +110,7 @@ impl Record {
             path: store.path().to_owned(),
             store: Box::new(store),
             stands_in: Some(damage.to_owned()),
+            dictionaries: Mutex::default(),
         }))
     }
 
@@ -119,6 +126,7 @@ impl Record {
             path: PathBuf::from(store.name()),
             store: Box::new(store),
             stands_in: None,
+            dictionaries: Mutex::default(),
         }))
     }
 
@@ -148,6 +156,7 @@ impl Record {
             path: store.path().to_owned(),
             store: Box::new(store),
             stands_in: None,
+            dictionaries: Mutex::default(),
         })
     }
 

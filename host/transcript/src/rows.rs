@@ -5,76 +5,21 @@
 //! sense. The backend adds the file or the server and makes an error of it.
 //!
 //! [`logged`], [`wire_log`], [`host_text`] and [`window`] read one kind of row each. [`problem`]
-//! checks all rows of a session together, as `sessions verify` does. [`Packed`] holds a compressed
-//! text with its checksum.
-
-use std::cell::RefCell;
+//! checks all rows of a session together, as `sessions verify` does. Compressed texts are read by
+//! `packed`.
 
 use contexture_engine_api::MessageId;
-use xxhash_rust::xxh3::xxh3_64;
-use zstd::bulk::{Compressor, Decompressor};
 
 use crate::host_text::HostText;
 use crate::message_log::{Fingerprint, Logged, chain_link};
+#[cfg(feature = "postgres")]
+use crate::packed::Dictionary;
 use crate::saved_window::SavedWindow;
 #[cfg(feature = "postgres")]
-use crate::store::{ArtifactChange, Dump};
-use crate::store::{MessageRow, Packed, Snapshot, WireRow, WrittenRow};
+use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, Dump};
+use crate::store::{MessageRow, Snapshot, WireRow, WrittenRow};
 use crate::wire_entries::{UNIT_BYTES, decode};
 use crate::wire_log::WireLog;
-
-// Of a real session's messages level 1 takes 7 us each and leaves 0.515 of the bytes, level 4 takes
-// 12 us and leaves 0.503, level 6 takes 17 us and leaves 0.496.
-const LEVEL: i32 = 4;
-
-/// The largest size of a stored text in bytes. A row that claims more is damaged, and reading it
-/// would allocate that much.
-const MAX_BYTES: i64 = 1 << 30;
-
-impl Packed {
-    /// Compresses a text. The length and the checksum are those of the text itself, so they also
-    /// show whether it was decompressed right.
-    ///
-    /// # Errors
-    /// zstd cannot allocate what it needs.
-    pub(crate) fn of(text: &str) -> std::io::Result<Self> {
-        Ok(Self {
-            bytes: text.len() as i64,
-            checksum: xxh3_64(text.as_bytes()).cast_signed(),
-            data: compress(text.as_bytes())?,
-        })
-    }
-
-    /// Decompresses the text. Returns `None` if the length or the checksum does not match, so that
-    /// damage is never taken for text.
-    pub(crate) fn text(&self) -> Option<String> {
-        let size = usize::try_from(self.bytes).ok();
-        let size = size.filter(|_| self.bytes <= MAX_BYTES)?;
-        let text = String::from_utf8(decompress(&self.data, size).ok()?).ok()?;
-        (xxh3_64(text.as_bytes()).cast_signed() == self.checksum).then_some(text)
-    }
-}
-
-thread_local! {
-    // A context takes longer to make than a message to unpack, so each thread keeps its own.
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
-}
-
-fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    COMPRESSOR.with_borrow_mut(|kept| match kept {
-        Some(compressor) => compressor.compress(bytes),
-        None => kept.insert(Compressor::new(LEVEL)?).compress(bytes),
-    })
-}
-
-/// Decompresses data to at most `size` bytes.
-fn decompress(data: &[u8], size: usize) -> std::io::Result<Vec<u8>> {
-    DECOMPRESSOR.with_borrow_mut(|kept| match kept {
-        Some(decompressor) => decompressor.decompress(data, size),
-        None => kept.insert(Decompressor::new()?).decompress(data, size),
-    })
-}
 
 /// A message id from its column. Databases have no unsigned integers, so ids are stored as signed
 /// ones with the same bits. Ids count from one, so in practice none is negative.
@@ -203,27 +148,43 @@ pub(crate) fn dump_problem(dump: &Dump, id: &str) -> Option<String> {
     if let Some(what) = problem(&snapshot, id) {
         return Some(what);
     }
+    let (engine, name) = DICTIONARY_COPY;
+    let copies = [
+        (session.texts.iter())
+            .find(|row| row.number == DICTIONARY)
+            .map(|row| row.text.clone()),
+        (session.artifacts.iter())
+            .find(|row| row.engine == engine && row.name == name)
+            .and_then(|row| row.text.clone()),
+    ];
+    let (dictionary, is_whole) = Dictionary::of_copies(copies);
+    let dictionary = dictionary.as_ref();
     // Each text is decompressed once, although several messages may stand in it.
-    let whole = session.texts.iter().filter(|row| row.text.text().is_some());
+    let whole = (session.texts.iter()).filter(|row| row.text.text(dictionary).is_some());
     let whole: std::collections::HashSet<i64> = whole.map(|row| row.number).collect();
     let is_damaged = |row: &&MessageRow| row.wire.is_some_and(|wire| !whole.contains(&wire));
     let texts = session.messages.iter().filter(is_damaged);
     let texts: Vec<MessageId> = texts.map(|row| message_id(row.id)).collect();
     let is_damaged = |row: &&ArtifactChange| {
         let text = row.text.as_ref();
-        text.is_some_and(|text| text.text().is_none())
+        text.is_some_and(|text| text.text(dictionary).is_none())
     };
-    let artifacts: Vec<_> = (session.artifacts.iter().filter(is_damaged))
+    let artifacts = session.artifacts.iter().filter(|row| row.engine != engine);
+    let artifacts: Vec<_> = (artifacts.filter(is_damaged))
         .map(|row| (row.engine.clone(), row.name.clone()))
         .collect();
-    let damaged = damage_lines(&texts, &artifacts);
+    let damaged = damage_lines(&texts, &artifacts, is_whole);
     (!damaged.is_empty()).then(|| format!("{} cannot be read", damaged.join(" and ")))
 }
 
-/// Describes damage: one line for all texts, with at most ten ids, and one for each artifact. A
-/// transcript can lose thousands of texts at once, and their ids would bury everything else that
-/// the user has to read.
-pub(crate) fn damage_lines(texts: &[MessageId], artifacts: &[(String, String)]) -> Vec<String> {
+/// Describes damage: one line for all texts, with at most ten ids, one for each artifact, and one
+/// for the dictionary if its copies are not whole. A transcript can lose thousands of texts at once,
+/// and their ids would bury everything else that the user has to read.
+pub(crate) fn damage_lines(
+    texts: &[MessageId],
+    artifacts: &[(String, String)],
+    has_whole_dictionary: bool,
+) -> Vec<String> {
     let named: Vec<String> = texts.iter().take(10).map(MessageId::to_string).collect();
     let of_texts = (!texts.is_empty()).then(|| {
         format!(
@@ -234,5 +195,8 @@ pub(crate) fn damage_lines(texts: &[MessageId], artifacts: &[(String, String)]) 
     });
     let of_artifacts = (artifacts.iter())
         .map(|(engine, name)| format!("what the engine `{engine}` stored as `{name}`"));
-    of_texts.into_iter().chain(of_artifacts).collect()
+    let of_dictionary = (!has_whole_dictionary).then(|| "a copy of its dictionary".to_owned());
+    (of_texts.into_iter().chain(of_artifacts))
+        .chain(of_dictionary)
+        .collect()
 }

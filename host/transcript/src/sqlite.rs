@@ -214,7 +214,7 @@ impl SqliteStore {
         for KeptChange {
             session,
             name,
-            change,
+            mut change,
         } in changes
         {
             self.make_kept(transaction)?;

@@ -109,7 +109,7 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError>;
 
     /// Makes changes of embedders' texts, one after the other. Between the read and the write of a
-    /// change nobody else makes any: no other thread, and for a file no other process either.
+    /// change nobody else changes the text that it depends on.
     fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError>;
 
     /// The texts of embedders that are stored with a session, as pairs of name and text, by name.
@@ -323,6 +323,13 @@ pub(crate) struct WrittenRow {
     pub(crate) covers: String,
 }
 
+/// The number of a session's dictionary among its texts. Wire messages count from one.
+pub(crate) const DICTIONARY: i64 = 0;
+
+/// Where the second copy of a session's dictionary is among its artifacts, as the name of the engine
+/// and that of the artifact. No engine has an empty name.
+pub(crate) const DICTIONARY_COPY: (&str, &str) = ("", "dictionary");
+
 /// The compaction in force.
 #[derive(Debug, Clone)]
 pub(crate) struct CompactionRow {
@@ -370,6 +377,8 @@ pub(crate) struct Commit {
     pub(crate) moves_cursor: bool,
     /// The end of the log, if that changed.
     pub(crate) log: Option<LogEnd>,
+    /// The dictionary of the session, if it is made of these texts. There is none yet.
+    pub(crate) dictionary: Option<Packed>,
     /// New wire messages. The store numbers them in the order of arrival.
     pub(crate) texts: Vec<NewTextRow>,
     /// Artifacts to store, or to delete if there is no text.
@@ -400,6 +409,19 @@ pub(crate) struct NewTextRow {
     pub(crate) row: TextRow,
     /// The messages in it.
     pub(crate) parts: Vec<TextPart>,
+}
+
+impl TextRow {
+    /// The row of a session's dictionary.
+    pub(crate) fn dictionary(text: Packed) -> Self {
+        Self {
+            number: DICTIONARY,
+            format: String::new(),
+            tools: None,
+            reading: None,
+            text,
+        }
+    }
 }
 
 /// A message that a wire message holds: its id, which of the messages in there it is from zero on,
@@ -510,17 +532,20 @@ pub struct KeptChange<'a> {
 }
 
 /// Returns the texts to store, as pairs of name and text, for the text that is stored.
-type Change<'a> = Box<dyn FnOnce(Option<String>) -> Vec<(String, String)> + 'a>;
+type Change<'a> = Box<dyn FnMut(Option<String>) -> Vec<(String, String)> + 'a>;
 
 impl<'a> KeptChange<'a> {
     /// A change of the texts of `session`. `change` gets the text that is stored under `name`, and
-    /// returns the texts to store, as pairs of name and text.
+    /// returns the texts to store, as pairs of name and text. One of them should have the same name,
+    /// because a database server notices by this text that somebody else made a change meanwhile. It
+    /// then calls `change` again.
     ///
-    /// Nobody else can write while it runs, so it should be quick. It must not use the record.
+    /// With a file nobody else can write while it runs, so it should be quick. It must not use the
+    /// record.
     pub fn new(
         session: &str,
         name: &str,
-        change: impl FnOnce(Option<String>) -> Vec<(String, String)> + 'a,
+        change: impl FnMut(Option<String>) -> Vec<(String, String)> + 'a,
     ) -> Self {
         Self {
             session: session.to_owned(),

@@ -53,6 +53,31 @@ fn texts_are_there_as_soon_as_what_is_saved_with_them() {
     }
 }
 
+/// Gateways count at once what belongs to one session, such as the calls of its agents.
+#[test]
+fn no_change_overwrites_what_another_one_counted() {
+    for place in Place::each() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let record = place.open();
+                    for _ in 0..10 {
+                        let count = |text: Option<String>| -> Vec<_> {
+                            let count = text.map_or(0, |text| text.parse::<u32>().unwrap());
+                            // Long enough for others to come between the read and the write.
+                            std::thread::sleep(Duration::from_millis(2));
+                            vec![("sum".to_owned(), (count + 1).to_string())]
+                        };
+                        record.change_kept("s", "sum", count).unwrap();
+                    }
+                });
+            }
+        });
+        let sum = place.open().kept_text("s", "sum").unwrap();
+        assert_eq!(sum.as_deref(), Some("40"), "{}", place.name());
+    }
+}
+
 #[test]
 fn a_session_is_read_as_it_was_written() {
     for place in Place::each() {
@@ -281,6 +306,52 @@ fn artifacts_and_texts_of_embedders_are_stored_replaced_and_deleted() {
         assert!(record.kept("s").unwrap().is_empty(), "{name}");
         assert!(record.artifacts("s", "e", "").unwrap().is_empty(), "{name}");
         assert_eq!(record.kept("t").unwrap().len(), 1, "{name}");
+    }
+}
+
+/// Texts are compressed with what the first ones have in common. Whoever opens the session goes on
+/// with that, and a copy has it too.
+#[test]
+fn texts_that_are_alike_take_little_space_and_are_read_by_every_process() {
+    let alike = |at: usize| {
+        let line = |line: usize| format!("line {line} of the file src/part_{at}.rs is not read\n");
+        (0..20).map(line).collect::<String>()
+    };
+    let texts: Vec<String> = (0..200).map(alike).collect();
+    let all = TranscriptRange::page(None).limit(usize::MAX);
+    for place in Place::each() {
+        let name = place.name();
+        let first: Vec<&str> = texts[..60].iter().map(String::as_str).collect();
+        Writer::open(&place.open(), "s")
+            .say(&first, true, Extra::default())
+            .unwrap();
+        let mut size = Vec::new();
+        for texts in texts[60..].chunks(35) {
+            let record = place.open();
+            let mut writer = Writer::open(&record, "s");
+            let of_chunk: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let extra = Extra {
+                artifacts: vec![artifact("a", Some(&texts[0]))],
+                ..Extra::default()
+            };
+            writer.say(&of_chunk, true, extra).unwrap();
+            assert_eq!(
+                record.artifact("s", "e", "a").unwrap(),
+                Some(texts[0].clone()),
+                "{name}"
+            );
+            size.push(record.session("s").unwrap().unwrap().bytes);
+        }
+        let grown = size[3] - size[2];
+        assert!(grown * 3 < size[0], "{name}: {size:?}");
+        let record = place.open();
+        assert_eq!(texts_of(&record, &all), texts, "{name}");
+        assert_eq!(record.problems().unwrap(), <[String; 0]>::default());
+        let home = tempfile::tempdir().unwrap();
+        let copy = Record::open(home.path()).unwrap();
+        let copied = record.copy_session(&copy, "s", false, WAIT).unwrap();
+        assert_eq!(copied, CopyOutcome::Copied, "{name}");
+        assert_eq!(texts_of(&copy, &all), texts, "{name}");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use crate::ranking::{Message, Speaker, conversation, lines};
@@ -19,9 +21,14 @@ pub(crate) struct Set {
 
 pub(crate) struct Asked {
     pub(crate) text: String,
-    /// Messages of which each answers it.
+    /// Messages of which each answers it, or a part of it.
     pub(crate) evidence: Vec<u64>,
+    /// Its category, or 0 if the questions of this kind have none.
+    pub(crate) category: usize,
 }
+
+/// The category of LoCoMo's questions that have no answer: their evidence only looks like one.
+pub(crate) const NO_ANSWER: usize = 5;
 
 /// Every kind by its name; those of the shared data only where that is.
 pub(crate) fn kinds() -> Vec<(&'static str, Vec<Set>)> {
@@ -91,6 +98,7 @@ fn chat(name: &str, speaker: Speaker) -> (Vec<Message>, Vec<Asked>) {
     let questions = asked.iter().map(|line| Asked {
         text: line["question"].as_str().unwrap().to_owned(),
         evidence: serde_json::from_value(line["evidence"].clone()).unwrap(),
+        category: 0,
     });
     let messages = conversation(&folder.join(format!("{name}.jsonl")), speaker);
     (messages, questions.collect())
@@ -154,10 +162,10 @@ pub(crate) fn one_chat(messages: Option<usize>) -> Set {
     Set::one_session(messages, questions.collect())
 }
 
-/// Each sitting of each chat as a session of its own, all searched.
+/// Each sitting of a chat as a session of its own, all searched: six chats, because a search may have a hundred sessions.
 fn many_sessions() -> Set {
     let mut set = Set::default();
-    for name in CHATS {
+    for name in &CHATS[..6] {
         let (messages, questions) = chat(name, Speaker::Name);
         set.ask(questions, 1);
         let first = set.sessions.len();
@@ -290,6 +298,7 @@ fn long_answers() -> Set {
         questions.push(Asked {
             text: fact.question,
             evidence: vec![messages.len() as u64],
+            category: 0,
         });
         let told = format!("{} {}", seed.any(&sentences), fact.told);
         messages.push(Message::new(fact.role, told));
@@ -336,6 +345,7 @@ fn mixed() -> Set {
         questions.push(Asked {
             text: fact.question,
             evidence: vec![messages.len() as u64],
+            category: 0,
         });
         messages.push(Message::new(seed.word(&roles), fact.told));
     }
@@ -359,6 +369,71 @@ fn text_of(content: &Value) -> String {
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Two halves of the LoCoMo conversations in a folder, in the order of their file names: those whose misses are looked
+/// at, and those that are held out. Each conversation is one session, and the author is the name of a message. The caption of an image
+/// follows the text that it was sent with. Questions without evidence are left out.
+pub(crate) fn locomo(folder: &Path) -> Vec<(&'static str, Vec<Set>)> {
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "json"));
+    files.sort();
+    let mut sets: Vec<Set> = files.iter().map(|path| locomo_chat(&json(path))).collect();
+    let held_out = sets.split_off(sets.len() / 2);
+    vec![("locomo 1", sets), ("locomo 2", held_out)]
+}
+
+fn locomo_chat(chat: &Value) -> Set {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut set = Set::default();
+    let (mut messages, mut ids) = (Vec::new(), BTreeMap::new());
+    for sitting in 1.. {
+        let Some(turns) = chat[format!("session_{sitting}")].as_array() else {
+            break;
+        };
+        let time = text(&chat[format!("session_{sitting}_date_time")]);
+        let time = DateTime::strptime("%I:%M %p on %d %B, %Y", &time).unwrap();
+        let began = time.to_zoned(TimeZone::UTC).unwrap().timestamp();
+        for (at, turn) in (0..).zip(turns) {
+            ids.insert(text(&turn["dia_id"]), messages.len() as u64);
+            let said = text(&turn["text"]);
+            messages.push(Message {
+                role: match turn["speaker"] == chat["speaker_a"] {
+                    true => "user".into(),
+                    false => "assistant".into(),
+                },
+                name: text(&turn["speaker"]),
+                text: match turn["blip_caption"].as_str() {
+                    Some(caption) => format!("{said} [{caption}]"),
+                    None => said,
+                },
+                at_ms: Some(began.as_millisecond() + at * 30_000),
+            });
+            set.sittings.push(sitting);
+        }
+    }
+    for asked in chat["qa"].as_array().unwrap() {
+        // Some lists of evidence are a single text with several ids.
+        let evidence = asked["evidence"].as_array().unwrap().iter();
+        let evidence: Vec<u64> = evidence
+            .flat_map(|listed| {
+                let listed = text(listed);
+                let ids = listed.split([';', ' ']).map(|id| ids.get(id).copied());
+                ids.flatten().collect::<Vec<_>>()
+            })
+            .collect();
+        let category = asked["category"].as_u64().unwrap() as usize;
+        if !evidence.is_empty() {
+            set.questions.push(Asked {
+                text: text(&asked["question"]),
+                evidence,
+                category,
+            });
+        }
+    }
+    set.sessions.push(messages);
+    set
 }
 
 /// The messages of real coding agents.
@@ -423,6 +498,7 @@ fn coding() -> Set {
         questions.push(Asked {
             text: fact.question,
             evidence: vec![messages.len() as u64],
+            category: 0,
         });
         // A tool tells it between what else it prints.
         let told = match fact.role {
@@ -450,6 +526,7 @@ fn ask_for(asked: BTreeMap<String, [String; 2]>, messages: &[Message]) -> Vec<As
                 .filter(|(_, message)| has(message, &parts))
                 .map(|(id, _)| id)
                 .collect(),
+            category: 0,
         })
         .collect()
 }
@@ -575,7 +652,11 @@ fn notes() -> Vec<Set> {
             let evidence = messages.filter(|(_, message)| answers(&message.text));
             let evidence: Vec<u64> = evidence.map(|(id, _)| id).collect();
             if !evidence.is_empty() {
-                set.questions.push(Asked { text, evidence });
+                set.questions.push(Asked {
+                    text,
+                    evidence,
+                    category: 0,
+                });
             }
         };
         for (question, answer) in questions.iter().zip(&answers) {

@@ -5,6 +5,7 @@
 //! sitting (a hit from the sitting in which it was said) where a conversation has several.
 //! `-- --ablate` leaves each weight and rule out in turn; `-- --misses KIND` lists what was not found;
 //! `-- --growth` shows how the time of a question grows with a chat.
+//! `-- --locomo FOLDER` adds the conversations of LoCoMo in a folder, in two halves.
 //! `-- --embedder FOLDER` makes vectors with the sentence encoder in it (`tests/real/install embedder` installs one), and
 //! shows what they add, also with other weights; with `--growth` what they cost.
 //!
@@ -22,11 +23,13 @@ mod ranking;
 #[path = "../../../../tests/tests/lossless/zip.rs"]
 mod zip;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use contexture_lcm::Embedder;
 use contexture_lcm::search::Weights;
-use kinds::{Set, kinds, one_chat};
+use kinds::{Asked, NO_ANSWER, Set, kinds, locomo, one_chat};
 use ranking::{Ours, floor};
 
 /// A set, stored and ready to be asked.
@@ -54,11 +57,13 @@ fn ours(set: &Set, embedder: Option<&Embedder>) -> Ours {
     Ours::in_sessions(&sessions, embedder)
 }
 
-/// How many of the questions were answered among the first ten, by message and by sitting.
+/// How many of the questions were answered among the first ten: by message, by all of the messages that are evidence,
+/// and by sitting.
 #[derive(Default, Clone, Copy)]
 struct Found {
     asked: usize,
     message: usize,
+    all: usize,
     sitting: usize,
 }
 
@@ -70,6 +75,7 @@ impl Found {
         let sittings: Vec<usize> = evidence.iter().map(sitting).collect();
         self.asked += 1;
         self.message += usize::from(evidence.iter().any(|id| first.contains(id)));
+        self.all += usize::from(evidence.iter().all(|id| first.contains(id)));
         self.sitting += usize::from(first.iter().any(|id| sittings.contains(&sitting(id))));
     }
 
@@ -78,26 +84,63 @@ impl Found {
     }
 }
 
-fn ask(kind: &[Ready], weights: &Weights, show_misses: bool) -> Found {
-    let mut found = Found::default();
+/// What was found of each category of the questions.
+#[derive(Default)]
+struct ByCategory(BTreeMap<usize, Found>);
+
+impl ByCategory {
+    fn add(&mut self, set: &Set, at: usize, ranking: &[u64]) {
+        let category = set.questions[at].category;
+        self.0.entry(category).or_default().add(set, at, ranking);
+    }
+
+    /// The sum of all categories of questions that have an answer.
+    fn total(&self) -> Found {
+        let mut total = Found::default();
+        for found in self
+            .0
+            .iter()
+            .filter(|(category, _)| **category != NO_ANSWER)
+            .map(|(_, found)| found)
+        {
+            total.asked += found.asked;
+            total.message += found.message;
+            total.all += found.all;
+            total.sitting += found.sitting;
+        }
+        total
+    }
+}
+
+fn ask(kind: &[Ready], weights: &Weights, show_misses: bool) -> ByCategory {
+    let mut found = ByCategory::default();
     for ready in kind {
         for (at, asked) in ready.set.questions.iter().enumerate() {
             let ranking = ready.ours.first_by(&asked.text, weights);
-            let before = found.message;
+            let before = found.total();
             found.add(&ready.set, at, &ranking);
-            if show_misses && found.message == before {
-                let messages = ready.set.sessions.concat();
-                println!("{}", asked.text);
-                let answers = asked.evidence.iter().take(2).map(|id| ("is", id));
-                for (what, id) in answers.chain(ranking.iter().take(3).map(|id| ("not", id))) {
-                    let message = &messages[*id as usize];
-                    let text: String = message.text.chars().take(160).collect();
-                    println!("    {what} {id} {}: {text:?}", message.role);
-                }
+            let after = found.total();
+            if show_misses && after.asked > before.asked && after.message == before.message {
+                show(ready, asked, &ranking);
             }
         }
     }
     found
+}
+
+/// Prints a question whose answer is not among the first ten, with its answers and the first three hits.
+fn show(ready: &Ready, asked: &Asked, ranking: &[u64]) {
+    let messages = ready.set.sessions.concat();
+    match asked.category {
+        0 => println!("{}", asked.text),
+        category => println!("{category} {}", asked.text),
+    }
+    let answers = asked.evidence.iter().take(2).map(|id| ("is", id));
+    for (what, id) in answers.chain(ranking.iter().take(3).map(|id| ("not", id))) {
+        let message = &messages[*id as usize];
+        let text: String = message.text.chars().take(160).collect();
+        println!("    {what} {id} {}: {text:?}", message.role);
+    }
 }
 
 /// A weight or rule, and the weights without it.
@@ -122,6 +165,8 @@ const WITHOUT: &[Without] = &[
     ("asked", |weights| weights.asked = 1.0),
     ("answer", |weights| weights.answer = weights.around[0].1),
     ("referred", |weights| weights.referred = weights.around[1].1),
+    ("beside", |weights| weights.beside = [0.0; 2]),
+    ("asking", |weights| weights.asking = 0.0),
     ("pair", |weights| weights.pair = 1.0),
     ("speaker", |weights| weights.speaker = 0.0),
     ("what is mine", |weights| weights.own = 0.0),
@@ -136,7 +181,9 @@ const WITHOUT: &[Without] = &[
 
 fn ablate(kinds: &[(&str, Vec<Ready>)]) {
     let measure = |weights: &Weights| -> Vec<f64> {
-        let found = kinds.iter().map(|(_, kind)| ask(kind, weights, false));
+        let found = kinds
+            .iter()
+            .map(|(_, kind)| ask(kind, weights, false).total());
         found.map(|found| found.share(found.message)).collect()
     };
     let row = |name: &str, shares: &[f64]| {
@@ -230,7 +277,9 @@ fn likeness(kinds: &[(&str, Vec<Ready>)]) {
             alike,
             ..Weights::default()
         };
-        let found = kinds.iter().map(|(_, kind)| ask(kind, &weights, false));
+        let found = kinds
+            .iter()
+            .map(|(_, kind)| ask(kind, &weights, false).total());
         let shares: Vec<f64> = found.map(|found| found.share(found.message)).collect();
         row(&format!("{alike}"), &shares);
         shares
@@ -261,8 +310,10 @@ fn main() {
         return growth(embedder);
     }
     let missed = after("--misses");
+    let locomo = after("--locomo").map(|folder| locomo(Path::new(&folder)));
     let kinds: Vec<(&str, Vec<Ready>)> = kinds()
         .into_iter()
+        .chain(locomo.unwrap_or_default())
         .filter(|(name, _)| missed.as_ref().is_none_or(|missed| missed == name))
         .map(|(name, sets)| {
             (
@@ -292,34 +343,49 @@ fn main() {
 
 fn table(kinds: &[(&str, Vec<Ready>)], weights: &Weights, show_misses: bool) {
     println!(
-        "{:<10}{:>9}{:>7}{:>8}{:>8}{:>8}{:>12}{:>8}{:>10}",
-        "kind", "messages", "asked", "ours", "FTS5", "", "by sitting", "FTS5", "ms each"
+        "{:<12}{:>9}{:>7}{:>8}{:>8}{:>9}{:>8}{:>12}{:>8}{:>10}",
+        "kind", "messages", "asked", "ours", "FTS5", "all", "FTS5", "by sitting", "FTS5", "ms each"
     );
     for (name, kind) in kinds {
         let begun = Instant::now();
         let ours = ask(kind, weights, show_misses);
-        let each = begun.elapsed().as_secs_f64() * 1_000.0 / ours.asked as f64;
-        let mut floor = Found::default();
+        let took = begun.elapsed().as_secs_f64() * 1_000.0;
+        let mut floor = ByCategory::default();
         for ready in kind {
             for (at, ranking) in ready.floor.iter().enumerate() {
                 floor.add(&ready.set, at, ranking);
             }
         }
+        let asked: usize = ours.0.values().map(|found| found.asked).sum();
         let messages: usize = kind.iter().map(|ready| ready.set.sittings.len()).sum();
-        let (ours_of, floor_of) = (ours.share(ours.message), floor.share(floor.message));
-        let has_sittings = kind
-            .iter()
-            .any(|ready| ready.set.sittings.iter().any(|s| *s > 0));
-        let sitting = |found: &Found| match has_sittings {
-            true => format!("{:.3}", found.share(found.sitting)),
-            false => "–".into(),
+        let mut sittings = kind.iter().flat_map(|ready| &ready.set.sittings);
+        let has_sittings = sittings.any(|sitting| *sitting > 0);
+        let row = |name: &str, messages: &str, ours: Found, floor: Found, each: &str| {
+            let sitting = |found: Found| match has_sittings {
+                true => format!("{:.3}", found.share(found.sitting)),
+                false => "–".into(),
+            };
+            println!(
+                "{name:<12}{messages:>9}{:>7}{:>8.3}{:>8.3}{:>9.3}{:>8.3}{:>12}{:>8}{each:>10}",
+                ours.asked,
+                ours.share(ours.message),
+                floor.share(floor.message),
+                ours.share(ours.all),
+                floor.share(floor.all),
+                sitting(ours),
+                sitting(floor),
+            );
         };
-        println!(
-            "{name:<10}{messages:>9}{:>7}{ours_of:>8.3}{floor_of:>8.3}{:>+8.3}{:>12}{:>8}{each:>10.1}",
-            ours.asked,
-            ours_of - floor_of,
-            sitting(&ours),
-            sitting(&floor),
+        let each = format!("{:.1}", took / asked as f64);
+        row(
+            name,
+            &messages.to_string(),
+            ours.total(),
+            floor.total(),
+            &each,
         );
+        for (category, found) in ours.0.iter().filter(|(category, _)| **category > 0) {
+            row(&format!("  {category}"), "", *found, floor.0[category], "");
+        }
     }
 }

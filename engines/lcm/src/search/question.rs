@@ -57,7 +57,9 @@ pub(super) struct Question<'e> {
     is_own: bool,
     /// The mean size in words of the texts that were read. It is a guess until they have been read.
     mean_size: f64,
-    /// The embedder with the vector of the question, or None if there is no embedder.
+    /// The names of participants in the question, in folded form.
+    participants: Vec<String>,
+    /// The embedder and the question, or None if there is no embedder.
     sense: Option<Sense<'e>>,
     alike: Alike,
 }

@@ -115,7 +115,8 @@ fn lineage_problems(
     const UNDER: &str = "WITH RECURSIVE below(top, node) AS (
              SELECT node, node FROM frontier WHERE session = ?1
              UNION SELECT b.top, c.child FROM node_children c JOIN below b USING(node)),
-         under(top, message) AS (SELECT top, message FROM node_messages JOIN below USING(node))";
+         under(top, message) AS (SELECT top, m.id FROM below JOIN node_messages n USING(node)
+             CROSS JOIN messages m ON m.id BETWEEN n.first AND n.last)";
     let questions = [
         (
             "messages under two summaries of the window",

@@ -265,8 +265,7 @@ impl Store {
                     )?;
                     for view in views {
                         let id = view.id().0.cast_signed();
-                        let known =
-                            hash.query_row([session.0, id], |row| row.get::<_, [u8; 16]>(0));
+                        let known = hash.query_row([session.0, id], |row| row.get::<_, i64>(0));
                         if known.optional()? != Some(hash_of(view)) {
                             return Ok(false);
                         }
@@ -300,7 +299,7 @@ impl Store {
         now_ms: i64,
     ) -> Result<(SessionId, bool), StoreError> {
         let source = self.source()?;
-        let last: Option<(i64, [u8; 16])> = self.read(|connection| {
+        let last: Option<(i64, i64)> = self.read(|connection| {
             let last = connection
                 .prepare_cached(
                     "SELECT host, hash FROM messages WHERE session = ?1 ORDER BY host DESC LIMIT 1",
@@ -476,7 +475,7 @@ struct Prepared<'a> {
     view: MessageView<'a>,
     tokens: u64,
     large: Option<LargeText>,
-    hash: [u8; 16],
+    hash: i64,
 }
 
 impl<'a> Prepared<'a> {
@@ -496,7 +495,7 @@ impl<'a> Prepared<'a> {
 
 /// Hashes the content of a message: its role, author, text and the call that it answers. Metadata
 /// that differs between requests, such as token counts, is not included.
-fn hash_of(view: &MessageView<'_>) -> [u8; 16] {
+fn hash_of(view: &MessageView<'_>) -> i64 {
     let mut hasher = Xxh3::new();
     let (name, call) = (view.name(), view.tool_call_id());
     let [name, call] = [name, call].map(Option::unwrap_or_default);
@@ -504,7 +503,7 @@ fn hash_of(view: &MessageView<'_>) -> [u8; 16] {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }
-    hasher.digest128().to_le_bytes()
+    hasher.digest().cast_signed()
 }
 
 /// Returns an error for the first message whose id is not higher than the one before it. A delivery
@@ -528,7 +527,7 @@ fn revive(
     message: &Prepared<'_>,
     may_differ: bool,
 ) -> Result<usize, StoreError> {
-    let (was_current, hash): (bool, [u8; 16]) = transaction
+    let (was_current, hash): (bool, i64) = transaction
         .prepare_cached("SELECT is_current, hash FROM messages WHERE id = ?1")?
         .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
     if hash != message.hash && !may_differ {

@@ -10,10 +10,10 @@
 //! artifacts in the host's record (see the `artifacts` module). Which messages to summarise is not
 //! decided here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use contexture_engine_api::MessageId;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Params, Statement, Transaction, params};
 
 use super::compression::damaged;
 use super::summaries::{summary_hash, summary_text};
@@ -25,6 +25,15 @@ use crate::summarise::Written;
 /// Summaries are a few kilobytes of prose and are written once, so a higher level costs little
 /// time.
 const COMPRESSION_LEVEL: i32 = 6;
+
+/// The most messages in a run, as the table of runs says.
+const RUN: i64 = 64;
+
+/// The nodes above the message `?1`, at any depth, as the SQL table `above`. The number is less than
+/// [`RUN`] by one.
+const ABOVE: &str = "WITH RECURSIVE above(node) AS (
+    SELECT node FROM node_messages WHERE first BETWEEN ?1 - 63 AND ?1 AND last >= ?1
+    UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)";
 
 /// A node to be written with [`add`]: its text and counts, its sources, and the model that wrote
 /// it, if one did.
@@ -171,10 +180,11 @@ pub(super) fn add_one(
         ])?;
     match &new.over {
         Over::Messages(messages) => {
-            let mut insert = transaction
-                .prepare_cached("INSERT INTO node_messages(node, message) VALUES(?1, ?2)")?;
-            for message in messages {
-                insert.execute([key, message.0])?;
+            let mut insert = transaction.prepare_cached(
+                "INSERT INTO node_messages(node, first, last) VALUES(?1, ?2, ?3)",
+            )?;
+            for [first, last] in runs(messages) {
+                insert.execute([key, first, last])?;
             }
         }
         Over::Nodes(children) => {
@@ -188,6 +198,29 @@ pub(super) fn add_one(
         }
     }
     Ok(())
+}
+
+/// Returns the runs of neighbours among messages, each as its first and last key.
+fn runs(messages: &[Key]) -> Vec<[i64; 2]> {
+    let keys: BTreeSet<i64> = messages.iter().map(|key| key.0).collect();
+    let keys: Vec<i64> = keys.into_iter().collect();
+    let runs = keys.chunk_by(|one, next| one + 1 == *next);
+    let runs = runs.flat_map(|run| run.chunks(RUN as usize));
+    runs.filter_map(|run| Some([*run.first()?, *run.last()?]))
+        .collect()
+}
+
+/// Reads the keys of messages from a query for the first and the last keys of runs.
+fn keys_of_runs(
+    statement: &mut Statement<'_>,
+    parameters: impl Params,
+) -> Result<Vec<Key>, StoreError> {
+    let runs = statement
+        .query_map(parameters, |row| Ok(row.get::<_, i64>(0)?..=row.get(1)?))?
+        .collect::<Result<Vec<_>, _>>()?;
+    // A damaged run may seem to have no end.
+    let keys = runs.into_iter().flat_map(|run| run.take(RUN as usize));
+    Ok(keys.map(Key).collect())
 }
 
 /// Compresses the text of a node for its row. The uncompressed length is stored beside it, because
@@ -480,8 +513,8 @@ pub(super) fn sources_in(connection: &Connection, key: i64) -> Result<NodeSource
     }
     let messages = connection
         .prepare_cached(
-            "SELECT m.host FROM node_messages n JOIN messages m ON m.id = n.message
-             WHERE n.node = ?1 ORDER BY n.message",
+            "SELECT m.host FROM node_messages n CROSS JOIN messages m ON m.id BETWEEN n.first AND n.last
+             WHERE n.node = ?1 ORDER BY m.id",
         )?
         .query_map([key], |row| {
             row.get::<_, i64>(0).map(|id| MessageId(id.cast_unsigned()))
@@ -497,14 +530,12 @@ pub(crate) fn messages_under(
     id: NodeId,
 ) -> Result<Vec<Key>, StoreError> {
     store.read(|connection| {
-        let mut keys = connection
-            .prepare_cached(
-                "WITH RECURSIVE below(node) AS (
-                     VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))
-                 SELECT message FROM node_messages JOIN below USING(node)",
-            )?
-            .query_map([key(session, id)], |row| row.get(0).map(Key))?
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut select = connection.prepare_cached(
+            "WITH RECURSIVE below(node) AS (
+                 VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))
+             SELECT first, last FROM node_messages JOIN below USING(node)",
+        )?;
+        let mut keys = keys_of_runs(&mut select, [key(session, id)])?;
         keys.sort_unstable();
         keys.dedup();
         Ok(keys)
@@ -531,12 +562,7 @@ pub(crate) fn parents(
 /// an edit makes wrong.
 pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, StoreError> {
     store.read(|connection| {
-        let mut upwards = connection.prepare_cached(
-            "WITH RECURSIVE above(node) AS (
-                 SELECT node FROM node_messages WHERE message = ?1
-                 UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)
-             SELECT node FROM above",
-        )?;
+        let mut upwards = connection.prepare_cached(&format!("{ABOVE} SELECT node FROM above"))?;
         let mut over = HashSet::new();
         for message in messages {
             // One query per message, because the recursion cannot start from a list of parameters.
@@ -557,16 +583,13 @@ pub(crate) fn covering(
     messages: &[Key],
 ) -> Result<HashMap<Key, NodeId>, StoreError> {
     store.read(|connection| {
-        let mut upwards = connection.prepare_cached(
-            "WITH RECURSIVE above(node) AS (
-                 SELECT node FROM node_messages WHERE message = ?2
-                 UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)
-             SELECT f.node FROM frontier f JOIN above USING(node) WHERE f.session = ?1 LIMIT 1",
-        )?;
+        let mut upwards = connection.prepare_cached(&format!(
+            "{ABOVE} SELECT f.node FROM frontier f JOIN above USING(node) WHERE f.session = ?2 LIMIT 1"
+        ))?;
         let mut covering = HashMap::new();
         for message in messages {
             let node = upwards
-                .query_row([session.0, message.0], |row| row.get(0).map(id_of))
+                .query_row([message.0, session.0], |row| row.get(0).map(id_of))
                 .optional()?;
             if let Some(node) = node {
                 covering.insert(*message, node);
@@ -580,16 +603,14 @@ pub(crate) fn covering(
 /// shown in the window itself.
 pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>, StoreError> {
     store.read(|connection| {
-        let keys = connection
-            .prepare_cached(
-                "WITH RECURSIVE below(node) AS (
-                     SELECT node FROM frontier WHERE session = ?1
-                     UNION SELECT c.child FROM node_children c JOIN below USING(node))
-                 SELECT message FROM node_messages JOIN below USING(node)",
-            )?
-            .query_map([session.0], |row| row.get(0).map(Key))?
-            .collect::<Result<_, _>>()?;
-        Ok(keys)
+        let mut select = connection.prepare_cached(
+            "WITH RECURSIVE below(node) AS (
+                 SELECT node FROM frontier WHERE session = ?1
+                 UNION SELECT c.child FROM node_children c JOIN below USING(node))
+             SELECT first, last FROM node_messages JOIN below USING(node)",
+        )?;
+        let keys = keys_of_runs(&mut select, [session.0])?;
+        Ok(keys.into_iter().collect())
     })
 }
 
@@ -602,8 +623,8 @@ pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, S
         let nodes = connection
             .prepare_cached(
                 "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2 AND messages !=
-                     (SELECT count(*) FROM node_messages s JOIN messages m ON m.id = s.message
-                      WHERE s.node = n.id)
+                     (SELECT count(*) FROM node_messages s
+                      CROSS JOIN messages m ON m.id BETWEEN s.first AND s.last WHERE s.node = n.id)
                    + (SELECT coalesce(sum(k.messages), 0) FROM node_children c JOIN nodes k ON k.id = c.child
                       WHERE c.node = n.id)",
             )?
@@ -670,12 +691,11 @@ pub(crate) fn times_covered(
             "WITH RECURSIVE below(node) AS (
                  SELECT node FROM frontier WHERE session = ?1
                  UNION ALL SELECT c.child FROM node_children c JOIN below USING(node))
-             SELECT message FROM node_messages JOIN below USING(node)",
+             SELECT first, last FROM node_messages JOIN below USING(node)",
         )?;
-        let mut rows = statement.query([session.0])?;
         let mut times: HashMap<Key, u32> = HashMap::new();
-        while let Some(row) = rows.next()? {
-            *times.entry(Key(row.get(0)?)).or_default() += 1;
+        for key in keys_of_runs(&mut statement, [session.0])? {
+            *times.entry(key).or_default() += 1;
         }
         Ok(times)
     })
@@ -708,6 +728,45 @@ mod tests {
             node,
             over,
             model: None,
+        }
+    }
+
+    #[test]
+    fn messages_of_a_node_are_found_from_both_ends_whatever_lies_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let services = contexture_testkit::ScriptedHost::without_model().services();
+        let store = (Store::open(dir.path(), StoreSettings::default()).unwrap())
+            .over(Source::new("s", services, false));
+        let session = store.open_session("s", 0).unwrap();
+        let ids = (1..=400).map(MessageId);
+        let messages: Vec<_> = ids.map(|id| MessageView::new(id, "user")).collect();
+        store.ingest(session, &messages).unwrap();
+        let keys = |ordinals: &[u32]| -> Vec<Key> {
+            let keys = ordinals.iter().map(|at| Key::new(session, *at));
+            keys.collect()
+        };
+        let long: Vec<u32> = (100..300).collect();
+        let gaps: Vec<u32> = (0..100).filter(|at| at % 7 != 3).collect();
+        let leaves = [keys(&long), keys(&gaps), keys(&[150, 350])];
+        for (id, leaf) in (1..).zip(&leaves) {
+            let one = [node(id, Over::Messages(leaf.clone()))];
+            add(&store, session, &one, NodeId(id), 0).unwrap();
+            assert_eq!(messages_under(&store, session, NodeId(id)).unwrap(), *leaf);
+            let of = match sources(&store, session, NodeId(id)).unwrap() {
+                NodeSources::Messages(of) => of,
+                NodeSources::Nodes(_) => Vec::new(),
+            };
+            let expected = leaf
+                .iter()
+                .map(|key| MessageId(u64::from(key.ordinal()) + 1));
+            assert_eq!(of, expected.collect::<Vec<_>>());
+        }
+        for at in 0..400 {
+            let key = Key::new(session, at);
+            let ids = (1..).map(NodeId);
+            let above = ids.zip(&leaves).filter(|(_, leaf)| leaf.contains(&key));
+            let expected: HashSet<NodeId> = above.map(|(id, _)| id).collect();
+            assert_eq!(over(&store, &[key]).unwrap(), expected, "{at}");
         }
     }
 

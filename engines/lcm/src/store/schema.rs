@@ -21,7 +21,7 @@ use crate::error::StoreError;
 const APPLICATION_ID: i64 = 0x4374_784c;
 
 /// The version of the tables. Increase it with every change of them.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 
 const TABLES: &str = r"
 -- Numbers are never used twice: an open engine holds its session's for as long as it lives.
@@ -57,7 +57,7 @@ CREATE TABLE messages(
     order_at INTEGER NOT NULL,
     tokens   INTEGER NOT NULL,
     flags    INTEGER NOT NULL,
-    hash     BLOB NOT NULL,
+    hash     INTEGER NOT NULL,
     replaces INTEGER REFERENCES messages(id) ON DELETE SET NULL,
     payload  INTEGER REFERENCES payloads(id),
     is_current INTEGER NOT NULL             -- whether it is part of the conversation
@@ -89,12 +89,15 @@ CREATE TABLE nodes(
     data       BLOB NOT NULL
 );
 CREATE INDEX nodes_by_session ON nodes(session);
+-- The messages of a leaf, as runs of neighbours from the first to the last. A run has at most 64, so that a search for
+-- the runs over a message reads no others than those that begin shortly before it.
 CREATE TABLE node_messages(
-    node    INTEGER NOT NULL REFERENCES nodes(id) ON DELETE CASCADE,
-    message INTEGER NOT NULL REFERENCES messages(id),
-    PRIMARY KEY(node, message)
+    node  INTEGER NOT NULL REFERENCES nodes(id) ON DELETE CASCADE,
+    first INTEGER NOT NULL REFERENCES messages(id),
+    last  INTEGER NOT NULL,
+    PRIMARY KEY(node, first)
 ) WITHOUT ROWID;
-CREATE INDEX node_messages_by_message ON node_messages(message);
+CREATE INDEX node_messages_by_message ON node_messages(first, last);
 CREATE TABLE node_children(
     node     INTEGER NOT NULL REFERENCES nodes(id) ON DELETE CASCADE,
     position INTEGER NOT NULL,

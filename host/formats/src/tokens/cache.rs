@@ -9,7 +9,8 @@
 //! hash, except for pieces, which are compared byte for byte.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -91,27 +92,77 @@ impl LineCache {
     }
 }
 
-/// The idle caches. There are as many as there were concurrent counts at any time. A count
-/// takes one and returns it, so no lock is held while counting.
-pub(super) struct CachePool<C>(Mutex<Vec<C>>);
+/// How many caches of a kind there are at most. Counting takes a core for itself, so more would
+/// only take memory, 3 MB each.
+static MOST: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
+
+/// The caches that counts share. A count takes one and returns it, so no lock is held while
+/// counting.
+pub(super) struct CachePool<C> {
+    caches: Mutex<Caches<C>>,
+    returned: Condvar,
+}
+
+struct Caches<C> {
+    idle: Vec<C>,
+    /// How many there are, with those that are in use.
+    made: usize,
+}
 
 impl<C> CachePool<C> {
     pub(super) const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
+        Self {
+            caches: Mutex::new(Caches {
+                idle: Vec::new(),
+                made: 0,
+            }),
+            returned: Condvar::new(),
+        }
     }
 
-    /// Calls `work` with an idle cache, or with a new one if none is idle.
+    /// Calls `work` with an idle cache, or with a new one. If there are as many as cores and all are
+    /// in use, waits until one is returned.
     pub(super) fn with<R>(&self, new: impl FnOnce() -> C, work: impl FnOnce(&mut C) -> R) -> R {
-        // The lock is released at the end of this statement, before the work begins.
-        let taken = self.idle().pop();
+        let mut caches = self.caches();
+        while caches.idle.is_empty() && caches.made >= *MOST {
+            let waited = self.returned.wait(caches);
+            caches = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        let taken = caches.idle.pop();
+        caches.made += usize::from(taken.is_none());
+        drop(caches);
+        let mut lent = LentCache {
+            pool: self,
+            cache: None,
+        };
         let mut cache = taken.unwrap_or_else(new);
         let result = work(&mut cache);
-        self.idle().push(cache);
+        lent.cache = Some(cache);
         result
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<C>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn caches(&self) -> MutexGuard<'_, Caches<C>> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of a cache in its pool while a count uses it.
+struct LentCache<'p, C> {
+    pool: &'p CachePool<C>,
+    /// The cache once the count is done. A count that panics may leave a wrong entry, so its cache
+    /// is not used again.
+    cache: Option<C>,
+}
+
+impl<C> Drop for LentCache<'_, C> {
+    fn drop(&mut self) {
+        let mut caches = self.pool.caches();
+        match self.cache.take() {
+            Some(cache) => caches.idle.push(cache),
+            None => caches.made -= 1,
+        }
+        drop(caches);
+        self.pool.returned.notify_one();
     }
 }
 
@@ -160,7 +211,48 @@ impl LongTexts {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::panic::catch_unwind;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn there_are_as_many_caches_as_cores_and_those_of_panics_are_replaced() {
+        static POOL: CachePool<u64> = CachePool::new();
+        let made = AtomicUsize::new(0);
+        let count = |at: u64| {
+            let new = || {
+                made.fetch_add(1, Ordering::Relaxed);
+                0
+            };
+            POOL.with(new, |cache| {
+                *cache += 1;
+                assert!(!at.is_multiple_of(10), "the count fails");
+                std::thread::sleep(Duration::from_micros(100));
+            });
+        };
+        let threads = 2 * *MOST as u64;
+        let failed = std::thread::scope(|scope| {
+            let one = |_| {
+                scope.spawn(|| {
+                    (0..100)
+                        .filter(|at| catch_unwind(|| count(*at)).is_err())
+                        .count()
+                })
+            };
+            let all: Vec<_> = (0..threads).map(one).collect();
+            all.into_iter()
+                .map(|one| one.join().unwrap())
+                .sum::<usize>()
+        });
+        assert_eq!(failed as u64, threads * 10);
+        let caches = POOL.caches();
+        assert!(caches.made <= *MOST);
+        assert_eq!(caches.idle.len(), caches.made);
+        assert!(made.load(Ordering::Relaxed) <= failed + *MOST);
+    }
 
     #[test]
     fn the_last_long_texts_are_counted_once() {

@@ -236,6 +236,10 @@ pub(super) async fn write_commit(
     if let Some(log) = &commit.log {
         write_log(transaction, key, log, commit.now_ms).await?;
     }
+    if let Some(dictionary) = &commit.dictionary {
+        let row = TextRow::dictionary(dictionary.clone());
+        insert_text(transaction, key, row.number, &row).await?;
+    }
     write_texts(transaction, key, &commit.texts).await?;
     write_artifacts(transaction, key, &commit.artifacts).await?;
     for end in &commit.wires {

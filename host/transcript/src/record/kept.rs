@@ -24,13 +24,9 @@ impl Record {
         self.store.keep(session, texts)
     }
 
-    /// Changes texts of a session that depend on a stored one. `change` gets the text that is stored
-    /// under `name`, and returns the texts to store, as pairs of name and text. Calls of this
-    /// function run one after the other, and for a record in a file those of other processes too, so
-    /// none of them overwrites what another has counted.
-    ///
-    /// Meanwhile no other session can be written, so `change` should be quick. It must not use the
-    /// record.
+    /// Changes texts of a session that depend on a stored one, such as a sum. `change` is called as
+    /// [`KeptChange::new`] says. No call overwrites what another one has counted, whether it is made
+    /// by another thread, process or gateway.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -38,7 +34,7 @@ impl Record {
         &self,
         session: &str,
         name: &str,
-        change: impl FnOnce(Option<String>) -> Vec<(String, String)>,
+        change: impl FnMut(Option<String>) -> Vec<(String, String)>,
     ) -> Result<(), RecordError> {
         self.make_changes(vec![KeptChange::new(session, name, change)])
     }

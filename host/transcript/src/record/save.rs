@@ -7,22 +7,24 @@
 //! Messages that were cut off stay stored if their text is, marked as cut, so that a transcript can
 //! still show them. Reading is in `load`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use contexture_base::now_ms;
+use contexture_base::{lock, now_ms};
 use contexture_engine_api::MessageId;
 use contexture_formats::Format;
 use contexture_formats::prompt_cache::Pauses;
 
+use super::dictionary::Packing;
 use super::load::Saved;
-use super::texts::{NewArtifact, NewText};
+use super::texts::{NewArtifact, NewText, RawText};
 use super::{InForce, Record, WireForm};
 use crate::error::RecordError;
 use crate::host_text::HostText;
 use crate::message_log::Logged;
+use crate::packed::Dictionary;
 use crate::store::{
-    Commit, CompactionRow, KeptChange, LogEnd, MessageRow, SessionKey, SessionRow, WireEnd,
-    WireRow, WrittenRow,
+    ArtifactChange, Commit, CompactionRow, DICTIONARY_COPY, KeptChange, LogEnd, MessageRow,
+    SessionKey, SessionRow, WireEnd, WireRow, WrittenRow,
 };
 use crate::wire_entries::encode;
 use crate::wire_log::WireLog;
@@ -94,6 +96,7 @@ pub struct StoredSession {
     pub engine: String,
     /// Whether passwords and keys in texts are masked before they are written.
     pub redacts: bool,
+    packing: Mutex<Packing>,
 }
 
 impl StoredSession {
@@ -114,6 +117,7 @@ impl StoredSession {
             key,
             engine: saved.engine.clone(),
             redacts: false,
+            packing: Mutex::default(),
         };
         Ok((stored, saved))
     }
@@ -133,14 +137,46 @@ impl StoredSession {
         change: &SessionChange<'_>,
         changes: Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
+        let store = &self.record.store;
+        // If anything fails, the next save reads from the store what became of this one.
+        let packing = match std::mem::take(&mut *lock(&self.packing)) {
+            Packing::Unread if !change.texts.is_empty() => {
+                self.record.packing(&self.key.session)?
+            }
+            packing => packing,
+        };
+        let texts = change.texts.iter();
+        let texts: Vec<RawText<'_>> = texts.map(|text| text.raw(self.redacts)).collect();
+        let (packing, is_new) = packing.with_texts(texts.iter().map(|text| &*text.json));
         let commit = self
-            .commit(change)
-            .map_err(|error| self.record.store.damaged(error.to_string()))?;
-        self.record.store.commit(&self.key, commit, changes)
+            .commit(change, &texts, packing.dictionary(), is_new)
+            .map_err(|error| store.damaged(error.to_string()))?;
+        store.commit(&self.key, commit, changes)?;
+        *lock(&self.packing) = packing;
+        Ok(())
     }
 
-    /// The rows of a change.
-    fn commit(&self, change: &SessionChange<'_>) -> std::io::Result<Commit> {
+    /// The rows of a change. Its texts are `raw`, and if the dictionary is new, it is stored with
+    /// them.
+    fn commit(
+        &self,
+        change: &SessionChange<'_>,
+        raw: &[RawText<'_>],
+        dictionary: Option<&Dictionary>,
+        is_new: bool,
+    ) -> std::io::Result<Commit> {
+        let has_texts = !(change.texts.is_empty() && change.artifacts.is_empty());
+        let encoder = dictionary.filter(|_| has_texts);
+        let encoder = encoder.and_then(Dictionary::encoder);
+        let encoder = encoder.as_ref();
+        let new = dictionary.filter(|_| is_new).map(Dictionary::packed);
+        let new = new.transpose()?;
+        let copy = new.clone().map(|copy| ArtifactChange {
+            engine: DICTIONARY_COPY.0.to_owned(),
+            name: DICTIONARY_COPY.1.to_owned(),
+            text: Some(copy),
+        });
+        let artifacts = change.artifacts.iter().map(|new| new.row(encoder));
         let id = |id: MessageId| id.0.cast_signed();
         let (pauses_more, pauses_saved) = change.pauses.to_store();
         let (cursor, pending_cut) = change.cursor.unwrap_or_default();
@@ -172,12 +208,11 @@ impl StoredSession {
                     messages: messages.iter().map(message_row).collect(),
                 }
             }),
-            texts: (change.texts.iter())
-                .map(|text| text.row(self.redacts))
+            dictionary: new,
+            texts: (change.texts.iter().zip(raw))
+                .map(|(text, raw)| text.row(raw, self.redacts, encoder))
                 .collect::<Result<_, _>>()?,
-            artifacts: (change.artifacts.iter())
-                .map(NewArtifact::row)
-                .collect::<Result<_, _>>()?,
+            artifacts: (copy.map(Ok).into_iter().chain(artifacts)).collect::<Result<_, _>>()?,
             wires: (wires.into_iter())
                 .filter(|(.., from)| *from != usize::MAX)
                 .map(|(form, log, from)| wire_end(form, log, from))

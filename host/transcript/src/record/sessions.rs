@@ -113,7 +113,8 @@ impl Record {
             let mut texts = self.store.texts(session, &numbers)?.into_iter().peekable();
             for (message, wire) in chunk {
                 let text = texts.next_if(|text| Some(text.number) == *wire);
-                message.text = text.and_then(|text| text.text.text());
+                let text = text.map(|text| self.unpack(session, &text.text));
+                message.text = text.transpose()?.flatten();
             }
         }
         Ok(messages.into_iter().map(|(message, _)| message).collect())

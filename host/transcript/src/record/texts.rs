@@ -2,7 +2,7 @@
 //!
 //! A wire message is stored once, as the client sent it, for all messages in it. Each text is
 //! compressed on its own and has a checksum, so one damaged byte costs one wire message and not the
-//! whole transcript.
+//! whole transcript. What texts of a session have in common is in its `dictionary`.
 //!
 //! [`NewText`] and [`NewArtifact`] are what a save writes. Reading is done by the methods of
 //! [`Record`]: [`Record::transcript`] serves engines page by page, and [`Record::conversation`]
@@ -18,6 +18,7 @@ use contexture_formats::{self as formats, Conversation, Format, KnownCalls, Wire
 use contexture_secrets::mask_secrets;
 use serde::Serialize;
 use serde_json::Value;
+use zstd::zstd_safe::CDict;
 
 use super::{Record, StoredSession};
 use crate::error::RecordError;
@@ -79,9 +80,37 @@ pub struct StoredMessage {
     pub part: usize,
 }
 
+/// The JSON of a wire message as it is stored, before it is compressed, and how its messages are
+/// read from it.
+pub(super) struct RawText<'a> {
+    pub(super) json: Cow<'a, str>,
+    reading: Option<WireReading>,
+}
+
 impl NewText {
-    /// The row to store. If `redacts` is set, passwords and keys are masked.
-    pub(super) fn row(&self, redacts: bool) -> std::io::Result<NewTextRow> {
+    /// The JSON to store. If `redacts` is set, passwords and keys are masked.
+    pub(super) fn raw(&self, redacts: bool) -> RawText<'_> {
+        let raw = self.conversation.raw(self.message);
+        let reading = self.conversation.wire_reading(self.message);
+        let (json, reading) = match (reading, redacts) {
+            (Some(reading), true) => {
+                let (json, reading) = reading.masked(raw, mask_secrets);
+                (json, Some(reading))
+            }
+            (None, true) => (mask_secrets(raw), None),
+            (reading, false) => (Cow::Borrowed(raw), reading),
+        };
+        RawText { json, reading }
+    }
+
+    /// The row to store for the text that [`raw`](Self::raw) returned. If `redacts` is set,
+    /// passwords and keys are masked.
+    pub(super) fn row(
+        &self,
+        raw: &RawText<'_>,
+        redacts: bool,
+        encoder: Option<&CDict<'_>>,
+    ) -> std::io::Result<NewTextRow> {
         let conversation = &self.conversation;
         let messages = (conversation.messages().get(self.message..)).unwrap_or_default();
         // The messages of one wire message follow each other.
@@ -104,15 +133,6 @@ impl NewText {
                 })
             })
             .collect();
-        let raw = conversation.raw(self.message);
-        let (raw, reading) = match (conversation.wire_reading(self.message), redacts) {
-            (Some(reading), true) => {
-                let (raw, reading) = reading.masked(raw, mask_secrets);
-                (raw, Some(reading))
-            }
-            (None, true) => (mask_secrets(raw), None),
-            (reading, false) => (Cow::Borrowed(raw), reading),
-        };
         let parts = self.parts.iter().map(|(part, id)| TextPart {
             id: id.0.cast_signed(),
             part: *part as i64,
@@ -122,8 +142,8 @@ impl NewText {
             number: 0,
             format: conversation.format().name().to_owned(),
             tools: json_of((!tools.is_empty()).then_some(&tools))?,
-            reading: json_of(reading.as_ref())?,
-            text: Packed::of(&raw)?,
+            reading: json_of(raw.reading.as_ref())?,
+            text: Packed::of(raw.json.as_bytes(), encoder)?,
         };
         Ok(NewTextRow {
             row,
@@ -140,19 +160,20 @@ fn json_of(value: Option<&impl Serialize>) -> std::io::Result<Option<String>> {
 
 impl NewArtifact {
     /// The row to store.
-    pub(super) fn row(&self) -> std::io::Result<ArtifactChange> {
+    pub(super) fn row(&self, encoder: Option<&CDict<'_>>) -> std::io::Result<ArtifactChange> {
+        let text = self.text.as_deref();
+        let packed = text.map(|text| Packed::of(text.as_bytes(), encoder));
         Ok(ArtifactChange {
             engine: self.engine.clone(),
             name: self.name.clone(),
-            text: self.text.as_deref().map(Packed::of).transpose()?,
+            text: packed.transpose()?,
         })
     }
 }
 
-/// Parses a wire message. None if it is damaged, if its format is unknown, or if its text is not
-/// valid in it.
-fn conversation_of(row: &TextRow) -> Option<Conversation> {
-    let text = row.text.text()?;
+/// Parses a wire message with this JSON. None if its format is unknown, or if its text is not valid
+/// in it.
+fn conversation_of(row: &TextRow, text: &str) -> Option<Conversation> {
     let format: Format = row.format.parse().ok()?;
     let tools = (row.tools.as_deref()).and_then(|tools| serde_json::from_str(tools).ok());
     let tools: serde_json::Map<String, Value> = tools.unwrap_or_default();
@@ -160,9 +181,9 @@ fn conversation_of(row: &TextRow) -> Option<Conversation> {
     let mut calls: KnownCalls = calls.collect();
     if let Some(reading) = &row.reading {
         let reading: WireReading = serde_json::from_str(reading).ok()?;
-        return formats::excerpt_with(format, &text, &reading, &mut calls).ok();
+        return formats::excerpt_with(format, text, &reading, &mut calls).ok();
     }
-    let lines = formats::item_lines(&text);
+    let lines = formats::item_lines(text);
     let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
     formats::excerpt(format, &lines, &mut calls).ok()
 }
@@ -222,7 +243,10 @@ impl Record {
                 // The store leaves out what it does not have and keeps the order, so the next text
                 // belongs to this run or to a later one.
                 let text = texts.next_if(|text| Some(text.number) == wire);
-                let Some(conversation) = text.as_ref().and_then(conversation_of) else {
+                let Some(row) = text else { continue };
+                let text = self.unpack(session, &row.text)?;
+                let conversation = text.and_then(|text| conversation_of(&row, &text));
+                let Some(conversation) = conversation else {
                     continue;
                 };
                 let conversation = Arc::new(conversation);
@@ -309,7 +333,8 @@ impl Record {
         name: &str,
     ) -> Result<Option<String>, RecordError> {
         let packed = self.store.artifact(session, engine, name)?;
-        Ok(packed.and_then(|packed| packed.text()))
+        let text = packed.map(|packed| self.unpack(session, &packed));
+        Ok(text.transpose()?.flatten())
     }
 
     /// The names of an engine's artifacts that begin with `prefix`, in alphabetical order.

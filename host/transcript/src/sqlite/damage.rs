@@ -19,18 +19,20 @@ use std::path::{Path, PathBuf};
 use contexture_base::now_ms;
 use contexture_engine_api::{MessageId, make_private, private_file_options};
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, params, params_from_iter};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params, params_from_iter};
 
 use super::read::{log, packed, snapshot, wire, written};
 use super::tables::{KEPT, SCHEMA_VERSION, prepare};
+use super::write::{insert_text, write_artifacts};
 use super::{FILE, SqliteStore};
 use crate::error::RecordError;
 use crate::hold::Hold;
 use crate::host_text::IdSet;
 use crate::message_log::Logged;
+use crate::packed::Dictionary;
 use crate::rows::{self, broken_link, damage_lines, host_text, logged, message_id, wire_log};
 use crate::saved_window::SavedWindow;
-use crate::store::Packed;
+use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, Packed, TextRow};
 use crate::wire_log::WireLog;
 
 /// The numbers of the two wire logs, as `record` writes them: what the client sent, and what was
@@ -502,7 +504,7 @@ fn probe(
             )
             .unwrap_or(0);
         // A damaged page makes single reads fail too, but only those that meet it.
-        for id in 1..=last.min(probes) {
+        for id in 0..=last.min(probes) {
             probes -= 1;
             let one = [Value::Integer(session), Value::Integer(id)];
             scan(
@@ -659,7 +661,7 @@ fn mend_session(
     new.execute(
         "UPDATE sessions SET recovered = max(coalesce(recovered, 0), ?2), shown_last = NULL, pending_cut = 0,
                 engine = coalesce(nullif(engine, ''), (SELECT engine FROM compactions WHERE session = key),
-                                  (SELECT engine FROM artifacts WHERE session = key LIMIT 1), '')
+                                  (SELECT engine FROM artifacts WHERE session = key AND engine <> '' LIMIT 1), '')
          WHERE key = ?1",
         params![key, broken.unwrap_or_default().0.cast_signed()],
     )?;
@@ -676,8 +678,10 @@ fn check_session(connection: &Connection, id: &str) -> rusqlite::Result<Option<S
     if let Some(what) = rows::problem(&snapshot, id) {
         return Ok(Some(what));
     }
-    let texts = damaged_texts(connection, key)?;
-    let damaged = damage_lines(&texts, &damaged_artifacts(connection, key)?);
+    let (dictionary, is_whole) = dictionary_of(connection, key)?;
+    let texts = damaged_texts(connection, key, dictionary.as_ref())?;
+    let artifacts = damaged_artifacts(connection, key, dictionary.as_ref())?;
+    let damaged = damage_lines(&texts, &artifacts, is_whole);
     Ok((!damaged.is_empty()).then(|| format!("{} cannot be read", damaged.join(" and "))))
 }
 
@@ -703,9 +707,33 @@ fn broken_link_of(connection: &Connection, key: i64) -> rusqlite::Result<Option<
     Ok(broken_link(&log, message_id(recovered)))
 }
 
+/// The dictionary of a session, and whether both of its copies are sound or there are none.
+fn dictionary_of(
+    connection: &Connection,
+    session: i64,
+) -> rusqlite::Result<(Option<Dictionary>, bool)> {
+    let (engine, name) = DICTIONARY_COPY;
+    let text = connection.query_row(
+        "SELECT bytes, checksum, data FROM texts WHERE session = ?1 AND number = ?2",
+        [session, DICTIONARY],
+        |row| packed(row, 0),
+    );
+    let artifact = connection.query_row(
+        "SELECT bytes, checksum, data FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
+        params![session, engine, name],
+        |row| packed(row, 0),
+    );
+    let copies = [text.optional()?, artifact.optional()?];
+    Ok(Dictionary::of_copies(copies))
+}
+
 /// The messages of a session whose stored text is missing or damaged. Each text is decompressed, so
 /// this takes time.
-fn damaged_texts(connection: &Connection, session: i64) -> rusqlite::Result<Vec<MessageId>> {
+fn damaged_texts(
+    connection: &Connection,
+    session: i64,
+    dictionary: Option<&Dictionary>,
+) -> rusqlite::Result<Vec<MessageId>> {
     let mut select = connection.prepare(
         "SELECT id, texts.bytes, checksum, data FROM messages
          LEFT JOIN texts ON texts.session = messages.session AND texts.number = messages.wire
@@ -723,24 +751,26 @@ fn damaged_texts(connection: &Connection, session: i64) -> rusqlite::Result<Vec<
             }),
             None => None,
         };
-        if packed.and_then(|packed| packed.text()).is_none() {
+        if packed.and_then(|packed| packed.text(dictionary)).is_none() {
             damaged.push(message_id(row.get(0)?));
         }
     }
     Ok(damaged)
 }
 
-/// The artifacts of a session that are damaged, as pairs of engine and name.
+/// The artifacts of engines in a session that are damaged, as pairs of engine and name.
 fn damaged_artifacts(
     connection: &Connection,
     session: i64,
+    dictionary: Option<&Dictionary>,
 ) -> rusqlite::Result<Vec<(String, String)>> {
-    let mut select = connection
-        .prepare("SELECT engine, name, bytes, checksum, data FROM artifacts WHERE session = ?1")?;
-    let mut rows = select.query([session])?;
+    let mut select = connection.prepare(
+        "SELECT engine, name, bytes, checksum, data FROM artifacts WHERE session = ?1 AND engine <> ?2",
+    )?;
+    let mut rows = select.query(params![session, DICTIONARY_COPY.0])?;
     let mut damaged = Vec::new();
     while let Some(row) = rows.next()? {
-        if packed(row, 2)?.text().is_none() {
+        if packed(row, 2)?.text(dictionary).is_none() {
             damaged.push((row.get(0)?, row.get(1)?));
         }
     }
@@ -750,7 +780,8 @@ fn damaged_artifacts(
 /// Deletes the damaged texts and artifacts of a session. Returns a description of what was lost, a
 /// line each.
 fn forget_damaged(connection: &Connection, session: i64) -> rusqlite::Result<Vec<String>> {
-    let texts = damaged_texts(connection, session)?;
+    let (dictionary, is_whole) = dictionary_of(connection, session)?;
+    let texts = damaged_texts(connection, session, dictionary.as_ref())?;
     for id in &texts {
         connection.execute(
             "UPDATE messages SET wire = NULL, part = NULL WHERE session = ?1 AND id = ?2",
@@ -759,16 +790,55 @@ fn forget_damaged(connection: &Connection, session: i64) -> rusqlite::Result<Vec
     }
     // A text that no message refers to any more only takes up space.
     connection.execute(
-        "DELETE FROM texts WHERE session = ?1 AND number NOT IN
+        "DELETE FROM texts WHERE session = ?1 AND number <> ?2 AND number NOT IN
             (SELECT wire FROM messages WHERE session = ?1 AND wire IS NOT NULL)",
-        [session],
+        [session, DICTIONARY],
     )?;
-    let artifacts = damaged_artifacts(connection, session)?;
+    let artifacts = damaged_artifacts(connection, session, dictionary.as_ref())?;
     for (engine, name) in &artifacts {
         connection.execute(
             "DELETE FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
             params![session, engine, name],
         )?;
     }
-    Ok(damage_lines(&texts, &artifacts))
+    if !is_whole {
+        mend_dictionary(connection, session, dictionary.as_ref())?;
+    }
+    // One of two copies was no loss.
+    let is_lost = !is_whole && dictionary.is_none();
+    Ok(damage_lines(&texts, &artifacts, !is_lost))
+}
+
+/// Stores both copies of the dictionary of a session anew, or deletes them if neither could be read.
+fn mend_dictionary(
+    connection: &Connection,
+    session: i64,
+    dictionary: Option<&Dictionary>,
+) -> rusqlite::Result<()> {
+    let (engine, name) = DICTIONARY_COPY;
+    connection.execute(
+        "DELETE FROM texts WHERE session = ?1 AND number = ?2",
+        [session, DICTIONARY],
+    )?;
+    connection.execute(
+        "DELETE FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
+        params![session, engine, name],
+    )?;
+    let packed = dictionary.map(Dictionary::packed).transpose();
+    let packed = packed.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let Some(packed) = packed else {
+        return Ok(());
+    };
+    let copy = ArtifactChange {
+        engine: engine.to_owned(),
+        name: name.to_owned(),
+        text: Some(packed.clone()),
+    };
+    write_artifacts(connection, session, &[copy])?;
+    insert_text(
+        connection,
+        session,
+        DICTIONARY,
+        &TextRow::dictionary(packed),
+    )
 }

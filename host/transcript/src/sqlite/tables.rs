@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The version of the tables, in `PRAGMA user_version`.
-pub(super) const SCHEMA_VERSION: i64 = 7;
+pub(super) const SCHEMA_VERSION: i64 = 8;
 
 /// How long a write waits for another process, in milliseconds. A turn never waits longer: if the
 /// wait fails, the session continues in memory.
@@ -75,7 +75,8 @@ CREATE TABLE messages (
 ) STRICT, WITHOUT ROWID;
 -- Queries name it, because without statistics SQLite would read every message of the session instead.
 CREATE INDEX messages_by_replaced ON messages(session, replaces) WHERE replaces IS NOT NULL;
--- The wire messages of the conversation as the client sent them, numbered in the order of arrival.
+-- The wire messages of the conversation as the client sent them, numbered in the order of arrival from 1 on. Number 0
+-- is the dictionary with which others are compressed. The artifact `dictionary` of no engine is a copy of it.
 CREATE TABLE texts (
     session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
     number   INTEGER NOT NULL,

@@ -10,7 +10,7 @@
 //! The session is known by its key, the number of its row. Only [`write_kept`] takes its name,
 //! because texts of embedders may be there before the session.
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
 use crate::store::{
     ArtifactChange, Commit, CompactionRow, LogEnd, NewTextRow, SessionDump, TextRow, WireEnd,
@@ -129,6 +129,10 @@ pub(super) fn write_commit(
     // The log is written before the texts, because a text is noted in the rows of its messages.
     if let Some(log) = &commit.log {
         write_log(transaction, key, log, commit.now_ms)?;
+    }
+    if let Some(dictionary) = &commit.dictionary {
+        let row = TextRow::dictionary(dictionary.clone());
+        insert_text(transaction, key, row.number, &row)?;
     }
     write_texts(transaction, key, &commit.texts)?;
     write_artifacts(transaction, key, &commit.artifacts)?;
@@ -277,8 +281,8 @@ fn write_texts(
 }
 
 /// Stores one wire message under a number that must be free.
-fn insert_text(
-    transaction: &Transaction<'_>,
+pub(super) fn insert_text(
+    transaction: &Connection,
     key: i64,
     number: i64,
     row: &TextRow,
@@ -304,8 +308,8 @@ fn insert_text(
 
 /// Stores artifacts in place of those with the same names, and deletes those that have no text.
 /// Deleting one that does not exist is no error.
-fn write_artifacts(
-    transaction: &Transaction<'_>,
+pub(super) fn write_artifacts(
+    transaction: &Connection,
     key: i64,
     artifacts: &[ArtifactChange],
 ) -> rusqlite::Result<()> {

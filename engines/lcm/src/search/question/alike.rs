@@ -5,6 +5,8 @@
 //! question. For the score the similarity is measured in standard deviations from the mean, because
 //! the absolute cosines differ between encoders and between conversations.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use super::Question;
@@ -12,21 +14,46 @@ use crate::error::StoreError;
 use crate::search::run::Search;
 use crate::store::Key;
 use crate::store::vectors::for_each_vectors;
-use contexture_embed::{Embedder, Probe};
+use crate::text::fold::fold;
+use crate::text::terms::runs;
+use contexture_embed::Embedder;
 
-/// The embedder and the question's vector, for comparing the question with messages.
+/// The embedder and the question as it was asked.
 pub(in crate::search) struct Sense<'e> {
     embedder: &'e Embedder,
-    probe: Probe,
+    question: String,
 }
 
 impl<'e> Sense<'e> {
-    /// Embeds the question. Returns None if the embedder cannot read it, and words alone count
-    /// then.
-    pub(in crate::search) fn new(embedder: &'e Embedder, question: &str) -> Option<Self> {
-        let probe = embedder.probe(question)?;
-        Some(Self { embedder, probe })
+    pub(in crate::search) fn new(embedder: &'e Embedder, question: &str) -> Self {
+        Self {
+            embedder,
+            question: question.to_owned(),
+        }
     }
+}
+
+/// Returns a question about participants in the words in which they would tell the answer: "What did
+/// I paint?" for "What did Ana paint?". Messages rarely contain the name of who wrote them. The names
+/// are folded.
+fn as_told(question: &str, names: &[String]) -> String {
+    let mut told = String::new();
+    let mut end = 0;
+    for run in runs(question) {
+        let Range { start, end: after } = run.range;
+        // The letter after an apostrophe belongs to the name.
+        if start < end || !names.contains(&fold(&question[start..after])) {
+            continue;
+        }
+        told.push_str(&question[end..start]);
+        let of = ["'s", "’s"]
+            .into_iter()
+            .find(|of| question[after..].starts_with(of));
+        told.push_str(if of.is_some() { "my" } else { "I" });
+        end = after + of.map_or(0, str::len);
+    }
+    told.push_str(&question[end..]);
+    told
 }
 
 /// How similar to the question each message with a vector is.
@@ -50,9 +77,15 @@ impl Alike {
 
 impl Question<'_> {
     /// Compares the question with all messages that have vectors, and returns the most similar ones
-    /// that pass the filters. Without an embedder it returns none.
+    /// that pass the filters. It returns none without an embedder, or if the embedder cannot read
+    /// the question.
     pub(super) fn compare(&mut self, search: &Search<'_>) -> Result<Vec<Key>, StoreError> {
         let Some(sense) = &self.sense else {
+            return Ok(Vec::new());
+        };
+        // The names of participants are known by now, so the question is embedded only here.
+        let text = as_told(&sense.question, &self.participants);
+        let Some(probe) = sense.embedder.probe(&text) else {
             return Ok(Vec::new());
         };
         let mut alike = Alike::default();
@@ -65,7 +98,7 @@ impl Question<'_> {
                 end,
                 sense.embedder,
                 |key, vectors| {
-                    if let Some(best) = sense.probe.best(vectors) {
+                    if let Some(best) = probe.best(vectors) {
                         alike.best.insert(key, best);
                         ranked.push((best.0, key));
                     }
@@ -112,12 +145,31 @@ impl Question<'_> {
 
     /// Returns the range of the passage by which a message is similar to the question. It is used
     /// to show a message that shares no word with it. Returns None if the message has no vector.
-    pub(super) fn passage_alike(&self, key: Key, text: &str) -> Option<std::ops::Range<usize>> {
+    pub(super) fn passage_alike(&self, key: Key, text: &str) -> Option<Range<usize>> {
         let (_, passage) = self.alike.best.get(&key)?;
         let passages = self.sense.as_ref()?.embedder.passages(text);
         passages
             .into_iter()
             .nth(*passage)
             .map(|passage| passage.range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn participants_ask_as_i() {
+        let names = ["ana".to_owned(), "zoe".to_owned()];
+        for (question, told) in [
+            ("What did Ana paint?", "What did I paint?"),
+            ("Ana’s and ZOË's dog?", "my and my dog?"),
+            ("What's Anabel's dog?", "What's Anabel's dog?"),
+            ("Ana", "I"),
+            ("", ""),
+        ] {
+            assert_eq!(as_told(question, &names), told);
+        }
     }
 }

@@ -100,6 +100,7 @@ impl<'e> Question<'e> {
                 .any(|word| matches!(*word, "i" | "me" | "my" | "mine" | "myself"))
                 || folded.replace("我们", "").contains('我'),
             mean_size: 40.0,
+            participants: Vec::new(),
             sense,
             alike: Alike::default(),
         };

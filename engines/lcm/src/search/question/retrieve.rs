@@ -35,6 +35,22 @@ pub(super) struct Weighed {
     groups: Vec<Vec<(u32, f64)>>,
 }
 
+/// The number of pairs without a common word that are added to those of [`Weighed::runs`]. Few pairs
+/// then say little.
+const UNRELATED_PAIRS: f64 = 2.0;
+
+/// Returns how much a conversation stays with the subject of the question, from 0 if its words are
+/// spread by chance to 1 if each occurs in one run of messages.
+pub(super) fn coherence(weighed: &[Weighed]) -> f64 {
+    let (mut seen, mut possible) = (0.0, UNRELATED_PAIRS);
+    for session in weighed {
+        let (seen_there, possible_there) = session.runs();
+        seen += seen_there;
+        possible += possible_there;
+    }
+    (seen / possible).clamp(0.0, 1.0)
+}
+
 /// Returns the rarity of a term that `with` of `all` messages contain. It is the inverse document
 /// frequency of BM25 and never negative.
 pub(super) fn idf(with: usize, all: usize) -> f64 {
@@ -221,6 +237,22 @@ impl Weighed {
             .collect())
     }
 
+    /// Counts how often a word of the question is in a message and also in one of the next two, in
+    /// excess of chance, and how often it would be if each word occurred in one run of messages.
+    fn runs(&self) -> (f64, f64) {
+        let (mut seen, mut possible) = (0.0, 0.0);
+        for list in &self.groups {
+            let follows = |pair: &&[(u32, f64)]| pair[1].0 - pair[0].0 <= 2;
+            let followed = list.windows(2).filter(follows).count();
+            let rate = list.len() as f64 / f64::from(self.messages.max(1));
+            let chance = 1.0 - (1.0 - rate).powi(2);
+            let pairs = list.len().saturating_sub(1) as f64;
+            seen += followed as f64 - pairs * chance;
+            possible += pairs * (1.0 - chance);
+        }
+        (seen, possible)
+    }
+
     /// Returns the weight of a group's words in a message, which is 0 if it contains none or does
     /// not exist.
     pub(super) fn weight(&self, group: usize, ordinal: i64) -> f64 {
@@ -268,4 +300,35 @@ fn look_up(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coherence_of(groups: &[&[u32]]) -> f64 {
+        let weights = |list: &&[u32]| list.iter().map(|ordinal| (*ordinal, 1.0)).collect();
+        coherence(&[Weighed {
+            session: SessionId(1),
+            messages: 1_000,
+            groups: groups.iter().map(weights).collect(),
+        }])
+    }
+
+    #[test]
+    fn a_subject_is_a_run_of_messages_with_a_word() {
+        let every_100th: Vec<u32> = (0..1_000).step_by(100).collect();
+        let in_all: Vec<u32> = (0..1_000).collect();
+        let run: Vec<u32> = (300..320).collect();
+        assert_eq!(coherence_of(&[]), 0.0);
+        assert_eq!(coherence_of(&[&[7]]), 0.0);
+        assert_eq!(coherence_of(&[&every_100th]), 0.0);
+        assert_eq!(coherence_of(&[&in_all]), 0.0);
+        let of_run = coherence_of(&[&run]);
+        assert!((0.8..1.0).contains(&of_run), "{of_run}");
+        let of_both = coherence_of(&[&run, &every_100th]);
+        assert!((0.3..of_run).contains(&of_both), "{of_both}");
+        // One pair may be chance.
+        assert!(coherence_of(&[&[7, 8]]) < 0.4);
+    }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::read::{Occurrence, Reading};
-use super::retrieve::Weighed;
+use super::retrieve::{Weighed, coherence, idf};
 use super::speaker::Participant;
 use super::{Question, Weights};
 use crate::error::StoreError;
@@ -73,6 +73,9 @@ impl Question<'_> {
             if reading.has_wanted {
                 score += wanted_weight;
             }
+            if reading.asks {
+                score -= weights.asking;
+            }
             // A long text has many passages, so its best one may be good by chance.
             let passages = (reading.words as f64 / weights.passage as f64).max(1.0);
             score -= weights.chances * passages.ln();
@@ -95,6 +98,7 @@ impl Question<'_> {
             }
             ranked.push((*key, score));
         }
+        add_neighbours(&mut ranked, weights.beside, coherence(weighed));
         ranked.sort_by(order);
         // A passage that repeats a better one word for word tells nothing new.
         let mut known = FxHashSet::default();
@@ -203,9 +207,46 @@ impl Question<'_> {
     }
 }
 
+/// Adds to each score a share of the best score beside it, as far as that is above the mean.
+fn add_neighbours(ranked: &mut [(Key, f64)], beside: [f64; 2], coherence: f64) {
+    let alone: FxHashMap<Key, f64> = ranked.iter().copied().collect();
+    let mean = alone.values().sum::<f64>() / alone.len().max(1) as f64;
+    for (key, score) in ranked {
+        let near = (1..).zip(beside).flat_map(|(step, share)| {
+            let neighbours = [Key(key.0 - step), Key(key.0 + step)];
+            let scores = neighbours.map(|neighbour| alone.get(&neighbour));
+            let above = move |score: &f64| share * (score - mean);
+            scores.into_iter().flatten().map(above)
+        });
+        *score += coherence * near.fold(0.0, f64::max);
+    }
+}
+
 /// Returns the bonus for containing what is asked for. It is higher if fewer of the messages that
 /// were read contain such a thing.
 fn wanted_weight(readings: &[(Key, Reading)]) -> f64 {
     let with = readings.iter().filter(|(_, reading)| reading.has_wanted);
-    super::retrieve::idf(with.count(), readings.len())
+    idf(with.count(), readings.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_a_good_message_gain() {
+        let before = [(10, 1.0), (11, 9.0), (12, 1.0), (13, 1.0), (20, 1.0)];
+        let gains = |coherence| {
+            let mut ranked: Vec<(Key, f64)> = before.map(|(key, score)| (Key(key), score)).into();
+            add_neighbours(&mut ranked, [1.0, 0.5], coherence);
+            let gain = |(after, before): (&(Key, f64), &(i64, f64))| after.1 - before.1;
+            ranked.iter().zip(&before).map(gain).collect::<Vec<f64>>()
+        };
+        let [before_it, best, after_it, later, far] = gains(1.0)[..] else {
+            panic!("each message has a gain");
+        };
+        assert!(before_it > 0.0 && before_it == after_it && later == before_it / 2.0);
+        assert!(best == 0.0 && far == 0.0);
+        assert!(gains(0.0).iter().all(|gain| *gain == 0.0));
+    }
 }

@@ -95,6 +95,10 @@ impl Question<'_> {
                 }
             }
         }
+        self.participants = (self.names.iter())
+            .filter(|(_, group)| is_name[*group])
+            .map(|(name, _)| name.clone())
+            .collect();
         // If the question consists of names only, they are all there is to look for.
         if self.terms.iter().any(|term| !is_name[term.group]) {
             for term in self.terms.iter_mut().filter(|term| is_name[term.group]) {

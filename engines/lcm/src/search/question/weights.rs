@@ -30,6 +30,13 @@ pub struct Weights {
     /// The weight of a word of the message before that question, in the answer. The question refers
     /// to that message, often without naming the subject again.
     pub referred: f64,
+    /// The share that a message gets of the score of its neighbours, by their distance. Messages near
+    /// a good one are more likely to answer, because a conversation stays with a subject. The share
+    /// is multiplied by how much this conversation stays with the subject of the question.
+    pub beside: [f64; 2],
+    /// What a message loses if it ends with a question. Such a message answers half as often as
+    /// others.
+    pub asking: f64,
     /// The bonus for a message of a participant whom the question names. If half of all messages
     /// are theirs, a question about somebody is answered by that person 19 times out of 20, which
     /// is ln (0.95 / 0.05).
@@ -84,6 +91,8 @@ impl Default for Weights {
             asked: 0.4,
             answer: 0.8,
             referred: 0.6,
+            beside: [1.0, 0.5],
+            asking: 0.6,
             speaker: 2.94,
             own: 1.0,
             period: 2.2,

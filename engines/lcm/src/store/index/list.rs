@@ -3,7 +3,7 @@
 //!
 //! A list is stored as differences, so that a common term takes about one byte for each text.
 //! ```text
-//! list:   count │ first ordinal - the segment's first │ last - first │ differences less one
+//! list:   first ordinal - the segment's first, and if there are more: │ count │ last - first │ differences less one
 //! places: for each place: (place, or its difference from the one before in the same text) << 1
 //!         │ 1 if it is the first place in the next text of the list
 //! ```
@@ -24,8 +24,13 @@ pub(crate) struct List<'a> {
 
 impl<'a> List<'a> {
     pub(super) fn read(mut bytes: &'a [u8]) -> Option<Self> {
-        let mut next = || take_varint(&mut bytes).and_then(|value| u32::try_from(value).ok());
-        let (count, first, span) = (next()?, next()?, next()?);
+        let next = |bytes: &mut &[u8]| u32::try_from(take_varint(bytes)?).ok();
+        let first = next(&mut bytes)?;
+        // Most terms are in one text only.
+        let (count, span) = match bytes.is_empty() {
+            true => (1, 0),
+            false => (next(&mut bytes)?, next(&mut bytes)?),
+        };
         Some(Self {
             count,
             first,
@@ -129,10 +134,12 @@ impl Growing {
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        put_varint(out, u64::from(self.count));
         put_varint(out, u64::from(self.first));
-        put_varint(out, u64::from(self.last - self.first));
-        out.extend_from_slice(&self.differences);
+        if self.count > 1 {
+            put_varint(out, u64::from(self.count));
+            put_varint(out, u64::from(self.last - self.first));
+            out.extend_from_slice(&self.differences);
+        }
     }
 
     /// Returns the encoded positions, which are empty if none were added.
