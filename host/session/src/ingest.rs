@@ -474,7 +474,7 @@ impl ConversationState {
         }
         let in_window = self.window.slots().iter();
         let mut originals: IdMap<WindowEntry> = in_window
-            .filter(|slot| new_ids.contains_key(&slot.id()) && slot.message().is_some())
+            .filter(|slot| new_ids.contains_key(&slot.id()) && slot.has_original())
             .map(|slot| (slot.id(), slot.as_said()))
             .collect();
         let wanted: Ids = (new_ids.keys().copied())

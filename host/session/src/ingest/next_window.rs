@@ -50,7 +50,8 @@ impl ConversationState {
     ) -> Result<(), FormatError> {
         let resumed = self.history.resumed;
         // After a rewind, or an edit that leaves the last message empty, the user's last words may be
-        // under a summary. The model must see them in full, once the client sends its originals.
+        // under a summary or shortened. The model must see them in full, once the client sends its
+        // originals.
         let may_hide_the_user =
             !changes.goes_on && self.history.sent.units.iter().all(WireEntry::is_said);
         if changes.appends && !resumed && !self.window.is_empty() {
@@ -99,7 +100,8 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Whether the user's last message in the request is missing from these window entries.
+    /// Whether these window entries lack the user's last message in the request, or have only a
+    /// shorter form of it.
     ///
     /// # Errors
     /// A message of the request cannot be read.
@@ -115,7 +117,7 @@ impl ConversationState {
         for id in ids {
             if let Some(slot) = placed.get(&id) {
                 if slot.is_real_user() {
-                    return Ok(false);
+                    return Ok(!slot.is_verbatim());
                 }
                 continue;
             }
