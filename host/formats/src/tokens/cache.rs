@@ -99,11 +99,11 @@ static MOST: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1
 /// The caches that counts share. A count takes one and returns it, so no lock is held while
 /// counting.
 pub(super) struct CachePool<C> {
-    caches: Mutex<Caches<C>>,
+    caches: Mutex<Pooled<C>>,
     returned: Condvar,
 }
 
-struct Caches<C> {
+struct Pooled<C> {
     idle: Vec<C>,
     /// How many there are, with those that are in use.
     made: usize,
@@ -112,7 +112,7 @@ struct Caches<C> {
 impl<C> CachePool<C> {
     pub(super) const fn new() -> Self {
         Self {
-            caches: Mutex::new(Caches {
+            caches: Mutex::new(Pooled {
                 idle: Vec::new(),
                 made: 0,
             }),
@@ -141,7 +141,7 @@ impl<C> CachePool<C> {
         result
     }
 
-    fn caches(&self) -> MutexGuard<'_, Caches<C>> {
+    fn caches(&self) -> MutexGuard<'_, Pooled<C>> {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
