@@ -411,6 +411,18 @@ pub(crate) struct NewTextRow {
     pub(crate) parts: Vec<TextPart>,
 }
 
+impl ArtifactChange {
+    /// The second copy of a session's dictionary.
+    pub(crate) fn dictionary(text: Packed) -> Self {
+        let (engine, name) = DICTIONARY_COPY;
+        Self {
+            engine: engine.to_owned(),
+            name: name.to_owned(),
+            text: Some(text),
+        }
+    }
+}
+
 impl TextRow {
     /// The row of a session's dictionary.
     pub(crate) fn dictionary(text: Packed) -> Self {

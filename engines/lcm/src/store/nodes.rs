@@ -731,13 +731,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn messages_of_a_node_are_found_from_both_ends_whatever_lies_between_them() {
-        let dir = tempfile::tempdir().unwrap();
+    /// A new store in a folder, and a session in it.
+    fn store_in(dir: &tempfile::TempDir) -> (Store, SessionId) {
         let services = contexture_testkit::ScriptedHost::without_model().services();
         let store = (Store::open(dir.path(), StoreSettings::default()).unwrap())
             .over(Source::new("s", services, false));
         let session = store.open_session("s", 0).unwrap();
+        (store, session)
+    }
+
+    #[test]
+    fn messages_of_a_node_are_found_from_both_ends_whatever_lies_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, session) = store_in(&dir);
         let ids = (1..=400).map(MessageId);
         let messages: Vec<_> = ids.map(|id| MessageView::new(id, "user")).collect();
         store.ingest(session, &messages).unwrap();
@@ -773,10 +779,7 @@ mod tests {
     #[test]
     fn two_proposals_at_once_get_numbers_of_their_own_and_only_one_frontier_follows_another() {
         let dir = tempfile::tempdir().unwrap();
-        let services = contexture_testkit::ScriptedHost::without_model().services();
-        let store = (Store::open(dir.path(), StoreSettings::default()).unwrap())
-            .over(Source::new("s", services, false));
-        let session = store.open_session("s", 0).unwrap();
+        let (store, session) = store_in(&dir);
         let message = MessageView::new(MessageId(1), "user")
             .with_text("hello")
             .with_raw("{}");

@@ -63,14 +63,10 @@ impl Packing {
 impl Record {
     /// How the next texts of a session are packed, from what is stored of it.
     pub(super) fn packing(&self, session: &str) -> Result<Packing, RecordError> {
-        let stored = self.store.texts(session, &[DICTIONARY])?;
-        let copy = self.dictionary_copy(session)?;
-        let is_none = stored.is_empty() && copy.is_none();
-        let copies = [stored.into_iter().next().map(|row| row.text), copy];
-        match Dictionary::of_copies(copies).0 {
-            Some(dictionary) => return Ok(Packing::With(Arc::new(dictionary))),
-            None if !is_none => return Ok(Packing::Plain),
-            None => {}
+        match self.stored_dictionary(session)? {
+            (Some(dictionary), _) => return Ok(Packing::With(Arc::new(dictionary))),
+            (None, true) => return Ok(Packing::Plain),
+            (None, false) => {}
         }
         let mut samples = Samples::default();
         for first in (1..).step_by(TEXTS) {
@@ -102,7 +98,7 @@ impl Record {
         let known = known.filter(|known| known.id() == needed);
         let dictionary = match known {
             Some(known) => known,
-            None => match self.stored_dictionary(session)? {
+            None => match self.stored_dictionary(session)?.0 {
                 Some(dictionary) => Arc::new(dictionary),
                 None => return Ok(None),
             },
@@ -116,25 +112,24 @@ impl Record {
         Ok(text)
     }
 
-    /// The dictionary of a session from one of its copies. `None` if both are missing or damaged.
-    fn stored_dictionary(&self, session: &str) -> Result<Option<Dictionary>, RecordError> {
-        let stored = match self.store.texts(session, &[DICTIONARY]) {
+    /// The dictionary of a session from one of its copies, or `None` if both are missing or damaged,
+    /// and whether there is a copy at all.
+    fn stored_dictionary(&self, session: &str) -> Result<(Option<Dictionary>, bool), RecordError> {
+        let (first, is_there) = match self.store.texts(session, &[DICTIONARY]) {
             // The page with it may be what is damaged.
-            Err(error) if error.is_damage() => Vec::new(),
-            stored => stored?,
-        };
-        let first = stored.first().and_then(|row| Dictionary::of(&row.text));
-        match first {
-            Some(first) => Ok(Some(first)),
-            None => {
-                let copy = self.dictionary_copy(session)?;
-                Ok(copy.and_then(|copy| Dictionary::of(&copy)))
+            Err(error) if error.is_damage() => (None, true),
+            stored => {
+                let stored = stored?;
+                let first = stored.first().and_then(|row| Dictionary::of(&row.text));
+                (first, !stored.is_empty())
             }
+        };
+        if first.is_some() {
+            return Ok((first, is_there));
         }
-    }
-
-    fn dictionary_copy(&self, session: &str) -> Result<Option<Packed>, RecordError> {
         let (engine, name) = DICTIONARY_COPY;
-        self.store.artifact(session, engine, name)
+        let copy = self.store.artifact(session, engine, name)?;
+        let second = copy.as_ref().and_then(Dictionary::of);
+        Ok((second, is_there || copy.is_some()))
     }
 }

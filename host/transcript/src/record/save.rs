@@ -23,8 +23,8 @@ use crate::host_text::HostText;
 use crate::message_log::Logged;
 use crate::packed::Dictionary;
 use crate::store::{
-    ArtifactChange, Commit, CompactionRow, DICTIONARY_COPY, KeptChange, LogEnd, MessageRow,
-    SessionKey, SessionRow, WireEnd, WireRow, WrittenRow,
+    ArtifactChange, Commit, CompactionRow, KeptChange, LogEnd, MessageRow, SessionKey, SessionRow,
+    WireEnd, WireRow, WrittenRow,
 };
 use crate::wire_entries::encode;
 use crate::wire_log::WireLog;
@@ -171,11 +171,7 @@ impl StoredSession {
         let encoder = encoder.as_ref();
         let new = dictionary.filter(|_| is_new).map(Dictionary::packed);
         let new = new.transpose()?;
-        let copy = new.clone().map(|copy| ArtifactChange {
-            engine: DICTIONARY_COPY.0.to_owned(),
-            name: DICTIONARY_COPY.1.to_owned(),
-            text: Some(copy),
-        });
+        let copy = new.clone().map(ArtifactChange::dictionary);
         let artifacts = change.artifacts.iter().map(|new| new.row(encoder));
         let id = |id: MessageId| id.0.cast_signed();
         let (pauses_more, pauses_saved) = change.pauses.to_store();

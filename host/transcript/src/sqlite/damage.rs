@@ -829,11 +829,7 @@ fn mend_dictionary(
     let Some(packed) = packed else {
         return Ok(());
     };
-    let copy = ArtifactChange {
-        engine: engine.to_owned(),
-        name: name.to_owned(),
-        text: Some(packed.clone()),
-    };
+    let copy = ArtifactChange::dictionary(packed.clone());
     write_artifacts(connection, session, &[copy])?;
     insert_text(
         connection,
