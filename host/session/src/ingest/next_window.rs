@@ -50,10 +50,8 @@ impl ConversationState {
     ) -> Result<(), FormatError> {
         let resumed = self.history.resumed;
         // After a rewind, or an edit that leaves the last message empty, the user's last words may be
-        // under a summary or shortened. The model must see them in full, once the client sends its
-        // originals.
-        let may_hide_the_user =
-            !changes.goes_on && self.history.sent.units.iter().all(WireEntry::is_said);
+        // under a summary or shortened. The model must see them in full if the client sends them so.
+        let may_hide_the_user = !changes.goes_on;
         if changes.appends && !resumed && !self.window.is_empty() {
             let window = Arc::make_mut(&mut self.window);
             window.set_next_id(next_id);
@@ -100,8 +98,8 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Whether these window entries lack the user's last message in the request, or have only a
-    /// shorter form of it.
+    /// Whether the request has the user's last message in full, and these window entries lack it or
+    /// have only a shorter form of it.
     ///
     /// # Errors
     /// A message of the request cannot be read.
@@ -113,17 +111,19 @@ impl ConversationState {
     ) -> Result<bool, FormatError> {
         let placed: IdMap<&WindowEntry> = slots.iter().map(|slot| (slot.id(), slot)).collect();
         let units = self.history.sent.units.iter().rev();
-        let ids: Vec<MessageId> = units.map(|unit| unit.origin.id()).collect();
-        for id in ids {
+        let units: Vec<(MessageId, bool)> = units
+            .map(|unit| (unit.origin.id(), unit.is_said()))
+            .collect();
+        for (id, is_said) in units {
             if let Some(slot) = placed.get(&id) {
                 if slot.is_real_user() {
-                    return Ok(!slot.is_verbatim());
+                    return Ok(is_said && !slot.is_verbatim());
                 }
                 continue;
             }
             let hidden = self.slots_of(request, read, |other| other == id)?;
             if hidden.values().any(WindowEntry::is_real_user) {
-                return Ok(true);
+                return Ok(is_said);
             }
         }
         Ok(false)

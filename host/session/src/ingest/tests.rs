@@ -3,6 +3,7 @@
 
 use contexture_engine_api::MessageId;
 use contexture_formats::sealed_summary;
+use contexture_transcript::{EntryContent, InForce};
 
 use super::*;
 use crate::testing::{body, conversation, ids, message, talk};
@@ -136,6 +137,46 @@ fn what_a_summary_hides_stays_behind_the_message_before_it() {
     let again = send(&mut ingest, &mut current, &sent).unwrap();
     assert!(again.new.is_empty() && again.only_appends());
     assert_eq!(branch(&current), ids([1].into_iter().chain(7..=12)));
+}
+
+#[test]
+fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all);
+    let texts = [(50, "what was said first", 1..=2), (51, "more", 1..=4)];
+    let [earlier, in_force] = texts.map(|(id, text, covers)| {
+        let text = format!("[CONTEXT COMPACTION]\n{text}");
+        let covers = ids(covers).into_iter().collect();
+        (current.history).write(HostText::summary(MessageId(id), &text, covers));
+        text
+    });
+    let content = EntryContent::Summary {
+        text: in_force,
+        in_system_role: false,
+    };
+    let mut slots = current.window.slots().get(4..).unwrap().to_vec();
+    slots.insert(
+        0,
+        WindowEntry::put_in(MessageId(51), content, &current.counter),
+    );
+    let window = Window::of(slots, None, 52);
+    let saved = window.save(ids(1..=4).into_iter().collect());
+    current.replace_window(window);
+    current.history.set_in_force(Some(InForce {
+        number: 2,
+        engine: String::new(),
+        window: saved,
+    }));
+    // The client goes back to an earlier body, and to before words that the summary in force covers.
+    let sent = [
+        message("user", &sealed_summary(&earlier)),
+        all[2].clone(),
+        all[3].clone(),
+        message("user", ""),
+    ];
+    send(&mut ingest, &mut current, &sent).unwrap();
+    let shown: Vec<MessageId> = current.window.slots().iter().map(WindowEntry::id).collect();
+    assert_eq!(shown, ids([50, 3, 4, 52]));
 }
 
 #[test]
