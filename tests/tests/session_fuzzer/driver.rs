@@ -18,6 +18,9 @@ use crate::act::Carrier;
 use crate::wire::Wire;
 
 const SESSION: &str = "the-session";
+/// Lines under `context:` for an engine that never fails, on a machine that may be slow.
+pub(crate) const PATIENT: &str =
+    "  on_failure: fail\n  supervision:\n    call_deadline_ms: 60000\n";
 const MODEL: &str = "gpt-5";
 
 /// What came of a turn, as far as a client can see it.
@@ -67,6 +70,7 @@ struct Process {
 /// A home directory, two processes that take turns with one session in it, and the engine that is chosen.
 pub(crate) struct Driver {
     home: Home,
+    carrier: Carrier,
     processes: [Option<Process>; 2],
     at: usize,
     session: Option<Session>,
@@ -84,7 +88,24 @@ impl Driver {
         if carrier != Carrier::Linked {
             home.install(&format!("plugins/context_engine/{engine}"), engine);
         }
-        let isolation = match carrier {
+        let driver = Self {
+            home,
+            carrier,
+            processes: [None, None],
+            at: 0,
+            session: None,
+            engine,
+            configured: engine,
+            window,
+            backups: 0,
+        };
+        driver.configure(more);
+        driver
+    }
+
+    fn configure(&self, more: &str) {
+        let engine = self.configured;
+        let isolation = match self.carrier {
             Carrier::Process => {
                 let program = built_plugins().join("contexture-engine-host");
                 format!(
@@ -96,19 +117,16 @@ impl Driver {
         };
         // If compactions waited until they are sure to pay, few would be seen.
         let timing = "compression:\n  timing: threshold\n";
-        home.configure(&format!(
+        self.home.configure(&format!(
             "context:\n  engine: {engine}\n{isolation}{more}{timing}transcript:\n  mode: full\n"
         ));
-        Self {
-            home,
-            processes: [None, None],
-            at: 0,
-            session: None,
-            engine,
-            configured: engine,
-            window,
-            backups: 0,
-        }
+    }
+
+    /// Both processes go on with other lines under `context:`.
+    pub(crate) fn set_configuration(&mut self, more: &str) -> Result<(), String> {
+        self.shut_down()?;
+        self.configure(more);
+        Ok(())
     }
 
     pub(crate) fn home(&self) -> PathBuf {
