@@ -326,8 +326,12 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         false => &history.sent,
     };
     let sent: Ids = log.units.iter().map(|unit| unit.origin.id()).collect();
+    // If a summary went, what it stood for went with it, or is sent in its own words again.
+    let stood_for: Vec<&IdSet> = (log.units.iter())
+        .filter_map(|unit| history.host_texts.covers(unit.origin.id()))
+        .collect();
     let unsent: Ids = (old.iter().map(|known| known.id))
-        .filter(|id| !sent.contains(id))
+        .filter(|id| !sent.contains(id) && !stood_for.iter().any(|ids| ids.contains(*id)))
         .collect();
     let mut alignment = align(&old, &fingerprints, before, &unsent);
     if alignment.cut {

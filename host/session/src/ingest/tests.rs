@@ -139,6 +139,24 @@ fn what_a_summary_hides_stays_behind_the_message_before_it() {
     assert_eq!(branch(&current), ids([1].into_iter().chain(7..=12)));
 }
 
+/// What the client says anew stands behind a summary too, and hides nothing now.
+#[test]
+fn originals_without_the_summary_that_hid_them_are_a_rewind() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all);
+    let summary = "[CONTEXT COMPACTION]\nwhat was said";
+    let covers = ids(3..=4).into_iter().collect();
+    (current.history).write(HostText::summary(MessageId(50), summary, covers));
+    let mut sent = all.clone();
+    sent.splice(2..4, [message("user", &sealed_summary(summary))]);
+    send(&mut ingest, &mut current, &sent).unwrap();
+    assert_eq!(branch(&current), ids(1..=6));
+    sent.truncate(4);
+    sent.remove(2);
+    send(&mut ingest, &mut current, &sent).unwrap();
+    assert_eq!(branch(&current), ids([1, 2, 7]));
+}
+
 #[test]
 fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
     let all = talk(0..6);
