@@ -199,6 +199,16 @@ struct Tail {
     engine: &'static str,
 }
 
+/// A copy of the record, and what it has.
+#[derive(Debug, Clone)]
+struct Record {
+    files: PathBuf,
+    stored: HashSet<Serial>,
+    ever_stored: HashSet<Serial>,
+    in_transcript: HashSet<Serial>,
+    transcript_is_lost: bool,
+}
+
 pub(crate) struct Client {
     pub(crate) driver: Driver,
     wire: Wire,
@@ -232,6 +242,7 @@ pub(crate) struct Client {
     tail: Option<Tail>,
     /// A copy of what the engine derived.
     backup: Option<PathBuf>,
+    record: Option<Record>,
     faults: Faults,
     /// A failure came, and the store was not right again since; how many turns ago.
     trouble: Option<usize>,
@@ -264,6 +275,7 @@ impl Client {
             transcript_is_lost: false,
             tail: None,
             backup: None,
+            record: None,
             figures: Figures {
                 sessions: 1,
                 ..Figures::default()
@@ -355,6 +367,31 @@ impl Client {
                 }
             }
             Act::BackUp => {}
+            Act::BackUpRecord => {
+                self.record = self
+                    .driver
+                    .back_up_record()
+                    .map_err(drive)?
+                    .map(|files| Record {
+                        files,
+                        stored: self.truth.stored.clone(),
+                        ever_stored: self.truth.ever_stored.clone(),
+                        in_transcript: self.in_transcript.clone(),
+                        transcript_is_lost: self.transcript_is_lost,
+                    });
+            }
+            Act::RestoreRecord => {
+                if let Some(record) = self.record.clone() {
+                    self.lose();
+                    self.driver.restore_record(&record.files).map_err(drive)?;
+                    self.truth.stored = record.stored;
+                    self.truth.ever_stored = record.ever_stored;
+                    self.in_transcript = record.in_transcript;
+                    self.transcript_is_lost = record.transcript_is_lost;
+                    // What a summary of later stands for is nowhere, so the client goes back to its originals.
+                    (self.handed, self.sent) = (None, None);
+                }
+            }
             Act::Fail(fault) => self.faults.add(*fault),
         }
         Ok(())

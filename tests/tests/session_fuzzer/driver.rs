@@ -2,7 +2,7 @@
 //! lost, saved and put back, as a client and a machine do it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contexture::engines::Engines;
@@ -288,8 +288,41 @@ impl Driver {
             let forgotten = open_record(&self.home).forget(SESSION);
             return forgotten.map_err(|error| error.to_string());
         }
-        for suffix in ["", "-wal", "-shm"] {
-            let _ = fs::remove_file(self.home.path().join(format!("sessions.sqlite3{suffix}")));
+        for file in self.record_files() {
+            let _ = fs::remove_file(file);
+        }
+        Ok(())
+    }
+
+    fn record_files(&self) -> [PathBuf; 3] {
+        ["", "-wal", "-shm"].map(|suffix| {
+            let file = format!("sessions.sqlite3{suffix}");
+            self.home.path().join(file)
+        })
+    }
+
+    /// A copy of the record, if it is in a file.
+    pub(crate) fn back_up_record(&mut self) -> Result<Option<PathBuf>, String> {
+        self.shut_down()?;
+        self.backups += 1;
+        let to = self.home.path().join(format!("backup-{}", self.backups));
+        fs::create_dir_all(&to).map_err(|error| error.to_string())?;
+        let files = self.record_files();
+        for file in files.iter().filter(|file| file.exists()) {
+            let name = file.file_name().unwrap_or_default();
+            fs::copy(file, to.join(name)).map_err(|error| error.to_string())?;
+        }
+        Ok(files[0].exists().then_some(to))
+    }
+
+    /// An earlier copy takes the place of the record.
+    pub(crate) fn restore_record(&mut self, backup: &Path) -> Result<(), String> {
+        self.lose_record()?;
+        for file in self.record_files() {
+            let from = backup.join(file.file_name().unwrap_or_default());
+            if from.exists() {
+                fs::copy(from, file).map_err(|error| error.to_string())?;
+            }
         }
         Ok(())
     }
