@@ -229,7 +229,7 @@ fn incoming(
             None => unknown.push(wire),
         }
     }
-    let read = request.read(&unknown, &mut history.calls)?;
+    let read = request.read(unknown, &mut history.calls)?;
     incoming.extend(read.into_iter().filter_map(|read| {
         let message = read.message()?;
         Some(Incoming {

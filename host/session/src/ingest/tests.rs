@@ -31,6 +31,21 @@ fn begun(messages: &[String]) -> (Ingest, ConversationState) {
     (ingest, current)
 }
 
+/// Puts a window in force that does not show these messages.
+fn put_in_force(
+    current: &mut ConversationState,
+    window: Window,
+    left_out: std::ops::RangeInclusive<u64>,
+) {
+    let saved = window.save(ids(left_out).into_iter().collect());
+    current.replace_window(window);
+    current.history.set_in_force(Some(InForce {
+        number: 1,
+        engine: String::new(),
+        window: saved,
+    }));
+}
+
 fn branch(current: &ConversationState) -> Vec<MessageId> {
     current
         .history
@@ -177,14 +192,7 @@ fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
         0,
         WindowEntry::put_in(MessageId(51), content, &current.counter),
     );
-    let window = Window::of(slots, None, 52);
-    let saved = window.save(ids(1..=4).into_iter().collect());
-    current.replace_window(window);
-    current.history.set_in_force(Some(InForce {
-        number: 2,
-        engine: String::new(),
-        window: saved,
-    }));
+    put_in_force(&mut current, Window::of(slots, None, 52), 1..=4);
     // The client goes back to an earlier body, and to before words that the summary in force covers.
     let sent = [
         message("user", &sealed_summary(&earlier)),
@@ -195,6 +203,33 @@ fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
     send(&mut ingest, &mut current, &sent).unwrap();
     let shown: Vec<MessageId> = current.window.slots().iter().map(WindowEntry::id).collect();
     assert_eq!(shown, ids([50, 3, 4, 52]));
+}
+
+/// An engine may keep a large message of the user's as a file.
+#[test]
+fn the_users_last_words_stay_shortened_if_only_the_answer_was_lost() {
+    let all = talk(0..4);
+    let (mut ingest, mut current) = begun(&all[..3]);
+    let mut slots = current.window.slots().to_vec();
+    let last = slots.pop().unwrap();
+    slots.push(last.with_content(EntryContent::Replaced {
+        text: Some("number 2".to_owned()),
+        arguments: Vec::new(),
+        pruned: false,
+    }));
+    put_in_force(&mut current, Window::of(slots, None, 4), 1..=0);
+    let is_whole = |current: &ConversationState| {
+        let slots = current.window.slots().iter();
+        slots.map(WindowEntry::is_verbatim).collect::<Vec<_>>()
+    };
+    send(&mut ingest, &mut current, &all).unwrap();
+    send(&mut ingest, &mut current, &all[..3]).unwrap();
+    assert_eq!(is_whole(&current), [true, true, false]);
+    // The client goes back to it.
+    let longer = talk(0..5);
+    send(&mut ingest, &mut current, &longer).unwrap();
+    send(&mut ingest, &mut current, &all[..3]).unwrap();
+    assert_eq!(is_whole(&current), [true, true, true]);
 }
 
 #[test]
