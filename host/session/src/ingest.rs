@@ -188,6 +188,7 @@ impl Ingest {
             said_again: IdMap::default(),
             appends,
             goes_on: ingested.common == current.history.sent.raw.len(),
+            settled: Ids::default(),
         };
         let mut next_id = current.window.next_id();
         let mut fresh = || {
@@ -332,6 +333,7 @@ impl Ingest {
             });
         }
         slots.extend(current.originals_of(&unsent_again));
+        changes.settle(&current.history);
         for (known, replaces) in log {
             current.history.append(known, replaces);
         }

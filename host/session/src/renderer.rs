@@ -411,10 +411,7 @@ fn material(
     let shown = window.slots().iter();
     let shown = shown.filter(|slot| slot.message().is_some());
     let wires = shown.clone().filter_map(|slot| in_request(&slot));
-    let mut wires: Vec<usize> = wires.flat_map(|unit| unit.wires.clone()).collect();
-    wires.sort_unstable();
-    wires.dedup();
-    let read = request.read(&wires, calls)?;
+    let read = request.read(wires.flat_map(|unit| unit.wires.clone()), calls)?;
     let mut excerpt = formats::ExcerptBuilder::new(request.format);
     let mut index = IdMap::default();
     let mut wires = Vec::new();

@@ -11,6 +11,7 @@
 //! messages. What the messages are to the session is found out in `compare`.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -168,7 +169,7 @@ impl<'b> Request<'b> {
         document.or_else(|| self.body.as_ref().map(WireBody::preamble))
     }
 
-    /// Returns the messages in these wire messages, whose indexes must rise. Those that were not
+    /// Returns the messages in these wire messages, each once and in order. Those that were not
     /// parsed before are parsed now. `calls` are the calls so far, and the calls found are added
     /// to them.
     ///
@@ -176,9 +177,10 @@ impl<'b> Request<'b> {
     /// One of them is not a valid message of the format.
     pub(crate) fn read(
         &self,
-        wires: &[usize],
+        wires: impl IntoIterator<Item = usize>,
         calls: &mut KnownCalls,
     ) -> Result<Vec<ReadMessage>, FormatError> {
+        let wires: BTreeSet<usize> = wires.into_iter().collect();
         let is_unread = |at: &&usize| self.parsed.borrow().get(**at).is_some_and(Vec::is_empty);
         let unread: Vec<usize> = wires.iter().filter(is_unread).copied().collect();
         // Consecutive wire messages are parsed together, because a message may span several of
@@ -267,12 +269,12 @@ mod tests {
         let document = Arc::new(formats::read(text.as_str(), None).unwrap().remove(0));
         let request = Request::body(&text, None, &mut None).unwrap();
         let calls = &mut KnownCalls::default();
-        let second = request.read(&[1], calls).unwrap().remove(0);
-        let all = request.read(&[0, 1, 2, 3], calls).unwrap();
+        let second = request.read([1], calls).unwrap().remove(0);
+        let all = request.read([3, 0, 1, 2, 1], calls).unwrap();
         assert!(Arc::ptr_eq(&all[1].conversation, &second.conversation));
         let wires: Vec<_> = all.iter().map(|read| read.wires.clone()).collect();
         assert_eq!(wires, [0..1, 1..2, 2..3, 3..4]);
-        let read = Request::document(&document).read(&[2, 3], calls).unwrap();
+        let read = Request::document(&document).read([2, 3], calls).unwrap();
         let of_the_reader = |read: &ReadMessage| Arc::ptr_eq(&read.conversation, &document);
         assert!(read.iter().all(of_the_reader));
         assert_eq!(
@@ -306,7 +308,7 @@ mod tests {
             let request = Request::body(&text, None, &mut None).unwrap();
             let calls = &mut KnownCalls::default();
             request.learn_calls(calls).unwrap();
-            let read = request.read(&[wire], calls).unwrap();
+            let read = request.read([wire], calls).unwrap();
             let ids = read
                 .iter()
                 .map(|read| read.message().unwrap().tool_call_id.clone().unwrap());

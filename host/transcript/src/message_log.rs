@@ -23,18 +23,27 @@ pub struct Fingerprint {
 impl Fingerprint {
     /// The fingerprint of a message that was read.
     pub fn of(message: &Message) -> Self {
-        let mut shape = Xxh3::new();
-        shape.update(message.role.as_bytes());
-        if let Some(call) = &message.tool_call_id {
-            // Keeps the role apart from the call id, so that no other pair has the same bytes.
-            shape.update(&[0]);
-            shape.update(call.as_bytes());
-        }
         Self {
             identity: message.identity,
-            shape: shape.digest(),
+            shape: shape(&message.role, message.tool_call_id.as_deref()),
         }
     }
+
+    /// Whether the message comes from the user and answers no call.
+    pub fn is_of_user(&self) -> bool {
+        self.shape == shape("user", None)
+    }
+}
+
+fn shape(role: &str, call: Option<&str>) -> u64 {
+    let mut shape = Xxh3::new();
+    shape.update(role.as_bytes());
+    if let Some(call) = call {
+        // Keeps the role apart from the call id, so that no other pair has the same bytes.
+        shape.update(&[0]);
+        shape.update(call.as_bytes());
+    }
+    shape.digest()
 }
 
 /// A message of the conversation: its id and its fingerprint.

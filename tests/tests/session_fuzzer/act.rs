@@ -163,6 +163,9 @@ pub(crate) enum Act {
     LoseStore,
     BackUp,
     PutBack,
+    /// A copy of the record is made, and takes its place later.
+    BackUpRecord,
+    RestoreRecord,
     /// The engine is going to fail.
     Fail(Fault),
 }
@@ -459,6 +462,8 @@ fn act(mix: &Mix) -> BoxedStrategy<Act> {
         (mix.stores, Just(Act::LoseStore).boxed()),
         (mix.backups, Just(Act::BackUp).boxed()),
         (mix.backups, Just(Act::PutBack).boxed()),
+        (mix.records, Just(Act::BackUpRecord).boxed()),
+        (mix.records, Just(Act::RestoreRecord).boxed()),
         (mix.faults, fault().prop_map(Act::Fail).boxed()),
     ])
 }

@@ -7,8 +7,8 @@ use contexture_engine_api::CLEARED_TOOL_OUTPUT;
 use serde_json::{Value, json};
 
 use crate::act::{Act, Holds, Place, Reply, Words};
-use crate::driver::{Driver, Outcome, tokens};
-use crate::flaky::{Faults, schedule};
+use crate::driver::{Driver, Outcome, PATIENT, tokens};
+use crate::flaky::{FLAKY, Faults, schedule};
 use crate::play::Play;
 use crate::rules;
 use crate::truth::{Said, Serial, Speaker, Truth, is_part, short};
@@ -199,6 +199,16 @@ struct Tail {
     engine: &'static str,
 }
 
+/// A copy of the record, and what it has.
+#[derive(Debug, Clone)]
+struct Record {
+    files: PathBuf,
+    stored: HashSet<Serial>,
+    ever_stored: HashSet<Serial>,
+    in_transcript: HashSet<Serial>,
+    transcript_is_lost: bool,
+}
+
 pub(crate) struct Client {
     pub(crate) driver: Driver,
     wire: Wire,
@@ -212,6 +222,8 @@ pub(crate) struct Client {
     fresh: Vec<Said>,
     /// The calls that wait for their results.
     calls: Vec<String>,
+    /// What the client went back to, and what followed it that nothing of the body shows.
+    gone_back: Option<(Value, Vec<Said>)>,
     /// How many of the last messages are the last answer.
     answer: usize,
     /// What was sent last, where nothing but an answer came since.
@@ -230,6 +242,7 @@ pub(crate) struct Client {
     tail: Option<Tail>,
     /// A copy of what the engine derived.
     backup: Option<PathBuf>,
+    record: Option<Record>,
     faults: Faults,
     /// A failure came, and the store was not right again since; how many turns ago.
     trouble: Option<usize>,
@@ -252,6 +265,7 @@ impl Client {
             handed: None,
             fresh: Vec::new(),
             calls: Vec::new(),
+            gone_back: None,
             answer: 0,
             sent: None,
             crossed: None,
@@ -261,6 +275,7 @@ impl Client {
             transcript_is_lost: false,
             tail: None,
             backup: None,
+            record: None,
             figures: Figures {
                 sessions: 1,
                 ..Figures::default()
@@ -290,8 +305,8 @@ impl Client {
                 repeats,
                 reply,
             } => {
-                self.say(*words);
                 self.holds = *holds;
+                self.say(*words);
                 let held = self.list(*holds, *dialect);
                 self.send(&held, *repeats)?;
                 self.reply(*reply)?;
@@ -352,6 +367,31 @@ impl Client {
                 }
             }
             Act::BackUp => {}
+            Act::BackUpRecord => {
+                self.record = self
+                    .driver
+                    .back_up_record()
+                    .map_err(drive)?
+                    .map(|files| Record {
+                        files,
+                        stored: self.truth.stored.clone(),
+                        ever_stored: self.truth.ever_stored.clone(),
+                        in_transcript: self.in_transcript.clone(),
+                        transcript_is_lost: self.transcript_is_lost,
+                    });
+            }
+            Act::RestoreRecord => {
+                if let Some(record) = self.record.clone() {
+                    self.lose();
+                    self.driver.restore_record(&record.files).map_err(drive)?;
+                    self.truth.stored = record.stored;
+                    self.truth.ever_stored = record.ever_stored;
+                    self.in_transcript = record.in_transcript;
+                    self.transcript_is_lost = record.transcript_is_lost;
+                    // What a summary of later stands for is nowhere, so the client goes back to its originals.
+                    (self.handed, self.sent) = (None, None);
+                }
+            }
             Act::Fail(fault) => self.faults.add(*fault),
         }
         Ok(())
@@ -386,8 +426,16 @@ impl Client {
 
     /// The results of the calls in flight, or else the user's words.
     fn say(&mut self, words: Words) {
+        let gone_back = self.gone_back.take();
         if self.calls.is_empty() {
             let said = self.user(words);
+            // Whoever goes back to words and says the same sends what a client sends that has lost all behind them
+            // that it was shown. Of what a summary in front of them hides, nothing tells whether it was left.
+            let is_same = |(words, _): &(Value, _)| *words == said.carries;
+            let is_shown = self.holds != Holds::Originals;
+            if let Some((_, hidden)) = gone_back.filter(|gone| is_shown && is_same(gone)) {
+                self.truth.may_be_left.extend(hidden);
+            }
             self.fresh.push(said);
             return;
         }
@@ -541,7 +589,13 @@ impl Client {
             return;
         };
         if let Some((handed, place)) = self.in_handed(said.serial) {
+            let shown = handed.entries.iter().flat_map(|entry| entry.holds.clone());
+            let shown: HashSet<Serial> = shown.collect();
             handed.entries.truncate(place);
+            let behind = self.truth.branch.iter();
+            let behind = behind.skip_while(|other| other.serial != said.serial);
+            let hidden = behind.filter(|other| !shown.contains(&other.serial));
+            self.gone_back = Some((said.carries, hidden.cloned().collect()));
         }
         if let Some(place) = self.truth.place(said.serial) {
             self.truth.cut(place);
@@ -1156,11 +1210,12 @@ impl Client {
         Ok(())
     }
 
-    /// What failed is over, and one more turn is right.
+    /// What failed is over, and one more turn is right. From here on calls have all the time that they need: only what
+    /// fails on purpose may fail.
     fn recover(&mut self) -> Result<(), Wrong> {
         self.faults.clear();
         self.faults.wait();
-        self.driver.restart(true).map_err(wrong("drive"))?;
+        (self.driver.set_configuration(PATIENT)).map_err(wrong("drive"))?;
         self.is_in_trouble()?;
         self.trouble = None;
         self.say(Words::Plain(9));
@@ -1170,7 +1225,7 @@ impl Client {
 
     /// What is looked at once: that everything left can be read, and that nothing else was ever stored.
     fn finish(&mut self) -> Result<(), Wrong> {
-        if self.figures.faults > 0 || self.faults.fired() > 0 {
+        if self.driver.configured() == FLAKY {
             self.recover()?;
         }
         if !self.is_lossless()

@@ -2,7 +2,7 @@
 //! lost, saved and put back, as a client and a machine do it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contexture::engines::Engines;
@@ -18,6 +18,9 @@ use crate::act::Carrier;
 use crate::wire::Wire;
 
 const SESSION: &str = "the-session";
+/// Lines under `context:` for an engine that never fails, on a machine that may be slow.
+pub(crate) const PATIENT: &str =
+    "  on_failure: fail\n  supervision:\n    call_deadline_ms: 60000\n";
 const MODEL: &str = "gpt-5";
 
 /// What came of a turn, as far as a client can see it.
@@ -67,6 +70,7 @@ struct Process {
 /// A home directory, two processes that take turns with one session in it, and the engine that is chosen.
 pub(crate) struct Driver {
     home: Home,
+    carrier: Carrier,
     processes: [Option<Process>; 2],
     at: usize,
     session: Option<Session>,
@@ -84,7 +88,24 @@ impl Driver {
         if carrier != Carrier::Linked {
             home.install(&format!("plugins/context_engine/{engine}"), engine);
         }
-        let isolation = match carrier {
+        let driver = Self {
+            home,
+            carrier,
+            processes: [None, None],
+            at: 0,
+            session: None,
+            engine,
+            configured: engine,
+            window,
+            backups: 0,
+        };
+        driver.configure(more);
+        driver
+    }
+
+    fn configure(&self, more: &str) {
+        let engine = self.configured;
+        let isolation = match self.carrier {
             Carrier::Process => {
                 let program = built_plugins().join("contexture-engine-host");
                 format!(
@@ -96,19 +117,16 @@ impl Driver {
         };
         // If compactions waited until they are sure to pay, few would be seen.
         let timing = "compression:\n  timing: threshold\n";
-        home.configure(&format!(
+        self.home.configure(&format!(
             "context:\n  engine: {engine}\n{isolation}{more}{timing}transcript:\n  mode: full\n"
         ));
-        Self {
-            home,
-            processes: [None, None],
-            at: 0,
-            session: None,
-            engine,
-            configured: engine,
-            window,
-            backups: 0,
-        }
+    }
+
+    /// Both processes go on with other lines under `context:`.
+    pub(crate) fn set_configuration(&mut self, more: &str) -> Result<(), String> {
+        self.shut_down()?;
+        self.configure(more);
+        Ok(())
     }
 
     pub(crate) fn home(&self) -> PathBuf {
@@ -270,8 +288,41 @@ impl Driver {
             let forgotten = open_record(&self.home).forget(SESSION);
             return forgotten.map_err(|error| error.to_string());
         }
-        for suffix in ["", "-wal", "-shm"] {
-            let _ = fs::remove_file(self.home.path().join(format!("sessions.sqlite3{suffix}")));
+        for file in self.record_files() {
+            let _ = fs::remove_file(file);
+        }
+        Ok(())
+    }
+
+    fn record_files(&self) -> [PathBuf; 3] {
+        ["", "-wal", "-shm"].map(|suffix| {
+            let file = format!("sessions.sqlite3{suffix}");
+            self.home.path().join(file)
+        })
+    }
+
+    /// A copy of the record, if it is in a file.
+    pub(crate) fn back_up_record(&mut self) -> Result<Option<PathBuf>, String> {
+        self.shut_down()?;
+        self.backups += 1;
+        let to = self.home.path().join(format!("backup-{}", self.backups));
+        fs::create_dir_all(&to).map_err(|error| error.to_string())?;
+        let files = self.record_files();
+        for file in files.iter().filter(|file| file.exists()) {
+            let name = file.file_name().unwrap_or_default();
+            fs::copy(file, to.join(name)).map_err(|error| error.to_string())?;
+        }
+        Ok(files[0].exists().then_some(to))
+    }
+
+    /// An earlier copy takes the place of the record.
+    pub(crate) fn restore_record(&mut self, backup: &Path) -> Result<(), String> {
+        self.lose_record()?;
+        for file in self.record_files() {
+            let from = backup.join(file.file_name().unwrap_or_default());
+            if from.exists() {
+                fs::copy(from, file).map_err(|error| error.to_string())?;
+            }
         }
         Ok(())
     }

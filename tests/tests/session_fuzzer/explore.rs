@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::act::{Act, Mix, plays};
 use crate::client::{Client, Figures, Wrong};
-use crate::driver::Driver;
+use crate::driver::{Driver, PATIENT};
 use crate::flaky::{DEADLINE_MS, FLAKY};
 use crate::play::Play;
 use crate::wire::Wire;
@@ -36,7 +36,6 @@ fn number(variable: &str) -> Option<u64> {
 /// Plays a session from its beginning to its end; with an engine that fails where anything is to fail.
 pub(crate) fn run(play: &Play) -> (Figures, Result<(), Wrong>) {
     let fails = play.acts.iter().any(|act| matches!(act, Act::Fail(_)));
-    let patient = "  on_failure: fail\n  supervision:\n    call_deadline_ms: 60000\n".to_owned();
     let impatient = format!(
         "  supervision:\n    call_deadline_ms: {DEADLINE_MS}\n    compress_deadline_ms: {DEADLINE_MS}\n    \
          grace_ms: 50\n    abandoned_threads: 64\n    failures_before_quarantine: 1000\n"
@@ -46,10 +45,10 @@ pub(crate) fn run(play: &Play) -> (Figures, Result<(), Wrong>) {
         // Small enough for what is said here.
         false if play.engine == "two-layer" => {
             let small = "  engines: {two-layer: {token_threshold: 1000, max_tool_length: 80}}\n";
-            let more = format!("{patient}{small}");
+            let more = format!("{PATIENT}{small}");
             Driver::new(play.engine, play.carrier, play.window, &more)
         }
-        false => Driver::new(play.engine, play.carrier, play.window, &patient),
+        false => Driver::new(play.engine, play.carrier, play.window, PATIENT),
     };
     let mut client = Client::new(driver, play.wire);
     let played = catch_unwind(AssertUnwindSafe(|| client.play(play)));

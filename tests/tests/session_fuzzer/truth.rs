@@ -43,6 +43,8 @@ impl Said {
 pub(crate) struct Truth {
     pub(crate) branch: Vec<Said>,
     pub(crate) left: Vec<Said>,
+    /// Messages of which nobody can tell whether they were left.
+    pub(crate) may_be_left: Vec<Said>,
     pub(crate) stored: HashSet<Serial>,
     pub(crate) ever_stored: HashSet<Serial>,
     last: Serial,
@@ -116,6 +118,10 @@ impl Truth {
         let is_there = |said: &Said, there: &Value| {
             said.carries == *there || (may_miss(said) && is_part(there, &said.carries))
         };
+        let may_stay = |there: &Value| {
+            let mut either = self.may_be_left.iter();
+            either.any(|said| said.carries == *there)
+        };
         // fits[i][j]: the messages from `i` on may read as the export from `j` on.
         let mut fits = vec![vec![false; columns + 1]; rows + 1];
         for i in (0..=rows).rev() {
@@ -125,7 +131,8 @@ impl Truth {
                 fits[i][j] = (said.is_none() && there.is_none())
                     || both
                         .is_some_and(|(said, there)| is_there(said, there) && fits[i + 1][j + 1])
-                    || (said.is_some_and(may_miss) && fits[i + 1][j]);
+                    || (said.is_some_and(may_miss) && fits[i + 1][j])
+                    || (there.is_some_and(may_stay) && fits[i][j + 1]);
             }
         }
         if !fits[0][0] {

@@ -229,7 +229,7 @@ fn incoming(
             None => unknown.push(wire),
         }
     }
-    let read = request.read(&unknown, &mut history.calls)?;
+    let read = request.read(unknown, &mut history.calls)?;
     incoming.extend(read.into_iter().filter_map(|read| {
         let message = read.message()?;
         Some(Incoming {
@@ -326,8 +326,12 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         false => &history.sent,
     };
     let sent: Ids = log.units.iter().map(|unit| unit.origin.id()).collect();
+    // If a summary went, what it stood for went with it, or is sent in its own words again.
+    let stood_for: Vec<&IdSet> = (log.units.iter())
+        .filter_map(|unit| history.host_texts.covers(unit.origin.id()))
+        .collect();
     let unsent: Ids = (old.iter().map(|known| known.id))
-        .filter(|id| !sent.contains(id))
+        .filter(|id| !sent.contains(id) && !stood_for.iter().any(|ids| ids.contains(*id)))
         .collect();
     let mut alignment = align(&old, &fingerprints, before, &unsent);
     if alignment.cut {

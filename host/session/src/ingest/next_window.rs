@@ -13,9 +13,10 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_formats::FormatError;
 
-use contexture_transcript::{IdMap, IdSet, Ids, InForce, WireEntry};
+use contexture_transcript::{IdMap, IdSet, Ids, InForce, Known, WireEntry};
 
 use crate::conversation::ConversationState;
+use crate::history::History;
 use crate::request::{Request, keep_what_was_said};
 use crate::window::Window;
 use crate::window_entry::WindowEntry;
@@ -32,6 +33,24 @@ pub(crate) struct Changes {
     pub(crate) appends: bool,
     /// Whether the request begins with everything that the client sent last.
     pub(crate) goes_on: bool,
+    /// What the client sent last in its own words. Empty if a message of the user's was cut off or
+    /// edited, so that an earlier one may be the last now.
+    pub(crate) settled: Ids,
+}
+
+impl Changes {
+    /// Sets what is settled. `history` is the one before the request.
+    pub(crate) fn settle(&mut self, history: &History) {
+        let goes = |known: &Known| {
+            let is_cut_off = self.cut && self.unmatched.contains(&known.id);
+            is_cut_off || self.revised.contains_key(&known.id)
+        };
+        let mut of_user = (history.branch().iter()).filter(|known| known.fingerprint.is_of_user());
+        if !self.goes_on && !of_user.any(goes) {
+            let said = history.sent.units.iter().filter(|unit| unit.is_said());
+            self.settled = said.map(|unit| unit.origin.id()).collect();
+        }
+    }
 }
 
 impl ConversationState {
@@ -50,10 +69,9 @@ impl ConversationState {
     ) -> Result<(), FormatError> {
         let resumed = self.history.resumed;
         // After a rewind, or an edit that leaves the last message empty, the user's last words may be
-        // under a summary or shortened. The model must see them in full, once the client sends its
-        // originals.
-        let may_hide_the_user =
-            !changes.goes_on && self.history.sent.units.iter().all(WireEntry::is_said);
+        // under a summary or shortened. The model must see them in full if the client sends them so.
+        // An engine may have shortened them when they were the last already.
+        let may_hide_the_user = !changes.goes_on;
         if changes.appends && !resumed && !self.window.is_empty() {
             let window = Arc::make_mut(&mut self.window);
             window.set_next_id(next_id);
@@ -61,7 +79,9 @@ impl ConversationState {
                 window.push_slot(slot.clone());
             }
             let window = Arc::clone(&self.window);
-            if !may_hide_the_user || !self.hides_last_user(request, read, window.slots())? {
+            if !may_hide_the_user
+                || !self.hides_last_user(request, changes, read, window.slots())?
+            {
                 return Ok(());
             }
         }
@@ -71,7 +91,7 @@ impl ConversationState {
         if let Some(in_force) = in_force.filter(|_| is_in_force) {
             let slots = self.window_in_force(request, &in_force, changes, read)?;
             let hides_the_user =
-                may_hide_the_user && self.hides_last_user(request, read, &slots)?;
+                may_hide_the_user && self.hides_last_user(request, changes, read, &slots)?;
             let note = in_force.window.system_note().map(str::to_owned);
             applied = (!hides_the_user).then_some((slots, note, Some(in_force)));
         }
@@ -100,30 +120,34 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Whether these window entries lack the user's last message in the request, or have only a
-    /// shorter form of it.
+    /// Whether the request has the user's last message in full, and these window entries lack it or
+    /// have only a shorter form of it. False if that is settled.
     ///
     /// # Errors
     /// A message of the request cannot be read.
     fn hides_last_user(
         &mut self,
         request: &Request<'_>,
+        changes: &Changes,
         read: &IdMap<WindowEntry>,
         slots: &[WindowEntry],
     ) -> Result<bool, FormatError> {
         let placed: IdMap<&WindowEntry> = slots.iter().map(|slot| (slot.id(), slot)).collect();
         let units = self.history.sent.units.iter().rev();
-        let ids: Vec<MessageId> = units.map(|unit| unit.origin.id()).collect();
-        for id in ids {
+        let units: Vec<(MessageId, bool)> = units
+            .map(|unit| (unit.origin.id(), unit.is_said()))
+            .collect();
+        for (id, is_said) in units {
+            let may_be_hidden = is_said && !changes.settled.contains(&id);
             if let Some(slot) = placed.get(&id) {
                 if slot.is_real_user() {
-                    return Ok(!slot.is_verbatim());
+                    return Ok(may_be_hidden && !slot.is_verbatim());
                 }
                 continue;
             }
             let hidden = self.slots_of(request, read, |other| other == id)?;
             if hidden.values().any(WindowEntry::is_real_user) {
-                return Ok(true);
+                return Ok(may_be_hidden);
             }
         }
         Ok(false)
@@ -323,11 +347,10 @@ impl ConversationState {
                 None => wires.extend(unit.wires.clone()),
             }
         }
-        wires.dedup();
         if wires.is_empty() {
             return Ok(slots);
         }
-        let mut messages = request.read(&wires, &mut self.history.calls)?;
+        let mut messages = request.read(wires, &mut self.history.calls)?;
         for run in messages.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
             let Some(first) = run.first() else { continue };
             let units = self.history.sent.beginning_in(first.wires.start);

@@ -3,6 +3,7 @@
 
 use contexture_engine_api::MessageId;
 use contexture_formats::sealed_summary;
+use contexture_transcript::{EntryContent, InForce};
 
 use super::*;
 use crate::testing::{body, conversation, ids, message, talk};
@@ -28,6 +29,21 @@ fn begun(messages: &[String]) -> (Ingest, ConversationState) {
     let ingested = send(&mut ingest, &mut current, messages).unwrap();
     assert_eq!(ingested.new, ids(1..=messages.len() as u64));
     (ingest, current)
+}
+
+/// Puts a window in force that does not show these messages.
+fn put_in_force(
+    current: &mut ConversationState,
+    window: Window,
+    left_out: std::ops::RangeInclusive<u64>,
+) {
+    let saved = window.save(ids(left_out).into_iter().collect());
+    current.replace_window(window);
+    current.history.set_in_force(Some(InForce {
+        number: 1,
+        engine: String::new(),
+        window: saved,
+    }));
 }
 
 fn branch(current: &ConversationState) -> Vec<MessageId> {
@@ -136,6 +152,84 @@ fn what_a_summary_hides_stays_behind_the_message_before_it() {
     let again = send(&mut ingest, &mut current, &sent).unwrap();
     assert!(again.new.is_empty() && again.only_appends());
     assert_eq!(branch(&current), ids([1].into_iter().chain(7..=12)));
+}
+
+/// What the client says anew stands behind a summary too, and hides nothing now.
+#[test]
+fn originals_without_the_summary_that_hid_them_are_a_rewind() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all);
+    let summary = "[CONTEXT COMPACTION]\nwhat was said";
+    let covers = ids(3..=4).into_iter().collect();
+    (current.history).write(HostText::summary(MessageId(50), summary, covers));
+    let mut sent = all.clone();
+    sent.splice(2..4, [message("user", &sealed_summary(summary))]);
+    send(&mut ingest, &mut current, &sent).unwrap();
+    assert_eq!(branch(&current), ids(1..=6));
+    sent.truncate(4);
+    sent.remove(2);
+    send(&mut ingest, &mut current, &sent).unwrap();
+    assert_eq!(branch(&current), ids([1, 2, 7]));
+}
+
+#[test]
+fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
+    let all = talk(0..6);
+    let (mut ingest, mut current) = begun(&all);
+    let texts = [(50, "what was said first", 1..=2), (51, "more", 1..=4)];
+    let [earlier, in_force] = texts.map(|(id, text, covers)| {
+        let text = format!("[CONTEXT COMPACTION]\n{text}");
+        let covers = ids(covers).into_iter().collect();
+        (current.history).write(HostText::summary(MessageId(id), &text, covers));
+        text
+    });
+    let content = EntryContent::Summary {
+        text: in_force,
+        in_system_role: false,
+    };
+    let mut slots = current.window.slots().get(4..).unwrap().to_vec();
+    slots.insert(
+        0,
+        WindowEntry::put_in(MessageId(51), content, &current.counter),
+    );
+    put_in_force(&mut current, Window::of(slots, None, 52), 1..=4);
+    // The client goes back to an earlier body, and to before words that the summary in force covers.
+    let sent = [
+        message("user", &sealed_summary(&earlier)),
+        all[2].clone(),
+        all[3].clone(),
+        message("user", ""),
+    ];
+    send(&mut ingest, &mut current, &sent).unwrap();
+    let shown: Vec<MessageId> = current.window.slots().iter().map(WindowEntry::id).collect();
+    assert_eq!(shown, ids([50, 3, 4, 52]));
+}
+
+/// An engine may keep a large message of the user's as a file.
+#[test]
+fn the_users_last_words_stay_shortened_if_only_the_answer_was_lost() {
+    let all = talk(0..4);
+    let (mut ingest, mut current) = begun(&all[..3]);
+    let mut slots = current.window.slots().to_vec();
+    let last = slots.pop().unwrap();
+    slots.push(last.with_content(EntryContent::Replaced {
+        text: Some("number 2".to_owned()),
+        arguments: Vec::new(),
+        pruned: false,
+    }));
+    put_in_force(&mut current, Window::of(slots, None, 4), 1..=0);
+    let is_whole = |current: &ConversationState| {
+        let slots = current.window.slots().iter();
+        slots.map(WindowEntry::is_verbatim).collect::<Vec<_>>()
+    };
+    send(&mut ingest, &mut current, &all).unwrap();
+    send(&mut ingest, &mut current, &all[..3]).unwrap();
+    assert_eq!(is_whole(&current), [true, true, false]);
+    // The client goes back to it.
+    let longer = talk(0..5);
+    send(&mut ingest, &mut current, &longer).unwrap();
+    send(&mut ingest, &mut current, &all[..3]).unwrap();
+    assert_eq!(is_whole(&current), [true, true, true]);
 }
 
 #[test]
