@@ -133,9 +133,6 @@ impl Background {
     /// Returns the calls to make now. If no text is being written, up to `most` new ones are
     /// planned: leaves and a condensed node only if `due` says that the window is full enough, and
     /// better texts at any time.
-    ///
-    /// # Errors
-    /// Returns an error if the store cannot be read.
     pub(crate) fn calls(
         &mut self,
         session: &SessionState,

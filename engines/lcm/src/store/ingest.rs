@@ -290,9 +290,6 @@ impl Store {
     /// its message, the rows belong to another conversation, and all of them are built again under
     /// another number. Call it when a session is opened. Returns the number, and whether a message
     /// that was known joined or left the conversation.
-    ///
-    /// # Errors
-    /// Returns an error if the transcript or the store fails.
     pub(crate) fn meet_transcript(
         &self,
         session: SessionId,
