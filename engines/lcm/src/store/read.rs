@@ -201,7 +201,8 @@ impl Store {
     }
 
     /// Returns the messages of these keys as the host lends them, in the order of the keys. Kind,
-    /// tokens and time are those of the row, because the rows follow the deliveries.
+    /// tokens and time are those of the row, because the rows follow the deliveries. The keys should be in
+    /// ascending order, because neighbouring messages are read with one query.
     ///
     /// # Errors
     /// Returns [`StoreError::NoText`] if the transcript lacks one of them, and
