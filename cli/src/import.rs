@@ -174,7 +174,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
     turn.map_err(failed)?;
     drop(progress);
     if whole.is_some() {
-        session.resume_log(&conversation, history).map_err(failed)?;
+        session.resume_log(&conversation, history);
     }
     for warning in session.take_warnings() {
         terminal::say(&format!("{}\n", terminal::warning(&warning)));

@@ -8,7 +8,7 @@
 //!    result loses its counterpart.
 //! 3. Every message is accounted for exactly once, and kept messages stay in order.
 //! 4. The grouping rules of the provider are obeyed.
-//! 5. The window gets smaller, and [`Checked::fits`] says whether it is small enough.
+//! 5. The window gets smaller.
 //! 6. Summaries, notices and replaced texts are marked and cannot be mistaken for what a user
 //!    said.
 //! 7. What is pinned and fits its share of the window is there verbatim ([`Pins`]).
@@ -26,7 +26,7 @@ mod tests;
 mod violation;
 mod wording;
 
-use contexture_engine_api::{Compaction, CompressOrder, MessageId, MessageView};
+use contexture_engine_api::{Compaction, MessageId, MessageView, WindowState};
 
 use account::{Account, Disposition, WindowEntry};
 pub use pins::{
@@ -69,11 +69,8 @@ pub enum Grouping {
 /// The purpose of a proposal, which decides how large it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A compaction that the trigger asked for. It must be smaller, and it should fit below the
-    /// trigger.
+    /// A compaction, which must be smaller.
     Compaction,
-    /// A compaction that the user forced. It only has to be smaller.
-    Forced,
     /// A change before a request (`rewrite`). It may only grow by notices and by what is
     /// restored.
     Rewrite,
@@ -92,11 +89,6 @@ pub struct Limits {
     /// The tokens of the system prompt and the tools. These are not part of the history, but
     /// they count when the size of the whole prompt is compared.
     pub fixed_tokens: u64,
-    /// The tokens of the whole prompt at which a compaction is requested.
-    pub trigger_tokens: u64,
-    /// The maximum tokens of the whole prompt: the window without the part that is reserved for
-    /// the answer.
-    pub usable_tokens: u64,
     /// Whether the last real user message may be replaced by a marked preview. It may if the
     /// floor alone exceeds the window, or if the engine declares that it keeps such messages
     /// itself.
@@ -108,24 +100,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits for the answer to an order to compact these messages. If the system
-    /// prompt, the tools and the last user message alone exceed the window, that message may be
-    /// shortened.
-    pub fn of(order: &CompressOrder, messages: &[MessageView<'_>], grouping: Grouping) -> Self {
-        let (fixed_tokens, usable) = (order.window.fixed_tokens, order.window.usable_tokens());
+    /// Returns the limits for a compaction of these messages. If the system prompt, the tools and
+    /// the last user message alone exceed the window, that message may be shortened.
+    pub fn of(window: &WindowState, messages: &[MessageView<'_>], grouping: Grouping) -> Self {
         let last_user = messages.iter().rfind(|message| message.is_real_user());
-        let floor = fixed_tokens + last_user.map_or(0, MessageView::tokens);
+        let floor = window.fixed_tokens + last_user.map_or(0, MessageView::tokens);
         Self {
             grouping,
-            purpose: if order.force {
-                Purpose::Forced
-            } else {
-                Purpose::Compaction
-            },
-            fixed_tokens,
-            trigger_tokens: usable,
-            usable_tokens: usable,
-            may_shorten_last_user: floor > usable,
+            purpose: Purpose::Compaction,
+            fixed_tokens: window.fixed_tokens,
+            may_shorten_last_user: floor > window.usable_tokens(),
             marks: Vec::new(),
             pins: PinLists::default(),
         }
@@ -156,9 +140,6 @@ pub struct Checked {
     /// The last real user message, if a marked preview replaces it. `None` when it is kept
     /// verbatim or when there is no such message.
     pub previewed: Option<MessageId>,
-    /// Whether the result is small enough: within the usable window and, for a requested
-    /// compaction, below the trigger. If it is not, the outcome must say so.
-    pub fits: bool,
 }
 
 /// Checks a proposal against the contract. `count` returns the tokens of a text. It is only
@@ -179,8 +160,6 @@ pub struct Checked {
 ///     grouping: Grouping::Chat,
 ///     purpose: Purpose::Compaction,
 ///     fixed_tokens: 0,
-///     trigger_tokens: 100,
-///     usable_tokens: 200,
 ///     may_shorten_last_user: false,
 ///     marks: Vec::new(),
 ///     pins: Default::default(),
@@ -191,7 +170,7 @@ pub struct Checked {
 /// let covers = vec![MessageId(1), MessageId(2)];
 /// let proposal = Compaction::new(vec![summary(covers), Entry::Keep(MessageId(3))]);
 /// let checked = check(&messages, &proposal, &limits, count)?;
-/// assert!(checked.fits && checked.summarised == 2);
+/// assert_eq!(checked.summarised, 2);
 ///
 /// let covers = vec![MessageId(1), MessageId(2), MessageId(3)];
 /// let proposal = Compaction::new(vec![summary(covers)]);
@@ -243,7 +222,7 @@ pub fn check(
     let is_too_large = match limits.purpose {
         Purpose::View => false,
         Purpose::Rewrite => tokens_after.saturating_sub(notices.sum()) > tokens_before,
-        Purpose::Compaction | Purpose::Forced => tokens_after >= tokens_before,
+        Purpose::Compaction => tokens_after >= tokens_before,
     };
     if is_too_large {
         return Err(Violation::NotSmaller {
@@ -251,9 +230,6 @@ pub fn check(
             after: tokens_after,
         });
     }
-    // The user who forces a compaction wants the result even if it is above the trigger.
-    let below_trigger =
-        limits.purpose != Purpose::Compaction || tokens_after < limits.trigger_tokens;
     let kept = account.count(Disposition::Kept);
     let replaced = account.count(Disposition::Replaced);
     Ok(Checked {
@@ -267,7 +243,6 @@ pub fn check(
             .filter(|at| account.dispositions[*at] == Disposition::Replaced)
             .map(|at| messages[at].id()),
         inserted: account.places.len() - kept - replaced,
-        fits: below_trigger && tokens_after <= limits.usable_tokens,
     })
 }
 

@@ -17,8 +17,6 @@ fn limits() -> Limits {
         grouping: Grouping::Chat,
         purpose: Purpose::Compaction,
         fixed_tokens: 100,
-        trigger_tokens: 100_000,
-        usable_tokens: 150_000,
         may_shorten_last_user: false,
         marks: Vec::new(),
         pins: PinLists::default(),
@@ -125,7 +123,6 @@ fn a_sound_proposal_is_counted() {
     );
     assert_eq!(parts, (3, 1, 1, 1));
     assert_eq!(checked.inserted, 1);
-    assert!(checked.fits);
 }
 
 #[test]
@@ -657,7 +654,7 @@ fn summaries_say_something_and_are_nobodys_words() {
 }
 
 #[test]
-fn a_compaction_gets_smaller_and_says_whether_it_fits() {
+fn a_compaction_gets_smaller() {
     let everything = || (1..=6).map(keep).collect::<Vec<_>>();
     let tokens = 100 + 6 * count(LONG) + CALLS;
     assert_eq!(
@@ -672,23 +669,6 @@ fn a_compaction_gets_smaller_and_says_whether_it_fits() {
         refusal(vec![grown, keep(6)]),
         Violation::NotSmaller { .. }
     ));
-
-    let fits = |purpose, trigger_tokens, usable_tokens| {
-        let limits = Limits {
-            purpose,
-            trigger_tokens,
-            usable_tokens,
-            ..limits()
-        };
-        let entries = vec![summary([1]), keep(2), keep(3), keep(4), keep(5), keep(6)];
-        on_a_window(|messages| check(messages, &Compaction::new(entries), &limits, count))
-            .unwrap()
-            .fits
-    };
-    assert!(!fits(Purpose::Compaction, 150, 10_000));
-    assert!(fits(Purpose::Compaction, 10_000, 10_000));
-    assert!(fits(Purpose::Forced, 150, 10_000));
-    assert!(!fits(Purpose::Forced, 150, 150));
 }
 
 #[test]

@@ -525,7 +525,7 @@ fn a_client_may_carry_on_from_what_was_handed_out() {
     assert_eq!(home.journal(), ["m14 user next"]);
     let kept: Vec<_> = session
         .window()
-        .views(0, &[])
+        .views(&[])
         .iter()
         .map(|view| view.id().0)
         .collect();

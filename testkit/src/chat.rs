@@ -291,7 +291,7 @@ impl Chat {
         order: &CompressOrder,
     ) -> Result<Checked, Violation> {
         self.with_views(|views| {
-            let limits = Limits::of(order, views, Grouping::Chat);
+            let limits = Limits::of(&order.window, views, Grouping::Chat);
             check(views, proposal, &limits, count)
         })
     }

@@ -148,8 +148,8 @@ impl Client {
 
         // What the model sees: messages, and what stands under the summaries that are shown.
         let window = Arc::clone(session.window());
-        let calls = window.call_views(0);
-        let views = window.views(0, &calls);
+        let calls = window.call_views();
+        let views = window.views(&calls);
         let (mut summaries, mut seen) = (String::new(), Vec::new());
         for view in &views {
             match view.kind() {

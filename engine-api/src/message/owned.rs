@@ -111,12 +111,7 @@ pub fn with_views<T>(
     // A view borrows a slice of calls, so all calls must exist before the first view is made.
     let calls: Vec<Vec<ToolCallView<'_>>> = messages
         .iter()
-        .map(|message| {
-            let calls = message.borrow().tool_calls.iter();
-            calls
-                .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
-                .collect()
-        })
+        .map(|message| message.borrow().call_views())
         .collect();
     let views: Vec<MessageView<'_>> = messages
         .iter()
@@ -127,8 +122,16 @@ pub fn with_views<T>(
 }
 
 impl OwnedMessage {
-    /// Returns the message as an engine sees it. `calls` are the views of its tool calls, from
-    /// which the result borrows. Use [`with_views`] to make both.
+    /// Returns the tool calls as an engine sees them. [`with_views`] makes them too.
+    pub fn call_views(&self) -> Vec<ToolCallView<'_>> {
+        let calls = self.tool_calls.iter();
+        calls
+            .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
+            .collect()
+    }
+
+    /// Returns the message as an engine sees it. `calls` are its [`call_views`](Self::call_views),
+    /// from which the result borrows. Use [`with_views`] to make both.
     pub fn view<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> MessageView<'a> {
         let view = MessageView::new(self.id, &self.role)
             .with_kind(self.kind)

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_engine_api::{MessageKind, MessageView};
-use contexture_summaries::Groups;
+use contexture_summaries::{Groups, is_answer, tail_within};
 
 use crate::settings::PROTECT_FIRST_N;
 
@@ -96,7 +96,7 @@ impl<'m, 'a> Outline<'m, 'a> {
             unanswered.extend(calls.waiting.iter().map(|index| (calls.message, *index)));
         }
 
-        let last_assistant = last(messages, |message| message.role() == "assistant");
+        let last_assistant = (messages.iter()).rposition(|message| message.role() == "assistant");
         let in_flight = last_assistant
             .filter(|at| unanswered.iter().any(|(message, _)| message == at))
             .map(|at| at..messages.len());
@@ -110,12 +110,8 @@ impl<'m, 'a> Outline<'m, 'a> {
             call_of,
             unanswered,
             in_flight,
-            last_user: last(messages, MessageView::is_real_user),
-            last_answer: last(messages, |message| {
-                message.role() == "assistant"
-                    && message.kind() != MessageKind::Summary
-                    && !message.text().trim().is_empty()
-            }),
+            last_user: messages.iter().rposition(MessageView::is_real_user),
+            last_answer: messages.iter().rposition(is_answer),
             last_turn: messages.len(),
             groups: Groups::of(messages),
         };
@@ -157,15 +153,7 @@ impl<'m, 'a> Outline<'m, 'a> {
     /// of that group, so that the head gets shorter and the tail longer.
     pub(crate) fn split(&self, protection: Protection) -> Split {
         let len = self.messages.len();
-        let mut by_tokens = len;
-        let mut used = 0;
-        while by_tokens > 0 {
-            used += self.tokens[by_tokens - 1];
-            if used > protection.tail_tokens {
-                break;
-            }
-            by_tokens -= 1;
-        }
+        let by_tokens = tail_within(&self.tokens, protection.tail_tokens);
         let mut tail = self
             .groups
             .cut_before(by_tokens.min(len.saturating_sub(protection.last)));
@@ -281,11 +269,4 @@ impl OpenCalls {
             waiting: Vec::new(),
         }
     }
-}
-
-fn last<'a>(
-    messages: &[MessageView<'a>],
-    wanted: impl Fn(&MessageView<'a>) -> bool,
-) -> Option<usize> {
-    messages.iter().rposition(wanted)
 }

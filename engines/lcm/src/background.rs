@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use contexture_engine_api::{
     BackgroundCall, EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
+    OwnedMessage, with_views,
 };
 
 use contexture_summaries::Making;
@@ -133,9 +134,6 @@ impl Background {
     /// Returns the calls to make now. If no text is being written, up to `most` new ones are
     /// planned: leaves and a condensed node only if `due` says that the window is full enough, and
     /// better texts at any time.
-    ///
-    /// # Errors
-    /// Returns an error if the store cannot be read.
     pub(crate) fn calls(
         &mut self,
         session: &SessionState,
@@ -198,9 +196,10 @@ impl Background {
             tokens: budgets.tail,
         };
         let backlog = Backlog::of(session.loose()?, protection, most, budgets, staging);
-        let material = session.stored_views(&backlog.keys)?;
-        let calls = material.call_views();
-        let views = material.views(&calls);
+        let stored = session.store.owned_messages(&backlog.keys)?;
+        let calls: Vec<_> = stored.iter().map(OwnedMessage::call_views).collect();
+        let views = stored.iter().zip(&calls);
+        let views: Vec<_> = views.map(|(message, calls)| message.view(calls)).collect();
         let outline = Outline::of(&views);
         let split = outline.split(protection);
         // Loose messages are covered by no node, so each of them counts as raw.
@@ -345,11 +344,10 @@ impl Background {
             let job = match nodes::sources(&session.store, session.id, *id)? {
                 NodeSources::Messages(_) => {
                     let keys = nodes::messages_under(&session.store, session.id, *id)?;
-                    let material = session.stored_views(&keys)?;
-                    let calls = material.call_views();
-                    let views = material.views(&calls);
                     let budget = budget(node.source_tokens, LEAF_SHARE);
-                    Job::of_messages(&views, budget, None, model.as_ref(), "", services)
+                    with_views(&session.store.owned_messages(&keys)?, |views| {
+                        Job::of_messages(views, budget, None, model.as_ref(), "", services)
+                    })
                 }
                 // The text is written from the texts of the children, so better ones of those come
                 // first.

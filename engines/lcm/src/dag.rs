@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 /// The number of a summary node, unique within its session. It is written as `s` and the number,
 /// such as `s12`, in the window and in the arguments of tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct NodeId(pub i64);
 
@@ -44,20 +46,20 @@ impl std::str::FromStr for NodeId {
 }
 
 /// How the text of a node was made, best first. If a text is at a low level, it is replaced when a
-/// model has written a better one.
+/// model has written a better one. The numbers are those of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// The messages themselves, if they are so short that no summary could be shorter.
-    Verbatim,
+    Verbatim = 0,
     /// A summary that the model wrote within the budget it was first asked for.
-    Normal,
+    Normal = 1,
     /// A summary that the model wrote when it was asked for half the budget, because its first
     /// answer was unusable.
-    Aggressive,
+    Aggressive = 2,
     /// A text that was extracted from the sources without a model, because there was none or it
     /// failed.
-    Deterministic,
+    Deterministic = 3,
 }
 
 impl Level {
@@ -77,8 +79,10 @@ pub(crate) enum NodeSources {
 }
 
 /// A summary node. Its sources never change. Its text is replaced when a better one is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Node {
+    /// The serialised form does not have it, because the name of a node's artifact does.
+    #[serde(skip)]
     pub(crate) id: NodeId,
     /// The number of levels below the node: 0 for a leaf, and one more than its deepest child
     /// otherwise.

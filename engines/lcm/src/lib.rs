@@ -27,7 +27,6 @@ mod settings;
 mod shared;
 mod staging;
 pub mod store;
-mod stored_views;
 mod summarise;
 mod text;
 mod tool_names;

@@ -34,6 +34,7 @@ mod snippet;
 mod term;
 
 use contexture_engine_api::MessageId;
+use serde::Deserialize;
 
 use crate::error::StoreError;
 use crate::store::{Key, PayloadId, SessionId, Store};
@@ -44,7 +45,8 @@ pub use question::Weights;
 pub use snippet::Snippet;
 
 /// How the text of a pattern is interpreted. The mode also decides whether case matters by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Every term has to occur as a whole word, in any order. If words are in quotes, they have to
     /// occur as a phrase.
@@ -94,7 +96,8 @@ pub enum Ask {
 }
 
 /// What kind of content is searched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// Search messages, including those whose text is a file because it is long.
     Messages,
@@ -109,7 +112,8 @@ pub enum Scope {
 
 /// The order of the hits. It also decides what a page continues with, so a cursor is only valid for
 /// the order it was made with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Sort {
     /// The best hits come first. For a pattern these are the texts in which it occurs most often
     /// for their length.

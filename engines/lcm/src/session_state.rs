@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use contexture_engine_api::{
     Delivery, LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services,
 };
+use contexture_summaries::is_answer;
 
 use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::{NodeId, NodeSources};
 use crate::error::StoreError;
 use crate::store::nodes::{self, FrontierMove, Placed};
 use crate::store::{Key, MessageRow, SessionId, Source, Store, Together};
-use crate::stored_views::StoredViews;
 use crate::summarise::Written;
 
 /// A message that no node of the frontier covers, with what the planning of summaries needs to know
@@ -50,14 +50,11 @@ impl Loose {
     }
 
     fn new(key: Key, view: &MessageView<'_>) -> Self {
-        let has_text = !view.text().trim().is_empty();
         Self {
             key,
             tokens: view.tokens(),
             is_user: view.is_real_user(),
-            is_answer: view.role() == "assistant"
-                && view.kind() != MessageKind::Summary
-                && has_text,
+            is_answer: is_answer(view),
         }
     }
 }
@@ -344,12 +341,6 @@ impl SessionState {
         let changes = self.frontier.iter().any(is_untrue);
         let frontier = changes.then(|| self.take_apart(self.frontier.clone(), &is_untrue));
         frontier.transpose()
-    }
-
-    /// Reads these messages with their content. The keys should be in ascending order, because
-    /// neighbouring messages are read with one query.
-    pub(crate) fn stored_views(&self, keys: &[Key]) -> Result<StoredViews, StoreError> {
-        Ok(StoredViews::of(self.store.owned_messages(keys)?))
     }
 
     /// Finds the rows again if another engine object has built them again under another number.

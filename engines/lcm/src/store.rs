@@ -6,10 +6,9 @@
 //! file is missing, damaged or of another version, it is deleted and built again. The same happens
 //! to the rows of one session if they do not match its transcript.
 //!
-//! A delivery is committed in one transaction, and a message that is delivered again is recognised by
-//! its id. All writes go through one connection behind a
-//! lock. A read is a snapshot on a connection of its own and never waits for a write. Several
-//! processes may share the file.
+//! A delivery is committed in one transaction, and a message that is delivered again is recognised
+//! by its id. All writes go through one connection behind a lock. A read is a snapshot on a
+//! connection of its own and never waits for a write. Several processes may share the file.
 //!
 //! Start with [`Store::open`]. The methods of [`Store`] are spread over the submodules by subject,
 //! and [`crate::search`] queries the index.
@@ -59,7 +58,7 @@ pub use source::Source;
 
 pub(crate) use body::MessageBody;
 pub(crate) use current_messages::CurrentMessages;
-pub(crate) use database::Database;
+pub(crate) use database::{Database, query_all};
 pub(crate) use ingest::Together;
 pub(crate) use payload::PREVIEW_CHARS;
 pub(crate) use read::{Bodies, for_each_body, names_in, row_in, rows_in};
@@ -156,7 +155,7 @@ impl std::ops::Deref for Snapshot<'_> {
 
 impl Snapshot<'_> {
     /// Returns the messages with these ids, as far as the transcript of the session has them. The
-    /// result is empty if the session is unknown. +
+    /// result is empty if the session is unknown.
     fn messages(
         &self,
         session: SessionId,

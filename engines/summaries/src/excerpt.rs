@@ -10,6 +10,7 @@ use contexture_engine_api::{MessageView, ToolCallView};
 /// The end of a shortened string in a tool call's arguments. It contains no character that needs
 /// escaping in JSON.
 pub const ARGUMENT_MARK: &str = "… [shortened to save context space]";
+
 /// Returns the name of the tool that a result comes from, or an empty string if it is unknown.
 /// `caller` is the message with the call.
 pub fn tool_of<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> &'a str {

@@ -4,10 +4,13 @@
 //! computed once from the messages, and then answers in logarithmic time which cut near a position
 //! is valid. Engines use [`Groups::cut_before`] and [`Groups::cut_after`] to move a boundary, and
 //! [`Groups::whole`] to extend a single message to everything that belongs to it.
+//!
+//! [`tail_within`] and [`is_answer`] find what engines keep in the window: its end, and the last
+//! answer before it.
 
 use std::ops::Range;
 
-use contexture_engine_api::{MessageView, whole_groups};
+use contexture_engine_api::{MessageKind, MessageView, whole_groups};
 
 /// The messages that no cut may separate, such as a tool call and its results. See
 /// [`whole_groups`]. Positions are indices into the messages, and a cut at `at` stands before
@@ -46,6 +49,27 @@ impl Groups {
         let group = self.0.get(after.checked_sub(1)?)?;
         (at < group.end).then_some(group)
     }
+}
+
+/// The position from which on all messages have at most `most` tokens together. `tokens` has those
+/// of each message.
+pub fn tail_within(tokens: &[u64], most: u64) -> usize {
+    let mut left = most;
+    let fits = |tokens: &&u64| match left.checked_sub(**tokens) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    tokens.len() - tokens.iter().rev().take_while(fits).count()
+}
+
+/// Whether this is text that the assistant said, which no summary is.
+pub fn is_answer(message: &MessageView<'_>) -> bool {
+    message.role() == "assistant"
+        && message.kind() != MessageKind::Summary
+        && !message.text().trim().is_empty()
 }
 
 #[cfg(test)]

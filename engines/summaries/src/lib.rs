@@ -39,7 +39,7 @@ pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 pub use facts::{digested, rule_section, rules_in, rules_left_out, tokens_beside};
-pub use groups::Groups;
+pub use groups::{Groups, is_answer, tail_within};
 pub use headroom::{Headroom, Sizes, to_host_tokens};
 pub use material::material;
 pub use notes::Notes;

@@ -8,7 +8,7 @@ use contexture_engine_api::{
     FailureKind, MessageId, MessageKind, MessageView, Outcome, RESTORE_WISH, RESTORED, Replacement,
     Shortened, StandaloneEngine, ToolCall, WindowState,
 };
-use contexture_testkit::contract::{Grouping, Limits, Purpose, check};
+use contexture_testkit::contract::{Grouping, Limits, check};
 use contexture_testkit::{Chat, START_MS, ScriptedHost, Session, count, filler, order};
 use contexture_tiered::{
     COMPACTION_KEY, Compacted, Event, Steps, StructuredSummary, Tiered, TimeRange,
@@ -31,13 +31,8 @@ fn committed(
 ) -> Chat {
     let checked = chat.with_views(|views| {
         let limits = Limits {
-            purpose: if order.force {
-                Purpose::Forced
-            } else {
-                Purpose::Compaction
-            },
             marks: vec!["[COMPACTED: ".to_owned()],
-            ..Limits::of(order, views, Grouping::Anthropic)
+            ..Limits::of(&order.window, views, Grouping::Anthropic)
         };
         check(views, proposal, &limits, count)
     });

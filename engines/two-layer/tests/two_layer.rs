@@ -42,7 +42,7 @@ fn committed(
         let limits = Limits {
             purpose,
             marks: vec![SUMMARY_MARK.to_owned(), "[truncated: ".to_owned()],
-            ..Limits::of(order, views, Grouping::Anthropic)
+            ..Limits::of(&order.window, views, Grouping::Anthropic)
         };
         check(views, proposal, &limits, count)
     });
@@ -558,7 +558,13 @@ fn a_forced_compaction_summarises_below_the_threshold_and_a_window_too_small_doe
     let Ok(Outcome::Compacted(proposal)) = session.compress(&after, &forced) else {
         panic!("not compacted");
     };
-    committed(&mut session, &after, &forced, &proposal, Purpose::Forced);
+    committed(
+        &mut session,
+        &after,
+        &forced,
+        &proposal,
+        Purpose::Compaction,
+    );
     assert_eq!(summary(&proposal).1.len(), 36);
 
     let mut session = alone("{}");

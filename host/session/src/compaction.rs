@@ -54,7 +54,7 @@ impl Session {
             Compact::Auto if is_settled && self.current.fits_roughly() => None,
             Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
             Compact::Auto => self.compact_if_due(decision, &ask)?,
-            Compact::Force => Some(self.compact(&ask)?),
+            Compact::Force => Some(self.compact(&ask, Way::Compress)?),
         };
         // A compaction that was only tried leaves the decision open, so the next request tries
         // again.
@@ -66,9 +66,6 @@ impl Session {
     /// Makes the compaction that the model asked for, if the provider's cache is not known to hold the
     /// conversation, so that it costs nothing to change it. Returns `None` if none was made.
     /// `ask` is what the turn wants of a compaction otherwise.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     fn compact_if_wished(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
         let is_warm = self.current.rough_state().cache_is_warm() == Some(true);
         if is_warm || self.compactor.automatic().is_err() {
@@ -81,7 +78,7 @@ impl Session {
             force: true,
             ..ask.clone().or_focus(keep)
         };
-        let mut report = self.compact(&ask)?;
+        let mut report = self.compact(&ask, Way::Compress)?;
         report.notes.push(WISHED.to_owned());
         Ok(Some(report).filter(CompactionReport::is_made))
     }
@@ -118,9 +115,6 @@ impl Session {
 
     /// Lets the engine change the window before the request. Returns `None` if it changes nothing,
     /// fails, or breaks the contract.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn rewrite(&mut self) -> Result<Option<CompactionReport>, SessionError> {
         let (engine, current) = (self.link.engine_mut(), &mut self.current);
         let rewritten = (self.compactor).rewrite(engine, current);
@@ -129,9 +123,6 @@ impl Session {
 
     /// Lets the engine select a view of the window for this request. Returns `None` if the window is
     /// sent as it is, also if the engine fails or its view breaks the contract.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn select(&mut self) -> Result<Option<Window>, SessionError> {
         let engine = self.link.engine_mut();
         let selected = (self.compactor).select(engine, &self.current);
@@ -159,7 +150,7 @@ impl Session {
             (report.as_ref()).is_some_and(CompactionReport::is_made)
         };
         let mut report = match decision.is_yes() {
-            true => Some(self.compact(ask)?),
+            true => Some(self.compact(ask, Way::Compress)?),
             false => None,
         };
         let failed = report
@@ -175,7 +166,7 @@ impl Session {
                 by_hygiene: true,
                 ..ask.clone()
             };
-            let mut forced = self.compact(&ask)?;
+            let mut forced = self.compact(&ask, Way::Compress)?;
             forced.notes.extend(report.map(|report| report.reason));
             let reason = safety_net.reason();
             forced.notes.push(format!("session hygiene: {reason}"));
@@ -193,7 +184,7 @@ impl Session {
             if !compacted(&report) || self.current.fits() {
                 break;
             }
-            match self.compact(ask) {
+            match self.compact(ask, Way::Compress) {
                 Ok(further) if further.is_made() => {
                     report = report.map(|first| further.after(first));
                 }
@@ -243,36 +234,25 @@ impl Session {
         (tokens > usable).then(|| self.unchanged(OutcomeKind::FloorTooHigh, reason))
     }
 
-    /// Compacts the window. Unless the report says `Compacted`, the window is as it was.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
-    pub(crate) fn compact(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
-        self.timed(ask, Way::Compress)
-    }
-
     /// Shortens old tool results without a summary and without a model. Used if a summary was
     /// deferred or failed and the prompt does not fit. A later summary reads the pruned messages in
     /// full. Returns `None` if nothing was pruned.
     ///
     /// Pruning before every summary would not pay: what it leaves costs more tokens than a summary
     /// and says less.
-    ///
-    /// # Errors
-    /// The same as [`compact`](Self::compact).
-    pub(crate) fn prune(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
+    fn prune(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
         let ask = Ask {
             force: true,
             by_hygiene: true,
             ..ask.clone()
         };
-        let report = self.timed(&ask, Way::Prune)?;
+        let report = self.compact(&ask, Way::Prune)?;
         Ok(Some(report).filter(CompactionReport::is_made))
     }
 
-    /// Runs a compaction and adds its duration and the number of its model calls to the report,
-    /// also to the one in an error.
-    fn timed(&mut self, ask: &Ask, way: Way) -> Result<CompactionReport, SessionError> {
+    /// Makes the window smaller. Unless the report says `Compacted`, the window is as it was. The
+    /// report has the duration and the number of model calls, also the one in an error.
+    fn compact(&mut self, ask: &Ask, way: Way) -> Result<CompactionReport, SessionError> {
         let began = Instant::now();
         let calls_before = self.model_calls();
         let result = self.compact_with_policy(ask, way);
@@ -302,7 +282,8 @@ impl Session {
         way: Way,
     ) -> Result<CompactionReport, SessionError> {
         let was_closed = self.engine().is_closed();
-        let failure = match self.attempt(ask, way, false)? {
+        let engine = self.link.engine_mut();
+        let failure = match (self.compactor).attempt(engine, &mut self.current, ask, way) {
             Ok(report) => return Ok(report),
             Err(failure) => failure,
         };
@@ -317,7 +298,8 @@ impl Session {
                 report: Box::new(failed),
             }),
             OnFailure::Fallback if !self.engine().is_builtin() => {
-                match self.attempt(ask, way, true)? {
+                let fallback = self.link.fallback(&self.current)?;
+                match (self.compactor).attempt(fallback, &mut self.current, ask, way) {
                     Ok(mut report) => {
                         let note = "The built-in compressor stood in for this compaction.";
                         report.notes.insert(0, format!("{failure} {note}"));
@@ -332,21 +314,6 @@ impl Session {
             }
             OnFailure::Fallback | OnFailure::Passthrough => Ok(failed),
         }
-    }
-
-    /// Has the session's engine make a compaction, or the fallback if it `stands_in`. The inner error
-    /// says in what way that engine failed.
-    ///
-    /// # Errors
-    /// The fallback cannot be opened.
-    fn attempt(
-        &mut self,
-        ask: &Ask,
-        way: Way,
-        stands_in: bool,
-    ) -> Result<Result<CompactionReport, String>, SessionError> {
-        let runner = self.link.runner(stands_in, &self.current)?;
-        Ok((self.compactor).attempt(runner, &mut self.current, ask, way))
     }
 
     /// A report that the window was not changed.

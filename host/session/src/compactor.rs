@@ -16,13 +16,13 @@ mod rewrite;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use contexture_config::Config;
+use contexture_config::{Config, Hygiene};
 use contexture_contract::{
-    self as contract, Checked, Limits, PinLists, Pins, Purpose, Violation, most_pin_tokens,
+    self as contract, Checked, Limits, PinLists, Purpose, Violation, most_pin_tokens,
 };
 use contexture_engine_api::{
-    Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, MessageView,
-    Outcome, WindowState, grouped,
+    Committed, Compaction, CompressRequest, Decision, Entry, MessageId, MessageView, Outcome,
+    WindowState, grouped,
 };
 use contexture_runtime::engines::Opened;
 use contexture_runtime::supervision::{CallError, Deadline};
@@ -30,7 +30,6 @@ use serde_json::Value;
 
 use contexture_transcript::{HostText, IdSet, Ids, InForce};
 
-use self::hygiene::Hygiene;
 use super::conversation::ConversationState;
 use super::options::{Compact, TurnOptions};
 use super::report::{CompactionReport, OutcomeKind};
@@ -81,16 +80,10 @@ impl Way {
     }
 }
 
-/// What became of an engine's answer: a proposal that holds, or a reason why nothing changes.
-enum Answer {
-    Checked(Box<Compaction>, Checked),
-    Unchanged(OutcomeKind, String),
-}
-
 /// Makes and checks changes of the window.
 #[derive(Debug)]
 pub(crate) struct Compactor {
-    rules: Hygiene,
+    hygiene: Hygiene,
     /// Whether conversations are compacted automatically. If not, the configuration key that turns
     /// it off, with its value.
     automatic: Result<(), &'static str>,
@@ -105,9 +98,7 @@ impl Compactor {
     pub(crate) fn new(config: &Config, warnings: Warnings) -> Self {
         let compression = &config.compression;
         Self {
-            rules: Hygiene {
-                max_messages: config.hygiene.max_messages,
-            },
+            hygiene: config.hygiene.clone(),
             automatic: match (compression.enabled, compression.automatic) {
                 (false, _) => Err("compression.enabled: false"),
                 (true, false) => Err("compression.automatic: false"),
@@ -146,7 +137,7 @@ impl Compactor {
 
     /// Whether the window has grown past the engine's own trigger, see [`hygiene::check`].
     pub(crate) fn hygiene(&self, state: &WindowState) -> Decision {
-        hygiene::check(state, &self.rules)
+        hygiene::check(state, &self.hygiene)
     }
 
     /// Asks an engine, and commits its proposal if it holds.
@@ -168,7 +159,7 @@ impl Compactor {
             .may_wait_for_model(ask.may_wait_for_model);
         // A summary reads pruned messages in full. Otherwise it would summarise what pruning left
         // of them.
-        let mut base = match way {
+        let base = match way {
             Way::Compress if current.window.is_pruned() => Arc::new(current.window.unpruned()),
             Way::Compress | Way::Prune => Arc::clone(&current.window),
         };
@@ -176,8 +167,8 @@ impl Compactor {
         let upto = compacted_upto(&current.window, ask);
         let budget = Deadline::Long.with(window.len(), order.window.prompt_tokens);
         let asked = engine.call(way.method(), budget, move |engine| {
-            let calls = window.call_views(0);
-            let views = window.views(0, &calls);
+            let calls = window.call_views();
+            let views = window.views(&calls);
             let views = views.get(..upto).unwrap_or(&views);
             let request = CompressRequest::new(views, &order);
             match way {
@@ -186,29 +177,18 @@ impl Compactor {
             }
         });
         let outcome = asked.map_err(|error: CallError| error.to_string())?;
-        let answer = match outcome {
-            Outcome::Compacted(mut proposal) => {
-                // The engine did not see the messages from `keep_from` on, so the host keeps them.
-                let kept = current
-                    .window
-                    .slots()
-                    .iter()
-                    .skip(upto)
-                    .map(WindowEntry::id);
-                proposal.entries.extend(kept.map(Entry::Keep));
-                base = current
-                    .with_originals(&base, &proposal.entries)
-                    .map_err(|id| without_original(engine, id))?;
-                self.check(engine, current, &base, proposal, ask)?
+        let (kind, reason) = match outcome {
+            Outcome::Compacted(proposal) => {
+                return self.accept(engine, current, (base, proposal), way, upto);
             }
-            Outcome::NothingToDo(reason) => Answer::Unchanged(OutcomeKind::NothingToDo, reason),
-            Outcome::Deferred(reason) => Answer::Unchanged(OutcomeKind::Deferred, reason),
+            Outcome::NothingToDo(reason) => (OutcomeKind::NothingToDo, reason),
+            Outcome::Deferred(reason) => (OutcomeKind::Deferred, reason),
             Outcome::FloorTooHigh(floor) => {
                 let tokens = grouped(floor.tokens);
                 let reason = format!("{} (the floor is {tokens} tokens)", floor.reason);
-                Answer::Unchanged(OutcomeKind::FloorTooHigh, reason)
+                (OutcomeKind::FloorTooHigh, reason)
             }
-            unknown => Answer::Unchanged(
+            unknown => (
                 OutcomeKind::Deferred,
                 format!(
                     "the engine answered `{}`, which is of a later version of the interface",
@@ -216,80 +196,99 @@ impl Compactor {
                 ),
             ),
         };
-        Ok(match answer {
-            Answer::Unchanged(kind, reason) => unchanged(engine, current, kind, reason),
-            Answer::Checked(proposal, checked) => {
-                let next = base.apply(&proposal, &engine.about().marks, &current.counter);
-                let next = match way {
-                    Way::Compress => next.pruned_as(&current.window),
-                    Way::Prune => next.pruned_from(&current.window),
-                };
-                let before = current.counted_tokens();
-                let after = current.tokens_with(&next);
-                // The contract compares messages. The note in the system prompt may outweigh what
-                // they save.
-                if after >= before {
-                    let reason = format!(
-                        "a compaction would take the prompt from {} to {} tokens, its note in the system prompt among \
-                         them",
-                        grouped(before),
-                        grouped(after)
-                    );
-                    let _ = discard(engine, current, &reason);
-                    let kind = OutcomeKind::NothingToDo;
-                    return Ok(unchanged(engine, current, kind, reason));
-                }
-                self.commit(
-                    engine,
-                    current,
-                    next,
-                    (*proposal, checked),
-                    Purpose::Compaction,
-                )
-            }
-        })
+        Ok(unchanged(engine, current, kind, reason))
     }
 
-    /// Checks a proposal against the contract, after writing the pins into it. A proposal that breaks
-    /// the contract is discarded and counted as a failure, and the engine is told.
+    /// Commits a proposal if it holds. It is about the first `upto` messages of its window. A proposal
+    /// that breaks the contract counts as a failure, and the engine is told of each that is discarded.
     ///
     /// # Errors
     /// The proposal breaks the contract. The text names the engine and the rule.
-    fn check(
+    fn accept(
         &self,
         engine: &mut Opened,
-        current: &ConversationState,
-        base: &Window,
-        mut proposal: Compaction,
-        ask: &Ask,
-    ) -> Result<Answer, String> {
-        let calls = base.call_views(0);
-        let views = base.whole_views(&calls);
-        let (pins, is_written) = self.keep_pins(current, &views, &mut proposal);
-        let limits = Limits {
-            pins,
-            ..limits(engine, current, &views, ask.force)
+        current: &mut ConversationState,
+        (base, mut proposal): (Arc<Window>, Compaction),
+        way: Way,
+        upto: usize,
+    ) -> Result<CompactionReport, String> {
+        // The engine did not see the messages from `keep_from` on, so the host keeps them.
+        let kept = current.window.slots().iter().skip(upto);
+        let kept = kept.map(|slot| Entry::Keep(slot.id()));
+        proposal.entries.extend(kept);
+        let base = current
+            .with_originals(&base, &proposal.entries)
+            .map_err(|id| without_original(engine, id))?;
+        let (checked, has_new_pins) =
+            self.check(engine, current, &base, &mut proposal, Purpose::Compaction);
+        let no_use = |engine: &mut Opened, reason: String| {
+            let _ = discard(engine, current, &reason);
+            unchanged(engine, current, OutcomeKind::NothingToDo, reason)
         };
-        let counter = current.counter;
-        match contract::check(&views, &proposal, &limits, |text| counter.count_text(text)) {
-            Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
+        let checked = match checked {
+            Ok(checked) => checked,
             // The engine could not know what the host would add.
-            Err(violation @ Violation::NotSmaller { .. }) if is_written => {
-                let reason = format!("with the pins, {violation}");
-                let _ = discard(engine, current, &reason);
-                Ok(Answer::Unchanged(OutcomeKind::NothingToDo, reason))
+            Err(violation @ Violation::NotSmaller { .. }) if has_new_pins => {
+                return Ok(no_use(engine, format!("with the pins, {violation}")));
             }
             Err(violation) => {
                 let reason = violation.to_string();
                 engine.broke_the_contract();
                 let _ = discard(engine, current, &reason);
-                Err(format!(
+                return Err(format!(
                     "engine `{}` proposed a compaction that breaks the contract, so it was discarded: \
                      {reason}.",
                     engine.name()
-                ))
+                ));
             }
+        };
+        let next = base.apply(&proposal, &engine.about().marks, &current.counter);
+        let next = match way {
+            Way::Compress => next.pruned_as(&current.window),
+            Way::Prune => next.pruned_from(&current.window),
+        };
+        let (before, after) = (current.counted_tokens(), current.tokens_with(&next));
+        // The contract compares messages. The note in the system prompt may outweigh what they save.
+        if after >= before {
+            let reason = format!(
+                "a compaction would take the prompt from {} to {} tokens, its note in the system prompt among \
+                 them",
+                grouped(before),
+                grouped(after)
+            );
+            return Ok(no_use(engine, reason));
         }
+        let made = (proposal, checked);
+        Ok(self.commit(engine, current, next, made, Purpose::Compaction))
+    }
+
+    /// Writes the pins that a proposal would lose into it, and checks it against the contract. Returns
+    /// also whether a pin was written. `base` is the window that the proposal is about.
+    fn check(
+        &self,
+        engine: &Opened,
+        current: &ConversationState,
+        base: &Window,
+        proposal: &mut Compaction,
+        purpose: Purpose,
+    ) -> (Result<Checked, Violation>, bool) {
+        let calls = base.call_views();
+        let views = base.whole_views(&calls);
+        let (pins, is_written) = self.keep_pins(current, &views, proposal);
+        let about = engine.about();
+        let limits = Limits::of(&current.state(), &views, current.grouping());
+        // An engine that declares that it keeps user messages elsewhere may shorten the last one.
+        let may_shorten = limits.may_shorten_last_user || about.keeps_user_messages;
+        let limits = Limits {
+            purpose,
+            may_shorten_last_user: may_shorten && purpose != Purpose::View,
+            marks: about.marks.clone(),
+            pins,
+            ..limits
+        };
+        let count = |text: &str| current.counter.count_text(text);
+        let checked = contract::check(&views, proposal, &limits, count);
+        (checked, is_written)
     }
 
     /// Writes the pins that a proposal would lose into it, and notes which do not fit. Returns those
@@ -307,12 +306,8 @@ impl Compactor {
             true => &self.pins,
             false => &[],
         };
-        let counter = current.counter;
         let most = most_pin_tokens(current.meter.agent().context_length);
-        let held = current.held.read().pins;
-        let pins = Pins::of(views, configured, &held, most, |text| {
-            counter.count_text(text)
-        });
+        let pins = current.pins(views, configured, most);
         let is_written = pins.keep_in(views, proposal);
         let left_out: Vec<&str> = pins.left_out().collect();
         if let Some(first) = left_out.first() {
@@ -410,26 +405,6 @@ fn compacted_upto(window: &Window, ask: &Ask) -> usize {
     let slots = window.slots();
     let lent = |first| slots.iter().position(|slot| slot.id() == first);
     ask.keep_from.and_then(lent).unwrap_or(slots.len())
-}
-
-/// The limits that a proposal of an engine is checked against. An engine that declares that it keeps
-/// user messages elsewhere may shorten the last one.
-fn limits(
-    engine: &Opened,
-    current: &ConversationState,
-    views: &[MessageView<'_>],
-    force: bool,
-) -> Limits {
-    let order = CompressOrder::default()
-        .window(current.state())
-        .force(force);
-    let about = engine.about();
-    let limits = Limits::of(&order, views, current.grouping());
-    Limits {
-        may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
-        marks: about.marks.clone(),
-        ..limits
-    }
 }
 
 /// Tells an engine that its proposal was not applied, and why. This only informs the engine, so a

@@ -12,8 +12,10 @@
 
 use std::sync::Arc;
 
-use contexture_contract::Grouping;
-use contexture_engine_api::{CompressOrder, Entry, MessageId, MessageKind, WindowState};
+use contexture_contract::{Grouping, Pins};
+use contexture_engine_api::{
+    CompressOrder, Entry, MessageId, MessageKind, MessageView, WindowState,
+};
 use contexture_formats::tokens::TokenCounter;
 
 use contexture_transcript::{IdMap, Ids, KeptChange, RecordError};
@@ -51,7 +53,7 @@ pub(crate) struct ConversationState {
     pub(crate) tool_tokens: u64,
     pub(crate) counter: TokenCounter,
     /// Whether a compaction may append a note to the system prompt.
-    takes_note: bool,
+    pub(crate) takes_note: bool,
     /// The artifacts that engines staged, which are saved together with the messages.
     pub(crate) transcript: Arc<EngineTranscript>,
     /// The pins and the wish for a compaction that are not in the text.
@@ -85,9 +87,12 @@ impl ConversationState {
         }
     }
 
-    /// Sets what is held beside the messages. If this is not called, it is in memory.
-    pub(crate) fn holds(self, held: HeldState) -> Self {
-        Self { held, ..self }
+    /// The pins in these messages, those of the configuration, and those that are held beside them.
+    /// Of all, not more than `most` tokens fit.
+    pub(crate) fn pins(&self, views: &[MessageView<'_>], configured: &[String], most: u64) -> Pins {
+        let held = self.held.read().pins;
+        let count = |text: &str| self.counter.count_text(text);
+        Pins::of(views, configured, &held, most, count)
     }
 
     /// Changes what is held beside the messages, and warns if it cannot be stored.
@@ -99,11 +104,6 @@ impl ConversationState {
             let warning = format!("a change of the session's pins could not be stored: {error}");
             self.warnings.add(warning);
         }
-    }
-
-    /// Whether a compaction may append a note to the system prompt. If this is not called, it may.
-    pub(crate) fn takes_note(self, takes_note: bool) -> Self {
-        Self { takes_note, ..self }
     }
 
     /// Sets a window that does not merely continue the last one.

@@ -21,7 +21,6 @@ mod services;
 mod tools;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use contexture_config::OnFailure;
 use contexture_engine_api::{
@@ -32,18 +31,18 @@ use contexture_runtime::engines::{Engines, Occasion, OpenError, Opened};
 use contexture_runtime::supervision::{CallError, Deadline};
 
 pub use self::asking::Canceller;
-pub(crate) use self::asking::{Asking, SentPrompt, warm_until};
+pub(crate) use self::asking::{Asking, SentPrompt};
 use self::background::Background;
 pub use self::background::{BackgroundAnswer, BackgroundWork};
 use self::guidance::Guidance;
-use self::services::lender;
+use self::services::Lender;
 use self::tools::OfferedTools;
 pub(crate) use self::tools::ToolRoom;
 use super::conversation::ConversationState;
 use super::engine_transcript::EngineTranscript;
 use super::error::SessionError;
 use super::host_tools;
-use super::options::{ConfiguredAgent, Peers, SessionOptions};
+use super::options::{ConfiguredAgent, SessionOptions};
 use super::warnings::Warnings;
 
 /// The engine of a session, with what it needs from the host.
@@ -55,12 +54,7 @@ pub(crate) struct EngineLink {
     /// The built-in compressor. It is opened when the engine first fails and `context.on_failure`
     /// is `fallback`.
     fallback: Option<Opened>,
-    asking: Arc<Asking>,
-    model_calls: Arc<AtomicU64>,
-    transcript: Arc<EngineTranscript>,
-    /// The other sessions that the engine may look into.
-    peers: Option<Peers>,
-    counter: TokenCounter,
+    lender: Lender,
     background: Background,
     tools: OfferedTools,
     warnings: Warnings,
@@ -69,9 +63,6 @@ pub(crate) struct EngineLink {
 impl EngineLink {
     /// Opens the engine that the options name, or else the configured one. It continues from
     /// `compaction`, if one is in force.
-    ///
-    /// # Errors
-    /// No engine can be opened.
     pub(crate) fn open(
         engines: &Arc<Engines>,
         session: &str,
@@ -82,14 +73,16 @@ impl EngineLink {
         warnings: Warnings,
     ) -> Result<Self, SessionError> {
         let guidance = Guidance::of(engines.loaded());
-        let asking = Arc::new(Asking::new(engines.client().clone(), guidance));
-        let model_calls = Arc::new(AtomicU64::new(0));
-        let counter = TokenCounter::for_model(&agent.agent().model);
-        let peers = options.peers.as_ref();
+        let lender = Lender {
+            asking: Arc::new(Asking::new(engines.client().clone(), guidance)),
+            counter: TokenCounter::for_model(&agent.agent().model),
+            peers: options.peers.clone(),
+            transcript: Arc::clone(transcript),
+        };
         let occasion = Occasion {
             session,
             window: &agent.empty_window(),
-            services: &lender(&asking, counter, &model_calls, peers, transcript),
+            services: &|engine, call| lender.services(engine, call),
             compaction,
         };
         let compression = &engines.config().compression;
@@ -108,11 +101,7 @@ impl EngineLink {
             engines: Arc::clone(engines),
             engine: opened?,
             fallback: None,
-            asking,
-            model_calls,
-            transcript: Arc::clone(transcript),
-            peers: options.peers.clone(),
-            counter,
+            lender,
             background: Background::by(options.background),
             tools: OfferedTools::new(options.offer_tools, host_tools),
             warnings,
@@ -133,16 +122,11 @@ impl EngineLink {
     }
 
     pub(crate) fn asking(&self) -> &Arc<Asking> {
-        &self.asking
+        &self.lender.asking
     }
 
     pub(crate) fn on_failure(&self) -> OnFailure {
         self.engines.config().context.on_failure
-    }
-
-    /// The number of model calls so far, background calls included.
-    pub(crate) fn model_calls(&self) -> u64 {
-        self.model_calls.load(Ordering::Relaxed)
     }
 
     /// The total time spent in calls of the engine and of the fallback.
@@ -153,7 +137,7 @@ impl EngineLink {
 
     /// Counts tokens as the agent's new model does.
     pub(crate) fn set_counter(&mut self, counter: TokenCounter) {
-        self.counter = counter;
+        self.lender.counter = counter;
     }
 
     /// Has the engine told of usage with its next call.
@@ -162,9 +146,6 @@ impl EngineLink {
     }
 
     /// Asks the engine whether a prompt of about `estimated` tokens would make it compact.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn preflight(
         &mut self,
         estimated: u64,
@@ -172,13 +153,8 @@ impl EngineLink {
     ) -> Result<Decision, SessionError> {
         let state =
             (current.state().prompt_tokens(estimated).estimated(true)).reported_tokens(None);
-        let asked = state.clone();
-        let answer = self
-            .engine
-            .call("should_compress", Deadline::Short, move |engine| {
-                Ok(engine.should_compress(&asked))
-            });
-        answer.or_else(|error| self.decide_without_engine(error, &state, current))
+        decision(&mut self.engine, Deadline::Short, &state)
+            .or_else(|error| self.decide_without_engine(error, &state, current))
     }
 
     /// Continues with the engine after a call of it was given up. If that call has returned since,
@@ -215,52 +191,32 @@ impl EngineLink {
     }
 
     /// Asks the engine whether to compact the window now.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn should_compress(
         &mut self,
         current: &ConversationState,
     ) -> Result<Decision, SessionError> {
         let state = current.state();
-        let asked = state.clone();
-        let answer = self
-            .engine
-            .call("should_compress", Deadline::Extended, move |engine| {
-                Ok(engine.should_compress(&asked))
-            });
-        answer.or_else(|error| self.decide_without_engine(error, &state, current))
+        decision(&mut self.engine, Deadline::Extended, &state)
+            .or_else(|error| self.decide_without_engine(error, &state, current))
     }
 
     /// Decides whether to compact after the engine failed to. The built-in compressor decides if it
     /// is the fallback. With `passthrough` the decision is no.
-    ///
-    /// # Errors
-    /// `context.on_failure` is `fail`, or the fallback failed too.
     pub(crate) fn decide_without_engine(
         &mut self,
         error: CallError,
         state: &WindowState,
         current: &ConversationState,
     ) -> Result<Decision, SessionError> {
-        if self.on_failure() == OnFailure::Fail {
-            return Err(error.into());
-        }
-        // If the engine is closed, its error was already reported when it was closed.
-        if !matches!(error, CallError::Closed { .. }) {
-            self.warnings.add(error.to_string());
-        }
+        let reason = error.to_string();
+        self.not_told(error.into())?;
         match self.on_failure() {
-            OnFailure::Fail | OnFailure::Passthrough => Ok(Decision::No(error.to_string())),
-            OnFailure::Fallback => {
-                let asked = state.clone();
-                let decision = self.fallback(current)?.call(
-                    "should_compress",
-                    Deadline::Extended,
-                    move |engine| Ok(engine.should_compress(&asked)),
-                )?;
-                Ok(decision)
-            }
+            OnFailure::Fail | OnFailure::Passthrough => Ok(Decision::No(reason)),
+            OnFailure::Fallback => Ok(decision(
+                self.fallback(current)?,
+                Deadline::Extended,
+                state,
+            )?),
         }
     }
 
@@ -271,11 +227,10 @@ impl EngineLink {
         open: impl FnOnce(&Engines, &Occasion<'_>) -> Result<Opened, OpenError>,
     ) -> Result<Opened, OpenError> {
         let compaction = current.history.current_compaction();
-        let (calls, peers) = (&self.model_calls, self.peers.as_ref());
         let occasion = Occasion {
             session: &self.session,
             window: &current.state(),
-            services: &lender(&self.asking, self.counter, calls, peers, &self.transcript),
+            services: &|engine, call| self.lender.services(engine, call),
             compaction: compaction.as_ref(),
         };
         open(&self.engines, &occasion)
@@ -283,10 +238,10 @@ impl EngineLink {
 
     /// The built-in compressor, which takes the place of an engine that failed. It is opened on
     /// first use.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    fn fallback(&mut self, current: &ConversationState) -> Result<&mut Opened, SessionError> {
+    pub(crate) fn fallback(
+        &mut self,
+        current: &ConversationState,
+    ) -> Result<&mut Opened, SessionError> {
         let fallback = match self.fallback.take() {
             Some(fallback) => fallback,
             None => self.opened(current, |engines, occasion| engines.open_builtin(occasion))?,
@@ -294,26 +249,7 @@ impl EngineLink {
         Ok(self.fallback.insert(fallback))
     }
 
-    /// The engine that makes a compaction: the session's engine, or the fallback if `stands_in` is
-    /// set, which is opened if it is not yet.
-    ///
-    /// # Errors
-    /// The fallback cannot be opened.
-    pub(crate) fn runner(
-        &mut self,
-        stands_in: bool,
-        current: &ConversationState,
-    ) -> Result<&mut Opened, SessionError> {
-        match stands_in {
-            true => self.fallback(current),
-            false => Ok(&mut self.engine),
-        }
-    }
-
     /// Makes a call that only informs the engine. If it fails, the session warns and continues.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn tell(
         &mut self,
         method: &'static str,
@@ -341,13 +277,8 @@ impl EngineLink {
     }
 
     /// The tools that the engine offers to the agent, under the engine's own names.
-    ///
-    /// # Errors
-    /// The engine failed.
     pub(crate) fn tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
-        Ok(self
-            .engine
-            .call("tools", Deadline::Short, |engine| Ok(engine.tools()))?)
+        self.ask("tools", |engine| engine.tools())
     }
 
     /// Lets the engine answer a call of one of its tools, under the name that the tool has in requests.
@@ -379,38 +310,42 @@ impl EngineLink {
     }
 
     /// Tells the engine that the session ends, and closes it.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn end(&mut self) -> Result<(), SessionError> {
-        let ended = self.engine.call("end", Deadline::Short, |engine| {
-            engine.end();
-            Ok(())
-        });
-        ended.or_else(|error| self.not_told(error.into()))
+        let ended = self.ask("end", |engine| engine.end());
+        ended.or_else(|error| self.not_told(error))
     }
 
     /// See [`Session::wants_restored`](crate::Session::wants_restored).
-    ///
-    /// # Errors
-    /// The engine failed.
     pub(crate) fn wants_restored(&mut self) -> Result<Vec<MessageId>, SessionError> {
-        Ok(self
-            .engine
-            .call("wants_restored", Deadline::Short, |engine| {
-                Ok(engine.wants_restored())
-            })?)
+        self.ask("wants_restored", |engine| engine.wants_restored())
     }
 
     /// The engine's own status, as JSON for the user.
-    ///
-    /// # Errors
-    /// The engine failed.
     pub(crate) fn status(&mut self) -> Result<serde_json::Value, SessionError> {
-        Ok(self
-            .engine
-            .call("status", Deadline::Short, |engine| Ok(engine.status()))?)
+        self.ask("status", |engine| engine.status())
     }
+
+    /// Makes a call that takes a moment and cannot fail in the engine itself.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        method: &'static str,
+        code: impl FnOnce(&mut dyn ContextEngine) -> T + Send + 'static,
+    ) -> Result<T, SessionError> {
+        let answer = (self.engine).call(method, Deadline::Short, |engine| Ok(code(engine)));
+        Ok(answer?)
+    }
+}
+
+/// Whether an engine wants a compaction in this state of the window.
+fn decision(
+    engine: &mut Opened,
+    deadline: Deadline,
+    state: &WindowState,
+) -> Result<Decision, CallError> {
+    let state = state.clone();
+    engine.call("should_compress", deadline, move |engine| {
+        Ok(engine.should_compress(&state))
+    })
 }
 
 #[cfg(test)]

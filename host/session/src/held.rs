@@ -113,17 +113,11 @@ impl HeldState {
     }
 
     /// Forgets everything that is held.
-    ///
-    /// # Errors
-    /// The record cannot be written.
     pub(crate) fn forget(&mut self) -> Result<(), RecordError> {
         self.change(|held| *held = Held::default())
     }
 
     /// Drops what is held about words that a new message of the user pins or ends.
-    ///
-    /// # Errors
-    /// The record cannot be written.
     pub(crate) fn said(&mut self, words: &[String]) -> Result<(), RecordError> {
         match words {
             [] => Ok(()),
@@ -133,9 +127,6 @@ impl HeldState {
 
     /// Drops what a new window of the session has itself: pins that have ended, and after a
     /// compaction the wish for one.
-    ///
-    /// # Errors
-    /// The record cannot be written.
     pub(crate) fn committed(&mut self, is_compaction: bool) -> Result<(), RecordError> {
         self.change(|held| {
             held.pins.retain(|pin| pin.by != PinnedBy::Nobody);

@@ -63,13 +63,9 @@ impl Session {
 
     fn pins_with(&self, configured: &[String], most: u64) -> Pins {
         let window = &self.current.window;
-        let calls = window.call_views(0);
+        let calls = window.call_views();
         let views = window.whole_views(&calls);
-        let held = self.current.held.read();
-        let counter = self.current.counter;
-        Pins::of(&views, configured, &held.pins, most, |text| {
-            counter.count_text(text)
-        })
+        self.current.pins(&views, configured, most)
     }
 
     fn hold(&mut self, lines: &[&str], by: PinnedBy) -> Result<(), SessionError> {

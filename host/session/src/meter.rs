@@ -44,12 +44,6 @@ impl Ledger {
         }
     }
 
-    /// Forgets the removed tokens after the client cut the conversation back. They might be gone
-    /// even without a compaction, so they no longer count as saved.
-    fn cut_back(&mut self) {
-        self.removed = 0;
-    }
-
     /// Accounts for a request. Without the compactions it would have been larger by the removed
     /// tokens, which would have been read from the cache if it is warm, and written to it
     /// otherwise.
@@ -86,11 +80,11 @@ fn signed(tokens: u64) -> i64 {
 
 /// What the provider reported last, with the count that it corresponds to.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Reported {
+struct Reported {
     /// The tokens of the prompt by the provider's count.
-    pub(crate) tokens: u64,
+    tokens: u64,
     /// The tokens of the same prompt as the host counted them.
-    pub(crate) counted: u64,
+    counted: u64,
 }
 
 /// A report of more than this many times the counted tokens is not about the counted prompt. It may
@@ -103,21 +97,24 @@ const UNSEEN: u64 = 20_000;
 /// What was learned from the provider's usage reports. It is stored with the session, so the first
 /// request after a restart is judged by the same figures as the last one before it.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct UsageMemory {
+struct UsageMemory {
     /// The model that the reports are about. For another model they mean nothing.
     model: String,
-    pub(crate) reported: Option<Reported>,
-    pub(crate) correction: Correction,
+    reported: Option<Reported>,
+    correction: Correction,
 }
 
 impl UsageMemory {
     /// The stored memory if it is about this model, otherwise an empty one. Unreadable text counts
     /// as empty, because the figures can be learned again.
-    pub(crate) fn of(kept: &str, model: &str) -> Self {
+    fn of(kept: &str, model: &str) -> Self {
         let kept: Self = serde_json::from_str(kept).unwrap_or_default();
         match kept.model == model {
             true => kept,
-            false => Self::default(),
+            false => Self {
+                model: model.to_owned(),
+                ..Self::default()
+            },
         }
     }
 }
@@ -126,8 +123,7 @@ impl UsageMemory {
 #[derive(Debug)]
 pub(crate) struct Meter {
     agent: ConfiguredAgent,
-    correction: Correction,
-    reported: Option<Reported>,
+    usage: UsageMemory,
     /// When the last request was made, in milliseconds since the Unix epoch.
     last_request_ms: Option<i64>,
     /// The milliseconds between the last two requests. None until there are two of them.
@@ -148,11 +144,9 @@ impl Meter {
     /// The meter of a session with this agent. `usage` is what was learned before, in its stored
     /// form.
     pub(crate) fn new(agent: ConfiguredAgent, usage: &str, timing: Timing, ttl: CacheTtl) -> Self {
-        let remembered = UsageMemory::of(usage, &agent.agent().model);
         Self {
+            usage: UsageMemory::of(usage, &agent.agent().model),
             agent,
-            correction: remembered.correction,
-            reported: remembered.reported,
             last_request_ms: None,
             idle_ms: None,
             pauses_ms: Vec::new(),
@@ -173,8 +167,7 @@ impl Meter {
         let is_another = self.agent().model != agent.agent().model;
         self.agent = agent;
         if is_another {
-            self.reported = None;
-            self.correction = Correction::default();
+            self.usage = UsageMemory::of("", &self.agent().model);
         }
         is_another
     }
@@ -182,28 +175,23 @@ impl Meter {
     /// The stored form of what was learned from the provider's reports. Empty if there is nothing
     /// to store.
     pub(crate) fn usage_memory(&self) -> String {
-        if self.reported.is_none() && self.correction.is_empty() {
+        if self.usage.reported.is_none() && self.usage.correction.is_empty() {
             return String::new();
         }
-        let memory = UsageMemory {
-            model: self.agent().model.clone(),
-            reported: self.reported,
-            correction: self.correction.clone(),
-        };
-        serde_json::to_string(&memory).unwrap_or_default()
+        serde_json::to_string(&self.usage).unwrap_or_default()
     }
 
     /// What an engine is told about a prompt of `tokens` tokens by the host's count: the corrected
     /// count, the usage, the pauses and the prices. `estimated` says that the count is not exact.
     pub(crate) fn state(&self, tokens: u64, estimated: bool) -> WindowState {
         (self.agent.empty_window())
-            .prompt_tokens(self.correction.apply(tokens))
+            .prompt_tokens(self.usage.correction.apply(tokens))
             .estimated(estimated)
-            .reported_tokens(self.reported.map(|reported| {
+            .reported_tokens(self.usage.reported.map(|reported| {
                 // The messages since the report were counted by the host, so the same correction
                 // applies to them.
                 let since = tokens.saturating_sub(reported.counted);
-                reported.tokens + self.correction.apply(since)
+                reported.tokens + self.usage.correction.apply(since)
             }))
             .idle_ms(self.idle_ms)
             .pauses_ms(self.pauses_ms.clone())
@@ -270,28 +258,32 @@ impl Meter {
     pub(crate) fn ingested(&mut self, relation: Relation) {
         match relation {
             Relation::Continues => return,
-            Relation::CutBack { .. } => self.ledger.cut_back(),
+            // The removed tokens might be gone even without a compaction, so they no longer count as
+            // saved.
+            Relation::CutBack { .. } => self.ledger.removed = 0,
             Relation::NewRoot => self.ledger = self.ledger.of_a_new_conversation(),
         }
-        self.reported = None;
+        self.usage.reported = None;
     }
 
     /// Accounts for a compaction. `sizes` are the tokens of the prompt before and after it, and those
     /// of the system prompt and the tools. The usage was reported for the old prompt.
     pub(crate) fn compacted(&mut self, sizes: [u64; 3]) {
-        self.reported = None;
+        self.usage.reported = None;
         (self.ledger).compacted(self.prices(), self.is_warm(), sizes);
     }
 
     /// Accounts for a change of the window that is not a compaction. The reported usage stays,
     /// unless the prompt that it was reported for is smaller now: it has `counted` tokens.
     pub(crate) fn rewritten(&mut self, counted: u64) {
-        self.reported.take_if(|reported| counted < reported.counted);
+        self.usage
+            .reported
+            .take_if(|reported| counted < reported.counted);
     }
 
     /// Forgets the reported usage, because the prompt is another one now.
     pub(crate) fn forget_usage(&mut self) {
-        self.reported = None;
+        self.usage.reported = None;
     }
 
     /// Records the usage that the provider reported for the answer to the last prompt, which has
@@ -308,13 +300,13 @@ impl Meter {
                 reported = tokens,
                 "the reported usage cannot be right and is ignored"
             );
-            self.reported = None;
+            self.usage.reported = None;
             return false;
         }
-        self.correction.learn(counted, tokens);
+        self.usage.correction.learn(counted, tokens);
         // Only the prompt is taken from the report. The answer joins the window and is counted
         // there.
-        self.reported = Some(Reported { tokens, counted });
+        self.usage.reported = Some(Reported { tokens, counted });
         true
     }
 
@@ -331,9 +323,9 @@ impl Meter {
     /// count. From now on, counts are corrected to the provider's tokens. Returns the ratio: how
     /// many of the provider's tokens correspond to one that is counted here.
     pub(crate) fn prompt_was_refused(&mut self, counted: u64, tokens: u64) -> f64 {
-        self.correction.learn_exactly(counted, tokens);
-        self.reported = Some(Reported { tokens, counted });
-        self.correction.ratio()
+        self.usage.correction.learn_exactly(counted, tokens);
+        self.usage.reported = Some(Reported { tokens, counted });
+        self.usage.correction.ratio()
     }
 }
 

@@ -72,9 +72,6 @@ impl ReadMessage {
 impl<'b> Request<'b> {
     /// Splits a body into wire messages. The beginning that it shares with the body in `before` is
     /// not split again. Afterwards `before` holds this body.
-    ///
-    /// # Errors
-    /// The text is not a request body of this format.
     pub(crate) fn body(
         text: &'b str,
         format: Option<Format>,
@@ -172,9 +169,6 @@ impl<'b> Request<'b> {
     /// Returns the messages in these wire messages, each once and in order. Those that were not
     /// parsed before are parsed now. `calls` are the calls so far, and the calls found are added
     /// to them.
-    ///
-    /// # Errors
-    /// One of them is not a valid message of the format.
     pub(crate) fn read(
         &self,
         wires: impl IntoIterator<Item = usize>,
@@ -218,9 +212,6 @@ impl<'b> Request<'b> {
     }
 
     /// Adds all calls in the request to `calls`.
-    ///
-    /// # Errors
-    /// One of its messages is not valid in its format.
     pub(crate) fn learn_calls(&self, calls: &mut KnownCalls) -> Result<(), FormatError> {
         // What is parsed for its calls alone is not kept: the window holds few of these messages,
         // and each of them would keep the text of all in memory.

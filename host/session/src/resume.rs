@@ -12,9 +12,8 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_formats::{self as formats, Conversation, Format, Resumed};
 
-use contexture_transcript::{BY_AGENT, EntryContent, HostText, IdMap, IdSet, InForce};
+use contexture_transcript::{BY_AGENT, EntryContent, HostText, IdMap, IdSet, Ids, InForce};
 
-use crate::error::SessionError;
 use crate::request::ReadMessage;
 use crate::session::Session;
 use crate::window::Window;
@@ -25,21 +24,14 @@ impl Session {
     /// of the log ([`Conversation::whole`]). `window` is the conversation that the log was read as.
     /// Messages that the agent compacted away stay part of the conversation, and the agent's
     /// summary replaces them in the window. If the compaction in force already leaves them out,
-    /// nothing changes. Returns whether the window changed.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn resume_log(
-        &mut self,
-        window: &Conversation,
-        whole: &Arc<Conversation>,
-    ) -> Result<bool, SessionError> {
+    /// nothing changes.
+    pub fn resume_log(&mut self, window: &Conversation, whole: &Arc<Conversation>) {
         let ids: Vec<MessageId> = (self.current.history.sent.units.iter())
             .take(whole.messages().len())
             .map(|unit| unit.origin.id())
             .collect();
         let resumed = window.resumed(whole);
-        let stays: contexture_transcript::Ids = (resumed.iter())
+        let stays: Ids = (resumed.iter())
             .filter_map(|place| match place {
                 Resumed::Message(at) => ids.get(*at).copied(),
                 Resumed::Summary(_) => None,
@@ -55,7 +47,7 @@ impl Session {
         // An engine may have compacted further since. Its window must not be replaced by the
         // agent's older one.
         if hidden.iter().all(is_left_out) {
-            return Ok(false);
+            return;
         }
         let hidden: IdSet = hidden.into_iter().collect();
         let known: IdMap<WindowEntry> = (self.current.window.slots().iter())
@@ -90,14 +82,14 @@ impl Session {
             let Some(id) = ids.get(at).copied() else {
                 continue;
             };
-            let read = || ReadMessage {
-                conversation: Arc::clone(whole),
-                index: at,
-                wires: message.items.clone(),
-            };
             let slot = known.get(&id).cloned();
             slots.push(slot.unwrap_or_else(|| {
-                WindowEntry::new(id, MessageKind::Original, &read(), &self.current.counter)
+                let read = ReadMessage {
+                    conversation: Arc::clone(whole),
+                    index: at,
+                    wires: message.items.clone(),
+                };
+                WindowEntry::new(id, MessageKind::Original, &read, &self.current.counter)
             }));
         }
         let window = Window::of(slots, None, self.current.window.next_id());
@@ -110,8 +102,7 @@ impl Session {
         self.settled = false;
         self.current.meter.forget_usage();
         self.current.history.set_in_force(Some(in_force));
-        self.save();
-        Ok(true)
+        self.current.save();
     }
 }
 

@@ -146,12 +146,13 @@ impl Session {
         let (timing, ttl) = (config.compression.timing, config.prompt_caching.cache_ttl);
         let meter = Meter::new(agent, &history.usage, timing, ttl);
         let renderer = Renderer::new(options.own_summaries, &history, warnings.clone());
+        let mut current =
+            ConversationState::new(history, next_id, meter, transcript, warnings.clone());
+        (current.takes_note, current.held) = (options.note, held);
         Ok(Self {
             id: id.to_owned(),
             previous_engine,
-            current: ConversationState::new(history, next_id, meter, transcript, warnings.clone())
-                .takes_note(options.note)
-                .holds(held),
+            current,
             ingest: Ingest::new(id, options.unrelated, warnings.clone()),
             link,
             compactor: Compactor::new(config, warnings.clone()),
@@ -180,12 +181,6 @@ impl Session {
     /// cheaper, a question continues the prompt that this model was sent last.
     pub fn with_model(&mut self, client: &Arc<ModelClient>) {
         self.link.asking().lend(Arc::downgrade(client));
-    }
-
-    /// Writes what changed to the record. If that fails, the session adds a warning and continues
-    /// in memory.
-    pub(crate) fn save(&mut self) {
-        self.current.save();
     }
 
     /// The session's id, as it was given to [`open`](Self::open).
@@ -222,7 +217,7 @@ impl Session {
     /// The number of model calls made for this session since it was opened, background calls
     /// included.
     pub fn model_calls(&self) -> u64 {
-        self.link.model_calls()
+        self.link.asking().model_calls()
     }
 
     /// How often the engine failed or broke the contract since the session was opened. Failures of
@@ -250,7 +245,7 @@ impl Session {
     pub fn reset(&mut self) -> Result<(), SessionError> {
         self.link.reset()?;
         self.current.forget();
-        self.save();
+        self.current.save();
         Ok(())
     }
 
@@ -277,7 +272,7 @@ impl Session {
     pub fn release(&mut self) {
         // Whoever opens the session next reads the record, so it must be complete before the lock
         // is released.
-        self.save();
+        self.current.save();
         self.lock.release();
     }
 
@@ -392,9 +387,6 @@ impl Session {
     }
 
     /// Hands the engine the answers that the host's thread has brought since the last turn.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn deliver_background(&mut self) -> Result<(), SessionError> {
         // With the answers the engine may decide otherwise about the same request.
         self.settled &= !self.link.deliver_background(&self.current)?;
@@ -509,7 +501,7 @@ impl Drop for Session {
         // After a release somebody else may have written newer state, which this save would
         // overwrite.
         if !self.lock.is_released() {
-            self.save();
+            self.current.save();
         }
     }
 }

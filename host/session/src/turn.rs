@@ -13,6 +13,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use contexture_contract::commanded;
 use contexture_engine_api::{Decision, MessageId, ToolSpec, Usage};
@@ -22,7 +23,7 @@ use contexture_formats::{self as formats, BodyParts, Conversation, Format, Split
 
 use contexture_transcript::IdMap;
 
-use super::engine_link::{SentPrompt, ToolRoom, warm_until};
+use super::engine_link::{SentPrompt, ToolRoom};
 use super::error::SessionError;
 use super::held::HeldState;
 use super::ingest::Ingested;
@@ -261,7 +262,7 @@ impl Session {
         self.current.keep_artifacts();
         // If only the cursor has changed, it can wait for the next save.
         if self.current.history.has_more_to_save() && !options.saves_later {
-            self.save();
+            self.current.save();
         }
         Ok(Turn {
             body: body.unwrap_or_default(),
@@ -310,7 +311,7 @@ impl Session {
         self.note_pins(&ingested);
         // An engine that reads the transcript must find there what it is shown.
         if !options.saves_later || self.engine().about().reads_transcript {
-            self.save();
+            self.current.save();
         }
         Ok(ingested)
     }
@@ -339,18 +340,17 @@ impl Session {
         request: Option<&Request<'_>>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<(Decision, u64), SessionError> {
-        let unseen = self.current.unseen(request)?;
-        if unseen.lost > 0 {
+        let (unseen, lost) = self.current.unseen(request)?;
+        if lost > 0 {
             self.warnings.add(format!(
-                "{} earlier messages are no longer in the request or in a store, so engine `{}` does not \
+                "{lost} earlier messages are no longer in the request or in a store, so engine `{}` does not \
                  have them; later messages are kept",
-                unseen.lost,
                 self.engine().name()
             ));
         }
         let state = request.map(|_| self.current.rough_state());
         let (link, current) = (&mut self.link, &mut self.current);
-        let decision = match link.deliver(current, unseen.messages, state, progress) {
+        let decision = match link.deliver(current, unseen, state, progress) {
             Ok(Some(decision)) => decision,
             Ok(None) => self.link.should_compress(&self.current)?,
             Err(error) => {
@@ -358,7 +358,7 @@ impl Session {
                 (self.link).decide_without_engine(error, &state, &self.current)?
             }
         };
-        Ok((decision, unseen.lost))
+        Ok((decision, lost))
     }
 
     /// Decides which tools of the engine are in the requests. `is_compacted` says that a compaction
@@ -497,11 +497,11 @@ impl Session {
         self.settled = false;
         if self.engine().about().reads_transcript {
             // The engine may read the answer from the transcript as soon as it is shown it.
-            self.save();
+            self.current.save();
         }
         let shown = self.sync_engine(None, &mut |_| {});
         // Saved after the delivery, so that one transaction holds the answer and the cursor.
-        self.save();
+        self.current.save();
         // The answer was saved, so a failed engine does not lose it.
         shown?;
         (self.link).tell("turn_complete", |engine| engine.turn_complete())?;
@@ -519,7 +519,7 @@ impl Session {
             through,
             tokens: self.current.rough_state().best_prompt_tokens(),
             prices: self.current.meter.prices(),
-            warm_until: warm_until(self.cache_ttl().ms()),
+            warm_until: Instant::now() + Duration::from_millis(self.cache_ttl().ms()),
         });
         self.link.asking().set_sent(sent);
     }

@@ -182,8 +182,7 @@ impl Window {
 
     /// The window as a summary is to read it, with pruned messages in full.
     pub(super) fn unpruned(&self) -> Self {
-        let slots = self.slots.iter();
-        let slots = slots.map(|slot| slot.unpruned().unwrap_or_else(|| slot.clone()));
+        let slots = self.slots.iter().map(WindowEntry::unpruned);
         Self::of(slots.collect(), self.system_note.clone(), self.next_id)
     }
 
@@ -199,7 +198,7 @@ impl Window {
                 *slot = (*pruned).clone();
             }
         }
-        Self::of(self.slots, self.system_note, self.next_id)
+        self
     }
 
     /// Marks the messages that were shortened since `before` as pruned, so that a later summary
@@ -213,11 +212,11 @@ impl Window {
         Self::of(slots.collect(), self.system_note, self.next_id)
     }
 
-    /// The tool calls of the messages from index `first` on. They are a separate list because
-    /// [`views`](Self::views) borrows from it.
-    pub fn call_views(&self, first: usize) -> Vec<ToolCallView<'_>> {
+    /// The tool calls of all messages. They are a separate list because [`views`](Self::views)
+    /// borrows from it.
+    pub fn call_views(&self) -> Vec<ToolCallView<'_>> {
         let mut calls = Vec::new();
-        for slot in self.slots.iter().skip(first) {
+        for slot in &self.slots {
             let Some(message) = slot.message() else {
                 continue;
             };
@@ -229,32 +228,26 @@ impl Window {
         calls
     }
 
-    /// The messages from index `first` on, as an engine sees them. `calls` must be what
-    /// [`call_views`](Self::call_views) returned for the same index.
-    pub fn views<'a>(
-        &'a self,
-        first: usize,
-        calls: &'a [ToolCallView<'a>],
-    ) -> Vec<MessageView<'a>> {
-        self.views_of(first, calls, false)
+    /// All messages, as an engine sees them. `calls` must be what [`call_views`](Self::call_views)
+    /// returned.
+    pub fn views<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> Vec<MessageView<'a>> {
+        self.views_of(calls, false)
     }
 
     /// All messages with the pins that the host wrote into summaries and notices, which an engine
     /// does not see.
     pub(super) fn whole_views<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> Vec<MessageView<'a>> {
-        self.views_of(0, calls, true)
+        self.views_of(calls, true)
     }
 
     fn views_of<'a>(
         &'a self,
-        first: usize,
         calls: &'a [ToolCallView<'a>],
         is_whole: bool,
     ) -> Vec<MessageView<'a>> {
         let mut rest = calls;
         self.slots
             .iter()
-            .skip(first)
             .map(|slot| {
                 let count = slot.message().map_or(0, |message| message.calls.len());
                 let (own, others) = rest.split_at(count.min(rest.len()));

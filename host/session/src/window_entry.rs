@@ -80,27 +80,25 @@ impl WindowEntry {
                 (Some(source), Arc::clone(&AS_IT_CAME))
             }
         };
-        let state = read.message().and_then(|message| message.state.clone());
         Self {
-            id,
             kind,
             source,
-            content,
-            state,
-            counter: *counter,
-            tokens: OnceLock::new(),
-            own_arguments: OnceLock::new(),
-            without_pins: OnceLock::new(),
+            state: read.message().and_then(|message| message.state.clone()),
+            ..Self::of_content(id, content, counter)
         }
     }
 
     /// An entry for a text that the host adds, with no message behind it.
     pub(super) fn put_in(id: MessageId, content: EntryContent, counter: &TokenCounter) -> Self {
+        Self::of_content(id, Arc::new(content), counter)
+    }
+
+    fn of_content(id: MessageId, content: Arc<EntryContent>, counter: &TokenCounter) -> Self {
         Self {
             id,
             kind: MessageKind::Summary,
             source: None,
-            content: Arc::new(content),
+            content,
             state: None,
             counter: *counter,
             tokens: OnceLock::new(),
@@ -137,10 +135,12 @@ impl WindowEntry {
         matches!(*self.content, EntryContent::Replaced { pruned: true, .. })
     }
 
-    /// The entry with its message unchanged, if it was only pruned. None otherwise.
-    pub(super) fn unpruned(&self) -> Option<Self> {
-        self.is_pruned()
-            .then(|| self.clone().with_content(EntryContent::Message))
+    /// The entry, with its message unchanged if it was only pruned.
+    pub(super) fn unpruned(&self) -> Self {
+        match self.is_pruned() {
+            true => self.clone().with_content(EntryContent::Message),
+            false => self.clone(),
+        }
     }
 
     /// The entry with its message as the client said it. State that an engine stored with it is

@@ -106,9 +106,6 @@ impl Dictionary {
     }
 
     /// The form in which it is stored.
-    ///
-    /// # Errors
-    /// The same as for [`Packed::of`].
     pub(crate) fn packed(&self) -> io::Result<Packed> {
         Packed::of(&self.bytes, None)
     }

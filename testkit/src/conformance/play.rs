@@ -396,15 +396,15 @@ impl<'a> Player<'a> {
         method: &str,
         proposal: &Compaction,
         order: &CompressOrder,
-        purpose: Option<Purpose>,
+        purpose: Purpose,
     ) -> Result<Checked, String> {
         self.window.with_views(|views| {
             let mut checked = Err(String::new());
             // A session may be sent to any provider, so a proposal has to keep the rules of all
             // formats.
             for grouping in [Grouping::Anthropic, Grouping::Responses, Grouping::Chat] {
-                let mut limits = Limits::of(order, views, grouping);
-                limits.purpose = purpose.unwrap_or(limits.purpose);
+                let mut limits = Limits::of(&order.window, views, grouping);
+                limits.purpose = purpose;
                 limits.may_shorten_last_user |= self.subject.about.keeps_user_messages;
                 limits.marks.clone_from(&self.subject.about.marks);
                 checked = check(views, proposal, &limits, count)
@@ -479,14 +479,15 @@ impl<'a> Player<'a> {
             return Ok(());
         };
         self.holds_nothing_gone(&proposal);
-        match self.check("compress", &proposal, order, None) {
+        match self.check("compress", &proposal, order, Purpose::Compaction) {
             Err(why) => self.discard(&why),
             Ok(checked) => {
                 self.commit(&proposal)?;
-                if checked.fits && !order.force && self.is_plain {
+                let tokens = checked.tokens_after;
+                let fits = tokens < order.window.usable_tokens();
+                if fits && !order.force && self.is_plain {
                     self.sizes.push(self.window.tokens());
                     let due = self.decide()?;
-                    let tokens = checked.tokens_after;
                     self.watch.hold(Row::Growth, !due, || {
                         format!("compacted to {tokens} tokens, it is due again at once")
                     });
@@ -629,12 +630,7 @@ impl<'a> Player<'a> {
         match outcome {
             Ok(Outcome::Compacted(proposal)) => {
                 // The result is noted by `check`. The proposal itself is never committed.
-                let _ = self.check(
-                    "prune_tool_results",
-                    &proposal,
-                    order,
-                    Some(Purpose::Forced),
-                );
+                let _ = self.check("prune_tool_results", &proposal, order, Purpose::Compaction);
                 self.discard("another was taken")
             }
             Ok(outcome) => {
@@ -656,7 +652,7 @@ impl<'a> Player<'a> {
         })?;
         match proposal {
             Ok(Some(proposal)) => {
-                match self.check("rewrite", &proposal, &order, Some(Purpose::Rewrite)) {
+                match self.check("rewrite", &proposal, &order, Purpose::Rewrite) {
                     Ok(_) => self.commit(&proposal),
                     Err(why) => self.discard(&why),
                 }
@@ -675,7 +671,7 @@ impl<'a> Player<'a> {
             self.watch.call("select", || engine.select(&request))
         })?;
         if let Ok(Some(view)) = &view {
-            let _ = self.check("select", view, &order, Some(Purpose::View));
+            let _ = self.check("select", view, &order, Purpose::View);
         }
         self.taken(Row::Outcomes, "select", view.map(drop))
     }

@@ -298,7 +298,7 @@ impl Store {
         let options = TurnOptions::default().compact(Compact::Never);
         session.turn_over(history, &options, &mut |_| {}).unwrap();
         if whole.is_some() {
-            session.resume_log(&conversation, history).unwrap();
+            session.resume_log(&conversation, history);
         }
         let plan = session.render_plan(history);
         let window = history.convert(&plan, Format::OpenAiChat).unwrap().document;

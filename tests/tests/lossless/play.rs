@@ -151,8 +151,8 @@ impl<'a> Played<'a> {
         }
         let under_summaries = placed.len();
         let window = Arc::clone(self.session.window());
-        let calls = window.call_views(0);
-        for view in window.views(0, &calls) {
+        let calls = window.call_views();
+        for view in window.views(&calls) {
             let id = view.id().to_string();
             if view.kind() == MessageKind::Summary {
                 continue;
@@ -194,8 +194,8 @@ impl<'a> Played<'a> {
         let sent = &sent[0];
         let wire: HashSet<&str> = (0..sent.messages().len()).map(|at| sent.raw(at)).collect();
         let known = &self.ids[..self.known_when_sent];
-        let calls = self.session.window().call_views(0);
-        for view in self.session.window().views(0, &calls) {
+        let calls = self.session.window().call_views();
+        for view in self.session.window().views(&calls) {
             if view.kind() != MessageKind::Original || !known.contains(&view.id()) {
                 continue;
             }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_digest::{Budget, Rules};
-use contexture_engine_api::{MessageId, MessageView, ModelFailure, ModelInfo};
+use contexture_engine_api::{MessageId, MessageView, ModelFailure, ModelInfo, with_views};
 
 use super::arrange::Arrangement;
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
@@ -166,30 +166,30 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         for ids in spans.iter().rev() {
             id.0 -= 1;
             let keys = self.keys(ids)?;
-            let material = self.compactor.session.stored_views(&keys)?;
-            let calls = material.call_views();
-            let views = material.views(&calls);
-            let node = leaf(id, ids, &views);
-            let prepared = self.compactor.staging.leaf(ids).cloned();
-            let written = prepared.or_else(|| self.word_for_word(&views));
-            after.push('\n');
-            match &written {
-                Some(written) => after.push_str(&written.text),
-                None => {
-                    let budget = each.min(node.source_tokens / LEAF_SHARE).max(LEAST_TEXT);
-                    let job = Job::of_messages(
-                        &views,
-                        budget,
-                        self.compactor.focus,
-                        self.model().as_ref(),
-                        &after,
-                        services,
-                    );
-                    after.push_str(job.draft.extracted());
-                    jobs.push(job);
+            let stored = self.compactor.session.store.owned_messages(&keys)?;
+            with_views(&stored, |views| {
+                let node = leaf(id, ids, views);
+                let prepared = self.compactor.staging.leaf(ids).cloned();
+                let written = prepared.or_else(|| self.word_for_word(views));
+                after.push('\n');
+                match &written {
+                    Some(written) => after.push_str(&written.text),
+                    None => {
+                        let budget = each.min(node.source_tokens / LEAF_SHARE).max(LEAST_TEXT);
+                        let job = Job::of_messages(
+                            views,
+                            budget,
+                            self.compactor.focus,
+                            self.model().as_ref(),
+                            &after,
+                            services,
+                        );
+                        after.push_str(job.draft.extracted());
+                        jobs.push(job);
+                    }
                 }
-            }
-            drafts.push((node, keys, written));
+                drafts.push((node, keys, written));
+            });
         }
         jobs.reverse();
         drafts.reverse();
@@ -383,12 +383,11 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let below: u64 = nodes().map(|node| node.source_tokens).sum();
         let is_final = !self.compactor.model_wanted();
         if is_final && !by_model && below <= self.compactor.budgets.usable {
-            let material = session.stored_views(&self.keys_under(children)?)?;
-            let calls = material.call_views();
-            let (views, after) = (material.views(&calls), self.after(children));
-            return Ok(Job::of_messages(
-                &views, budget, focus, None, &after, services,
-            ));
+            let stored = session.store.owned_messages(&self.keys_under(children)?)?;
+            let after = self.after(children);
+            return Ok(with_views(&stored, |views| {
+                Job::of_messages(views, budget, focus, None, &after, services)
+            }));
         }
         let texts: Vec<&str> = nodes().map(|node| node.text.as_str()).collect();
         let tokens = nodes().map(|node| node.tokens).sum();

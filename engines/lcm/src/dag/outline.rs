@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use contexture_engine_api::{MessageKind, MessageView, in_flight};
-use contexture_summaries::Groups;
+use contexture_summaries::{Groups, is_answer, tail_within};
 
 /// The number of messages at the end that stay raw even with the weakest protection.
 const MIN_TAIL: usize = 3;
@@ -77,11 +77,7 @@ impl Outline {
             groups,
             in_flight: in_flight(messages).map(|at| at..messages.len()),
             last_user: messages.iter().rposition(MessageView::is_real_user),
-            last_answer: messages.iter().rposition(|message| {
-                message.role() == "assistant"
-                    && message.kind() != MessageKind::Summary
-                    && !message.text().trim().is_empty()
-            }),
+            last_answer: messages.iter().rposition(is_answer),
             last_turn,
         }
     }
@@ -91,16 +87,8 @@ impl Outline {
     /// two.
     pub(crate) fn split(&self, protection: Protection) -> Split {
         let len = self.tokens.len();
-        let mut by_tokens = len;
-        let mut used = 0;
-        while by_tokens > 0 {
-            used += self.tokens[by_tokens - 1];
-            if used > protection.tokens {
-                break;
-            }
-            by_tokens -= 1;
-        }
-        let mut tail = by_tokens.min(len.saturating_sub(protection.messages.max(1)));
+        let mut tail = tail_within(&self.tokens, protection.tokens)
+            .min(len.saturating_sub(protection.messages.max(1)));
         if let Some(in_flight) = &self.in_flight {
             tail = tail.min(in_flight.start);
         }

@@ -51,13 +51,17 @@ impl HitPosition {
             when: (at, last, Some(key.ordinal())),
         }
     }
+
+    pub(super) fn is_summary(&self) -> bool {
+        self.when.2.is_some()
+    }
 }
 
 /// The maximum number of characters of a wrong cursor that an error shows.
 const SHOWN: usize = 80;
 
 /// How much of a session belongs to a query, which is what was stored at its first page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Extent {
     /// The number of messages, counted from the first one of the session.
     pub(super) messages: u32,
@@ -168,10 +172,7 @@ pub(super) fn extent_of(query: &Query, extents: &[Extent], session: SessionId) -
     let at = query.sessions.iter().position(|id| *id == session);
     at.and_then(|at| extents.get(at))
         .copied()
-        .unwrap_or(Extent {
-            messages: 0,
-            summaries: 0,
-        })
+        .unwrap_or_default()
 }
 
 /// Returns a 24-bit hash that differs between queries whose pages must not be mixed. The limit and

@@ -26,41 +26,26 @@ use crate::store::{
 
 /// A match that is known only by its key and position, before its content is fetched.
 pub(super) struct Found {
+    pub(super) key: Key,
     pub(super) place: HitPosition,
     pub(super) score: f64,
-    pub(super) what: What,
-}
-
-pub(super) enum What {
-    Message(Key),
-    Summary(Key),
 }
 
 impl Found {
     pub(super) fn message(key: Key, order_at: i64, score: f64) -> Self {
         Self {
+            key,
             place: HitPosition::message(score, order_at, key),
             score,
-            what: What::Message(key),
         }
     }
 
     pub(super) fn summary(key: Key, times: SummaryTimes, score: f64) -> Self {
         Self {
+            key,
             place: HitPosition::summary(score, times, key),
             score,
-            what: What::Summary(key),
         }
-    }
-
-    pub(super) fn key(&self) -> Key {
-        match self.what {
-            What::Message(key) | What::Summary(key) => key,
-        }
-    }
-
-    pub(super) fn is_summary(&self) -> bool {
-        matches!(self.what, What::Summary(_))
     }
 }
 
@@ -79,9 +64,9 @@ impl Search<'_> {
     ) -> Result<(), StoreError> {
         // Time never goes back within a session, so the matches are in the order of their positions
         // and a binary search finds where the page begins.
-        let place = |ordinal: u32| -> Result<HitPosition, StoreError> {
+        let found_at = |ordinal: u32| -> Result<Found, StoreError> {
             let key = Key::new(session, ordinal);
-            Ok(HitPosition::message(0.0, self.order_at(key)?, key))
+            Ok(Found::message(key, self.order_at(key)?, 0.0))
         };
         let latest_first = self.query.order() == Sort::Recency;
         let mut rest = matched;
@@ -89,7 +74,7 @@ impl Search<'_> {
             let (mut from, mut to) = (0, matched.len());
             while from < to {
                 let middle = from.midpoint(to);
-                let when = place(matched[middle])?.when;
+                let when = found_at(matched[middle])?.place.when;
                 let passed = match latest_first {
                     true => when < cursor.last.when,
                     false => when <= cursor.last.when,
@@ -111,11 +96,7 @@ impl Search<'_> {
             false => &rest[..wanted],
         };
         for &ordinal in page {
-            found.push(Found {
-                place: place(ordinal)?,
-                score: 0.0,
-                what: What::Message(Key::new(session, ordinal)),
-            });
+            found.push(found_at(ordinal)?);
         }
         Ok(())
     }
@@ -180,8 +161,9 @@ impl Search<'_> {
         let mut hits = Vec::with_capacity(page.len());
         for found in page {
             let cursor = Cursor::write(self.query, found.place, &self.extents);
-            match found.what {
-                What::Summary(key) => {
+            let key = found.key;
+            match found.place.is_summary() {
+                true => {
                     let Some(times) = summary_times(self.connection, key)? else {
                         continue;
                     };
@@ -206,7 +188,7 @@ impl Search<'_> {
                         cursor,
                     });
                 }
-                What::Message(key) => {
+                false => {
                     let Some(row) = row_in(self.connection, key)? else {
                         continue;
                     };

@@ -211,12 +211,12 @@ impl Search<'_> {
 
     /// Whether a match was already stored at the first page of the query.
     fn is_within(&self, found: &Found) -> bool {
-        let key = found.key();
-        let extent = self.extent(key.session());
-        match found.is_summary() {
-            true => key.ordinal() < extent.summaries,
-            false => key.ordinal() < extent.messages,
-        }
+        let extent = self.extent(found.key.session());
+        let end = match found.place.is_summary() {
+            true => extent.summaries,
+            false => extent.messages,
+        };
+        found.key.ordinal() < end
     }
 
     fn looks_in_summaries(&self) -> bool {

@@ -13,14 +13,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use contexture_engine_api::MessageId;
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::current_messages::key_in;
 use super::nodes::{self, NewNode, Over, add_one, frontier_in, placed, range, sources_in};
-use super::{SessionId, Store};
-use crate::dag::{Level, Node, NodeId, NodeSources};
+use super::{SessionId, Store, query_all};
+use crate::dag::{Node, NodeId, NodeSources};
 use crate::error::StoreError;
 
 /// The prefix of the names of artifacts that are nodes. The ten-digit number of the node follows,
@@ -33,21 +33,13 @@ const FRONTIER: &str = "frontier";
 /// again. Fields that are removed here would make the artifacts of existing sessions unreadable.
 #[derive(Serialize, Deserialize)]
 struct KeptNode {
-    depth: u32,
-    level: Level,
+    #[serde(flatten)]
+    node: Node,
     degraded: bool,
-    tokens: u64,
-    messages: u64,
-    source_tokens: u64,
-    first: MessageId,
-    last: MessageId,
-    from_ms: Option<i64>,
-    to_ms: Option<i64>,
     created_ms: i64,
     model: Option<String>,
     over_messages: Vec<MessageId>,
     over_nodes: Vec<NodeId>,
-    text: String,
 }
 
 /// The content of the frontier's artifact, as JSON.
@@ -81,7 +73,7 @@ impl Store {
         let services = self.source()?.services();
         for id in ids {
             let kept = self.read(|connection| kept_node(connection, session, id))?;
-            let name = kept.as_ref().map(|kept| name_of(id, &kept.text));
+            let name = kept.as_ref().map(|kept| name_of(id, &kept.node.text));
             // The new one first: if it cannot be stored, the earlier text must still be there.
             if let (Some(name), Some(kept)) = (&name, kept) {
                 services.put_artifact(name, Some(&written(&kept)?))?;
@@ -127,13 +119,15 @@ impl Store {
         };
         let (rows, frontier_now) = self.read(|connection| {
             let mut rows = HashMap::new();
-            let ids: Vec<NodeId> = connection
-                .prepare_cached("SELECT id FROM nodes WHERE id >= ?1 AND id < ?2")?
-                .query_map(range(session), |row| row.get(0).map(nodes::id_of))?
-                .collect::<Result<_, _>>()?;
+            let sql = "SELECT id FROM nodes WHERE id >= ?1 AND id < ?2";
+            let id = |row: &Row<'_>| row.get(0).map(nodes::id_of);
+            let ids: Vec<NodeId> = query_all(connection, sql, range(session), id)?;
             for id in ids {
                 let name = kept_node(connection, session, id);
-                rows.insert(id, name.ok().flatten().map(|kept| name_of(id, &kept.text)));
+                rows.insert(
+                    id,
+                    name.ok().flatten().map(|kept| name_of(id, &kept.node.text)),
+                );
             }
             Ok((rows, kept_frontier(connection, session)?))
         })?;
@@ -228,16 +222,7 @@ fn insert(
     let new = NewNode {
         node: Node {
             id,
-            depth: kept.depth,
-            level: kept.level,
-            text: kept.text.clone(),
-            tokens: kept.tokens,
-            messages: kept.messages,
-            source_tokens: kept.source_tokens,
-            first: kept.first,
-            last: kept.last,
-            from_ms: kept.from_ms,
-            to_ms: kept.to_ms,
+            ..kept.node.clone()
         },
         over: match kept.over_nodes.is_empty() {
             true => Over::Messages(messages),
@@ -276,22 +261,12 @@ fn kept_node(
         NodeSources::Messages(messages) => (messages, Vec::new()),
         NodeSources::Nodes(nodes) => (Vec::new(), nodes),
     };
-    let node = placed.node;
     Ok(Some(KeptNode {
-        depth: node.depth,
-        level: node.level,
+        node: placed.node,
         degraded: placed.degraded,
-        tokens: node.tokens,
-        messages: node.messages,
-        source_tokens: node.source_tokens,
-        first: node.first,
-        last: node.last,
-        from_ms: node.from_ms,
-        to_ms: node.to_ms,
         created_ms,
         model,
         over_messages,
         over_nodes,
-        text: node.text,
     }))
 }

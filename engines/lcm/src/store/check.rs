@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::sessions::{SessionInfo, sessions_in};
 use super::summaries::for_each_node_text;
-use super::{Key, Store};
+use super::{Key, Store, query_all};
 use crate::error::{StoreError, read_through};
 
 /// The result of checking the whole store, over all of its sessions.
@@ -150,10 +150,8 @@ fn lineage_problems(
 
 /// Returns the problems that SQLite finds in the file and in the references between rows.
 fn file_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
-    let mut problems: Vec<String> = connection
-        .prepare("PRAGMA integrity_check")?
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
+    let mut problems: Vec<String> =
+        query_all(connection, "PRAGMA integrity_check", [], |row| row.get(0))?;
     problems.retain(|problem| problem != "ok");
     let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
     let mut rows = statement.query([])?;

@@ -11,10 +11,10 @@
 use std::ops::Range;
 
 use contexture_engine_api::MessageId;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::sessions::info_in;
-use super::{Key, SessionId, Store};
+use super::{Key, SessionId, Store, query_all};
 use crate::error::StoreError;
 
 /// The messages of a session's current conversation, as runs of ordinals. It is a snapshot and does
@@ -51,12 +51,9 @@ impl Store {
 impl CurrentMessages {
     pub(crate) fn read(connection: &Connection, session: SessionId) -> Result<Self, StoreError> {
         let all = 0..info_in(connection, session)?.messages;
-        let outdated = connection
-            .prepare_cached(
-                "SELECT id FROM messages WHERE session = ?1 AND NOT is_current ORDER BY id",
-            )?
-            .query_map([session.0], |row| Ok(Key(row.get(0)?).ordinal()))?
-            .collect::<Result<Vec<_>, _>>()?;
+        let sql = "SELECT id FROM messages WHERE session = ?1 AND NOT is_current ORDER BY id";
+        let ordinal = |row: &Row<'_>| Ok(Key(row.get(0)?).ordinal());
+        let outdated: Vec<u32> = query_all(connection, sql, [session.0], ordinal)?;
         Ok(Self {
             session,
             runs: without(&[all], outdated.into_iter()),

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior};
 
 use super::writer::{ConnectionGuard, WriteConnection};
 use super::{Snapshot, Source, StoreSettings, schema};
@@ -63,15 +63,7 @@ impl Database {
              PRAGMA wal_autocheckpoint = 16384;",
         )?;
         connection.set_prepared_statement_cache_capacity(64);
-        Ok(Self {
-            path: path.to_owned(),
-            settings,
-            readers: Mutex::default(),
-            immutable: false,
-            writer: WriteConnection::new(connection),
-            indexing: Mutex::default(),
-            embedding: Mutex::default(),
-        })
+        Ok(Self::over(connection, path, settings, false))
     }
 
     /// Opens a file that cannot be written. Reads work as usual, and every write fails.
@@ -86,15 +78,19 @@ impl Database {
             connection = connect_to_read(path, immutable);
         }
         let connection = connection.map_err(unopened)?;
-        Ok(Self {
+        Ok(Self::over(connection, path, settings, immutable))
+    }
+
+    fn over(writer: Connection, path: &Path, settings: StoreSettings, immutable: bool) -> Self {
+        Self {
             path: path.to_owned(),
             settings,
             readers: Mutex::default(),
             immutable,
-            writer: WriteConnection::new(connection),
+            writer: WriteConnection::new(writer),
             indexing: Mutex::default(),
             embedding: Mutex::default(),
-        })
+        }
     }
 
     /// Runs `work` on a snapshot that no write changes or delays.
@@ -277,6 +273,18 @@ fn write<T>(
     let result = work(&transaction)?;
     transaction.commit()?;
     Ok(result)
+}
+
+/// Runs a query and collects what `read` makes of its rows.
+pub(crate) fn query_all<T, All: FromIterator<T>>(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<All, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(parameters, read)?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction, params};
 
 use super::current_messages::keys;
 use super::sessions::{info_in, unknown};
-use super::{SessionId, SessionInfo, Store};
+use super::{SessionId, SessionInfo, Store, query_all};
 use crate::error::StoreError;
 
 /// How many rows are removed in one transaction, so that no turn waits long for the lock.
@@ -153,14 +153,10 @@ impl Store {
         if !dry_run {
             self.remove_deleted()?;
         }
-        let unreached = self.read(|connection| {
-            let nodes = connection
-                // Parents have higher numbers and are removed before their children.
-                .prepare(&format!("{UNREACHED} ORDER BY n.id DESC"))?
-                .query_map([], |row| row.get(0))?
-                .collect::<Result<Vec<i64>, _>>()?;
-            Ok(nodes)
-        })?;
+        // Parents have higher numbers and are removed before their children.
+        let sql = format!("{UNREACHED} ORDER BY n.id DESC");
+        let unreached: Vec<i64> =
+            self.read(|connection| query_all(connection, &sql, [], |row| row.get(0)))?;
         if !dry_run {
             for slice in unreached.chunks(SLICE as usize) {
                 self.write(|transaction| {
@@ -222,13 +218,9 @@ impl Store {
     /// Removes the rows of all sessions that are marked as deleted. It also finds those of an
     /// earlier process that ended too soon.
     fn remove_deleted(&self) -> Result<(), StoreError> {
-        let deleted = self.read(|connection| {
-            let sessions = connection
-                .prepare("SELECT id FROM sessions WHERE deleted = 1")?
-                .query_map([], |row| row.get(0).map(SessionId))?
-                .collect::<Result<Vec<_>, _>>()?;
-            Ok(sessions)
-        })?;
+        let sql = "SELECT id FROM sessions WHERE deleted = 1";
+        let deleted: Vec<SessionId> = self
+            .read(|connection| query_all(connection, sql, [], |row| row.get(0).map(SessionId)))?;
         for session in deleted {
             let [first, last] = keys(session, &(0..u32::MAX));
             for (removal, slice) in REMOVALS {

@@ -22,9 +22,9 @@ use super::index::corpus::Corpus;
 use super::index::segment::indexed_end;
 use super::nodes::FrontierMove;
 use super::payload::LargeText;
-use super::read::flags_of;
+use super::read::{flags_of, host_id};
 use super::sessions::{ARRIVED, unknown};
-use super::{Key, SessionId, Store, payload};
+use super::{Key, SessionId, Store, payload, query_all};
 use crate::error::StoreError;
 
 /// If the clock is behind the latest message by more than this, in milliseconds, the earlier clock
@@ -227,14 +227,9 @@ impl Store {
     /// this file was made. Returns whether any of them changed.
     fn follow_currency(&self, session: SessionId) -> Result<bool, StoreError> {
         let outdated = self.source()?.outdated()?;
-        let known: HashSet<MessageId> = self.read(|connection| {
-            let ids = connection
-                .prepare_cached("SELECT host FROM messages WHERE session = ?1 AND NOT is_current")?
-                .query_map([session.0], |row| row.get::<_, i64>(0))?
-                .map(|id| id.map(|id| MessageId(id.cast_unsigned())))
-                .collect::<Result<_, _>>()?;
-            Ok(ids)
-        })?;
+        let sql = "SELECT host FROM messages WHERE session = ?1 AND NOT is_current";
+        let known: HashSet<MessageId> =
+            self.read(|connection| query_all(connection, sql, [session.0], host_id))?;
         if known == outdated {
             return Ok(false);
         }
@@ -290,9 +285,6 @@ impl Store {
     /// its message, the rows belong to another conversation, and all of them are built again under
     /// another number. Call it when a session is opened. Returns the number, and whether a message
     /// that was known joined or left the conversation.
-    ///
-    /// # Errors
-    /// Returns an error if the transcript or the store fails.
     pub(crate) fn meet_transcript(
         &self,
         session: SessionId,

@@ -13,11 +13,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use contexture_engine_api::MessageId;
-use rusqlite::{Connection, OptionalExtension, Params, Statement, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, params};
 
 use super::compression::damaged;
+use super::read::host_id;
 use super::summaries::{summary_hash, summary_text};
-use super::{Key, SessionId, Store};
+use super::{Key, SessionId, Store, query_all};
 use crate::dag::{Level, Node, NodeId, NodeSources};
 use crate::error::StoreError;
 use crate::summarise::Written;
@@ -74,15 +75,6 @@ pub(super) fn key(session: SessionId, node: NodeId) -> i64 {
 
 pub(crate) fn id_of(key: i64) -> NodeId {
     NodeId(key & i64::from(u32::MAX))
-}
-
-fn level_code(level: Level) -> i64 {
-    match level {
-        Level::Verbatim => 0,
-        Level::Normal => 1,
-        Level::Aggressive => 2,
-        Level::Deterministic => 3,
-    }
 }
 
 fn level_of(code: i64) -> Level {
@@ -163,7 +155,7 @@ pub(super) fn add_one(
             key,
             session.0,
             node.depth,
-            level_code(node.level),
+            node.level as i64,
             node.level.is_lower(),
             node.tokens as i64,
             node.messages as i64,
@@ -212,12 +204,12 @@ fn runs(messages: &[Key]) -> Vec<[i64; 2]> {
 
 /// Reads the keys of messages from a query for the first and the last keys of runs.
 fn keys_of_runs(
-    statement: &mut Statement<'_>,
+    connection: &Connection,
+    sql: &str,
     parameters: impl Params,
 ) -> Result<Vec<Key>, StoreError> {
-    let runs = statement
-        .query_map(parameters, |row| Ok(row.get::<_, i64>(0)?..=row.get(1)?))?
-        .collect::<Result<Vec<_>, _>>()?;
+    let run = |row: &Row<'_>| Ok(row.get::<_, i64>(0)?..=row.get(1)?);
+    let runs: Vec<_> = query_all(connection, sql, parameters, run)?;
     // A damaged run may seem to have no end.
     let keys = runs.into_iter().flat_map(|run| run.take(RUN as usize));
     Ok(keys.map(Key).collect())
@@ -345,7 +337,7 @@ fn rewrite_in(
         )?
         .execute(params![
             key(session, node),
-            level_code(written.level),
+            written.level as i64,
             written.tokens as i64,
             written.model,
             summary_hash(written.text.as_bytes()),
@@ -361,11 +353,8 @@ pub(crate) fn frontier_ids(store: &Store, session: SessionId) -> Result<Vec<Node
 }
 
 fn frontier_ids_in(connection: &Connection, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
-    let ids = connection
-        .prepare_cached("SELECT node FROM frontier WHERE session = ?1 ORDER BY position")?
-        .query_map([session.0], |row| row.get(0).map(id_of))?
-        .collect::<Result<_, _>>()?;
-    Ok(ids)
+    let sql = "SELECT node FROM frontier WHERE session = ?1 ORDER BY position";
+    query_all(connection, sql, [session.0], |row| row.get(0).map(id_of))
 }
 
 /// Returns the ids of the nodes in the frontier, oldest first, and the id of the compaction that
@@ -389,25 +378,17 @@ pub(crate) fn frontier(
     session: SessionId,
 ) -> Result<(Vec<Placed>, u64), StoreError> {
     store.read(|connection| {
-        let mut statement = connection.prepare_cached(
-            "SELECT node, compaction FROM frontier WHERE session = ?1 ORDER BY position",
-        )?;
-        let rows = statement
-            .query_map([session.0], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
-            })?
-            .collect::<Result<Vec<_>, _>>()?;
-        let compaction = rows.iter().map(|(_, compaction)| *compaction).max();
-        let nodes = rows
+        let (ids, compaction) = frontier_in(connection, session)?;
+        let nodes = ids
             .iter()
-            .filter_map(|(key, _)| match placed(connection, *key) {
+            .filter_map(|id| match placed(connection, key(session, *id)) {
                 Ok(placed) => placed.map(Ok),
                 // One damaged summary must not make the whole session unusable.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error) => Some(Err(error)),
             })
             .collect::<Result<_, _>>()?;
-        Ok((nodes, compaction.unwrap_or(0).cast_unsigned()))
+        Ok((nodes, compaction))
     })
 }
 
@@ -418,18 +399,8 @@ pub(crate) fn drop_unreadable(
     session: SessionId,
     read: &[Placed],
 ) -> Result<usize, StoreError> {
-    let all = store.read(|connection| {
-        let keys = connection
-            .prepare_cached("SELECT node FROM frontier WHERE session = ?1")?
-            .query_map([session.0], |row| row.get(0))?
-            .collect::<Result<Vec<i64>, _>>()?;
-        Ok(keys)
-    })?;
-    let is_read = |node: &i64| {
-        read.iter()
-            .any(|placed| key(session, placed.node.id) == *node)
-    };
-    let unreadable: Vec<i64> = all.into_iter().filter(|node| !is_read(node)).collect();
+    let mut unreadable = frontier_ids(store, session)?;
+    unreadable.retain(|id| read.iter().all(|placed| placed.node.id != *id));
     if !unreadable.is_empty() {
         // Only the frontier changes. The rows of the nodes stay, so that the doctor can report
         // them.
@@ -437,7 +408,7 @@ pub(crate) fn drop_unreadable(
             for node in &unreadable {
                 transaction.execute(
                     "DELETE FROM frontier WHERE session = ?1 AND node = ?2",
-                    [session.0, *node],
+                    [session.0, key(session, *node)],
                 )?;
             }
             Ok(())
@@ -503,23 +474,19 @@ pub(crate) fn sources(
 }
 
 pub(super) fn sources_in(connection: &Connection, key: i64) -> Result<NodeSources, StoreError> {
-    let children = connection
-        .prepare_cached("SELECT child FROM node_children WHERE node = ?1 ORDER BY position")?
-        .query_map([key], |row| row.get(0).map(id_of))?
-        .collect::<Result<Vec<_>, _>>()?;
+    let sql = "SELECT child FROM node_children WHERE node = ?1 ORDER BY position";
+    let children: Vec<NodeId> = query_all(connection, sql, [key], |row| row.get(0).map(id_of))?;
     // A node has children or messages, never both.
     if !children.is_empty() {
         return Ok(NodeSources::Nodes(children));
     }
-    let messages = connection
-        .prepare_cached(
-            "SELECT m.host FROM node_messages n CROSS JOIN messages m ON m.id BETWEEN n.first AND n.last
-             WHERE n.node = ?1 ORDER BY m.id",
-        )?
-        .query_map([key], |row| {
-            row.get::<_, i64>(0).map(|id| MessageId(id.cast_unsigned()))
-        })?
-        .collect::<Result<_, _>>()?;
+    let messages = query_all(
+        connection,
+        "SELECT m.host FROM node_messages n CROSS JOIN messages m ON m.id BETWEEN n.first AND n.last
+         WHERE n.node = ?1 ORDER BY m.id",
+        [key],
+        host_id,
+    )?;
     Ok(NodeSources::Messages(messages))
 }
 
@@ -530,12 +497,10 @@ pub(crate) fn messages_under(
     id: NodeId,
 ) -> Result<Vec<Key>, StoreError> {
     store.read(|connection| {
-        let mut select = connection.prepare_cached(
-            "WITH RECURSIVE below(node) AS (
+        let sql = "WITH RECURSIVE below(node) AS (
                  VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))
-             SELECT first, last FROM node_messages JOIN below USING(node)",
-        )?;
-        let mut keys = keys_of_runs(&mut select, [key(session, id)])?;
+             SELECT first, last FROM node_messages JOIN below USING(node)";
+        let mut keys = keys_of_runs(connection, sql, [key(session, id)])?;
         keys.sort_unstable();
         keys.dedup();
         Ok(keys)
@@ -549,12 +514,11 @@ pub(crate) fn parents(
     session: SessionId,
     id: NodeId,
 ) -> Result<Vec<NodeId>, StoreError> {
+    let sql = "SELECT node FROM node_children WHERE child = ?1 ORDER BY node";
     store.read(|connection| {
-        let parents = connection
-            .prepare_cached("SELECT node FROM node_children WHERE child = ?1 ORDER BY node")?
-            .query_map([key(session, id)], |row| row.get(0).map(id_of))?
-            .collect::<Result<_, _>>()?;
-        Ok(parents)
+        query_all(connection, sql, [key(session, id)], |row| {
+            row.get(0).map(id_of)
+        })
     })
 }
 
@@ -603,13 +567,11 @@ pub(crate) fn covering(
 /// shown in the window itself.
 pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>, StoreError> {
     store.read(|connection| {
-        let mut select = connection.prepare_cached(
-            "WITH RECURSIVE below(node) AS (
+        let sql = "WITH RECURSIVE below(node) AS (
                  SELECT node FROM frontier WHERE session = ?1
                  UNION SELECT c.child FROM node_children c JOIN below USING(node))
-             SELECT first, last FROM node_messages JOIN below USING(node)",
-        )?;
-        let keys = keys_of_runs(&mut select, [session.0])?;
+             SELECT first, last FROM node_messages JOIN below USING(node)";
+        let keys = keys_of_runs(connection, sql, [session.0])?;
         Ok(keys.into_iter().collect())
     })
 }
@@ -617,21 +579,13 @@ pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>,
 /// Returns the nodes with wrong sources, for the doctor. A node is wrong if it has none, or if
 /// there are more or fewer messages below it than were summarised.
 pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
-    let [first, end] = range(session);
-    store.read(|connection| {
-        // A node's counts are the sums of its sources' counts, so checking one level is enough.
-        let nodes = connection
-            .prepare_cached(
-                "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2 AND messages !=
-                     (SELECT count(*) FROM node_messages s
-                      CROSS JOIN messages m ON m.id BETWEEN s.first AND s.last WHERE s.node = n.id)
-                   + (SELECT coalesce(sum(k.messages), 0) FROM node_children c JOIN nodes k ON k.id = c.child
-                      WHERE c.node = n.id)",
-            )?
-            .query_map([first, end], |row| row.get(0).map(id_of))?
-            .collect::<Result<_, _>>()?;
-        Ok(nodes)
-    })
+    // A node's counts are the sums of its sources' counts, so checking one level is enough.
+    let sql = "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2 AND messages !=
+             (SELECT count(*) FROM node_messages s
+              CROSS JOIN messages m ON m.id BETWEEN s.first AND s.last WHERE s.node = n.id)
+           + (SELECT coalesce(sum(k.messages), 0) FROM node_children c JOIN nodes k ON k.id = c.child
+              WHERE c.node = n.id)";
+    store.read(|connection| query_all(connection, sql, range(session), |row| row.get(0).map(id_of)))
 }
 
 /// Returns for each depth, in ascending order, how many nodes a session has and how many of them
@@ -639,22 +593,13 @@ pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, S
 pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, u64)>, StoreError> {
     let to_redo = to_redo(store, session)?;
     let at_depth = |depth: u32| to_redo.iter().filter(|(_, of)| *of == depth).count() as u64;
+    let sql = "SELECT depth, count(*) FROM nodes WHERE id >= ?1 AND id < ?2
+         GROUP BY depth ORDER BY depth";
     store.read(|connection| {
-        let counts = connection
-            .prepare_cached(
-                "SELECT depth, count(*) FROM nodes WHERE id >= ?1 AND id < ?2
-                 GROUP BY depth ORDER BY depth",
-            )?
-            .query_map(range(session), |row| {
-                let depth = row.get(0)?;
-                Ok((
-                    depth,
-                    row.get::<_, i64>(1)?.cast_unsigned(),
-                    at_depth(depth),
-                ))
-            })?
-            .collect::<Result<_, _>>()?;
-        Ok(counts)
+        query_all(connection, sql, range(session), |row| {
+            let (depth, nodes): (_, i64) = (row.get(0)?, row.get(1)?);
+            Ok((depth, nodes.cast_unsigned(), at_depth(depth)))
+        })
     })
 }
 
@@ -663,19 +608,16 @@ pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, 
 /// is degraded, too. The lowest depth comes first, then the newest. A node under a good summary is
 /// not rewritten, because nothing reads it.
 pub(crate) fn to_redo(store: &Store, session: SessionId) -> Result<Vec<(NodeId, u32)>, StoreError> {
+    let sql = "WITH RECURSIVE redo(node) AS (
+             SELECT f.node FROM frontier f JOIN nodes n ON n.id = f.node
+             WHERE f.session = ?1 AND n.degraded
+             UNION SELECT c.child FROM redo JOIN node_children c USING(node)
+                                          JOIN nodes n ON n.id = c.child WHERE n.degraded)
+         SELECT id, depth FROM nodes JOIN redo ON id = node ORDER BY depth, id DESC";
     store.read(|connection| {
-        let nodes = connection
-            .prepare_cached(
-                "WITH RECURSIVE redo(node) AS (
-                     SELECT f.node FROM frontier f JOIN nodes n ON n.id = f.node
-                     WHERE f.session = ?1 AND n.degraded
-                     UNION SELECT c.child FROM redo JOIN node_children c USING(node)
-                                                  JOIN nodes n ON n.id = c.child WHERE n.degraded)
-                 SELECT id, depth FROM nodes JOIN redo ON id = node ORDER BY depth, id DESC",
-            )?
-            .query_map([session.0], |row| Ok((row.get(0).map(id_of)?, row.get(1)?)))?
-            .collect::<Result<_, _>>()?;
-        Ok(nodes)
+        query_all(connection, sql, [session.0], |row| {
+            Ok((row.get(0).map(id_of)?, row.get(1)?))
+        })
     })
 }
 
@@ -687,14 +629,12 @@ pub(crate) fn times_covered(
 ) -> Result<HashMap<Key, u32>, StoreError> {
     store.read(|connection| {
         // UNION ALL, because a node that is reached twice repeats its messages.
-        let mut statement = connection.prepare_cached(
-            "WITH RECURSIVE below(node) AS (
+        let sql = "WITH RECURSIVE below(node) AS (
                  SELECT node FROM frontier WHERE session = ?1
                  UNION ALL SELECT c.child FROM node_children c JOIN below USING(node))
-             SELECT first, last FROM node_messages JOIN below USING(node)",
-        )?;
+             SELECT first, last FROM node_messages JOIN below USING(node)";
         let mut times: HashMap<Key, u32> = HashMap::new();
-        for key in keys_of_runs(&mut statement, [session.0])? {
+        for key in keys_of_runs(connection, sql, [session.0])? {
             *times.entry(key).or_default() += 1;
         }
         Ok(times)

@@ -11,8 +11,8 @@ use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::read::text_of;
-use super::{Key, SessionId, Store};
+use super::read::{host_id, text_of};
+use super::{Key, SessionId, Store, query_all};
 use crate::error::StoreError;
 use crate::preview::TextKind;
 
@@ -76,14 +76,8 @@ impl Store {
     /// # Errors
     /// Returns an error if the store cannot be read.
     pub fn messages_with(&self, id: PayloadId) -> Result<Vec<MessageId>, StoreError> {
-        self.read(|connection| {
-            let mut statement = connection
-                .prepare_cached("SELECT host FROM messages WHERE payload = ?1 ORDER BY id")?;
-            let ids = statement.query_map([id.0], |row| {
-                row.get::<_, i64>(0).map(|id| MessageId(id as u64))
-            })?;
-            Ok(ids.collect::<Result<_, _>>()?)
-        })
+        let sql = "SELECT host FROM messages WHERE payload = ?1 ORDER BY id";
+        self.read(|connection| query_all(connection, sql, [id.0], host_id))
     }
 
     /// Returns the descriptions of all large texts of a session, oldest first.
@@ -91,14 +85,9 @@ impl Store {
     /// # Errors
     /// Returns an error if the store cannot be read.
     pub fn payloads(&self, session: SessionId) -> Result<Vec<PayloadInfo>, StoreError> {
-        self.read(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT id, session, kind, bytes, lines, tokens FROM payloads
-                 WHERE session = ?1 ORDER BY id",
-            )?;
-            let rows = statement.query_map([session.0], row_info)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = "SELECT id, session, kind, bytes, lines, tokens FROM payloads
+             WHERE session = ?1 ORDER BY id";
+        self.read(|connection| query_all(connection, sql, [session.0], row_info))
     }
 }
 

@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
 use contexture_engine_api::{MessageId, MessageKind, MessageView, OwnedMessage, with_views};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::body::{MessageBody, beside_text, push_beside};
 use super::current_messages::{key_in, keys};
-use super::{Key, PayloadId, SessionId, Snapshot, Store};
+use super::{Key, PayloadId, SessionId, Snapshot, Store, query_all};
 use crate::error::StoreError;
 use crate::tool_names::is_own;
 
@@ -123,7 +123,13 @@ pub(super) fn flags_of(view: &MessageView<'_>) -> i64 {
         | i64::from(view.kind() as u32) << 8
 }
 
-fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
+/// Reads the host's id of a message from the first column.
+pub(super) fn host_id(row: &Row<'_>) -> rusqlite::Result<MessageId> {
+    let id: i64 = row.get(0)?;
+    Ok(MessageId(id.cast_unsigned()))
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
     let flags: i64 = row.get(8)?;
     Ok(MessageRow {
         key: Key(row.get(0)?),
@@ -195,7 +201,8 @@ impl Store {
     }
 
     /// Returns the messages of these keys as the host lends them, in the order of the keys. Kind,
-    /// tokens and time are those of the row, because the rows follow the deliveries.
+    /// tokens and time are those of the row, because the rows follow the deliveries. The keys should be in
+    /// ascending order, because neighbouring messages are read with one query.
     ///
     /// # Errors
     /// Returns [`StoreError::NoText`] if the transcript lacks one of them, and
@@ -286,11 +293,8 @@ pub(crate) fn rows_in(
     session: SessionId,
     ordinals: &Range<u32>,
 ) -> Result<Vec<MessageRow>, StoreError> {
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM messages WHERE id >= ?1 AND id < ?2 ORDER BY id"
-    ))?;
-    let rows = statement.query_map(keys(session, ordinals), row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let sql = format!("SELECT {COLUMNS} FROM messages WHERE id >= ?1 AND id < ?2 ORDER BY id");
+    query_all(connection, &sql, keys(session, ordinals), row)
 }
 
 /// Returns the names of authors in a session, at most `limit`, each with its first message.
@@ -301,25 +305,15 @@ pub(crate) fn names_in(
     limit: u32,
 ) -> Result<Vec<(String, Key)>, StoreError> {
     // Steps from name to name through the index, without reading the messages between them.
-    let mut statement = connection.prepare_cached(
-        "WITH RECURSIVE names(name) AS (
+    let sql = "WITH RECURSIVE names(name) AS (
              VALUES('') UNION ALL
              SELECT (SELECT min(name) FROM messages WHERE session = ?1 AND name > names.name)
              FROM names WHERE name IS NOT NULL)
          SELECT name, (SELECT min(id) FROM messages WHERE session = ?1 AND name = names.name)
-         FROM names WHERE name > '' LIMIT ?2",
-    )?;
-    let names = statement.query_map((session.0, limit), |row| {
+         FROM names WHERE name > '' LIMIT ?2";
+    query_all(connection, sql, (session.0, limit), |row| {
         Ok((row.get(0)?, Key(row.get(1)?)))
-    })?;
-    Ok(names.collect::<Result<_, _>>()?)
-}
-
-/// The columns of a row that are needed to fetch its text from the transcript.
-struct TextRequest {
-    key: Key,
-    id: MessageId,
-    tokens: u64,
+    })
 }
 
 /// Splits rows into pieces that can be requested from the transcript at once. All rows of a piece
@@ -385,10 +379,9 @@ pub(crate) fn for_each_body(
     let mut start = ordinals.start;
     while start < ordinals.end {
         let end = ordinals.end.min(start.saturating_add(BATCH as u32));
-        let all: Vec<Key> = snapshot
-            .prepare_cached("SELECT id FROM messages WHERE id >= ?1 AND id < ?2 ORDER BY id")?
-            .query_map(keys(session, &(start..end)), |row| row.get(0).map(Key))?
-            .collect::<Result<_, _>>()?;
+        let sql = "SELECT id FROM messages WHERE id >= ?1 AND id < ?2 ORDER BY id";
+        let key = |row: &Row<'_>| row.get(0).map(Key);
+        let all: Vec<Key> = query_all(snapshot, sql, keys(session, &(start..end)), key)?;
         if all.is_empty() {
             // There are no gaps between ordinals, so an empty batch is the end.
             break;
@@ -501,29 +494,28 @@ impl<'c> Bodies<'c> {
                 .snapshot
                 .prepare_cached("SELECT host, tokens FROM messages WHERE id = ?1")?
                 .query_row([key.0], |row| {
-                    Ok(TextRequest {
-                        key,
-                        id: MessageId(row.get::<_, i64>(0)?.cast_unsigned()),
-                        tokens: row.get::<_, i64>(1)?.cast_unsigned(),
-                    })
+                    let tokens: i64 = row.get(1)?;
+                    Ok((key, host_id(row)?, tokens.cast_unsigned()))
                 });
             // A message that the transcript lacks is cached as None, so that it is requested only
             // once.
             self.held.insert(key, None);
             rows.extend(row.optional()?);
         }
-        for piece in pieces(&rows, |row| (row.key, row.tokens)) {
+        for piece in pieces(&rows, |(key, _, tokens)| (*key, *tokens)) {
             // `pieces` returns one empty piece if there are no rows.
-            let Some(first) = piece.first() else { continue };
-            let ids: Vec<MessageId> = piece.iter().map(|row| row.id).collect();
-            let messages = self.snapshot.messages(first.key.session(), &ids)?;
+            let Some((first, ..)) = piece.first() else {
+                continue;
+            };
+            let ids: Vec<MessageId> = piece.iter().map(|(_, id, _)| *id).collect();
+            let messages = self.snapshot.messages(first.session(), &ids)?;
             with_views(&messages, |views| {
                 for view in views {
-                    let row = piece.iter().find(|row| row.id == view.id());
-                    if let Some(row) = row {
+                    let row = piece.iter().find(|(_, id, _)| *id == view.id());
+                    if let Some((key, ..)) = row {
                         let body = OwnedBody::of(view);
                         self.held_bytes += body.all.len();
-                        self.held.insert(row.key, Some(body));
+                        self.held.insert(*key, Some(body));
                     }
                 }
             });

@@ -9,7 +9,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{SessionId, Store};
+use super::{SessionId, Store, query_all};
 use crate::error::StoreError;
 
 /// A session as it appears in a list: its name, its size in messages and its times.
@@ -106,9 +106,12 @@ impl Store {
 }
 
 pub(crate) fn sessions_in(connection: &Connection) -> Result<Vec<SessionInfo>, StoreError> {
-    let mut statement = connection.prepare_cached(&select("WHERE deleted = 0 ORDER BY id"))?;
-    let rows = statement.query_map([], info)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    query_all(
+        connection,
+        &select("WHERE deleted = 0 ORDER BY id"),
+        [],
+        info,
+    )
 }
 
 pub(crate) fn info_in(

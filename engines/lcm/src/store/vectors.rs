@@ -17,7 +17,7 @@ use rusqlite::{Connection, params};
 use super::current_messages::keys;
 use super::read::Bodies;
 use super::worker::Orders;
-use super::{Database, Key, SessionId, Source, Store};
+use super::{Database, Key, SessionId, Source, Store, query_all};
 use crate::error::StoreError;
 use contexture_embed::Embedder;
 
@@ -178,14 +178,11 @@ fn missing(
     from: u32,
 ) -> Result<Vec<Key>, StoreError> {
     let [first, last] = keys(session, &(from..u32::MAX));
-    let found = connection
-        .prepare_cached(
-            "SELECT m.id FROM messages m LEFT JOIN vectors v ON v.message = m.id AND v.embedder = ?3
-             WHERE m.id >= ?1 AND m.id < ?2 AND v.message IS NULL ORDER BY m.id LIMIT ?4",
-        )?
-        .query_map(params![first, last, embedder.fingerprint(), BATCH], |row| {
-            row.get(0).map(Key)
-        })?
-        .collect::<Result<_, _>>()?;
-    Ok(found)
+    query_all(
+        connection,
+        "SELECT m.id FROM messages m LEFT JOIN vectors v ON v.message = m.id AND v.embedder = ?3
+         WHERE m.id >= ?1 AND m.id < ?2 AND v.message IS NULL ORDER BY m.id LIMIT ?4",
+        params![first, last, embedder.fingerprint(), BATCH],
+        |row| row.get(0).map(Key),
+    )
 }

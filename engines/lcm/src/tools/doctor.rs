@@ -8,12 +8,12 @@
 //! The index can be rebuilt from the messages, and the tool does so if asked. A text that is
 //! missing from the transcript cannot be restored here, because the host keeps the transcript.
 
-use contexture_engine_api::{EngineError, MessageId};
+use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
-use super::{Context, max_tokens_schema, object, page_start};
+use super::{Context, cursor_schema, max_tokens_schema, object, page_start};
 use crate::store::Store;
 use crate::store::nodes;
 
@@ -37,7 +37,7 @@ pub(super) fn parameters() -> Value {
                 "description": "Rebuild a wrong search index",
             },
             "max_tokens": max_tokens_schema(),
-            "cursor": {"type": "string", "description": "`next_cursor` of the previous page"},
+            "cursor": cursor_schema(),
         }),
         &[],
     )
@@ -54,13 +54,14 @@ pub(super) fn run(
     let services = context.session.services.clone();
     let store = &context.session.store.until(move || services.is_cancelled());
     let id = context.session.id;
-    let lineage = lineage(context, store)?;
+    let (lineage, wrong_lineage) = lineage(context, store)?;
     let check = store.check(|_, _| {})?;
     let index = store.check_index(id)?;
     // The check covers the whole store, but the findings must not reveal what other sessions
     // contain.
     let mut findings = check.problems.clone();
-    let unread = unread(context, store)?;
+    // All messages are read, so this is the slowest of the checks.
+    let unread = store.without_text(id)?;
     if !unread.is_empty() {
         let named: Vec<String> = unread.iter().take(NAMED).map(ToString::to_string).collect();
         findings.push(format!(
@@ -89,7 +90,7 @@ pub(super) fn run(
             range.start
         )
     }));
-    findings.extend(lineage.findings);
+    findings.extend(wrong_lineage);
     let ok = findings.is_empty();
     let stored = u64::from(store.session_info(id)?.messages);
     // After the checks, so that the findings describe what was wrong before.
@@ -120,7 +121,7 @@ pub(super) fn run(
                     "wrong": index.wrong.len(),
                     "waiting": index.waiting,
                 });
-                answer["lineage"] = lineage.counts.clone();
+                answer["lineage"] = lineage.clone();
             }
             answer["findings_total"] = json!(findings.len());
             answer["findings"] = json!(items);
@@ -156,22 +157,10 @@ fn repair(context: &Context<'_>, store: &Store) -> Result<Value, EngineError> {
     }))
 }
 
-/// Returns the messages of the session whose text the transcript does not have. All messages are
-/// read, so this is the slowest of the checks.
-fn unread(context: &Context<'_>, store: &Store) -> Result<Vec<MessageId>, EngineError> {
-    Ok(store.without_text(context.session.id)?)
-}
-
-/// The result of checking the summaries against the messages: counts for the answer, and a finding
-/// for each problem.
-struct Lineage {
-    counts: Value,
-    findings: Vec<String>,
-}
-
 /// Checks that the sources of every summary are right, and that each message of the conversation is
-/// outside the frontier or under exactly one node of it.
-fn lineage(context: &Context<'_>, store: &Store) -> Result<Lineage, EngineError> {
+/// outside the frontier or under exactly one node of it. Returns counts for the answer, and a finding
+/// for each problem.
+fn lineage(context: &Context<'_>, store: &Store) -> Result<(Value, Vec<String>), EngineError> {
     let broken = nodes::broken(store, context.session.id)?;
     let coverage = context.session.coverage(store)?;
     let sources = (broken.iter()).map(|id| format!("summary {id} has wrong sources"));
@@ -190,16 +179,14 @@ fn lineage(context: &Context<'_>, store: &Store) -> Result<Lineage, EngineError>
         )
         .chain(left_behind)
         .collect();
-    Ok(Lineage {
-        counts: json!({
-            "ok": findings.is_empty(),
-            "messages_outside": coverage.outside,
-            "messages_under_summaries": coverage.under_one,
-            "messages_said_twice": coverage.twice.len(),
-            "messages_nowhere": coverage.nowhere.len(),
-            "messages_left_behind_and_summarised": coverage.left_behind,
-            "summaries_with_wrong_sources": broken.len(),
-        }),
-        findings,
-    })
+    let counts = json!({
+        "ok": findings.is_empty(),
+        "messages_outside": coverage.outside,
+        "messages_under_summaries": coverage.under_one,
+        "messages_said_twice": coverage.twice.len(),
+        "messages_nowhere": coverage.nowhere.len(),
+        "messages_left_behind_and_summarised": coverage.left_behind,
+        "summaries_with_wrong_sources": broken.len(),
+    });
+    Ok((counts, findings))
 }

@@ -91,11 +91,8 @@ pub(super) fn run(
     arguments: ExpandArguments,
 ) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
-    let cursor = arguments
-        .cursor
-        .as_deref()
-        .map(ResumePoint::parse)
-        .transpose()?;
+    let cursor = arguments.cursor.as_deref().map(ResumePoint::parse);
+    let cursor = cursor.transpose()?;
     let store = &context.session.store;
     let id = Id::parse(&arguments.id)?;
     let (total, keys) = match id {
@@ -135,20 +132,20 @@ pub(super) fn run(
         arguments.max_tokens,
         &context.session.services,
         |room, meter| {
-            let frame = json!({
-                "id": arguments.id, "total_messages": total, "messages": [],
-                "next_cursor": ResumePoint::LONGEST.to_string(),
-            });
+            let answer = |items: Vec<Value>, next: Option<ResumePoint>| {
+                json!({
+                    "id": arguments.id,
+                    "total_messages": total,
+                    "messages": items,
+                    "next_cursor": next.map(|next| next.to_string()),
+                })
+            };
+            let frame = answer(Vec::new(), Some(ResumePoint::LONGEST));
             let page = Page::new(room, &frame, meter);
             let lean = is_lean(room);
             let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, &current, lean);
             let (items, next) = messages(context, &keys, cursor, page, item)?;
-            Ok(json!({
-                "id": arguments.id,
-                "total_messages": total,
-                "messages": items,
-                "next_cursor": next.map(|next| next.to_string()),
-            }))
+            Ok(answer(items, next))
         },
     )
 }

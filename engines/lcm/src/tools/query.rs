@@ -210,16 +210,18 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         if *kind == HitKind::Summary {
             continue;
         }
-        let material = match context.session.stored_views(&[*key]) {
+        let stored = match context.session.store.owned_messages(&[*key]) {
             // Messages that cannot be read are skipped.
             Err(StoreError::NoText(_)) => continue,
-            material => material?,
+            stored => stored?,
         };
-        let calls = material.call_views();
-        let views = material.views(&calls);
-        let Some(view) = views.first() else { continue };
+        let Some(message) = stored.first() else {
+            continue;
+        };
+        let calls = message.call_views();
+        let view = &message.view(&calls);
         let services = &context.session.services;
-        let whole = transcript(&views, PASSAGE_TOKENS, services).concat();
+        let whole = transcript(&[*view], PASSAGE_TOKENS, services).concat();
         // In a long message the match matters more than the beginning, which may be about something
         // else.
         let text = match view.tokens() > PASSAGE_TOKENS {

@@ -52,15 +52,6 @@ pub(super) fn parameters() -> Value {
 /// The text that is read: a file, the body of a message or a summary. Positions are bytes of it.
 struct StoredText(String);
 
-/// The part of a text that is shown, with its position. It may be shorter than the requested range.
-struct TextPart {
-    text: String,
-    /// The byte of the text at which the part starts.
-    first_byte: u64,
-    /// The line in which the part starts, counted from 1.
-    first_line: u64,
-}
-
 pub(super) fn run(
     context: &mut Context<'_>,
     arguments: ReadArguments,
@@ -83,24 +74,26 @@ pub(super) fn run(
     within(arguments.max_tokens, services, |room, meter| {
         // A part that is longer than any answer does not have to be copied and measured.
         let reach = room.saturating_mul(MAX_BYTES_A_TOKEN as u64);
-        let part = source.part(start..range.end.min(start.saturating_add(reach)));
+        let (first_byte, text) = source.part(start..range.end.min(start.saturating_add(reach)));
+        let before = &source.0.as_bytes()[..first_byte];
+        let first_line = memchr::memchr_iter(b'\n', before).count() as u64 + 1;
         let answer = |end: usize| {
-            let next = part.first_byte + end as u64;
+            let next = (first_byte + end) as u64;
             json!({
                 "id": arguments.id,
-                "first_line": part.first_line,
-                "first_byte": part.first_byte,
+                "first_line": first_line,
+                "first_byte": first_byte,
                 "end_byte": next,
                 "total_bytes": bytes,
                 "total_lines": lines,
-                "text": part.text.get(..end).unwrap_or(""),
+                "text": text.get(..end).unwrap_or(""),
                 "next_cursor": (next < range.end).then(|| next.to_string()),
             })
         };
-        let end = match longest(&part.text, 0, room, meter, answer) {
+        let end = match longest(text, 0, room, meter, answer) {
             // One character at least has to be shown, or the next call would begin at the same
             // place.
-            0 => part.text.chars().next().map_or(0, char::len_utf8),
+            0 => text.chars().next().map_or(0, char::len_utf8),
             end => end,
         };
         Ok(answer(end))
@@ -178,17 +171,12 @@ impl StoredText {
         lines.next().map(|_| start as u64)
     }
 
-    /// Returns the text of a range of bytes. If the range starts or ends within a character, it is
-    /// widened to include it.
-    fn part(&self, range: Range<u64>) -> TextPart {
+    /// Returns the text of a range of bytes, with the byte at which it starts. If the range starts or
+    /// ends within a character, it is widened to include it.
+    fn part(&self, range: Range<u64>) -> (usize, &str) {
         let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
         let start = self.0.floor_char_boundary(at(range.start));
         let end = self.0.ceil_char_boundary(at(range.end));
-        let before = &self.0.as_bytes()[..start];
-        TextPart {
-            text: self.0.get(start..end).unwrap_or("").to_owned(),
-            first_byte: start as u64,
-            first_line: memchr::memchr_iter(b'\n', before).count() as u64 + 1,
-        }
+        (start, self.0.get(start..end).unwrap_or(""))
     }
 }

@@ -301,11 +301,7 @@ impl<S: Steps> Tiered<S> {
 fn calls_of(
     originals: &BTreeMap<MessageId, OwnedMessage>,
 ) -> BTreeMap<MessageId, Vec<ToolCallView<'_>>> {
-    let calls = originals.iter().map(|(id, original)| {
-        let calls = original.tool_calls.iter();
-        let calls = calls.map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments));
-        (*id, calls.collect())
-    });
+    let calls = (originals.iter()).map(|(id, original)| (*id, original.call_views()));
     calls.collect()
 }
 

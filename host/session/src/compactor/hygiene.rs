@@ -8,6 +8,7 @@
 //! Source: "Context compression and caching", layer 1 ("Gateway session hygiene"). What happens
 //! when it fires is decided in `compaction`.
 
+use contexture_config::Hygiene;
 use contexture_engine_api::{Decision, WindowState, grouped};
 
 /// The share of the context window at which hygiene fires, in percent. It is here for the message
@@ -16,13 +17,6 @@ const HYGIENE_PERCENT: u64 = 85;
 
 /// The fewest messages at which hygiene fires. With fewer there is nothing to compact.
 pub(crate) const MIN_MESSAGES: usize = 4;
-
-/// The configuration of hygiene.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Hygiene {
-    /// The number of messages at which to compact regardless of their size. None for no limit.
-    pub(crate) max_messages: Option<u64>,
-}
 
 /// Whether the session must be compacted before its next turn, and why. If the provider reported
 /// usage, that decides. Otherwise the count or estimate in `window.prompt_tokens` does. If the size

@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use contexture_contract::{self as contract, Limits, Purpose};
+use contexture_contract::Purpose;
 use contexture_engine_api::{Compaction, CompressRequest, ContextEngine, EngineError};
 use contexture_runtime::engines::Opened;
 use contexture_runtime::supervision::{CallError, Deadline};
 
-use super::{Compactor, discard, limits, without_original};
+use super::{Compactor, discard, without_original};
 use crate::conversation::ConversationState;
 use crate::report::CompactionReport;
 use crate::window::Window;
@@ -25,9 +25,6 @@ type Question =
 impl Compactor {
     /// Lets the engine change the window. Returns `None` if it changes nothing. This is also the
     /// result, with a warning, if it breaks the contract.
-    ///
-    /// # Errors
-    /// The call failed.
     pub(crate) fn rewrite(
         &self,
         engine: &mut Opened,
@@ -37,18 +34,10 @@ impl Compactor {
         let Some((base, mut proposal)) = self.proposed(engine, current, "rewrite", ask)? else {
             return Ok(None);
         };
-        let calls = base.call_views(0);
-        let views = base.whole_views(&calls);
-        let (pins, _) = self.keep_pins(current, &views, &mut proposal);
-        let limits = Limits {
-            purpose: Purpose::Rewrite,
-            pins,
-            ..limits(engine, current, &views, false)
-        };
-        let counter = current.counter;
-        match contract::check(&views, &proposal, &limits, |text| counter.count_text(text)) {
+        let (checked, _) = self.check(engine, current, &base, &mut proposal, Purpose::Rewrite);
+        match checked {
             Ok(checked) => {
-                let next = base.apply(&proposal, &limits.marks, &counter);
+                let next = base.apply(&proposal, &engine.about().marks, &current.counter);
                 let made = (proposal, checked);
                 let report = self.commit(engine, current, next, made, Purpose::Rewrite);
                 Ok(Some(report))
@@ -69,9 +58,6 @@ impl Compactor {
 
     /// Asks the engine for a view of the window for this request. Returns `None` if the window is
     /// sent as it is. This is also the result, with a warning, if the view breaks the contract.
-    ///
-    /// # Errors
-    /// The call failed.
     pub(crate) fn select(
         &self,
         engine: &mut Opened,
@@ -84,24 +70,12 @@ impl Compactor {
         let Some((base, mut view)) = self.proposed(engine, current, "select", ask)? else {
             return Ok(None);
         };
-        let calls = base.call_views(0);
-        let views = base.whole_views(&calls);
-        let (pins, _) = self.keep_pins(current, &views, &mut view);
-        let usable = current.state().usable_tokens();
-        // A view may be as large as the window allows: it need not save tokens, only fit.
-        let limits = Limits {
-            grouping: current.grouping(),
-            purpose: Purpose::View,
-            fixed_tokens: current.frame_tokens(&current.window),
-            trigger_tokens: usable,
-            usable_tokens: usable,
-            may_shorten_last_user: false,
-            marks: engine.about().marks.clone(),
-            pins,
-        };
-        let counter = current.counter;
-        match contract::check(&views, &view, &limits, |text| counter.count_text(text)) {
-            Ok(_) => Ok(Some(base.apply(&view, &limits.marks, &counter))),
+        let (checked, _) = self.check(engine, current, &base, &mut view, Purpose::View);
+        match checked {
+            Ok(_) => {
+                let marks = &engine.about().marks;
+                Ok(Some(base.apply(&view, marks, &current.counter)))
+            }
             Err(violation) => {
                 engine.broke_the_contract();
                 self.warnings.add(format!(
@@ -117,9 +91,6 @@ impl Compactor {
     /// Asks the engine for a change of the window that is not a compaction. Returns the window that
     /// the change applies to and the change, or `None` if the engine wants none or wants to restore
     /// a message whose original is found nowhere.
-    ///
-    /// # Errors
-    /// The call failed.
     fn proposed(
         &self,
         engine: &mut Opened,
@@ -131,8 +102,8 @@ impl Compactor {
         let window = Arc::clone(&current.window);
         let budget = Deadline::Short.with(window.len(), order.window.prompt_tokens);
         let proposed = engine.call(method, budget, move |engine| {
-            let calls = window.call_views(0);
-            let views = window.views(0, &calls);
+            let calls = window.call_views();
+            let views = window.views(&calls);
             ask(engine, &CompressRequest::new(&views, &order))
         })?;
         let Some(proposal) = proposed else {

@@ -8,9 +8,9 @@
 //! [`Asking`] is shared between the session and the services of its engine. It also stops the model
 //! calls when a [`Canceller`] says so.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use contexture_base::lock;
 use contexture_engine_api::{
@@ -35,6 +35,8 @@ pub(crate) struct Asking {
     sent: Mutex<Option<SentPrompt>>,
     /// Whether model calls are stopped, see [`Canceller`].
     stopped: AtomicBool,
+    /// The number of model calls so far, background calls included.
+    model_calls: AtomicU64,
     /// The engines whose calls are stopped by a cancel: the session's own and the fallback.
     callers: Mutex<Vec<Weak<CallState>>>,
 }
@@ -100,6 +102,7 @@ impl Asking {
             lent: Mutex::default(),
             sent: Mutex::default(),
             stopped: AtomicBool::new(false),
+            model_calls: AtomicU64::new(0),
             callers: Mutex::default(),
         }
     }
@@ -134,6 +137,11 @@ impl Asking {
         *lock(&self.sent) = sent;
     }
 
+    /// The number of model calls so far, background calls included.
+    pub(crate) fn model_calls(&self) -> u64 {
+        self.model_calls.load(Ordering::Relaxed)
+    }
+
     /// Asks several questions at the same time. The answers are in the order of the requests. If
     /// model calls are stopped, all of them fail as cancelled.
     pub(crate) fn complete_many(
@@ -143,6 +151,11 @@ impl Asking {
         counter: TokenCounter,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        // Without a model, the calls fail at once and cost nothing.
+        if client.model().is_ok() {
+            let calls = requests.len() as u64;
+            self.model_calls.fetch_add(calls, Ordering::Relaxed);
+        }
         if self.stopped.load(Ordering::Acquire) {
             return vec![Err(cancelled()); requests.len()];
         }
@@ -167,9 +180,4 @@ impl Asking {
         };
         client.ask(questions, cancel)
     }
-}
-
-/// When the provider's cache drops what it was sent now, given its lifetime in milliseconds.
-pub(crate) fn warm_until(ttl_ms: u64) -> Instant {
-    Instant::now() + Duration::from_millis(ttl_ms)
 }

@@ -8,7 +8,7 @@
 //!
 //! Start with [`EngineLink::background`] and [`BackgroundWork::run`].
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -36,7 +36,6 @@ pub struct BackgroundWork {
     client: ModelClient,
     asking: Arc<Asking>,
     counter: TokenCounter,
-    model_calls: Arc<AtomicU64>,
 }
 
 impl BackgroundWork {
@@ -48,10 +47,6 @@ impl BackgroundWork {
     /// Makes the calls, several at the same time. Blocks until all are answered or `cancel` is set.
     /// The answers are in the order of the calls.
     pub fn run(self, cancel: &AtomicBool) -> Vec<BackgroundAnswer> {
-        if self.client.model().is_ok() {
-            self.model_calls
-                .fetch_add(self.calls.len() as u64, Ordering::Relaxed);
-        }
         let requests: Vec<_> = self.calls.iter().map(|call| call.request.clone()).collect();
         let answers = self
             .asking
@@ -94,9 +89,6 @@ impl Drop for Background {
 
 impl EngineLink {
     /// The model calls that the engine wants made between turns, with the client to make them.
-    ///
-    /// # Errors
-    /// The engine failed.
     pub(crate) fn background(
         &mut self,
         current: &ConversationState,
@@ -105,24 +97,20 @@ impl EngineLink {
         let window = Arc::clone(&current.window);
         let budget = Deadline::Extended.with(window.len(), order.window.prompt_tokens);
         let calls = self.engine.call("background", budget, move |engine| {
-            let calls = window.call_views(0);
-            let views = window.views(0, &calls);
+            let calls = window.call_views();
+            let views = window.views(&calls);
             Ok(engine.background(&CompressRequest::new(&views, &order)))
         })?;
         Ok(BackgroundWork {
             calls,
-            client: self.asking.client(),
-            asking: Arc::clone(&self.asking),
-            counter: self.counter,
-            model_calls: Arc::clone(&self.model_calls),
+            client: self.asking().client(),
+            asking: Arc::clone(self.asking()),
+            counter: self.lender.counter,
         })
     }
 
     /// Hands the answers of background calls to the engine. Answers about messages that are no
     /// longer part of the conversation are discarded.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn background_done(
         &mut self,
         current: &ConversationState,
@@ -148,15 +136,12 @@ impl EngineLink {
 
     /// Starts the engine's background calls in a thread of the host. Does nothing if the embedder
     /// makes them, if no model is configured, or if earlier calls are still running.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn start_background(
         &mut self,
         current: &ConversationState,
     ) -> Result<(), SessionError> {
         let is_idle = self.background.by == BackgroundBy::Host
-            && self.asking.client().model().is_ok()
+            && self.asking().client().model().is_ok()
             && !self.background.is_running();
         if !is_idle {
             return Ok(());
@@ -183,9 +168,6 @@ impl EngineLink {
 
     /// Hands the engine the answers that the host's thread has brought since the last turn. Returns
     /// whether there were any: the engine may decide otherwise about the same request then.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn deliver_background(
         &mut self,
         current: &ConversationState,

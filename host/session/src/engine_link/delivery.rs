@@ -83,8 +83,8 @@ impl EngineLink {
         let counted = Arc::clone(&piece);
         let window = state.clone();
         let mut decision = self.engine.call("observe", budget, move |engine| {
-            let calls = piece.call_views(0);
-            let messages = piece.views(0, &calls);
+            let calls = piece.call_views();
+            let messages = piece.views(&calls);
             let delivery = (cut.is_some() || !piece.is_empty())
                 .then(|| Delivery::new(&messages).after(cut).with_revisions(&revised));
             engine.follow(&Follow::new(delivery, window.as_ref()))

@@ -2,12 +2,12 @@
 //!
 //! An engine calls them while the host calls it: to ask a model, to count tokens, to write to the
 //! log, to find out whether it was cancelled, and to read the transcript and its own artifacts.
-//! [`lender`] makes them for one engine, and [`SessionServices`] implements them.
+//! [`Lender`] makes them for one engine, and [`SessionServices`] implements them.
 //!
 //! Who answers a model call is decided in `asking`, and where artifacts go in `engine_transcript`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use contexture_engine_api::{
     EngineError, FailureKind, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo,
@@ -25,85 +25,69 @@ use contexture_base::now_ms;
 /// least this much, so material is cut into more pieces than needed but never refused.
 const UNKNOWN_WINDOW: u64 = 32_768;
 
-/// The services of one engine in one session: counted model calls, token counts, a log under the
-/// engine's name, the transcript with the engine's artifacts, and the cancel flag.
-struct SessionServices {
-    engine: String,
-    asking: Arc<Asking>,
-    counter: TokenCounter,
-    call: Arc<CallState>,
-    model_calls: Arc<AtomicU64>,
-    peers: Option<Peers>,
-    transcript: Arc<EngineTranscript>,
+/// What the services of a session's engines are made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Lender {
+    pub(crate) asking: Arc<Asking>,
+    pub(crate) counter: TokenCounter,
+    /// The other sessions that an engine may look into. None if it may look into all.
+    pub(crate) peers: Option<Peers>,
+    pub(crate) transcript: Arc<EngineTranscript>,
 }
 
-/// Returns a function that makes the services for an engine with a given name and call state. Every
-/// model call is added to `model_calls`. `peers` decides which other sessions the engine may look
-/// into. Without it, the engine may look into all.
-pub(crate) fn lender(
-    asking: &Arc<Asking>,
-    counter: TokenCounter,
-    model_calls: &Arc<AtomicU64>,
-    peers: Option<&Peers>,
-    transcript: &Arc<EngineTranscript>,
-) -> impl Fn(&str, &Arc<CallState>) -> Services + use<> {
-    let (asking, model_calls) = (Arc::clone(asking), Arc::clone(model_calls));
-    let (peers, transcript) = (peers.cloned(), Arc::clone(transcript));
-    move |engine: &str, call: &Arc<CallState>| {
-        // A cancel must reach this engine too.
-        asking.add_caller(call);
+impl Lender {
+    /// The services for the engine with this name. A cancel of the session stops `call`.
+    pub(crate) fn services(&self, engine: &str, call: &Arc<CallState>) -> Services {
+        self.asking.add_caller(call);
         Services::new(Arc::new(SessionServices {
             engine: engine.to_owned(),
-            asking: Arc::clone(&asking),
-            counter,
             call: Arc::clone(call),
-            model_calls: Arc::clone(&model_calls),
-            peers: peers.clone(),
-            transcript: Arc::clone(&transcript),
+            lender: self.clone(),
         }))
     }
 }
 
-impl SessionServices {
-    /// Asks the model. The deadline of the engine's call does not run meanwhile.
-    fn ask(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        let client = self.asking.client();
-        // Without a model, the call fails at once and costs nothing.
-        if client.model().is_ok() {
-            self.model_calls
-                .fetch_add(requests.len() as u64, Ordering::Relaxed);
-        }
-        let _underway = self.call.call_model();
-        self.asking
-            .complete_many(&client, requests, self.counter, &self.call.cancel)
-    }
+/// The services of one engine in one session: counted model calls, token counts, a log under the
+/// engine's name, the transcript with the engine's artifacts, and the cancel flag.
+struct SessionServices {
+    engine: String,
+    call: Arc<CallState>,
+    lender: Lender,
 }
 
 impl HostServices for SessionServices {
     fn model(&self) -> Option<ModelInfo> {
-        let client = self.asking.client();
+        let Lender {
+            asking, counter, ..
+        } = &self.lender;
+        let client = asking.client();
         let (name, context_length) = client.model().ok()?;
         let context_length = context_length
             .or_else(|| known_window(name).map(|window| window.context_length))
             .unwrap_or(UNKNOWN_WINDOW);
-        let guidance = &self.asking.guidance;
-        let context_length = guidance.left_of(context_length, self.counter);
+        let guidance = &asking.guidance;
+        let context_length = guidance.left_of(context_length, *counter);
         let mut model = ModelInfo::new(name.to_owned(), context_length);
         model.extract_if_contradicted = guidance.extract_if_contradicted;
         Some(model)
     }
 
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        let answer = self.ask(std::slice::from_ref(request)).pop();
+        let answer = self.complete_many(std::slice::from_ref(request)).pop();
         answer.unwrap_or_else(|| Err(ModelFailure::new(FailureKind::Other, "no answer")))
     }
 
     fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        self.ask(requests)
+        // The deadline of the engine's call does not run meanwhile.
+        let _underway = self.call.call_model();
+        let Lender {
+            asking, counter, ..
+        } = &self.lender;
+        asking.complete_many(&asking.client(), requests, *counter, &self.call.cancel)
     }
 
     fn count_tokens(&self, text: &str) -> u64 {
-        self.counter.count_text(text)
+        self.lender.counter.count_text(text)
     }
 
     fn log(&self, level: LogLevel, message: &str) {
@@ -135,11 +119,11 @@ impl HostServices for SessionServices {
                 "the session `{other}` may not be read in this one"
             )));
         }
-        self.transcript.read(range)
+        self.lender.transcript.read(range)
     }
 
     fn artifact(&self, name: &str) -> Result<Option<String>, EngineError> {
-        self.transcript.artifact(&self.engine, name)
+        self.lender.transcript.artifact(&self.engine, name)
     }
 
     fn put_artifact(&self, name: &str, text: Option<&str>) -> Result<(), EngineError> {
@@ -148,15 +132,17 @@ impl HostServices for SessionServices {
         if self.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
-        self.transcript.put_artifact(&self.engine, name, text);
+        self.lender
+            .transcript
+            .put_artifact(&self.engine, name, text);
         Ok(())
     }
 
     fn artifacts(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
-        self.transcript.artifacts(&self.engine, prefix)
+        self.lender.transcript.artifacts(&self.engine, prefix)
     }
 
     fn may_read_session(&self, session: &str) -> bool {
-        self.peers.as_ref().is_none_or(|peers| peers.has(session))
+        (self.lender.peers.as_ref()).is_none_or(|peers| peers.has(session))
     }
 }

@@ -14,9 +14,8 @@
 //! Read [`EngineLink::offer_tools`] first. Calls of these tools come back through
 //! [`EngineLink::call_tool`].
 
-use contexture_config::OnFailure;
 use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
-use contexture_runtime::supervision::{CallError, Deadline};
+use contexture_runtime::supervision::CallError;
 
 use super::EngineLink;
 use crate::conversation::ConversationState;
@@ -124,9 +123,6 @@ pub(crate) struct ToolRoom<'a> {
 
 impl EngineLink {
     /// Decides which tools are in the requests. Returns their tokens.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn offer_tools(&mut self, room: &ToolRoom<'_>) -> Result<u64, SessionError> {
         self.withdraw_tools();
         if self.offers_tools() {
@@ -259,9 +255,6 @@ impl EngineLink {
 
     /// Asks the engine whether the model may call tools now. Returns the reason if it may not, and
     /// `None` if it may or if the engine sets no limit.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
     pub(crate) fn tools_denied(
         &mut self,
         current: &ConversationState,
@@ -270,16 +263,12 @@ impl EngineLink {
             return Ok(None);
         }
         let state = current.state();
-        let asked = self
-            .engine
-            .call("may_call_tools", Deadline::Short, move |engine| {
-                Ok(engine.may_call_tools(&state))
-            });
-        match asked {
+        match self.ask("may_call_tools", move |engine| {
+            engine.may_call_tools(&state)
+        }) {
             Ok(decision) if decision.is_yes() => Ok(None),
             Ok(decision) => Ok(Some(decision.reason().to_owned())),
-            Err(error) if self.on_failure() == OnFailure::Fail => Err(error.into()),
-            Err(error) => self.not_told(error.into()).map(|()| None),
+            Err(error) => self.not_told(error).map(|()| None),
         }
     }
 }

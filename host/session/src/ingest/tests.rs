@@ -252,14 +252,14 @@ fn a_request_of_another_conversation_begins_a_new_one_or_is_refused() {
 fn the_engine_lacks_what_follows_the_cursor() {
     let (_, mut current) = begun(&talk(0..4));
     let unseen = current.unseen(None).unwrap();
-    let shown: Vec<MessageId> = unseen.messages.iter().map(WindowEntry::id).collect();
-    assert_eq!((shown, unseen.lost), (ids(1..=4), 0));
+    let shown: Vec<MessageId> = unseen.0.iter().map(WindowEntry::id).collect();
+    assert_eq!((shown, unseen.1), (ids(1..=4), 0));
     current.history.set_cursor(Some(MessageId(2)));
     // The text is neither in the request nor in memory now.
     current.unshown.clear();
     current.replace_window(Window::of(Vec::new(), None, 5));
     let unseen = current.unseen(None).unwrap();
-    assert_eq!((unseen.messages.len(), unseen.lost), (0, 2));
+    assert_eq!((unseen.0.len(), unseen.1), (0, 2));
 }
 
 #[test]

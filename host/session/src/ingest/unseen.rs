@@ -16,22 +16,16 @@ use crate::conversation::ConversationState;
 use crate::request::Request;
 use crate::window_entry::WindowEntry;
 
-/// The messages that the engine is to be shown.
-#[derive(Debug, Default)]
-pub(crate) struct Unseen {
-    /// In the order of arrival.
-    pub(crate) messages: Vec<WindowEntry>,
-    /// How many messages of the conversation are left out because their text was found nowhere.
-    pub(crate) lost: u64,
-}
-
 impl ConversationState {
-    /// The messages after the cursor with their text, in the order of arrival. If the text of a
-    /// message is found nowhere, the message is left out, and those of the conversation are counted.
+    /// The messages after the cursor with their text, in the order of arrival, and how many messages
+    /// of the conversation are left out because their text was found nowhere.
     ///
     /// # Errors
     /// A message of the request cannot be read.
-    pub(crate) fn unseen(&mut self, request: Option<&Request<'_>>) -> Result<Unseen, FormatError> {
+    pub(crate) fn unseen(
+        &mut self,
+        request: Option<&Request<'_>>,
+    ) -> Result<(Vec<WindowEntry>, u64), FormatError> {
         let logged = self.history.after(self.history.cursor()).iter();
         let ids: Vec<MessageId> = logged.map(|logged| logged.id).collect();
         let all: Ids = ids.iter().copied().collect();
@@ -66,10 +60,8 @@ impl ConversationState {
             found.extend(stored.into_iter().filter(|(id, _)| all.contains(id)));
             lost = self.pass_over(&without_text, &mut found);
         }
-        Ok(Unseen {
-            messages: ids.iter().filter_map(|id| found.remove(id)).collect(),
-            lost,
-        })
+        let messages = ids.iter().filter_map(|id| found.remove(id)).collect();
+        Ok((messages, lost))
     }
 
     /// Counts the messages of the conversation whose text was not found. Their earlier forms are not

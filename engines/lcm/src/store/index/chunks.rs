@@ -23,7 +23,7 @@ use super::corpus::Corpus;
 use super::list::Growing;
 use super::segment::Segment;
 use crate::error::StoreError;
-use crate::store::{Database, SessionId, put_varint};
+use crate::store::{Database, SessionId, put_varint, query_all};
 
 /// A chunk is closed as soon as its terms reach this many bytes.
 const CHUNK_TERM_BYTES: usize = 2_000;
@@ -153,7 +153,7 @@ impl Making {
                     "INSERT INTO segments(session, corpus, first, last, level, state, signatures)
                      VALUES(?1, ?2, ?3, ?4, ?5, ?6, x'')",
                 )?
-                .execute(params![session.0, corpus.code(), start, end, level, MAKING])?;
+                .execute(params![session.0, corpus as i64, start, end, level, MAKING])?;
             Ok(transaction.last_insert_rowid())
         })?;
         Ok(Self { id })
@@ -311,10 +311,8 @@ fn remove(database: &Database, segment: i64) -> Result<(), StoreError> {
 /// process is still writing one of them, it notices that its row is gone and starts again later.
 pub(crate) fn sweep(database: &Database) -> Result<(), StoreError> {
     let left: Vec<i64> = database.write_behind(|transaction| {
-        let mut statement = transaction
-            .prepare_cached("UPDATE segments SET state = ?1 WHERE state != ?2 RETURNING id")?;
-        let ids = statement.query_map([GOING, IN_FORCE], |row| row.get(0))?;
-        Ok(ids.collect::<Result<_, _>>()?)
+        let sql = "UPDATE segments SET state = ?1 WHERE state != ?2 RETURNING id";
+        query_all(transaction, sql, [GOING, IN_FORCE], |row| row.get(0))
     })?;
     left.into_iter()
         .try_for_each(|segment| remove(database, segment))

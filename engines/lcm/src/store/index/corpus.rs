@@ -11,23 +11,15 @@ use rusqlite::Connection;
 use crate::error::StoreError;
 use crate::store::{SessionId, Snapshot, for_each_body, for_each_summary, info_in, summaries_end};
 
-/// The kind of texts that a segment covers.
+/// The kind of texts that a segment covers. The numbers are those of the table of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Corpus {
-    Messages,
-    Summaries,
+    Messages = 0,
+    Summaries = 1,
 }
 
 impl Corpus {
     pub(crate) const ALL: [Self; 2] = [Self::Messages, Self::Summaries];
-
-    /// Returns the value that stands for it in the table of segments.
-    pub(crate) fn code(self) -> i64 {
-        match self {
-            Self::Messages => 0,
-            Self::Summaries => 1,
-        }
-    }
 
     /// Returns one past the highest number of a text that is stored, or 0 if there is none. Some of
     /// the lower numbers may be unused.

@@ -18,7 +18,7 @@ use super::chunks::{IN_FORCE, SIGNATURE_BYTES, broken, signature, unseal};
 use super::corpus::Corpus;
 use super::list::List;
 use crate::error::StoreError;
-use crate::store::{SessionId, take_usize};
+use crate::store::{SessionId, query_all, take_usize};
 
 /// The row of a segment that is in force: its number, the texts it covers and its level.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) fn indexed_end(
             "SELECT last FROM segments WHERE session = ?1 AND corpus = ?2 AND state = ?3
              ORDER BY first DESC LIMIT 1",
         )?
-        .query_row([session.0, corpus.code(), IN_FORCE], |row| row.get(0));
+        .query_row([session.0, corpus as i64, IN_FORCE], |row| row.get(0));
     Ok(end.optional()?.unwrap_or(0))
 }
 
@@ -78,18 +78,20 @@ pub(crate) fn segments(
     session: SessionId,
     corpus: Corpus,
 ) -> Result<Vec<Segment>, StoreError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT id, first, last, level FROM segments
-         WHERE session = ?1 AND corpus = ?2 AND state = ?3 ORDER BY first",
-    )?;
-    let rows = statement.query_map([session.0, corpus.code(), IN_FORCE], |row| {
-        Ok(Segment {
-            id: row.get(0)?,
-            ordinals: row.get(1)?..row.get(2)?,
-            level: row.get(3)?,
-        })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let sql = "SELECT id, first, last, level FROM segments
+         WHERE session = ?1 AND corpus = ?2 AND state = ?3 ORDER BY first";
+    query_all(
+        connection,
+        sql,
+        [session.0, corpus as i64, IN_FORCE],
+        |row| {
+            Ok(Segment {
+                id: row.get(0)?,
+                ordinals: row.get(1)?..row.get(2)?,
+                level: row.get(3)?,
+            })
+        },
+    )
 }
 
 /// The terms of a chunk, one per line and sorted.

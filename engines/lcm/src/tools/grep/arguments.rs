@@ -24,8 +24,8 @@ const MAX_CONTEXT: usize = 20;
 pub(in crate::tools) struct GrepArguments {
     pattern: Option<String>,
     question: Option<String>,
-    mode: Option<ModeName>,
-    scope: Option<ScopeName>,
+    mode: Option<Mode>,
+    scope: Option<Scope>,
     sessions: Option<Vec<String>>,
     role: Option<String>,
     tool: Option<String>,
@@ -34,34 +34,9 @@ pub(in crate::tools) struct GrepArguments {
     context: Option<usize>,
     limit: Option<usize>,
     cursor: Option<String>,
-    sort: Option<SortName>,
+    sort: Option<Sort>,
     case: Option<bool>,
     pub(super) max_tokens: Option<u64>,
-}
-
-#[derive(Deserialize, Clone, Copy)]
-#[serde(rename_all = "snake_case")]
-enum ModeName {
-    Regex,
-    FullText,
-    Literal,
-}
-
-#[derive(Deserialize, Clone, Copy)]
-#[serde(rename_all = "snake_case")]
-enum ScopeName {
-    Messages,
-    Summaries,
-    Files,
-    All,
-}
-
-#[derive(Deserialize, Clone, Copy)]
-#[serde(rename_all = "snake_case")]
-enum SortName {
-    Relevance,
-    Recency,
-    Oldest,
 }
 
 pub(in crate::tools) fn parameters() -> Value {
@@ -131,11 +106,7 @@ pub(super) fn query(
 ) -> Result<Query, EngineError> {
     let ask = match (arguments.pattern.clone(), arguments.question.clone()) {
         (Some(pattern), None) => Ask::Pattern(Pattern {
-            mode: match arguments.mode {
-                None | Some(ModeName::FullText) => Mode::FullText,
-                Some(ModeName::Literal) => Mode::Literal,
-                Some(ModeName::Regex) => Mode::Regex,
-            },
+            mode: arguments.mode.unwrap_or(Mode::FullText),
             text: pattern,
             case_sensitive: arguments.case,
         }),
@@ -182,22 +153,13 @@ pub(super) fn query(
         }
     };
     Ok(Query {
-        scope: match arguments.scope {
-            None | Some(ScopeName::All) => Scope::All,
-            Some(ScopeName::Messages) => Scope::Messages,
-            Some(ScopeName::Summaries) => Scope::Summaries,
-            Some(ScopeName::Files) => Scope::Files,
-        },
+        scope: arguments.scope.unwrap_or_default(),
         sessions,
         role: arguments.role.clone(),
         tool: arguments.tool.clone(),
         since_ms: since,
         until_ms: until,
-        sort: arguments.sort.map(|sort| match sort {
-            SortName::Relevance => Sort::Relevance,
-            SortName::Recency => Sort::Recency,
-            SortName::Oldest => Sort::Oldest,
-        }),
+        sort: arguments.sort,
         limit: arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT),
         context_lines: arguments.context.unwrap_or(0).min(MAX_CONTEXT),
         cursor: arguments.cursor.clone(),
