@@ -4,7 +4,10 @@
 //! First, 50 clients send their next request as soon as they have an answer. That gives the highest rate. Then requests
 //! come at a fixed rate, half of the gateway's highest, whether or not earlier ones were answered, and a request's time
 //! begins when it was due (an open loop). Client, gateway and provider are processes of their own and share the cores,
-//! so the figures say how the ways compare, not what a machine can do that runs one of them alone.
+//! so the figures say how the ways compare, not what a machine can do that runs one of them alone. The processor time
+//! that a way takes for a request hardly depends on what else runs.
+//!
+//! Arguments name the kinds of requests to measure, such as `"2 KB"`. Without any, all are measured.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
@@ -49,8 +52,8 @@ impl Load {
         format!("{}-{number}", self.bodies[0].len())
     }
 
-    /// The requests a second of clients that wait for nothing but their answers.
-    async fn highest_rate(&self) -> f64 {
+    /// The requests a second of clients that wait for nothing but their answers, and the number of requests.
+    async fn highest_rate(&self) -> (f64, u64) {
         let (began, answered) = (Instant::now(), Arc::new(AtomicU64::new(0)));
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
@@ -69,7 +72,8 @@ impl Load {
             });
         }
         clients.join_all().await;
-        answered.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
+        let answered = answered.load(Ordering::Relaxed);
+        (answered as f64 / began.elapsed().as_secs_f64(), answered)
     }
 
     /// The times from when a request was due to the end of its answer, in milliseconds and sorted, at this many
@@ -103,10 +107,21 @@ impl Load {
     }
 }
 
+/// The processor time that a process took for each of these requests, in microseconds. `before` is what it had taken
+/// before them. Zero if the system does not say.
+fn processor_time_for(process: &Process, before: Option<f64>, requests: u64) -> f64 {
+    let took = process.processor_time().zip(before);
+    took.map_or(0.0, |(now, before)| (now - before) * 1e6 / requests as f64)
+}
+
 fn main() {
     if other_role() {
         return;
     }
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|name| !name.starts_with("--"))
+        .collect();
     let home = tempfile::tempdir().unwrap();
     let provider = Process::start("provider");
     let config = format!(
@@ -119,8 +134,18 @@ fn main() {
         println!("nginx is not installed, so it is not measured");
     }
     println!(
-        "{:>16} {:>10} {:>12} {:>9}   at a fixed rate: {:>8} {:>9} {:>9} {:>9} {:>9}",
-        "body", "way", "highest", "of nginx", "requests", "p50", "p90", "p99", "p99.9"
+        "{:>16} {:>10} {:>12} {:>9} {:>10}   at a fixed rate: {:>8} {:>10} {:>9} {:>9} {:>9} {:>9}",
+        "body",
+        "way",
+        "highest",
+        "of nginx",
+        "processor",
+        "requests",
+        "processor",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9"
     );
     for (name, size, is_stream) in [
         ("2 KB", 1_000, false),
@@ -129,6 +154,9 @@ fn main() {
         ("165 KB, stream", 160_000, true),
         ("400 KB", 390_000, false),
     ] {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
+            continue;
+        }
         let bodies = Arc::new(bodies(size, TURNS, is_stream));
         let gateway = Process::gateway(&home.path().join(name), &config);
         let first = runtime.block_on(async {
@@ -137,28 +165,32 @@ fn main() {
             ask(&http, &gateway.base, "first", &bodies[0]).await;
             began.elapsed()
         });
-        let mut ways = vec![("direct", provider.base.as_str())];
-        ways.extend(nginx.as_ref().map(|nginx| ("nginx", nginx.base.as_str())));
-        ways.push(("contexture", gateway.base.as_str()));
+        let mut ways = vec![("direct", &provider)];
+        ways.extend(nginx.as_ref().map(|nginx| ("nginx", nginx)));
+        ways.push(("contexture", &gateway));
         let loads = ways
             .iter()
-            .map(|(way, base)| (*way, Load::new(base, &bodies)));
+            .map(|(way, process)| (*way, *process, Load::new(&process.base, &bodies)));
         let rates: Vec<_> = loads
-            .map(|(way, load)| {
-                let rate = runtime.block_on(load.highest_rate());
-                (way, load, rate)
+            .map(|(way, process, load)| {
+                let before = process.processor_time();
+                let (rate, requests) = runtime.block_on(load.highest_rate());
+                let took = processor_time_for(process, before, requests);
+                (way, process, load, rate, took)
             })
             .collect();
         let of_nginx = rates.iter().find(|(way, ..)| *way == "nginx");
-        let of_nginx = of_nginx.map(|(.., rate)| *rate);
-        let half = rates.last().map_or(0.0, |(.., rate)| rate / 2.0);
-        for (way, load, rate) in &rates {
+        let of_nginx = of_nginx.map(|(.., rate, _)| *rate);
+        let half = rates.last().map_or(0.0, |(.., rate, _)| rate / 2.0);
+        for (way, process, load, rate, took) in &rates {
+            let before = process.processor_time();
             let times = runtime.block_on(load.times_at(half));
+            let at_half = processor_time_for(process, before, times.len() as u64);
             let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
             let ratio = of_nginx.map_or("–".to_owned(), |of| format!("{:.2}", rate / of));
             println!(
-                "{name:>16} {way:>10} {rate:>8.0} /s {ratio:>9}   {half:>16.0} /s {:>8} {:>6.2} ms {:>6.2} ms {:>6.2} ms \
-                 {:>6.2} ms",
+                "{name:>16} {way:>10} {rate:>8.0} /s {ratio:>9} {took:>7.0} µs   {half:>16.0} /s {:>8} {at_half:>7.0} µs \
+                 {:>6.2} ms {:>6.2} ms {:>6.2} ms {:>6.2} ms",
                 times.len(),
                 at(0.5),
                 at(0.9),

@@ -5,10 +5,9 @@
 //! [`Rounds::next_round`] executes the calls of a round and prepares the next request.
 //! [`Rounds::finish`] is called after the last round and hands the answer over to the session.
 //!
-//! An answer that the client received unchanged is not ingested at once. It is left in the
-//! session's [`AnswerSlot`], because the client sends it back with its next request anyway. If the
-//! client received something else than the model wrote, the difference is stored with the session
-//! by [`hidden`](crate::hidden).
+//! The end of an answer is one piece of work, and in a file one transaction: the session takes the
+//! answer in, and the answer is noted as a proof. If the client received something else than the
+//! model wrote, the difference is stored with the session by [`hidden`](crate::hidden).
 //!
 //! [`run_turn_in`] runs the turn of a request. Reading the provider's bytes is up to
 //! [`stream`](crate::stream), and sending them is up to [`exchange`](crate::exchange).
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use contexture::session::KeptChange;
 use contexture::{Compact, ToolCall, Usage};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 use tracing::Instrument;
 
 use crate::Shared;
@@ -27,23 +26,21 @@ use crate::api::Api;
 use crate::conversation::{TurnRequest, TurnResult, log_record_error};
 use crate::failure::Failure;
 use crate::hidden::{self, HiddenRound};
-use crate::sessions::{self, SessionCell, SessionGuard};
+use crate::sessions::{SessionCell, SessionGuard, SessionSlot};
 use crate::settings::Settings;
 use crate::stream::{Call, Round, ToolNames, result_parts, results};
 use crate::trace::ModelCall;
-
-/// A session in memory, with finished answers that the session has not ingested yet.
-pub(crate) type AnswerSlot = sessions::SessionSlot<FinishedAnswer>;
-
-/// How long an answer waits for the next request of its session before it is ingested on its own.
-const INGEST_DELAY: Duration = Duration::from_millis(1);
 
 /// All rounds of one answer. It begins with the turn of the client's request, and its end is
 /// recorded for the status page.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     request: Arc<TurnRequest>,
+    /// The turn. Once its body was sent, it has the client's in its place, see
+    /// [`forget_body`](Self::forget_body).
     result: TurnResult,
+    /// The length in bytes of the body that was sent last.
+    sent_bytes: usize,
     /// Wire messages of hidden rounds, which the client never receives. They are stored with the
     /// session at the end of the answer.
     real: Vec<String>,
@@ -71,9 +68,10 @@ impl Rounds {
         hold_time: Duration,
         call: ModelCall,
     ) -> Self {
-        Self {
+        let mut rounds = Self {
             request,
             result,
+            sent_bytes: 0,
             real: Vec::new(),
             results: Vec::new(),
             hidden: 0,
@@ -84,7 +82,15 @@ impl Rounds {
             first_time: hold_time + call.began.elapsed(),
             total_time: Duration::ZERO,
             call: Some(call),
-        }
+        };
+        rounds.forget_body();
+        rounds
+    }
+
+    /// Frees the body, which was sent. An answer may take minutes, and a gateway may have many.
+    fn forget_body(&mut self) {
+        self.sent_bytes = self.result.body.text().len();
+        self.result.body = self.request.body.clone();
     }
 
     /// The change of the record that adds the turn to the status page. Turns without reported usage
@@ -109,7 +115,7 @@ impl Rounds {
             all: self.usage,
             hidden_rounds: self.hidden,
             request: &request.body,
-            sent_bytes: self.result.body.text().len(),
+            sent_bytes: self.sent_bytes,
             has_markers,
             stores_texts: self.result.stores_texts,
             decision: &self.result.decision,
@@ -128,6 +134,7 @@ impl Rounds {
     pub(crate) fn sent(&mut self, result: TurnResult, call: ModelCall) {
         self.call = Some(call);
         self.set_result(result);
+        self.forget_body();
     }
 
     /// Replaces the turn. A report of an earlier compaction is kept.
@@ -162,7 +169,7 @@ impl Rounds {
         mut self,
         shared: &Arc<Shared>,
         settings: &Settings,
-        slot: &AnswerSlot,
+        slot: &SessionSlot,
         round: Round,
     ) -> Result<Self, Failure> {
         let (own, most) = (Arc::clone(shared), settings.max_rounds);
@@ -174,17 +181,18 @@ impl Rounds {
         work.instrument(tracing::info_span!("hidden round")).await
     }
 
-    /// Ends the answer after its last round. Returns the usage of all rounds.
+    /// Ends the answer after its last round. Returns the usage of all rounds once the record has what
+    /// the next request needs: the proof that the client shows by sending the answer back, since it
+    /// may send it to another gateway, and what was hidden from it.
     ///
     /// `visible` holds the messages that the client received, or None if it received exactly what
-    /// the model wrote. In the first case this waits until the difference is stored, because only
-    /// the gateway knows it. In the second case the answer is left for the next request. Waits at
-    /// most `gateway.max_hold_ms` each time. Errors are logged and do not affect the client.
+    /// the model wrote. Waits at most `gateway.max_hold_ms`. Errors are logged and do not affect the
+    /// client.
     pub(crate) async fn finish(
         mut self,
         shared: &Arc<Shared>,
         settings: &Settings,
-        slot: &AnswerSlot,
+        slot: &SessionSlot,
         round: Round,
         visible: Option<Vec<String>>,
     ) -> Usage {
@@ -192,54 +200,35 @@ impl Rounds {
         self.total_time = self.time();
         let usage = self.usage;
         let session = self.result.session.clone();
-        let is_whole = visible.is_none();
-        // The client may send its next request as soon as it has the end of this answer, and may
-        // send it to another gateway. The proof has to be in the record by then.
-        let (own, request) = (Arc::clone(shared), Arc::clone(&self.request));
-        let answer = visible.clone().unwrap_or_else(|| round.items.clone());
-        let noting = shared.work.run(move || request.note_answer(&own, &answer));
-        if tokio::time::timeout(settings.max_hold, noting)
+        let (stored, storing) = oneshot::channel();
+        let (shared, slot) = (Arc::clone(shared), slot.clone());
+        // If it takes longer than the client waits, it must not be lost.
+        let announced = shared.work.later().await;
+        tokio::spawn(async move {
+            // The request is stored while the model answers, and comes first.
+            self.request.until_noted().await;
+            let cell = Arc::clone(&slot.cell);
+            let cell = match &visible {
+                Some(_) => Some(cell.lock_owned().await),
+                // A request that has the session now has gone on without this answer, and brings it.
+                None => cell.try_lock_owned().ok(),
+            };
+            let own = Arc::clone(&shared);
+            let work = move || self.end_in(&own, cell, (round, visible), stored);
+            if let Err(failure) = shared.work.run(work).await {
+                tracing::warn!("cannot store an answer: {}", failure.detail);
+            }
+            drop(announced);
+        });
+        // Nothing is sent: it ends with an error when the sender is dropped.
+        if tokio::time::timeout(settings.max_hold, storing)
             .await
             .is_err()
         {
             tracing::warn!(
                 session,
-                "recording an answer takes longer than `gateway.max_hold_ms`"
+                "storing an answer takes longer than `gateway.max_hold_ms`"
             );
-        }
-        slot.defer(FinishedAnswer {
-            rounds: self,
-            round,
-            visible,
-        });
-        let (shared, slot) = (Arc::clone(shared), slot.clone());
-        let announced = shared.work.later().await;
-        if is_whole {
-            // The request is over, so its span must not last until this is done.
-            tokio::spawn(async move {
-                // If the next request comes immediately, it ingests the answer in its own turn,
-                // which saves a write.
-                tokio::time::sleep(INGEST_DELAY).await;
-                if slot.has_deferred() {
-                    ingest_deferred(&shared, slot).await;
-                }
-                drop(announced);
-            });
-        } else {
-            let ingesting = async move {
-                ingest_deferred(&shared, slot).await;
-                drop(announced);
-            };
-            let ingested = tokio::spawn(ingesting.in_current_span());
-            if tokio::time::timeout(settings.max_hold, ingested)
-                .await
-                .is_err()
-            {
-                tracing::warn!(
-                    session,
-                    "storing an answer takes longer than `gateway.max_hold_ms`"
-                );
-            }
         }
         usage
     }
@@ -301,7 +290,7 @@ impl Rounds {
                 "another request continued the session in the meantime",
             ));
         }
-        let Some(mut guard) = cell.reacquire()? else {
+        let Some(mut guard) = cell.reacquire(self.request.spec.wait)? else {
             return Err(Failure::new(
                 "overtaken",
                 "another gateway continued the session in the meantime",
@@ -326,40 +315,87 @@ impl Rounds {
         Ok(())
     }
 
+    /// Stores the end of the answer in the record: the session takes it in, and it is noted as a
+    /// proof and for the status page. `stored` is dropped as soon as the next request may come.
+    ///
+    /// Without a `cell`, or if another request or gateway has moved the session on, the session does
+    /// not take it in, because the next request brings it. Errors are logged.
+    fn end_in(
+        mut self,
+        shared: &Shared,
+        mut cell: Option<OwnedMutexGuard<SessionCell>>,
+        (round, visible): (Round, Option<Vec<String>>),
+        stored: oneshot::Sender<()>,
+    ) {
+        let (record, request) = (shared.host.record(), Arc::clone(&self.request));
+        let failed = |failure: Failure| {
+            let (session, reason) = (&request.spec.id, failure.reason);
+            tracing::warn!(
+                session,
+                reason,
+                "cannot store an answer: {}",
+                failure.detail
+            );
+        };
+        let answer = visible.as_ref().unwrap_or(&round.items);
+        let mut changes: Vec<_> = request.answer_change(shared, answer).into_iter().collect();
+        // The client waits for what only the gateway knows. Otherwise it does not wait for another
+        // gateway that has the session.
+        let wait = visible
+            .as_ref()
+            .map_or(Duration::ZERO, |_| request.spec.wait);
+        let turn = self.result.turn;
+        let current = cell.as_mut().filter(|cell| cell.turns == turn);
+        let held = current.and_then(|cell| {
+            cell.reacquire(wait).unwrap_or_else(|error| {
+                if visible.is_some() {
+                    failed(error.into());
+                }
+                None
+            })
+        });
+        // The client waits until the session has the answer only if the engine takes no time and one
+        // transaction stores all of it.
+        let is_slow = |guard: &SessionGuard<'_>| {
+            !(guard.session.engine().is_builtin() && record.joins_changes())
+        };
+        let mut stored = Some(stored);
+        if visible.is_none() && held.as_ref().is_some_and(is_slow) {
+            log_record_error(record.make_changes(std::mem::take(&mut changes)));
+            stored = None;
+        }
+        let ended = held.map(|guard| self.end(shared, guard, round, visible));
+        let is_held = ended.is_some();
+        if let Some(Err(failure)) = ended {
+            failed(failure);
+        }
+        changes.extend(self.change(shared));
+        log_record_error(match cell.as_mut().filter(|_| is_held) {
+            Some(cell) => cell.release(record, changes),
+            None => record.make_changes(changes),
+        });
+        // The next request finds the session free.
+        drop(cell);
+        drop(stored);
+    }
+
     /// Feeds the last round of the answer to the session, and stores what the client received
     /// instead, if that differs.
     ///
-    /// Does nothing if the session has moved on, because the next request brings the answer. If the
-    /// next request `is_here` already and the client received everything unchanged, only the usage
-    /// is recorded.
-    ///
     /// # Errors
-    /// The session cannot be held, or the engine or the record failed.
+    /// The engine or the record failed.
     fn end(
         &mut self,
         shared: &Shared,
-        cell: &mut SessionCell,
-        (round, visible): (Round, Option<Vec<String>>),
-        is_here: bool,
+        mut guard: SessionGuard<'_>,
+        round: Round,
+        visible: Option<Vec<String>>,
     ) -> Result<(), Failure> {
-        // A later request has changed the session, and the results no longer fit its history.
-        if cell.turns != self.result.turn {
-            return Ok(());
-        }
-        let Some(mut guard) = cell.reacquire()? else {
-            return Ok(());
-        };
         guard.keeps_session = true;
-        if visible.is_none() && is_here {
-            if let Some(usage) = &round.usage {
-                guard.session.update_usage(usage);
-            }
-            return Ok(());
-        }
         let answers = execute_calls(shared, &mut guard, round.calls);
         if !round.items.is_empty() {
             let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
-            guard.session.answer(&items, round.usage.as_ref())?;
+            guard.session.take_answer(&items, round.usage.as_ref())?;
         }
         self.results = match self.request.api {
             // These want all results of a message in one user message, so single parts are kept
@@ -389,55 +425,6 @@ impl Rounds {
             .map_err(|error| Failure::new("record", error))?;
         }
         Ok(())
-    }
-}
-
-/// A finished answer that waits in the slot until it is ingested, either by the session's next
-/// request or by a task of its own.
-#[derive(Debug)]
-pub(crate) struct FinishedAnswer {
-    rounds: Rounds,
-    round: Round,
-    visible: Option<Vec<String>>,
-}
-
-/// Ingests the answers that wait in a slot. `is_here` says that the session's next request
-/// follows in the same piece of work. Returns the answers, so that they can be recorded for the
-/// status page afterwards.
-fn ingest_finished(
-    shared: &Shared,
-    slot: &AnswerSlot,
-    cell: &mut SessionCell,
-    is_here: bool,
-) -> Vec<Rounds> {
-    let ingest = |finished: FinishedAnswer| {
-        let mut rounds = finished.rounds;
-        let answer = (finished.round, finished.visible);
-        if let Err(failure) = rounds.end(shared, cell, answer, is_here) {
-            let (session, reason) = (&rounds.result.session, failure.reason);
-            tracing::warn!(
-                session,
-                reason,
-                "cannot store an answer: {}",
-                failure.detail
-            );
-        }
-        rounds
-    };
-    slot.take_deferred().into_iter().map(ingest).collect()
-}
-
-/// Ingests the waiting answers without a request, and releases the session. Waits for the session
-/// and for a worker thread.
-async fn ingest_deferred(shared: &Arc<Shared>, slot: AnswerSlot) {
-    let mut cell = Arc::clone(&slot.cell).lock_owned().await;
-    let own = Arc::clone(shared);
-    let work = move || {
-        let finished = ingest_finished(&own, &slot, &mut cell, false);
-        save_and_release(cell, Vec::new(), &finished, &own);
-    };
-    if let Err(failure) = shared.work.run(work).await {
-        tracing::warn!("cannot store an answer: {}", failure.detail);
     }
 }
 
@@ -473,33 +460,19 @@ fn execute_calls(
 
 /// Runs a turn and passes its result to `report` as soon as the body is ready. The rest of the work
 /// follows afterwards and overlaps with the model's answer: noting the request and saving the
-/// session.
+/// session, in one transaction if possible.
 pub(crate) fn run_turn_in(
     request: &TurnRequest,
     shared: &Shared,
-    slot: &AnswerSlot,
     mut cell: OwnedMutexGuard<SessionCell>,
     report: impl FnOnce(Result<TurnResult, Failure>),
 ) {
-    let finished = ingest_finished(shared, slot, &mut cell, true);
     let result = request.turn(shared, &mut cell);
     let is_ingested = result.is_ok();
     report(result);
     let changes = is_ingested.then(|| request.changes());
     let changes = changes.into_iter().flatten().collect();
-    save_and_release(cell, changes, &finished, shared);
-    request.noted();
-}
-
-/// Saves and releases the session. `changes` of the record and the ingested answers, for the status
-/// page, are written with it, in one transaction if possible: at many requests a second, most of
-/// their cost is that of the transactions.
-fn save_and_release<'a>(
-    mut cell: OwnedMutexGuard<SessionCell>,
-    mut changes: Vec<KeptChange<'a>>,
-    finished: &'a [Rounds],
-    shared: &'a Shared,
-) {
-    changes.extend(finished.iter().filter_map(|rounds| rounds.change(shared)));
     log_record_error(cell.release(shared.host.record(), changes));
+    drop(cell);
+    request.noted();
 }

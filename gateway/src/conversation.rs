@@ -477,18 +477,25 @@ impl TurnRequest {
         self.found.changes()
     }
 
-    /// Wakes up [`note_answer`](Self::note_answer), also if the request could not be noted.
+    /// Wakes up [`until_noted`](Self::until_noted), also if the request could not be noted.
     pub(crate) fn noted(&self) {
         self.found.noted();
     }
 
-    /// Notes the model's answer in the record. When the client sends it back, the answer proves
-    /// that the request continues this session. Errors are logged.
-    pub(crate) fn note_answer(&self, shared: &Shared, answer: &[String]) {
+    /// Waits until the request is noted in the record, or cannot be.
+    pub(crate) async fn until_noted(&self) {
+        self.found.until_noted().await;
+    }
+
+    /// The change of the record that notes the model's answer. When the client sends it back, the
+    /// answer proves that the request continues this session. None if there is nothing to note.
+    pub(crate) fn answer_change(
+        &self,
+        shared: &Shared,
+        answer: &[String],
+    ) -> Option<KeptChange<'_>> {
         let identities = shared.identities.identify(self.api.format(), answer);
-        if let Some(fingerprint) = lineage::answer_fingerprint(&identities) {
-            log_record_error(self.found.note_answer(shared.host.record(), fingerprint));
-        }
+        self.found.answer_change(&identities)
     }
 
     /// The session that this request may continue although nothing in the request proves it. None

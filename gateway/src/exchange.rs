@@ -29,7 +29,7 @@ use tokio::time::{timeout, timeout_at};
 use tracing::Instrument;
 
 use crate::Shared;
-use crate::answer::{AnswerSlot, run_turn_in};
+use crate::answer::run_turn_in;
 use crate::api::{Api, Provider};
 use crate::coding;
 use crate::conversation::{self, PassThrough, PostRequest, RequestKind, TurnRequest, TurnResult};
@@ -39,6 +39,7 @@ use crate::gemini;
 use crate::headers;
 use crate::limits::ActiveRequest;
 use crate::session_key;
+use crate::sessions::SessionSlot;
 use crate::settings::Settings;
 use crate::trace::ModelCall;
 use crate::unmanaged::{Status, UnmanagedReason};
@@ -196,6 +197,10 @@ async fn read_and_run(
     );
     let (sender, receiver) = oneshot::channel();
     let work = move || {
+        // The client went away while this waited for a thread.
+        if sender.is_closed() {
+            return;
+        }
         let read = read();
         // The receiver is gone if the request was held too long.
         let send = |outcome| drop(sender.send(outcome));
@@ -204,12 +209,12 @@ async fn read_and_run(
             let slot = slot(&own, &settings, &request);
             if let Ok(cell) = Arc::clone(&slot.cell).try_lock_owned() {
                 let report = |result| send(FastPath::Ran(Arc::clone(&request), result));
-                return run_turn_in(&request, &own, &slot, cell, report);
+                return run_turn_in(&request, &own, cell, report);
             }
         }
         send(FastPath::ReadOnly(read));
     };
-    shared.work.spawn(work).await;
+    shared.work.spawn(work);
     // If the work panics, the sender is dropped without a result.
     let panicked = |error| match request.get() {
         Some(request) => FastPath::Ran(Arc::clone(request), Err(Failure::new("panic", error))),
@@ -219,7 +224,7 @@ async fn read_and_run(
 }
 
 /// The slot of the request's session. Creates it if the session is not in memory.
-fn slot(shared: &Shared, settings: &Settings, request: &TurnRequest) -> AnswerSlot {
+fn slot(shared: &Shared, settings: &Settings, request: &TurnRequest) -> SessionSlot {
     let id = &request.spec.id;
     shared
         .sessions
@@ -229,7 +234,7 @@ fn slot(shared: &Shared, settings: &Settings, request: &TurnRequest) -> AnswerSl
 /// Runs a turn after waiting for the session's other requests.
 fn run_when_free(
     shared: &Arc<Shared>,
-    slot: &AnswerSlot,
+    slot: &SessionSlot,
     request: &Arc<TurnRequest>,
 ) -> TurnReceiver {
     let (shared, slot, request) = (Arc::clone(shared), slot.clone(), Arc::clone(request));
@@ -238,12 +243,8 @@ fn run_when_free(
         let cell = Arc::clone(&slot.cell).lock_owned().await;
         let own = Arc::clone(&shared);
         // The receiver is gone if the request was held too long.
-        let work = move || {
-            run_turn_in(&request, &own, &slot, cell, |result| {
-                drop(sender.send(result))
-            })
-        };
-        shared.work.spawn(work).await;
+        let work = move || run_turn_in(&request, &own, cell, |result| drop(sender.send(result)));
+        shared.work.spawn(work);
     };
     tokio::spawn(running.in_current_span());
     receiver
@@ -513,7 +514,7 @@ async fn observed(
 }
 
 /// Runs a turn in the background and drops its result. Errors are logged.
-fn observe(shared: &Arc<Shared>, slot: AnswerSlot, request: Arc<TurnRequest>) {
+fn observe(shared: &Arc<Shared>, slot: SessionSlot, request: Arc<TurnRequest>) {
     let receiver = run_when_free(shared, &slot, &request);
     let watching = async move {
         if let Ok(Err(failure)) = receiver.await {

@@ -65,7 +65,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use account::Diffs;
-use answer::FinishedAnswer;
 use api::Provider;
 use failures::FailureLog;
 use health::Health;
@@ -137,7 +136,7 @@ pub enum GatewayError {
 pub(crate) struct Shared {
     // Handlers take `&Shared` from many threads, so each part that changes has its own lock.
     host: Host,
-    sessions: Sessions<FinishedAnswer>,
+    sessions: Sessions,
     identities: IdentityCache,
     metrics: Arc<Metrics>,
     unmanaged: UnmanagedLog,

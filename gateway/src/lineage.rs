@@ -16,12 +16,13 @@
 //! from [`proof`](crate::proof).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use contexture::formats::Format;
 use contexture::session::{KeptChange, Record, RecordError};
 use serde::{Deserialize, Serialize};
+use tokio::sync::SetOnce;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::identity::MessageIdentity;
@@ -113,7 +114,7 @@ pub(crate) struct LineageQuery<'r> {
 }
 
 /// The conversation of a request, found or begun. [`LineageMatch::changes`] and
-/// [`LineageMatch::note_answer`] store the request and its answer after the host has accepted them.
+/// [`LineageMatch::answer_change`] store the request and its answer after the host has accepted them.
 #[derive(Debug)]
 pub(crate) struct LineageMatch {
     owner: String,
@@ -135,10 +136,10 @@ pub(crate) struct LineageMatch {
     expected: Option<u64>,
     /// Reserves the id of a new conversation until this request is over.
     _reserved: Option<IdReservation>,
-    /// The number of the request in its conversation. None until [`LineageMatch::changes`] were made,
-    /// even if that failed.
-    number: Mutex<Option<u64>>,
-    noted: Condvar,
+    /// The number that [`LineageMatch::changes`] gave to the request in its conversation. Zero before.
+    number: AtomicU64,
+    /// The same number, once the changes are in the record. Zero if they could not be made.
+    noted: SetOnce<u64>,
 }
 
 /// The hash over the first messages, for every count from 1. Two requests begin alike if their
@@ -170,7 +171,7 @@ fn answers(identities: &[MessageIdentity]) -> Vec<(usize, Fingerprint)> {
 }
 
 /// The fingerprint of an answer that consists of these messages, or None if no message has one.
-pub(crate) fn answer_fingerprint(identities: &[MessageIdentity]) -> Option<Fingerprint> {
+fn answer_fingerprint(identities: &[MessageIdentity]) -> Option<Fingerprint> {
     identities
         .iter()
         .rev()
@@ -197,9 +198,9 @@ fn client_hash(identities: &[MessageIdentity]) -> u64 {
 ///
 /// # Errors
 /// The record cannot be read.
-pub(crate) fn find<L: Send + 'static>(
+pub(crate) fn find(
     record: &Record,
-    sessions: &Sessions<L>,
+    sessions: &Sessions,
     scope: &Scope<'_>,
     name: &str,
     query: &LineageQuery<'_>,
@@ -264,8 +265,8 @@ pub(crate) fn find<L: Send + 'static>(
         is_trusted: query.is_trusted,
         expected,
         _reserved: reserved,
-        number: Mutex::default(),
-        noted: Condvar::new(),
+        number: AtomicU64::default(),
+        noted: SetOnce::new(),
         session,
     })
 }
@@ -343,9 +344,9 @@ fn session_exists(record: &Record, scope: &Scope<'_>, id: &str) -> Result<bool, 
 /// Picks and reserves an id for a new conversation. The name itself comes first, then the name with
 /// a hash of the request, then numbered variants. Ids of existing sessions are skipped, even if
 /// another tenant owns them.
-fn reserve_id<L: Send + 'static>(
+fn reserve_id(
     record: &Record,
-    sessions: &Sessions<L>,
+    sessions: &Sessions,
     scope: &Scope<'_>,
     name: &str,
     (known, whole): (usize, u64),
@@ -674,7 +675,7 @@ impl LineageMatch {
             lineage.client_hash = self.client_hash;
             lineage.is_answered = false;
             lineage.number += 1;
-            *self.number() = Some(lineage.number);
+            self.number.store(lineage.number, Ordering::Relaxed);
             let turn = self.turn;
             let same = |known: &PastRequest| (known.count, known.hash) == (turn.count, turn.hash);
             let was_proof = lineage
@@ -696,39 +697,32 @@ impl LineageMatch {
         std::iter::once(request).chain(follows)
     }
 
-    /// Wakes up [`LineageMatch::note_answer`], also if the request could not be stored.
+    /// Wakes up [`LineageMatch::until_noted`], also if the request could not be stored.
     pub(crate) fn noted(&self) {
-        self.number().get_or_insert(0);
-        self.noted.notify_all();
+        // It fails if this was called before.
+        let _ = self.noted.set(self.number.load(Ordering::Relaxed));
     }
 
-    fn number(&self) -> MutexGuard<'_, Option<u64>> {
-        self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits up to [`NOTE_TIMEOUT`] until the request is in the record, because it is stored while
+    /// the model answers.
+    pub(crate) async fn until_noted(&self) {
+        let _ = tokio::time::timeout(NOTE_TIMEOUT, self.noted.wait()).await;
     }
 
-    /// Stores the fingerprint of the model's answer. Nothing is stored if the conversation had
-    /// another request in the meantime. Waits up to [`NOTE_TIMEOUT`] until the request itself is
-    /// noted, because that happens while the model answers.
-    ///
-    /// # Errors
-    /// The record cannot be read or written.
-    pub(crate) fn note_answer(
-        &self,
-        record: &Record,
-        answer: Fingerprint,
-    ) -> Result<(), RecordError> {
-        let waited =
-            (self.noted).wait_timeout_while(self.number(), NOTE_TIMEOUT, |number| number.is_none());
-        let number = *waited.unwrap_or_else(PoisonError::into_inner).0;
-        let noted = update(&self.owner, &self.session, move |known| {
+    /// The change of the record that stores the fingerprint of the model's answer. It changes nothing
+    /// if the request is not in the record, or if the conversation had another one in the meantime.
+    /// None if the answer has no fingerprint.
+    pub(crate) fn answer_change(&self, answer: &[MessageIdentity]) -> Option<KeptChange<'_>> {
+        let answer = answer_fingerprint(answer)?;
+        let number = self.noted.get().copied();
+        Some(update(&self.owner, &self.session, move |known| {
             let mut lineage = known.filter(|lineage| Some(lineage.number) == number)?;
             lineage.answers.retain(|known| *known != answer);
             lineage.answers.push(answer);
             keep_last(&mut lineage.answers, MAX_ANSWERS);
             lineage.is_answered = true;
             Some(lineage)
-        });
-        record.make_changes(vec![noted])
+        }))
     }
 }
 

@@ -36,9 +36,9 @@ const QUIET_TIME: Duration = Duration::from_secs(1);
 const READ_BUFFER: usize = 64 << 10;
 /// The least time between two warnings that connections have to wait.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// How many open files are reserved for other things than connections: stores, logs, plugins.
+/// How many open files are reserved for other things than connections: stores, locks, logs, plugins.
 #[cfg(unix)]
-const RESERVED_FILES: u64 = 128;
+const RESERVED_FILES: u64 = 192;
 /// The number of open files that [`raise_file_limit`] asks for.
 #[cfg(unix)]
 const WANTED_FILES: u64 = 65_536;

@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use contexture::session::{AgentWindow, KeptChange, Record, RecordError, Session, SessionError};
@@ -26,51 +26,14 @@ use crate::hidden::{self, HiddenRound};
 use crate::metrics::Metrics;
 use crate::work::WorkPool;
 
-/// The entry of one session in memory. Clones share it. `L` is the type of answers that wait to be
-/// ingested.
-#[derive(Debug)]
-pub(crate) struct SessionSlot<L> {
+/// The entry of one session in memory. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SessionSlot {
     /// The session cell. Whoever holds the lock runs a turn.
     pub(crate) cell: Arc<tokio::sync::Mutex<SessionCell>>,
-    deferred: Arc<Mutex<Vec<L>>>,
 }
 
-impl<L> Default for SessionSlot<L> {
-    fn default() -> Self {
-        Self {
-            cell: Arc::default(),
-            deferred: Arc::default(),
-        }
-    }
-}
-
-impl<L> Clone for SessionSlot<L> {
-    fn clone(&self) -> Self {
-        Self {
-            cell: Arc::clone(&self.cell),
-            deferred: Arc::clone(&self.deferred),
-        }
-    }
-}
-
-impl<L> SessionSlot<L> {
-    /// Leaves something for the next request of the session. Does not wait for the session cell.
-    pub(crate) fn defer(&self, one: L) {
-        self.deferred().push(one);
-    }
-
-    pub(crate) fn has_deferred(&self) -> bool {
-        !self.deferred().is_empty()
-    }
-
-    pub(crate) fn take_deferred(&self) -> Vec<L> {
-        std::mem::take(&mut self.deferred())
-    }
-
-    fn deferred(&self) -> MutexGuard<'_, Vec<L>> {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl SessionSlot {
     /// Waits for the session cell, and runs a piece of blocking work with it on a worker thread.
     ///
     /// # Errors
@@ -229,7 +192,7 @@ impl SessionCell {
             limit.narrow(&mut spec.agent);
         }
         let is_current = match &mut self.open {
-            Some(open) => open.session.reacquire()?,
+            Some(open) => open.session.reacquire(spec.wait)?,
             None => false,
         };
         if !is_current {
@@ -304,17 +267,20 @@ impl SessionCell {
         self.limit = Some(limit);
     }
 
-    /// Holds the session again after a turn, without opening it. Returns None if it has left memory
-    /// or another process used it in the meantime. The answer under way can then not be fed back
-    /// here.
+    /// Holds the session again after a turn, without opening it. Blocks for up to `wait` if another
+    /// process has it. Returns None if it has left memory or another process used it in the
+    /// meantime. The answer under way can then not be fed back here.
     ///
     /// # Errors
-    /// The record cannot be read.
-    pub(crate) fn reacquire(&mut self) -> Result<Option<SessionGuard<'_>>, SessionError> {
+    /// The session is in use by another process, or the record cannot be read.
+    pub(crate) fn reacquire(
+        &mut self,
+        wait: Duration,
+    ) -> Result<Option<SessionGuard<'_>>, SessionError> {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        Ok(open.session.reacquire()?.then_some(SessionGuard {
+        Ok(open.session.reacquire(wait)?.then_some(SessionGuard {
             session: &mut open.session,
             hidden: &mut open.hidden,
             own_tools: &open.own_tools,
@@ -344,8 +310,8 @@ impl SessionCell {
 /// All sessions in memory, by id. Entries are created on demand and removed when there are too
 /// many.
 #[derive(Debug)]
-pub(crate) struct Sessions<L> {
-    slots: Mutex<HashMap<String, (SessionSlot<L>, u64)>>,
+pub(crate) struct Sessions {
+    slots: Mutex<HashMap<String, (SessionSlot, u64)>>,
     /// Counts uses, so that the slot that was not used for the longest can be found.
     clock: AtomicU64,
     /// The ids of new sessions that the record does not know yet.
@@ -367,7 +333,7 @@ impl Drop for IdReservation {
     }
 }
 
-impl<L: Send + 'static> Sessions<L> {
+impl Sessions {
     pub(crate) fn new() -> Self {
         Self {
             slots: Mutex::new(HashMap::new()),
@@ -394,7 +360,7 @@ impl<L: Send + 'static> Sessions<L> {
     /// The slot of a session. Creates it if the session is not in memory. If there are more than
     /// `most` slots, those that were not used for the longest leave memory. Slots in use stay, so
     /// there may be more than `most` for a while.
-    pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> SessionSlot<L> {
+    pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> SessionSlot {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         // Removed slots are dropped after the lock is released.

@@ -1,27 +1,34 @@
-//! Runs blocking work on threads of its own, with a limit on how much runs at once.
+//! Runs blocking work on threads of its own, on as few as possible.
 //!
 //! Parsing requests, calling engines and writing to the store all block, so they must not run on
-//! the threads that relay answers. [`WorkPool`] hands such pieces to the blocking pool of the
-//! runtime. More pieces at once would only take memory and get in each other's way, so further ones
-//! wait in the order in which they arrived.
+//! the threads that relay answers. [`WorkPool`] queues such pieces for its threads. Most take a part
+//! of a millisecond, so one thread for each core works through the queue, and neither threads nor
+//! caches are switched for each piece. A piece may also wait, for the disk, for a model or for
+//! another gateway. While it does, another thread takes the place of its thread, up to a limit.
 //!
 //! [`runtime`] creates the runtime that fits this, with few threads of its own.
 
-use std::sync::Arc;
-use std::thread::available_parallelism;
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder, Thread, ThreadId, available_parallelism};
+use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
-use tokio::task::JoinHandle;
+use contexture_engine_api::panic_text;
+use tokio::runtime::{self, Handle, Runtime};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, oneshot};
 use tracing::Span;
 
 use crate::GatewayError;
 use crate::failure::Failure;
 
-/// How many pieces of work run at once for each core. It is more than one, because a piece may wait
-/// for the disk, for an engine or for another gateway.
-const PIECES_PER_CORE: usize = 8;
+/// How many pieces of work run at once for each core if pieces wait for something.
+const MOST_PER_CORE: usize = 8;
+/// How long a piece may take before another thread takes the place of its thread. Pieces that wait
+/// for nothing are done sooner.
+const LATE: Duration = Duration::from_millis(5);
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Creates the runtime for a gateway, with one thread for every two cores. These threads only relay
 /// bytes, and more of them would wake each other up for nothing. Blocking work has threads of its
@@ -30,7 +37,7 @@ const PIECES_PER_CORE: usize = 8;
 /// # Errors
 /// The system starts no more threads.
 pub fn runtime() -> Result<Runtime, GatewayError> {
-    Builder::new_multi_thread()
+    runtime::Builder::new_multi_thread()
         .worker_threads(cores().div_ceil(2))
         .enable_all()
         .build()
@@ -42,37 +49,203 @@ fn cores() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// Limits how many pieces of blocking work run at once. Waiting pieces are started in order.
-#[derive(Debug)]
+/// Runs pieces of blocking work in the order in which they came, see the module documentation.
+#[derive(Debug, Default)]
 pub(crate) struct WorkPool {
-    permits: Arc<Semaphore>,
+    threads: Arc<Threads>,
     /// Read by whoever will start work later, and written by whoever waits until nobody will.
     later: Arc<RwLock<()>>,
 }
 
-impl Default for WorkPool {
+/// One piece of work. It must not panic.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads of a pool and their queue.
+#[derive(Debug)]
+struct Threads {
+    queue: Mutex<Queue>,
+    /// How many threads get on with the queue, and how many there are at most.
+    few: usize,
+    most: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// The pieces that no thread has taken.
+    waiting: VecDeque<Job>,
+    running: Vec<Running>,
+    /// Threads without work. The one that became idle last is used first, because its memory is
+    /// still in the caches, and because the others end if they are not needed.
+    idle: Vec<Thread>,
+    /// The number of threads that have work or look for it.
+    busy: usize,
+    /// Whether [`Threads::watch`] runs.
+    is_watched: bool,
+}
+
+/// A piece that a thread works on.
+struct Running {
+    thread: ThreadId,
+    began: Instant,
+    /// Whether it takes so long that another thread has the place of its thread.
+    is_slow: bool,
+}
+
+impl Queue {
+    /// The number of threads that get on with the queue.
+    fn quick(&self) -> usize {
+        self.busy - self.running.iter().filter(|one| one.is_slow).count()
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("waiting", &self.waiting.len())
+            .field("busy", &self.busy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Threads {
     fn default() -> Self {
+        let few = cores().max(2);
         Self {
-            permits: Arc::new(Semaphore::new(PIECES_PER_CORE * cores().max(2))),
-            later: Arc::default(),
+            queue: Mutex::default(),
+            few,
+            most: MOST_PER_CORE * few,
+        }
+    }
+}
+
+impl Threads {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a piece, and has a thread take it if one is free.
+    fn push(self: &Arc<Self>, job: Job) {
+        let mut queue = self.queue();
+        queue.waiting.push_back(job);
+        if queue.quick() < self.few {
+            self.wake_one(&mut queue);
+        } else {
+            self.have_watched(&mut queue);
+        }
+    }
+
+    fn have_watched(self: &Arc<Self>, queue: &mut Queue) {
+        if !std::mem::replace(&mut queue.is_watched, true) {
+            tokio::spawn(Arc::clone(self).watch());
+        }
+    }
+
+    /// Has one more thread look for work, the one that was idle last or a new one, if there may be
+    /// one more.
+    fn wake_one(self: &Arc<Self>, queue: &mut Queue) {
+        if queue.busy >= self.most {
+            return self.have_watched(queue);
+        }
+        queue.busy += 1;
+        if let Some(thread) = queue.idle.pop() {
+            thread.unpark();
+            return;
+        }
+        let (own, runtime) = (Arc::clone(self), Handle::current());
+        let started = Builder::new()
+            .name("contexture-work".to_owned())
+            .spawn(move || {
+                // Work may start tasks.
+                let _runtime = runtime.enter();
+                own.work();
+            });
+        if let Err(error) = started {
+            queue.busy -= 1;
+            tracing::warn!("cannot start a thread: {error}");
+            self.have_watched(queue);
+        }
+    }
+
+    /// Has other threads take the place of those that take long, until no piece waits.
+    async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LATE).await;
+            let mut queue = self.queue();
+            if queue.waiting.is_empty() {
+                queue.is_watched = false;
+                return;
+            }
+            for one in &mut queue.running {
+                one.is_slow |= one.began.elapsed() >= LATE;
+            }
+            while queue.quick() < self.few && queue.busy < self.most {
+                let before = queue.busy;
+                self.wake_one(&mut queue);
+                if queue.busy == before {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// What a thread does: it takes one piece after the other, and ends if none has come for a
+    /// while.
+    fn work(&self) {
+        let own = thread::current();
+        let mut queue = self.queue();
+        loop {
+            // A thread that was slow has been replaced, so there may be one too many.
+            let is_wanted = queue.quick() <= self.few;
+            let job = is_wanted.then(|| queue.waiting.pop_front()).flatten();
+            let Some(job) = job else {
+                queue.busy -= 1;
+                queue.idle.push(own.clone());
+                drop(queue);
+                if !self.is_woken(own.id()) {
+                    return;
+                }
+                queue = self.queue();
+                continue;
+            };
+            queue.running.push(Running {
+                thread: own.id(),
+                began: Instant::now(),
+                is_slow: false,
+            });
+            drop(queue);
+            job();
+            queue = self.queue();
+            queue.running.retain(|one| one.thread != own.id());
+        }
+    }
+
+    /// Waits until this thread is woken up, for at most [`IDLE`]. It is no longer idle then.
+    fn is_woken(&self, own: ThreadId) -> bool {
+        let until = Instant::now() + IDLE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            thread::park_timeout(left);
+            let mut queue = self.queue();
+            // Whoever woke this thread has taken it from the list.
+            let Some(at) = queue.idle.iter().position(|thread| thread.id() == own) else {
+                return true;
+            };
+            if left.is_zero() {
+                queue.idle.remove(at);
+                return false;
+            }
         }
     }
 }
 
 impl WorkPool {
-    /// Starts a piece of work as soon as there is room for it, in the current span, and returns its
-    /// handle. Dropping the handle does not stop the work.
-    pub(crate) async fn spawn<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> JoinHandle<T> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
+    /// Queues a piece of work, in the current span. If it panics, whatever it owns is dropped.
+    pub(crate) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
         let span = Span::current();
-        tokio::task::spawn_blocking(move || {
-            // The permit is released when the work ends, even if it panics.
-            let _permit = permit;
-            span.in_scope(work)
-        })
+        self.threads.push(Box::new(move || {
+            // The panic was reported when it happened.
+            let _ = catch_unwind(AssertUnwindSafe(|| span.in_scope(work)));
+        }));
     }
 
     /// Announces work that will be started later. Until the result is dropped, the pool is not idle.
@@ -80,19 +253,18 @@ impl WorkPool {
         Arc::clone(&self.later).read_owned().await
     }
 
-    /// Waits until no piece of work is announced or under way, for at most this time. Pieces that are
-    /// started meanwhile wait until then.
+    /// Waits until no piece of work is announced or under way, for at most this time.
     pub(crate) async fn until_idle(&self, most: Duration) {
-        // The number of permits is small, so the conversion does not cut it.
-        let all = (PIECES_PER_CORE * cores().max(2)) as u32;
         let idle = async {
             drop(self.later.write().await);
-            drop(self.permits.acquire_many(all).await);
+            while self.threads.queue().busy > 0 {
+                tokio::time::sleep(LATE).await;
+            }
         };
         let _ = tokio::time::timeout(most, idle).await;
     }
 
-    /// Runs a piece of work as soon as there is room for it, and returns its result.
+    /// Runs a piece of work, and returns its result.
     ///
     /// # Errors
     /// The work panicked. The reason is `panic`.
@@ -100,7 +272,76 @@ impl WorkPool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let begun = self.spawn(work).await;
-        begun.await.map_err(|error| Failure::new("panic", error))
+        let (sender, receiver) = oneshot::channel();
+        // Nobody may wait for the result any more.
+        self.spawn(move || drop(sender.send(catch_unwind(AssertUnwindSafe(work)))));
+        let done = receiver
+            .await
+            .map_err(|error| Failure::new("panic", error))?;
+        done.map_err(|panic| Failure::new("panic", panic_text(panic)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn block_on(test: impl Future<Output = ()>) {
+        runtime().unwrap().block_on(test);
+    }
+
+    #[test]
+    fn pieces_that_wait_hold_up_no_others() {
+        block_on(async {
+            let pool = WorkPool::default();
+            let few = pool.threads.few;
+            let (release, held) = mpsc::channel::<()>();
+            let held = Arc::new(Mutex::new(held));
+            for _ in 0..few * 2 {
+                let held = Arc::clone(&held);
+                pool.spawn(move || drop(held.lock().unwrap().recv()));
+            }
+            assert_eq!(pool.run(|| 7).await.unwrap(), 7);
+            assert!(pool.threads.queue().busy > few);
+            drop(release);
+            pool.until_idle(Duration::from_secs(10)).await;
+            assert_eq!(pool.threads.queue().busy, 0);
+        });
+    }
+
+    #[test]
+    fn short_pieces_need_few_threads() {
+        block_on(async {
+            let pool = Arc::new(WorkPool::default());
+            let all = (0..2_000).map(|number| {
+                let pool = Arc::clone(&pool);
+                tokio::spawn(async move { pool.run(move || number).await.unwrap() })
+            });
+            let all: Vec<_> = all.collect();
+            for (number, one) in all.into_iter().enumerate() {
+                assert_eq!(one.await.unwrap(), number);
+            }
+            pool.until_idle(Duration::from_secs(10)).await;
+            let queue = pool.threads.queue();
+            // A machine that is busy may be late.
+            assert!(queue.idle.len() < pool.threads.most, "{}", queue.idle.len());
+        });
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_its_thread_goes_on() {
+        block_on(async {
+            let pool = WorkPool::default();
+            for _ in 0..20 {
+                let failed = pool.run(|| panic!("no")).await.map(|(): ()| ());
+                assert_eq!(failed.unwrap_err().detail, "no");
+                pool.spawn(|| panic!("no"));
+            }
+            assert_eq!(pool.run(|| 7).await.unwrap(), 7);
+        });
     }
 }

@@ -32,7 +32,7 @@ fn a_released_session_goes_on_if_nobody_had_it_meanwhile() {
     session.turn(&body(&["a"])).unwrap();
     for _ in 0..2 {
         session.release();
-        assert!(session.reacquire().unwrap());
+        assert!(session.reacquire(Duration::ZERO).unwrap());
     }
     assert_eq!(session.turn(&body(&["a", "b", "c"])).unwrap().new.len(), 2);
     // Held again, so that nobody else has it.
@@ -44,7 +44,10 @@ fn a_released_session_goes_on_if_nobody_had_it_meanwhile() {
     assert!(busy.is_err());
     session.release();
     let mut other = open(&two);
-    assert!(session.reacquire().is_err(), "the other one has it");
+    assert!(
+        session.reacquire(Duration::ZERO).is_err(),
+        "the other one has it"
+    );
     let turn = other
         .turn(&body(&["a", "b", "c", "d", "e"]))
         .unwrap()
@@ -52,7 +55,10 @@ fn a_released_session_goes_on_if_nobody_had_it_meanwhile() {
         .len();
     assert_eq!(turn, 2);
     drop(other);
-    assert!(!session.reacquire().unwrap(), "the other one had it");
+    assert!(
+        !session.reacquire(Duration::ZERO).unwrap(),
+        "the other one had it"
+    );
     // What is old changes nothing of what is written.
     drop(session);
     let mut again = open(&one);

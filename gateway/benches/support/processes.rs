@@ -114,6 +114,16 @@ impl Process {
         Some(kilobytes * 1_024)
     }
 
+    /// The processor time that all its threads have taken so far, in seconds. None if the system does not say.
+    pub(crate) fn processor_time(&self) -> Option<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        // The name before it is in parentheses, and may contain spaces.
+        let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
+        let mut ticks = || fields.next()?.parse::<f64>().ok();
+        // Linux counts in hundredths of a second.
+        Some((ticks()? + ticks()?) / 100.0)
+    }
+
     /// A gateway with this configuration.
     pub(crate) fn gateway(home: &Path, config: &str) -> Self {
         std::fs::create_dir_all(home).unwrap();

@@ -23,7 +23,7 @@ use super::replies::{
     MAX_ERROR_BYTES, full_response, is_stream, read_all, stream_back, unreachable,
 };
 use super::rounds::relay_answer;
-use crate::answer::{AnswerSlot, Rounds};
+use crate::answer::Rounds;
 use crate::api::Api;
 use crate::coding::{self, Coding};
 use crate::conversation::{FitLimits, TurnRequest, TurnResult};
@@ -31,6 +31,7 @@ use crate::failure::cause_of;
 use crate::headers;
 use crate::limits::ActiveRequest;
 use crate::overflow::{Overflow, overflow};
+use crate::sessions::SessionSlot;
 use crate::stream::sse::Events;
 use crate::trace::ModelCall;
 use crate::unmanaged::{Status, UnmanagedReason};
@@ -50,7 +51,7 @@ const WINDOW_SHARES: [u64; 3] = [90, 65, 45];
 /// the provider compressed its answer, the client's is compressed in the same way.
 pub(super) async fn managed(
     exchange: Exchange,
-    slot: AnswerSlot,
+    slot: SessionSlot,
     request: Arc<TurnRequest>,
     (result, hold_time): (TurnResult, Duration),
     active: ActiveRequest,
@@ -167,7 +168,7 @@ impl ProviderRefusal {
 /// The provider cannot be reached.
 pub(super) async fn send_fitting(
     exchange: &Exchange,
-    slot: &AnswerSlot,
+    slot: &SessionSlot,
     request: &Arc<TurnRequest>,
     mut result: TurnResult,
 ) -> Result<SentTurn, Unreachable> {
@@ -332,7 +333,7 @@ fn immediate_error(api: Api, start: &[u8]) -> Option<Vec<u8>> {
 /// the result is not smaller.
 async fn shorten(
     exchange: &Exchange,
-    slot: &AnswerSlot,
+    slot: &SessionSlot,
     request: &Arc<TurnRequest>,
     result: &TurnResult,
     found: Overflow,

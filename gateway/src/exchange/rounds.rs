@@ -34,12 +34,13 @@ use super::replies::{
     MAX_ERROR_BYTES, error_response, full_response, is_stream, read_all, unreachable,
 };
 use crate::account::now_ms;
-use crate::answer::{AnswerSlot, Rounds};
+use crate::answer::Rounds;
 use crate::api::Api;
 use crate::failure::cause_of;
 use crate::failures::FailedRequest;
 use crate::headers;
 use crate::limits::ActiveRequest;
+use crate::sessions::SessionSlot;
 use crate::stream::AnswerReader;
 use crate::stream::sse::Events;
 
@@ -47,7 +48,7 @@ use crate::stream::sse::Events;
 /// done. Totals of hidden rounds follow in headers, or in trailers if the answer is a stream.
 pub(super) async fn relay_answer(
     exchange: Exchange,
-    slot: AnswerSlot,
+    slot: SessionSlot,
     rounds: Rounds,
     (start, response): (StreamStart, reqwest::Response),
     active: ActiveRequest,
@@ -134,7 +135,7 @@ fn set_totals(own: &mut HeaderMap, hidden: u32, usage: &Usage) {
 /// the body has to be composed from all of them.
 async fn relay_json(
     exchange: Exchange,
-    slot: AnswerSlot,
+    slot: SessionSlot,
     mut rounds: Rounds,
     mut reader: AnswerReader,
     mut response: reqwest::Response,
@@ -224,7 +225,7 @@ enum RelayError {
 /// Relays a stream in all its rounds, and ends it with an error if one of them fails.
 async fn relay(
     exchange: Exchange,
-    slot: AnswerSlot,
+    slot: SessionSlot,
     rounds: Rounds,
     mut reader: AnswerReader,
     response: (StreamStart, reqwest::Response),
@@ -293,7 +294,7 @@ async fn relay(
 /// The stream cannot be completed, see [`RelayError`].
 async fn relay_rounds(
     exchange: &Exchange,
-    slot: &AnswerSlot,
+    slot: &SessionSlot,
     mut rounds: Rounds,
     reader: &mut AnswerReader,
     (mut start, mut response): (StreamStart, reqwest::Response),

@@ -432,7 +432,8 @@ impl Opened {
         self.untold.push(usage);
     }
 
-    /// Calls the engine on a worker thread and waits for the result. Usage that was queued with
+    /// Calls the engine on a worker thread and waits for the result. The built-in compressor is
+    /// called on this thread, unless it compacts. Usage that was queued with
     /// [`update_usage`](Self::update_usage) is delivered first. See `Supervised::call`.
     ///
     /// # Errors
@@ -942,6 +943,11 @@ impl Engines {
                 (self.supervisor).absent(name, occasion.session, Arc::clone(&state), reason)
             }
             opened => opened?,
+        };
+        // Apart from compactions, the built-in compressor only computes.
+        let supervised = match found.source {
+            Source::Builtin => supervised.runs_here(),
+            Source::Registered | Source::Plugin => supervised,
         };
         Ok(Opened {
             source: found.source,

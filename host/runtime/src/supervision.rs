@@ -2,10 +2,11 @@
 //!
 //! An engine is foreign code: it may panic, hang, or fail again and again. Every call therefore
 //! runs on a worker thread, with a deadline, behind a panic guard. An engine that keeps failing is
-//! put in quarantine (`health`).
+//! put in quarantine (`health`). The built-in compressor is part of the host, and its short calls run
+//! on the caller's thread, behind the panic guard alone.
 //!
 //! `Supervisor` makes the calls and is shared by all engines of a process. `Supervised` is one
-//! session's engine. `Supervisor::run` is the function to read first: every call ends up there.
+//! session's engine. `Supervisor::run` is the function to read first: every other call ends up there.
 //!
 //! A deadline limits the time without progress. It grows with the messages that a call is given,
 //! and starts again after each model call. When a call misses it, its cancel flag is set. If it
@@ -322,6 +323,9 @@ pub(crate) struct Supervised {
     /// The number of the engine's process when it was opened, if it has one. `None` after the
     /// process ended during a call.
     process: Option<u64>,
+    /// Whether calls other than compactions run on the caller's thread, see
+    /// [`runs_here`](Self::runs_here).
+    is_here: bool,
     state: Arc<CallState>,
 }
 
@@ -468,6 +472,7 @@ impl Supervisor {
             is_absent: false,
             given_up: None,
             process,
+            is_here: false,
             state,
         })
     }
@@ -491,6 +496,7 @@ impl Supervisor {
             is_absent: true,
             given_up: None,
             process: None,
+            is_here: false,
             state,
         }
     }
@@ -511,12 +517,7 @@ impl Supervisor {
         // From here on every path must end in `health.ended`, because a call that was let through
         // to probe an engine blocks all others until its outcome is known.
         self.health.admit(engine, session)?;
-        let span = tracing::info_span!(
-            "engine",
-            otel.name = format!("engine {method}"),
-            contexture.engine = engine,
-            contexture.engine.method = method,
-        );
+        let span = call_span(engine, method);
         let _waiting = span.clone().entered();
         state.cancel.store(false, Ordering::Relaxed);
         let (answer_to, answer) = sync_channel(1);
@@ -584,19 +585,56 @@ impl Supervisor {
             *fate = Fate::Abandoned;
             Err(())
         });
+        let deadline_ms = deadline.as_millis() as u64;
         let Ok(answer) = received else {
             // The worker is not reused: it still runs the call.
             self.workers.abandon(ticket);
             let error = CallError::TimedOut {
                 engine: engine.to_owned(),
                 method,
-                deadline_ms: deadline.as_millis() as u64,
+                deadline_ms,
             };
             self.health
                 .ended(engine, session, Verdict::Stuck, Some(&error));
             return Err(error);
         };
         self.workers.finish(engine, ticket);
+        let missed = is_late.then_some((kind, deadline_ms));
+        self.ended((engine, session), method, state, answer, missed)
+    }
+
+    /// Runs one piece of an engine's code on this thread, behind the panic guard but without a
+    /// deadline. Records the outcome in the engine's health.
+    ///
+    /// # Errors
+    /// Returns [`CallError`], but never [`CallError::TimedOut`].
+    fn run_here<T>(
+        &self,
+        (engine, session): (&str, &str),
+        method: &'static str,
+        state: &CallState,
+        code: impl FnOnce() -> Result<T, EngineError>,
+    ) -> Result<T, CallError> {
+        self.health.admit(engine, session)?;
+        let _span = call_span(engine, method).entered();
+        state.cancel.store(false, Ordering::Relaxed);
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code));
+        self.ended((engine, session), method, state, answer, None)
+    }
+
+    /// Records the outcome of a call that has returned. `missed` is the deadline that it missed, if
+    /// it did, with its length in milliseconds.
+    ///
+    /// # Errors
+    /// The call returned an error or panicked.
+    fn ended<T>(
+        &self,
+        (engine, session): (&str, &str),
+        method: &'static str,
+        state: &CallState,
+        answer: std::thread::Result<Result<T, EngineError>>,
+        missed: Option<(Deadline, u64)>,
+    ) -> Result<T, CallError> {
         let error = match answer.unwrap_or_else(|panic| Err(thrown(panic))) {
             Ok(value) => {
                 self.health.ended(engine, session, Verdict::Works, None);
@@ -609,19 +647,19 @@ impl Supervisor {
             // is not at fault if it says so.
             EngineError::InvalidInput(_) | EngineError::Unsupported(_) => Verdict::Works,
             EngineError::Panicked(_) => Verdict::Failed,
-            _ if is_late && kind == Deadline::Tool => Verdict::Nothing,
-            _ if is_late => Verdict::Slow,
+            _ if missed.is_some_and(|(kind, _)| kind == Deadline::Tool) => Verdict::Nothing,
+            _ if missed.is_some() => Verdict::Slow,
             EngineError::Cancelled if state.cancel.load(Ordering::Acquire) => Verdict::Nothing,
             _ => Verdict::Failed,
         };
-        let error = match shown(error) {
-            EngineError::Panicked(message) => panicked(engine, method, message),
-            EngineError::Cancelled if is_late => CallError::Stopped {
+        let error = match (shown(error), missed) {
+            (EngineError::Panicked(message), _) => panicked(engine, method, message),
+            (EngineError::Cancelled, Some((_, deadline_ms))) => CallError::Stopped {
                 engine: engine.to_owned(),
                 method,
-                deadline_ms: deadline.as_millis() as u64,
+                deadline_ms,
             },
-            error => CallError::Failed {
+            (error, _) => CallError::Failed {
                 engine: engine.to_owned(),
                 method,
                 error,
@@ -630,6 +668,16 @@ impl Supervisor {
         self.health.ended(engine, session, verdict, Some(&error));
         Err(error)
     }
+}
+
+/// The span of a call.
+fn call_span(engine: &str, method: &'static str) -> tracing::Span {
+    tracing::info_span!(
+        "engine",
+        otel.name = format!("engine {method}"),
+        contexture.engine = engine,
+        contexture.engine.method = method,
+    )
 }
 
 /// How long a caller polls for the result before it sleeps. Most calls take less time than waking a
@@ -725,6 +773,14 @@ fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
 }
 
 impl Supervised {
+    /// Has calls run on the caller's thread, except for compactions, which may call a model. It
+    /// saves two switches of threads for each call. The host must know the engine's code: if a call
+    /// hangs, nobody takes over.
+    pub(crate) fn runs_here(mut self) -> Self {
+        self.is_here = true;
+        self
+    }
+
     pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
@@ -779,7 +835,8 @@ impl Supervised {
     }
 
     /// Makes one call, or several in one hop: `code` runs on a worker thread and owns everything it
-    /// needs. `method` names the call in errors.
+    /// needs. `method` names the call in errors. See [`runs_here`](Self::runs_here) for the calls that
+    /// run on this thread.
     ///
     /// # Errors
     /// Returns [`CallError`]. After a panic, an abandoned call, or the end of the engine's process,
@@ -800,21 +857,24 @@ impl Supervised {
         let returned = Arc::new(AtomicBool::new(false));
         let returns = Arc::clone(&returned);
         let names = (self.engine.as_str(), self.session.as_str());
-        let result = self
-            .supervisor
-            .run(names, method, budget, &self.state, move || {
-                // If `code` panics, this poisons the lock. That has no effect, because a panicked
-                // engine is never locked again.
-                let mut engine = lock(&cell);
-                let result = code(engine.as_mut());
-                drop(engine);
-                // Only a patient call may be taken back. The late proposal of a compaction was
-                // discarded, so the session cannot go on with an engine that made it.
-                let goes_on = budget.kind == Deadline::Extended
-                    && !matches!(result, Err(EngineError::Panicked(_)));
-                returns.store(goes_on, Ordering::Release);
-                result
-            });
+        let code = move || {
+            // If `code` panics, this poisons the lock. That has no effect, because a panicked
+            // engine is never locked again.
+            let mut engine = lock(&cell);
+            let result = code(engine.as_mut());
+            drop(engine);
+            // Only a patient call may be taken back. The late proposal of a compaction was
+            // discarded, so the session cannot go on with an engine that made it.
+            let goes_on = budget.kind == Deadline::Extended
+                && !matches!(result, Err(EngineError::Panicked(_)));
+            returns.store(goes_on, Ordering::Release);
+            result
+        };
+        let (supervisor, state) = (&self.supervisor, &self.state);
+        let result = match self.is_here && budget.kind != Deadline::Long {
+            true => supervisor.run_here(names, method, state, code),
+            false => supervisor.run(names, method, budget, state, code),
+        };
         if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &result {
             self.closed = error.to_string();
             // The state of the object is unknown, so not even its destructor may run.

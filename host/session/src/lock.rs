@@ -17,8 +17,6 @@ use super::error::SessionError;
 pub(crate) struct SessionLock {
     session: String,
     record: Option<Arc<Record>>,
-    /// How long to wait if the session is open elsewhere.
-    wait: Duration,
     /// Set while the session is released. The token in the lock file shows whether another process
     /// used the session since. The inner option is `None` if the token could not be written.
     released: Option<Option<Token>>,
@@ -42,7 +40,6 @@ impl SessionLock {
         let mut lock = Self {
             session: session.to_owned(),
             record: record.cloned(),
-            wait,
             released: None,
             hold: None,
         };
@@ -77,21 +74,24 @@ impl SessionLock {
         self.released.is_some()
     }
 
-    /// Locks a released session again. Returns `false` if somebody else has used it in the
-    /// meantime. A session that was not released returns `true`.
+    /// Locks a released session again. If it is open elsewhere, this waits for at most `wait`.
+    /// Returns `false` if somebody else has used it in the meantime. A session that was not released
+    /// returns `true`.
     ///
     /// # Errors
-    /// The session is open elsewhere, or its lock cannot be used.
-    pub(crate) fn reacquire(&mut self) -> Result<bool, SessionError> {
+    /// The session is still open elsewhere after the wait, or its lock cannot be used.
+    pub(crate) fn reacquire(&mut self, wait: Duration) -> Result<bool, SessionError> {
         let (Some(token), Some(record)) = (&self.released, &self.record) else {
             return Ok(true);
         };
-        let mut hold = (record.hold(&self.session, self.wait)).map_err(SessionError::InUse)?;
-        let unchanged = token.as_ref().is_some_and(|token| hold.continues(token));
-        if unchanged {
+        let Some(token) = token else {
+            return Ok(false);
+        };
+        let hold = record.hold_again(&self.session, wait, token);
+        self.hold = hold.map_err(SessionError::InUse)?;
+        if self.hold.is_some() {
             self.released = None;
-            self.hold = Some(hold);
         }
-        Ok(unchanged)
+        Ok(self.hold.is_some())
     }
 }

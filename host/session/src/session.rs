@@ -11,6 +11,7 @@
 //! made itself in `resume`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use contexture_config::{Config, TranscriptMode};
 use contexture_engine_api::{
@@ -234,7 +235,7 @@ impl Session {
     }
 
     /// The total time spent in calls of the engine, including calls of the fallback.
-    pub fn engine_time(&self) -> std::time::Duration {
+    pub fn engine_time(&self) -> Duration {
         self.link.busy()
     }
 
@@ -292,14 +293,14 @@ impl Session {
         made
     }
 
-    /// Locks a released session again. Returns `false` if somebody else has used it in the
-    /// meantime: drop this value then, and open the session again. A session that was not released
-    /// returns `true`.
+    /// Locks a released session again. If it is open elsewhere, this waits for at most `wait`.
+    /// Returns `false` if somebody else has used it in the meantime: drop this value then, and open
+    /// the session again. A session that was not released returns `true`.
     ///
     /// # Errors
-    /// The session is open elsewhere, or its lock cannot be used.
-    pub fn reacquire(&mut self) -> Result<bool, SessionError> {
-        self.lock.reacquire()
+    /// The session is still open elsewhere after the wait, or its lock cannot be used.
+    pub fn reacquire(&mut self, wait: Duration) -> Result<bool, SessionError> {
+        self.lock.reacquire(wait)
     }
 
     /// Tells the engine that the session ends, and closes it.

@@ -484,6 +484,23 @@ impl Session {
         items: &[&str],
         usage: Option<&Usage>,
     ) -> Result<Vec<MessageId>, SessionError> {
+        let taken = self.take_answer(items, usage);
+        // Saved after the delivery, so that one transaction holds the answer and the cursor, and
+        // whether or not the engine failed, so that it does not lose the answer.
+        self.current.save();
+        taken
+    }
+
+    /// Like [`answer`](Self::answer), but what it adds is stored with the next save of the session,
+    /// also if it fails. Use it if [`release_with`](Self::release_with) follows.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub fn take_answer(
+        &mut self,
+        items: &[&str],
+        usage: Option<&Usage>,
+    ) -> Result<Vec<MessageId>, SessionError> {
         let history = &mut self.current.history;
         let format = history.format().ok_or(SessionError::NoTurn)?;
         let answer = Arc::new(formats::excerpt(format, items, &mut history.calls)?);
@@ -499,11 +516,7 @@ impl Session {
             // The engine may read the answer from the transcript as soon as it is shown it.
             self.current.save();
         }
-        let shown = self.sync_engine(None, &mut |_| {});
-        // Saved after the delivery, so that one transaction holds the answer and the cursor.
-        self.current.save();
-        // The answer was saved, so a failed engine does not lose it.
-        shown?;
+        self.sync_engine(None, &mut |_| {})?;
         (self.link).tell("turn_complete", |engine| engine.turn_complete())?;
         self.link.start_background(&self.current)?;
         Ok(new)

@@ -36,9 +36,9 @@ fn main() {
             // As a gateway does: it holds the session for one turn.
             let token = writer.hold.take().unwrap().release().unwrap();
             let began = Instant::now();
-            let mut hold = record.hold(session, Duration::from_secs(10)).unwrap();
-            assert!(hold.continues(&token));
-            writer.hold = Some(hold);
+            let hold = record.hold_again(session, Duration::from_secs(10), &token);
+            writer.hold = hold.unwrap();
+            assert!(writer.hold.is_some());
             writer
                 .say(&[&question, &answer], true, Extra::default())
                 .unwrap();

@@ -7,15 +7,16 @@
 //!
 //! A session can be released and locked again later. [`Hold::release`] then leaves a token in the
 //! file. If it is still there when the session is locked again, nobody has used the session in
-//! between, and what is in memory is still valid.
+//! between, and what is in memory is still valid. The token then stays where it is, and the file stays
+//! open, so that a session that is released after every turn costs few calls of the system.
 //!
 //! In a shared database the lock is a lease instead, see `crate::postgres`.
 
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use contexture_base::private::narrow;
@@ -37,6 +38,13 @@ const LOOK: Duration = Duration::from_millis(20);
 /// numbers of at most 10, 30 and 20 digits.
 const WORD: usize = 72;
 
+/// How many lock files stay open while their sessions are released, beside those that are held. It
+/// is as many as the sessions that a gateway keeps in memory by default.
+const MOST_OPEN: usize = 64;
+
+/// What a token begins with. The number of the process follows.
+const RELEASED: &str = "let go ";
+
 /// The lock on a session. It is released when this is dropped.
 #[derive(Debug)]
 pub struct Hold {
@@ -50,7 +58,7 @@ pub struct Hold {
 /// A lock that is held. It is released when this is dropped.
 pub(crate) trait Held: std::fmt::Debug + Send + Sync {
     /// Releases the lock and leaves a token. None if it could not be left.
-    fn release(self: Box<Self>) -> Option<String>;
+    fn release(self: Box<Self>) -> Option<Token>;
 }
 
 /// Identifies one release of a session among all others.
@@ -58,14 +66,78 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
 pub struct Token {
     word: String,
     fence: Option<Arc<AtomicI64>>,
+    file: Option<Arc<OpenFile>>,
+}
+
+impl Token {
+    /// A token that is this text.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of(word: String) -> Self {
+        Self {
+            word,
+            fence: None,
+            file: None,
+        }
+    }
 }
 
 /// A lock file that is locked.
 #[derive(Debug)]
 struct LockFile {
-    file: File,
+    file: Arc<OpenFile>,
+    /// The token in the file, if it is still that of the session that locked it again.
+    token: Option<String>,
     /// Whether the text in the file stays when the lock is released.
     leaves_word: bool,
+}
+
+/// An open lock file. All of them are counted.
+#[derive(Debug)]
+struct OpenFile(File);
+
+static OPEN_FILES: AtomicUsize = AtomicUsize::new(0);
+
+impl OpenFile {
+    /// Opens the lock file at this path, see [`open_lock_file`].
+    fn open(path: &Path) -> io::Result<Arc<Self>> {
+        let file = open_lock_file(path)?;
+        OPEN_FILES.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Self(file)))
+    }
+
+    /// Whether it is still in its folder. If it was removed, others lock another file.
+    fn is_there(&self) -> bool {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            self.0.metadata().is_ok_and(|file| file.nlink() > 0)
+        }
+        // An open file cannot be removed here.
+        #[cfg(not(unix))]
+        true
+    }
+
+    /// The text in the file. Empty if it cannot be read, which is no token.
+    fn text(&self) -> String {
+        let (mut text, mut file) = ([0; WORD], &self.0);
+        let read = file.rewind().and_then(|()| file.read(&mut text));
+        let text = text.get(..read.unwrap_or(0)).unwrap_or_default();
+        String::from_utf8_lossy(text).trim_end().to_owned()
+    }
+
+    /// Replaces the text in the file. It always has the same length. If the file were truncated and
+    /// written anew, the file system would have to allocate a block and flush it each time.
+    fn write_over(&self, text: &str) -> io::Result<()> {
+        let mut file = &self.0;
+        file.rewind()?;
+        file.write_all(format!("{text:WORD$}").as_bytes())
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        OPEN_FILES.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Hold {
@@ -79,7 +151,8 @@ impl Hold {
         }
     }
 
-    /// Locks a session. If it is open elsewhere, tries again until `patience` has passed.
+    /// Locks a session. If it is open elsewhere, tries again until `patience` has passed. `before` is
+    /// the token of the release if the session was locked before.
     ///
     /// # Errors
     /// The session is still open elsewhere after `patience`, or the file cannot be locked.
@@ -87,18 +160,23 @@ impl Hold {
         home: &Path,
         session: &str,
         patience: Duration,
+        before: Option<&Token>,
     ) -> Result<Self, RecordError> {
         let path = file_of(home, session);
         let fail = |cause| RecordError::Lock {
             path: path.clone(),
             cause,
         };
-        let file = open_lock_file(&path).map_err(fail)?;
+        let open = before.and_then(|token| token.file.as_ref());
+        let file = match open.filter(|file| file.is_there()) {
+            Some(open) => Arc::clone(open),
+            None => OpenFile::open(&path).map_err(fail)?,
+        };
         let began = Instant::now();
         let mut told = false;
         loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Self::signed(file)),
+            match file.0.try_lock() {
+                Ok(()) => return Ok(Self::signed(file, before)),
                 Err(TryLockError::Error(source)) => return Err(fail(source)),
                 Err(TryLockError::WouldBlock) => {}
             }
@@ -157,16 +235,16 @@ impl Hold {
     /// Releases the lock and leaves a token. The token stays until somebody else locks the session.
     /// None if it could not be left, and then [`continues`](Self::continues) can never be true.
     pub fn release(self) -> Option<Token> {
-        let word = self.held.release()?;
+        let token = self.held.release()?;
         Some(Token {
-            word,
             fence: self.fence,
+            ..token
         })
     }
 
     /// Whether nobody has locked the session since it was released with this token. What was opened
     /// under the lock before may then be written under this one.
-    pub fn continues(&mut self, token: &Token) -> bool {
+    pub(crate) fn continues(&mut self, token: &Token) -> bool {
         let continues = self.found == token.word;
         if continues && let (Some(own), Some(before)) = (&mut self.fence, &token.fence) {
             // The session that was opened under the earlier lease writes with that number. It goes
@@ -177,34 +255,54 @@ impl Hold {
         continues
     }
 
-    /// Writes the process id into the file, for the error of others that wait. A failure is
-    /// ignored, because the lock holds without it.
-    fn signed(mut file: File) -> Self {
-        let mut found = String::new();
-        // An unreadable text counts as another token: the session is then opened anew.
-        let _ = file.read_to_string(&mut found);
-        let _ = write_over(&mut file, &std::process::id().to_string());
+    /// Writes the process id into the file, for the error of others that wait, unless it has the
+    /// token `before`, which has the process id too. A failure is ignored, because the lock holds
+    /// without it.
+    fn signed(file: Arc<OpenFile>, before: Option<&Token>) -> Self {
+        let found = file.text();
+        let token = before
+            .map(|token| &token.word)
+            .filter(|word| **word == found);
+        if token.is_none() {
+            let _ = file.write_over(&std::process::id().to_string());
+        }
         Self {
-            found: found.trim_end().to_owned(),
             fence: None,
             held: Box::new(LockFile {
                 file,
+                token: token.cloned(),
                 leaves_word: false,
             }),
+            found,
         }
     }
 }
 
 impl Held for LockFile {
-    fn release(mut self: Box<Self>) -> Option<String> {
+    fn release(mut self: Box<Self>) -> Option<Token> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        let file =
+            (OPEN_FILES.load(Ordering::Relaxed) <= MOST_OPEN).then(|| Arc::clone(&self.file));
+        if let Some(word) = self.token.take() {
+            // Nobody else can have this token, so it still says that nobody came in between.
+            self.leaves_word = true;
+            return Some(Token {
+                word,
+                fence: None,
+                file,
+            });
+        }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_nanos());
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         // Process id, time and counter together are unique, even if a process id is used again.
-        let token = format!("let go {} {now} {number}", std::process::id());
-        self.leaves_word = write_over(&mut self.file, &token).is_ok();
-        self.leaves_word.then_some(token)
+        let word = format!("{RELEASED}{} {now} {number}", std::process::id());
+        self.leaves_word = self.file.write_over(&word).is_ok();
+        self.leaves_word.then_some(Token {
+            word,
+            fence: None,
+            file,
+        })
     }
 }
 
@@ -213,20 +311,12 @@ impl Drop for LockFile {
         // The file itself is not removed. A process that has it open could lock the removed file
         // while another one locks a new file.
         if !self.leaves_word {
-            let _ = write_over(&mut self.file, "");
+            let _ = self.file.write_over("");
         }
         // Closing the file is not enough. A child made by `fork` has it open too, and would hold
         // the lock for as long as it lives.
-        let _ = self.file.unlock();
+        let _ = self.file.0.unlock();
     }
-}
-
-/// Replaces the text in the file. It always has the same length. If the file were truncated and
-/// written anew at every turn, the file system would have to allocate a block and flush it each
-/// time.
-fn write_over(file: &mut File, text: &str) -> std::io::Result<()> {
-    file.rewind()?;
-    file.write_all(format!("{text:WORD$}").as_bytes())
 }
 
 /// Opens a lock file. It and its folder are created on the first use, with access for their owner
@@ -255,10 +345,15 @@ fn file_of(home: &Path, session: &str) -> PathBuf {
 }
 
 /// Who holds the lock, in words. The file may be empty or unreadable, since writing to it may fail.
+/// A process that locked its session again left its token there.
 fn holder(path: &Path) -> String {
     let mut text = String::new();
     let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
-    match (read, text.trim_end().parse::<u32>()) {
+    let id = text.strip_prefix(RELEASED).unwrap_or(&text);
+    match (
+        read,
+        id.split(' ').next().unwrap_or_default().parse::<u32>(),
+    ) {
         (Ok(_), Ok(id)) if id == std::process::id() => "this very process".to_owned(),
         (Ok(_), Ok(id)) => format!("the process {id}"),
         _ => "another process".to_owned(),
@@ -271,7 +366,7 @@ mod tests {
     use super::*;
 
     fn take(home: &Path, session: &str, milliseconds: u64) -> Result<Hold, RecordError> {
-        Hold::take(home, session, Duration::from_millis(milliseconds))
+        Hold::take(home, session, Duration::from_millis(milliseconds), None)
     }
 
     #[test]
@@ -284,6 +379,40 @@ mod tests {
         take(home.path(), "../another", 0).unwrap();
         drop(held);
         take(home.path(), "s", 0).unwrap();
+    }
+
+    #[test]
+    fn a_session_that_is_held_again_goes_on_until_another_had_it() {
+        let home = tempfile::tempdir().unwrap();
+        let again = |token: &Token| Hold::take(home.path(), "s", Duration::ZERO, Some(token));
+        let mut token = take(home.path(), "s", 0).unwrap().release().unwrap();
+        for _ in 0..3 {
+            let mut held = again(&token).unwrap();
+            assert!(held.continues(&token));
+            let error = take(home.path(), "s", 0).unwrap_err().to_string();
+            assert!(error.contains("this very process"), "{error}");
+            token = held.release().unwrap();
+        }
+        // Others get tokens of their own, in this process too.
+        let other = take(home.path(), "s", 0).unwrap().release().unwrap();
+        assert!(!again(&token).unwrap().continues(&token));
+        assert!(!again(&other).unwrap().continues(&other), "held since");
+        // One that held it again and was dropped leaves no token.
+        let token = take(home.path(), "s", 0).unwrap().release().unwrap();
+        drop(again(&token).unwrap());
+        assert!(!again(&token).unwrap().continues(&token));
+    }
+
+    #[test]
+    fn a_lock_file_that_was_removed_locks_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let token = take(home.path(), "s", 0).unwrap().release().unwrap();
+        std::fs::remove_dir_all(home.path().join(FOLDER)).unwrap();
+        let other = take(home.path(), "s", 0).unwrap();
+        let again = |token: &Token| Hold::take(home.path(), "s", Duration::ZERO, Some(token));
+        again(&token).unwrap_err();
+        drop(other);
+        assert!(!again(&token).unwrap().continues(&token));
     }
 
     #[test]

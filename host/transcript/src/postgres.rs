@@ -30,7 +30,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::RecordError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Token};
 use crate::rows::{self, message_id};
 use crate::sqlite::SqliteStore;
 use crate::store::{
@@ -199,7 +199,12 @@ impl Store for PostgresStore {
         }
     }
 
-    fn hold(&self, session: &str, wait: Duration) -> Result<Hold, RecordError> {
+    fn hold(
+        &self,
+        session: &str,
+        wait: Duration,
+        _before: Option<&Token>,
+    ) -> Result<Hold, RecordError> {
         self.leases.take(session, wait)
     }
 

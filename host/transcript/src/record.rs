@@ -28,7 +28,7 @@ use std::time::Duration;
 use contexture_formats::prompt_cache::Pauses;
 
 use crate::error::RecordError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Token};
 use crate::packed::Dictionary;
 #[cfg(feature = "postgres")]
 use crate::postgres::{self, PostgresOptions, PostgresStore};
@@ -233,7 +233,22 @@ impl Record {
     /// # Errors
     /// It is still open elsewhere after the wait, or its lock file cannot be used.
     pub fn hold(&self, id: &str, wait: Duration) -> Result<Hold, RecordError> {
-        self.store.hold(id, wait)
+        self.store.hold(id, wait, None)
+    }
+
+    /// Locks a session again that was released with this token. None if somebody else has locked it
+    /// since. What was opened under the lock before may otherwise be written under this one.
+    ///
+    /// # Errors
+    /// As [`Record::hold`].
+    pub fn hold_again(
+        &self,
+        id: &str,
+        wait: Duration,
+        token: &Token,
+    ) -> Result<Option<Hold>, RecordError> {
+        let mut hold = self.store.hold(id, wait, Some(token))?;
+        Ok(hold.continues(token).then_some(hold))
     }
 
     /// The summed pauses of all sessions. Empty if they cannot be read, because they only improve a

@@ -28,7 +28,7 @@ use rusqlite::{
 };
 
 use crate::error::RecordError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Token};
 use crate::rows::message_id;
 use crate::store::{
     Commit, CompactionRow, Delivered, Dump, KeptChange, MessagePage, MessageRow, Packed, PageRange,
@@ -249,9 +249,14 @@ impl Store for SqliteStore {
         }
     }
 
-    fn hold(&self, session: &str, wait: Duration) -> Result<Hold, RecordError> {
+    fn hold(
+        &self,
+        session: &str,
+        wait: Duration,
+        before: Option<&Token>,
+    ) -> Result<Hold, RecordError> {
         let home = self.path.parent().unwrap_or(Path::new("."));
-        Hold::take(home, session, wait)
+        Hold::take(home, session, wait, before)
     }
 
     fn open(&self, session: &str) -> Result<(SessionKey, Snapshot), RecordError> {
@@ -300,6 +305,10 @@ impl Store for SqliteStore {
                 path: self.path.clone(),
             }),
         }
+    }
+
+    fn joins_changes(&self) -> bool {
+        true
     }
 
     fn forget(&self, session: &str) -> Result<(), RecordError> {

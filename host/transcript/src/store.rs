@@ -16,7 +16,7 @@ use contexture_engine_api::MessageId;
 use contexture_formats::prompt_cache::Pauses;
 
 use crate::error::RecordError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Token};
 
 /// A backend: one file of SQLite, or a database of PostgreSQL. All methods block, and may be called
 /// from several threads at once.
@@ -30,8 +30,14 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     /// adds the file or the server, which the caller does not know.
     fn damaged(&self, what: String) -> RecordError;
 
-    /// Locks a session. If it is open elsewhere, waits for at most `wait`.
-    fn hold(&self, session: &str, wait: Duration) -> Result<Hold, RecordError>;
+    /// Locks a session. If it is open elsewhere, waits for at most `wait`. `before` is the token of
+    /// the release if the caller held it before.
+    fn hold(
+        &self,
+        session: &str,
+        wait: Duration,
+        before: Option<&Token>,
+    ) -> Result<Hold, RecordError>;
 
     /// Reads a session as of one moment. If there is none, it is created. The caller holds the
     /// session, or it can read but not write it in a backend with leases.
@@ -49,6 +55,11 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
         commit: Commit,
         changes: Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError>;
+
+    /// Whether [`commit`](Self::commit) makes `changes` in its own transaction.
+    fn joins_changes(&self) -> bool {
+        false
+    }
 
     /// Deletes a session and everything that is stored with it, the texts of embedders included.
     /// Does nothing if there is no such session.

@@ -371,16 +371,16 @@ fn a_session_has_one_holder_who_goes_on_if_nobody_came_between() {
         // What was opened goes on, however often the session is released.
         for text in ["two", "three", "four"] {
             let token = writer.hold.take().unwrap().release().unwrap();
-            let mut hold = one.hold("s", WAIT).unwrap();
-            assert!(hold.continues(&token), "{name}");
-            writer.hold = Some(hold);
+            writer.hold = one.hold_again("s", WAIT, &token).unwrap();
+            assert!(writer.hold.is_some(), "{name}");
             writer.say(&[text], true, Extra::default()).unwrap();
         }
         let token = writer.hold.take().unwrap().release().unwrap();
         let mut second = Writer::open(&other, "s");
         second.say(&["five"], true, Extra::default()).unwrap();
         drop(second);
-        assert!(!one.hold("s", WAIT).unwrap().continues(&token), "{name}");
+        let again = one.hold_again("s", WAIT, &token).unwrap();
+        assert!(again.is_none(), "{name}");
         let all = texts_of(&one, &TranscriptRange::page(None));
         assert_eq!(all, ["one", "two", "three", "four", "five"], "{name}");
     }

@@ -16,7 +16,7 @@ use contexture_base::lock;
 
 use super::connection::{Database, Failure};
 use crate::error::RecordError;
-use crate::hold::{Held, Hold};
+use crate::hold::{Held, Hold, Token};
 
 /// How long a lease is valid without being renewed. A session of a process that crashed can be
 /// opened elsewhere after this time. It is short, because a user waits for it after a crash.
@@ -264,9 +264,9 @@ impl HeldLease {
 }
 
 impl Held for HeldLease {
-    fn release(mut self: Box<Self>) -> Option<String> {
+    fn release(mut self: Box<Self>) -> Option<Token> {
         // If the lease was taken over, somebody else may have written since.
-        (self.end().ok()? > 0).then(|| word(self.lease.number))
+        (self.end().ok()? > 0).then(|| Token::of(word(self.lease.number)))
     }
 }
 

@@ -51,6 +51,12 @@ impl Record {
         }
     }
 
+    /// Whether changes that are saved with a session are part of its transaction. In a database they
+    /// are not.
+    pub fn joins_changes(&self) -> bool {
+        self.store.joins_changes()
+    }
+
     /// The texts that are stored with a session, as pairs of name and text, ordered by name. Empty
     /// if there are none.
     ///

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The version of the tables, in `PRAGMA user_version`.
@@ -145,6 +146,8 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     // built.
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise SQLite compiles some statements anew for each value that is bound to them.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let version = |connection: &Connection| {
         connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
     };
