@@ -161,12 +161,7 @@ impl Session {
         // An engine that does nothing although hygiene fires is overruled, but only once for the
         // messages at hand. Otherwise every turn would repeat an attempt that failed.
         if is_overruled && !compacted(&report) && !failed {
-            let ask = Ask {
-                force: true,
-                by_hygiene: true,
-                ..ask.clone()
-            };
-            let mut forced = self.compact(&ask, Way::Compress)?;
+            let mut forced = self.compact(&ask.clone().enforced(), Way::Compress)?;
             forced.notes.extend(report.map(|report| report.reason));
             let reason = safety_net.reason();
             forced.notes.push(format!("session hygiene: {reason}"));
@@ -241,12 +236,7 @@ impl Session {
     /// Pruning before every summary would not pay: what it leaves costs more tokens than a summary
     /// and says less.
     fn prune(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
-        let ask = Ask {
-            force: true,
-            by_hygiene: true,
-            ..ask.clone()
-        };
-        let report = self.compact(&ask, Way::Prune)?;
+        let report = self.compact(&ask.clone().enforced(), Way::Prune)?;
         Ok(Some(report).filter(CompactionReport::is_made))
     }
 
@@ -255,23 +245,15 @@ impl Session {
     fn compact(&mut self, ask: &Ask, way: Way) -> Result<CompactionReport, SessionError> {
         let began = Instant::now();
         let calls_before = self.model_calls();
-        let result = self.compact_with_policy(ask, way);
-        let calls = self.model_calls() - calls_before;
-        let finish = |report: &mut CompactionReport| {
-            report.elapsed_ms = began.elapsed().as_secs_f64() * 1000.0;
-            report.model_calls = calls;
+        let mut result = self.compact_with_policy(ask, way);
+        let report: &mut CompactionReport = match &mut result {
+            Ok(report) => report,
+            Err(SessionError::EngineFailed { report, .. }) => report,
+            Err(_) => return result,
         };
-        match result {
-            Ok(mut report) => {
-                finish(&mut report);
-                Ok(report)
-            }
-            Err(SessionError::EngineFailed { reason, mut report }) => {
-                finish(&mut report);
-                Err(SessionError::EngineFailed { reason, report })
-            }
-            Err(error) => Err(error),
-        }
+        report.elapsed_ms = began.elapsed().as_secs_f64() * 1000.0;
+        report.model_calls = self.model_calls() - calls_before;
+        result
     }
 
     /// Asks the session's engine, and applies `context.on_failure` if it fails: stop with an error,

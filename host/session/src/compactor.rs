@@ -61,6 +61,15 @@ impl Ask {
         self.focus = self.focus.or(Some(keep).filter(|keep| !keep.is_empty()));
         self
     }
+
+    /// The same, although neither the user nor the engine asked for it.
+    pub(crate) fn enforced(self) -> Self {
+        Self {
+            force: true,
+            by_hygiene: true,
+            ..self
+        }
+    }
 }
 
 /// The two ways to make a window smaller that an engine can be asked for.

@@ -210,13 +210,13 @@ impl History {
         &self.handed
     }
 
-    /// The identities of the shorter forms that the last body had, by the ids of their messages.
-    pub(super) fn last_short_forms(&self) -> IdMap<u128> {
-        let last = match self.handed.units.is_empty() {
+    /// What crossed the wire to the model last: what was handed out, or what the client sent if that
+    /// is the same.
+    pub(super) fn last_body(&self) -> &WireLog {
+        match self.handed.is_empty() {
             true => &self.sent,
             false => &self.handed,
-        };
-        last.short_forms()
+        }
     }
 
     /// Appends a new message to the conversation. If `replaces` names a known message, the new one

@@ -108,7 +108,7 @@ impl Renderer {
             own_summaries,
             rendered: None,
             rendered_at: 0,
-            short_forms: history.last_short_forms(),
+            short_forms: history.last_body().short_forms(),
             warnings,
         }
     }

@@ -459,11 +459,7 @@ impl Session {
     /// The tokens of the first `wires` wire messages of the body that was rendered last. Messages
     /// that are not in the window count as zero.
     pub fn head_tokens(&self, wires: usize) -> u64 {
-        let handed = self.current.history.handed();
-        let log = match handed.is_empty() {
-            true => &self.current.history.sent,
-            false => handed,
-        };
+        let log = self.current.history.last_body();
         let tokens: IdMap<u64> = (self.current.window.slots().iter())
             .map(|slot| (slot.id(), slot.tokens()))
             .collect();
