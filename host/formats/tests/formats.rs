@@ -232,12 +232,9 @@ fn a_summary_is_the_users_if_no_message_of_the_users_stays() {
             let role = |raw: &&str| read(raw)["role"].as_str().unwrap().to_owned();
             split.messages.iter().map(role).collect::<Vec<_>>()
         };
-        let both = roles(vec![summary.clone(), Message(0), Message(1)]);
+        let both = roles(vec![summary, Message(0), Message(1)]);
         assert_eq!(both, ["system", "user", "assistant"]);
-        assert_eq!(
-            roles(vec![summary.clone(), Message(1)]),
-            ["user", "assistant"]
-        );
+        assert_eq!(roles(vec![summary, Message(1)]), ["user", "assistant"]);
     }
 }
 
