@@ -340,6 +340,13 @@ fn place_summaries<'a>(
     own: bool,
 ) -> Vec<PlannedMessage<'a>> {
     let target = wire.target;
+    // Providers refuse a request without a message of the user's.
+    let has_user = planned.iter().any(|out| match out {
+        PlannedMessage::Kept(kept) => (kept.parts.first())
+            .and_then(|part| messages.get(part.index))
+            .is_some_and(|message| wire.role(message) == "user"),
+        PlannedMessage::Summary { .. } => false,
+    });
     let mut placed: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
     let mut joining: Vec<String> = Vec::new();
     let mut rest = planned.into_iter().peekable();
@@ -355,7 +362,7 @@ fn place_summaries<'a>(
             PlannedMessage::Summary {
                 role: "system",
                 text,
-            } if !results_are_users(target) => {
+            } if !results_are_users(target) && (has_user || unsealed_notice(&text).is_some()) => {
                 placed.push(PlannedMessage::Summary {
                     role: "system",
                     text,

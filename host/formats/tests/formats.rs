@@ -212,6 +212,32 @@ fn summary(text: &str) -> PlanEntry<'_> {
     }
 }
 
+#[test]
+fn a_summary_is_the_users_if_no_message_of_the_users_stays() {
+    let summary = PlanEntry::Summary {
+        text: "[CONTEXT COMPACTION] S",
+        in_system_role: true,
+    };
+    let messages = r#"{"role":"user","content":"u"},{"role":"assistant","content":"a"}"#;
+    for (format, list) in [
+        (Format::OpenAiChat, "messages"),
+        (Format::OpenAiResponses, "input"),
+    ] {
+        let document = one(&format!(r#"{{"{list}":[{messages}]}}"#));
+        assert_eq!(document.format(), format);
+        let roles = |entries| {
+            let out = render(&document, entries);
+            let split = split(&out, Some(format)).unwrap();
+            let read = |raw: &&str| serde_json::from_str::<serde_json::Value>(raw).unwrap();
+            let role = |raw: &&str| read(raw)["role"].as_str().unwrap().to_owned();
+            split.messages.iter().map(role).collect::<Vec<_>>()
+        };
+        let both = roles(vec![summary, Message(0), Message(1)]);
+        assert_eq!(both, ["system", "user", "assistant"]);
+        assert_eq!(roles(vec![summary, Message(1)]), ["user", "assistant"]);
+    }
+}
+
 fn render(document: &Conversation, entries: Vec<PlanEntry<'_>>) -> String {
     document.render(&window(entries)).unwrap()
 }

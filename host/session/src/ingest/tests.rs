@@ -35,7 +35,7 @@ fn begun(messages: &[String]) -> (Ingest, ConversationState) {
 fn put_in_force(
     current: &mut ConversationState,
     window: Window,
-    left_out: std::ops::RangeInclusive<u64>,
+    left_out: impl IntoIterator<Item = u64>,
 ) {
     let saved = window.save(ids(left_out).into_iter().collect());
     current.replace_window(window);
@@ -217,7 +217,7 @@ fn the_users_last_words_stay_shortened_if_only_the_answer_was_lost() {
         arguments: Vec::new(),
         pruned: false,
     }));
-    put_in_force(&mut current, Window::of(slots, None, 4), 1..=0);
+    put_in_force(&mut current, Window::of(slots, None, 4), []);
     let is_whole = |current: &ConversationState| {
         let slots = current.window.slots().iter();
         slots.map(WindowEntry::is_verbatim).collect::<Vec<_>>()
