@@ -303,7 +303,9 @@ mod tests {
             let held = Arc::new(Mutex::new(held));
             for _ in 0..few * 2 {
                 let held = Arc::clone(&held);
-                pool.spawn(move || drop(held.lock().unwrap().recv()));
+                pool.spawn(move || {
+                    let _ = held.lock().unwrap().recv();
+                });
             }
             assert_eq!(pool.run(|| 7).await.unwrap(), 7);
             assert!(pool.threads.queue().busy > few);
