@@ -204,7 +204,7 @@ impl Rounds {
         let (shared, slot) = (Arc::clone(shared), slot.clone());
         // If it takes longer than the client waits, it must not be lost.
         let announced = shared.work.later().await;
-        tokio::spawn(async move {
+        let ending = async move {
             // The request is stored while the model answers, and comes first.
             self.request.until_noted().await;
             let cell = Arc::clone(&slot.cell);
@@ -219,7 +219,8 @@ impl Rounds {
                 tracing::warn!("cannot store an answer: {}", failure.detail);
             }
             drop(announced);
-        });
+        };
+        tokio::spawn(ending.in_current_span());
         // Nothing is sent: it ends with an error when the sender is dropped.
         if tokio::time::timeout(settings.max_hold, storing)
             .await
