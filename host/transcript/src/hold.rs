@@ -7,7 +7,7 @@
 //!
 //! A session can be released and locked again later. [`Hold::release`] then leaves a token in the
 //! file. If it is still there when the session is locked again, nobody has used the session in
-//! between, and what is in memory is still valid. The token then stays where it is, and the file stays
+//! between, and what is in memory is still valid. The token then stays in the file, and the file stays
 //! open, so that a session that is released after every turn costs few calls of the system.
 //!
 //! In a shared database the lock is a lease instead, see `crate::postgres`.
@@ -283,22 +283,21 @@ impl Held for LockFile {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let file =
             (OPEN_FILES.load(Ordering::Relaxed) <= MOST_OPEN).then(|| Arc::clone(&self.file));
-        if let Some(word) = self.token.take() {
+        let word = match self.token.take() {
             // Nobody else can have this token, so it still says that nobody came in between.
-            self.leaves_word = true;
-            return Some(Token {
-                word,
-                fence: None,
-                file,
-            });
-        }
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.map_or(0, |now| now.as_nanos());
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        // Process id, time and counter together are unique, even if a process id is used again.
-        let word = format!("{RELEASED}{} {now} {number}", std::process::id());
-        self.leaves_word = self.file.write_over(&word).is_ok();
-        self.leaves_word.then_some(Token {
+            Some(word) => word,
+            None => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let now = now.map_or(0, |now| now.as_nanos());
+                let number = COUNT.fetch_add(1, Ordering::Relaxed);
+                // Process id, time and counter together are unique, even if a process id is used again.
+                let word = format!("{RELEASED}{} {now} {number}", std::process::id());
+                self.file.write_over(&word).ok()?;
+                word
+            }
+        };
+        self.leaves_word = true;
+        Some(Token {
             word,
             fence: None,
             file,
