@@ -197,7 +197,7 @@ async fn read_and_run(
     );
     let (sender, receiver) = oneshot::channel();
     let work = move || {
-        // The client went away while this waited for a thread.
+        // The request was held too long while this waited for a thread, or its client went away.
         if sender.is_closed() {
             return;
         }

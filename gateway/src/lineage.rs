@@ -138,7 +138,7 @@ pub(crate) struct LineageMatch {
     _reserved: Option<IdReservation>,
     /// The number that [`LineageMatch::changes`] gave to the request in its conversation. Zero before.
     number: AtomicU64,
-    /// The same number, once the changes are in the record. Zero if they could not be made.
+    /// The same number, once the changes are in the record or could not be stored.
     noted: SetOnce<u64>,
 }
 
