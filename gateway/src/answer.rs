@@ -201,9 +201,7 @@ impl Rounds {
         let usage = self.usage;
         let session = self.result.session.clone();
         let (stored, storing) = oneshot::channel();
-        let (shared, slot) = (Arc::clone(shared), slot.clone());
-        // If it takes longer than the client waits, it must not be lost.
-        let announced = shared.work.later().await;
+        let (own, slot) = (Arc::clone(shared), slot.clone());
         let ending = async move {
             // The request is stored while the model answers, and comes first.
             self.request.until_noted().await;
@@ -213,14 +211,14 @@ impl Rounds {
                 // A request that has the session now has gone on without this answer, and brings it.
                 None => cell.try_lock_owned().ok(),
             };
-            let own = Arc::clone(&shared);
-            let work = move || self.end_in(&own, cell, (round, visible), stored);
-            if let Err(failure) = shared.work.run(work).await {
+            let shared = Arc::clone(&own);
+            let work = move || self.end_in(&shared, cell, (round, visible), stored);
+            if let Err(failure) = own.work.run(work).await {
                 tracing::warn!("cannot store an answer: {}", failure.detail);
             }
-            drop(announced);
         };
-        tokio::spawn(ending.in_current_span());
+        // If it takes longer than the client waits, it must not be lost.
+        shared.work.start(ending);
         // Nothing is sent: it ends with an error when the sender is dropped.
         if tokio::time::timeout(settings.max_hold, storing)
             .await

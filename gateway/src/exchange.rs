@@ -26,7 +26,6 @@ use http::Method;
 use http::header::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
-use tracing::Instrument;
 
 use crate::Shared;
 use crate::answer::run_turn_in;
@@ -237,16 +236,16 @@ fn run_when_free(
     slot: &SessionSlot,
     request: &Arc<TurnRequest>,
 ) -> TurnReceiver {
-    let (shared, slot, request) = (Arc::clone(shared), slot.clone(), Arc::clone(request));
+    let (own, slot, request) = (Arc::clone(shared), slot.clone(), Arc::clone(request));
     let (sender, receiver) = oneshot::channel();
     let running = async move {
         let cell = Arc::clone(&slot.cell).lock_owned().await;
-        let own = Arc::clone(&shared);
+        let shared = Arc::clone(&own);
         // The receiver is gone if the request was held too long.
-        let work = move || run_turn_in(&request, &own, cell, |result| drop(sender.send(result)));
-        shared.work.spawn(work);
+        let work = move || run_turn_in(&request, &shared, cell, |result| drop(sender.send(result)));
+        own.work.spawn(work);
     };
-    tokio::spawn(running.in_current_span());
+    shared.work.start(running);
     receiver
 }
 
@@ -481,7 +480,7 @@ async fn observed(
     // Reading runs while the provider answers.
     let own = Arc::clone(&shared);
     let read = async move { own.work.run(reading).await.and_then(|read| read) };
-    let read = tokio::spawn(read.in_current_span());
+    let read = shared.work.start(read);
     let (tenant, named) = (incoming.tenant.clone(), incoming.session(None));
     let mut response = forward(&shared, &settings, api, incoming, None).await;
     let read = match timeout(settings.max_hold, read).await {
@@ -525,7 +524,7 @@ fn observe(shared: &Arc<Shared>, slot: SessionSlot, request: Arc<TurnRequest>) {
             );
         }
     };
-    tokio::spawn(watching.in_current_span());
+    shared.work.start(watching);
 }
 
 /// Passes a request on unchanged because something failed. If it would certainly not fit the

@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 
 use contexture_engine_api::panic_text;
 use tokio::runtime::{self, Handle, Runtime};
-use tokio::sync::{OwnedRwLockReadGuard, RwLock, oneshot};
-use tracing::Span;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, Span};
 
 use crate::GatewayError;
 use crate::failure::Failure;
@@ -53,8 +55,8 @@ fn cores() -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct WorkPool {
     threads: Arc<Threads>,
-    /// Read by whoever will start work later, and written by whoever waits until nobody will.
-    later: Arc<RwLock<()>>,
+    /// The tasks that may start work.
+    tasks: TaskTracker,
 }
 
 /// One piece of work. It must not panic.
@@ -248,15 +250,20 @@ impl WorkPool {
         }));
     }
 
-    /// Announces work that will be started later. Until the result is dropped, the pool is not idle.
-    pub(crate) async fn later(&self) -> OwnedRwLockReadGuard<()> {
-        Arc::clone(&self.later).read_owned().await
+    /// Starts a task in the current span. The pool is not idle before the task has ended and has let
+    /// go of the span.
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.tasks.spawn(task.in_current_span())
     }
 
-    /// Waits until no piece of work is announced or under way, for at most this time.
+    /// Waits until no task and no piece of work is under way, for at most this time.
     pub(crate) async fn until_idle(&self, most: Duration) {
         let idle = async {
-            drop(self.later.write().await);
+            self.tasks.close();
+            self.tasks.wait().await;
             while self.threads.queue().busy > 0 {
                 tokio::time::sleep(LATE).await;
             }

@@ -13,6 +13,7 @@
 //! [`send_fitting`].
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -59,11 +60,12 @@ pub(super) async fn relay_answer(
         return relay_json(exchange, slot, rounds, reader, response).await;
     }
     let (sender, receiver) = mpsc::channel(16);
+    let shared = Arc::clone(&exchange.shared);
     let relaying = async move {
         let _counted = active;
         relay(exchange, slot, rounds, reader, (start, response), sender).await;
     };
-    tokio::spawn(relaying.in_current_span());
+    shared.work.start(relaying);
     let mut answer = Response::new(Body::new(RelayBody {
         frames: receiver,
         is_flushed: false,

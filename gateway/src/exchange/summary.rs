@@ -20,7 +20,6 @@ use futures_util::stream::poll_fn;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tracing::Instrument;
 
 use crate::Shared;
 use crate::api::Api;
@@ -52,6 +51,7 @@ pub(super) fn relay_and_remember(
     let headers = parts.headers.clone();
     let max_hold: Duration = settings.max_hold;
     let (sender, mut receiver) = mpsc::channel::<Result<Bytes, axum::Error>>(16);
+    let own = Arc::clone(&shared);
     let relaying = async move {
         let mut body = body.into_data_stream();
         let mut read = Vec::new();
@@ -72,9 +72,9 @@ pub(super) fn relay_and_remember(
                 return;
             }
         }
-        let own = Arc::clone(&shared);
-        let work = move || remember(&own, api, &target, &headers, read);
-        if timeout(max_hold, shared.work.run(work)).await.is_err() {
+        let remembering = Arc::clone(&own);
+        let work = move || remember(&remembering, api, &target, &headers, read);
+        if timeout(max_hold, own.work.run(work)).await.is_err() {
             tracing::warn!(
                 "storing the summary takes longer than `gateway.max_hold_ms`, so the next request may begin a \
                  new session"
@@ -84,7 +84,7 @@ pub(super) fn relay_and_remember(
             let _ = sender.send(Ok(last)).await;
         }
     };
-    tokio::spawn(relaying.in_current_span());
+    shared.work.start(relaying);
     let pieces = poll_fn(move |context| receiver.poll_recv(context));
     Response::from_parts(parts, Body::from_stream(pieces))
 }
