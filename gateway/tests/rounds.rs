@@ -62,7 +62,7 @@ fn count_of(request: &Value, text: &str) -> usize {
 async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
     for api in APIS {
         for stream in [true, false] {
-            for piece in [0, 5] {
+            for piece in [0, 5, 1 << 20] {
                 let stage = stage("");
                 stage.provider.set(|options| options.piece = piece);
                 let gateway = stage.gateway().await;

@@ -12,7 +12,7 @@
 //! The calls themselves are executed by [`Rounds`], and the next request is sent by
 //! [`send_fitting`].
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -21,11 +21,13 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use contexture::Usage;
+use futures_util::FutureExt as _;
 use http::StatusCode;
 use http::header::{HeaderMap, TRAILER};
 use http_body::Frame;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::{timeout, timeout_at};
 use tracing::Instrument;
 
@@ -336,6 +338,8 @@ async fn relay_rounds(
             let _ = sender.send(Ok(Frame::trailers(totals))).await;
             return Ok(());
         }
+        // What the model wrote before its calls may have arrived together with the end of the round.
+        send_piece(exchange, sender, held_back).await?;
         if let Some((response, _)) = rest {
             // A connection can only be reused if its response was read to the end.
             tokio::spawn(timeout(REST_TIMEOUT, read_all(response, MAX_ERROR_BYTES)));
@@ -375,8 +379,8 @@ async fn relay_rounds(
 
 /// A round that was relayed up to its end, except for its last bytes.
 struct RelayedRound {
-    /// The last bytes for the client. They are sent once the answer is stored, or dropped if
-    /// another round follows.
+    /// The last bytes for the client. If no other round follows, they are sent once the answer is
+    /// stored.
     held_back: Vec<u8>,
     /// The response and the bytes after the last event of its stream. None if the response ended.
     rest: Option<(reqwest::Response, Vec<u8>)>,
@@ -404,9 +408,15 @@ async fn relay_round(
                 Ok(Some(read))
             }
             (None, Some(error)) => Err(error),
-            (None, None) => tokio::select! {
-                chunk = response.chunk() => chunk.map_err(|error| cause_of(&error)),
-                () = sender.closed() => return Err(RelayError::ClientGone),
+            (None, None) => match next_at_hand(&mut response, &out).await {
+                Some(chunk) => chunk.map_err(|error| cause_of(&error)),
+                None => {
+                    send_piece(exchange, sender, std::mem::take(&mut out)).await?;
+                    tokio::select! {
+                        chunk = response.chunk() => chunk.map_err(|error| cause_of(&error)),
+                        () = sender.closed() => return Err(RelayError::ClientGone),
+                    }
+                }
             },
         };
         let error = match chunk {
@@ -421,9 +431,6 @@ async fn relay_round(
                         held_back: out,
                         rest: Some((response, after.unwrap_or_default())),
                     });
-                }
-                if !out.is_empty() {
-                    send_piece(exchange, sender, std::mem::take(&mut out)).await?;
                 }
                 continue;
             }
@@ -462,6 +469,28 @@ async fn relay_round(
             },
         });
     }
+}
+
+/// The most bytes that wait for a chunk that has arrived already.
+const MAX_PIECE: usize = 64 << 10;
+
+/// The next chunk if it has arrived, so that it can leave with the bytes that wait for it in `out`. Providers send each
+/// event as a chunk. A write to the client costs more than all else that is done for an event, so
+/// events that arrive together leave together.
+async fn next_at_hand(
+    response: &mut reqwest::Response,
+    out: &[u8],
+) -> Option<reqwest::Result<Option<Bytes>>> {
+    if out.is_empty() || out.len() > MAX_PIECE {
+        return None;
+    }
+    let mut chunk = pin!(response.chunk());
+    if let Some(chunk) = chunk.as_mut().now_or_never() {
+        return Some(chunk);
+    }
+    // The task of the connection hands over one chunk at a time, and runs while this one yields.
+    yield_now().await;
+    chunk.now_or_never()
 }
 
 /// How long a provider may continue to send after the last event of its stream. Comments and
