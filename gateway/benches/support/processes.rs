@@ -3,6 +3,7 @@
 //! The bench starts itself again for each of them, with the role in an environment variable. A bench that uses this
 //! begins its `main` with [`other_role`].
 
+use std::convert::Infallible;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -15,9 +16,14 @@ use axum::extract::Request;
 use axum::response::Response;
 use contexture::HostOptions;
 use contexture_gateway::Gateway;
+use futures_util::stream::iter;
 use serde_json::{Value, json};
 
-const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Yes."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":INPUT,"output_tokens":5}}"#;
+const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"TEXT"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":INPUT,"output_tokens":5}}"#;
+
+/// The text of an answer, so many times. A stream has an event for each of them.
+const WORDS: &str = "Some words. ";
+const PIECES: usize = 20;
 
 /// Which part of the bench this process is.
 const ROLE: &str = "CONTEXTURE_BENCH_ROLE";
@@ -29,12 +35,13 @@ fn provider() {
         let is_stream = body.windows(13).any(|part| part == b"\"stream\":true");
         // The token count that a request of this size would have.
         let answer = ANSWER.replace("INPUT", &(body.len() / 4).to_string());
-        let (kind, text) = match is_stream {
+        let answer = answer.replace("TEXT", &WORDS.repeat(PIECES));
+        let (kind, body) = match is_stream {
             true => ("text/event-stream", stream(&answer)),
-            false => ("application/json", answer),
+            false => ("application/json", Body::from(answer)),
         };
         let answer = Response::builder().header("content-type", kind);
-        answer.body(Body::from(text)).unwrap()
+        answer.body(body).unwrap()
     };
     let base = super::serve(Router::new().fallback(answer));
     println!("{base}");
@@ -43,26 +50,30 @@ fn provider() {
     }
 }
 
-fn stream(answer: &str) -> String {
+/// The answer as a stream. Each event is a chunk of its own, as providers send them.
+fn stream(answer: &str) -> Body {
     let message: Value = serde_json::from_str(answer).unwrap();
     let mut start = message.clone();
     start["content"] = json!([]);
     let block = json!({"type": "text", "text": ""});
-    let events = [
+    let delta = json!({"type": "text_delta", "text": WORDS});
+    let mut events = vec![
         json!({"type": "message_start", "message": start}),
         json!({"type": "content_block_start", "index": 0, "content_block": block}),
-        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Yes."}}),
+    ];
+    let deltas =
+        (0..PIECES).map(|_| json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+    events.extend(deltas);
+    events.extend([
         json!({"type": "content_block_stop", "index": 0}),
         json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}),
         json!({"type": "message_stop"}),
-    ];
-    let event = |data: &Value| {
-        format!(
-            "event: {}\ndata: {data}\n\n",
-            data["type"].as_str().unwrap()
-        )
+    ]);
+    let event = |data: Value| {
+        let kind = data["type"].as_str().unwrap();
+        Ok::<_, Infallible>(format!("event: {kind}\ndata: {data}\n\n"))
     };
-    events.iter().map(event).collect()
+    Body::from_stream(iter(events.into_iter().map(event)))
 }
 
 /// Runs the gateway of a home directory.
@@ -183,7 +194,7 @@ pub(crate) fn bodies(size: usize, turns: usize, is_stream: bool) -> Vec<String> 
         if is_stream {
             body["stream"] = json!(true);
         }
-        messages.push(said("assistant", "Yes."));
+        messages.push(said("assistant", &WORDS.repeat(PIECES)));
         body.to_string()
     };
     (0..turns).map(turn).collect()
