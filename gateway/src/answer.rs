@@ -36,11 +36,7 @@ use crate::trace::ModelCall;
 #[derive(Debug)]
 pub(crate) struct Rounds {
     request: Arc<TurnRequest>,
-    /// The turn. Once its body was sent, it has the client's in its place, see
-    /// [`forget_body`](Self::forget_body).
     result: TurnResult,
-    /// The length in bytes of the body that was sent last.
-    sent_bytes: usize,
     /// Wire messages of hidden rounds, which the client never receives. They are stored with the
     /// session at the end of the answer.
     real: Vec<String>,
@@ -68,10 +64,9 @@ impl Rounds {
         hold_time: Duration,
         call: ModelCall,
     ) -> Self {
-        let mut rounds = Self {
+        Self {
             request,
             result,
-            sent_bytes: 0,
             real: Vec::new(),
             results: Vec::new(),
             hidden: 0,
@@ -82,15 +77,7 @@ impl Rounds {
             first_time: hold_time + call.began.elapsed(),
             total_time: Duration::ZERO,
             call: Some(call),
-        };
-        rounds.forget_body();
-        rounds
-    }
-
-    /// Frees the body, which was sent. An answer may take minutes, and a gateway may have many.
-    fn forget_body(&mut self) {
-        self.sent_bytes = self.result.body.text().len();
-        self.result.body = self.request.body.clone();
+        }
     }
 
     /// The change of the record that adds the turn to the status page. Turns without reported usage
@@ -115,7 +102,7 @@ impl Rounds {
             all: self.usage,
             hidden_rounds: self.hidden,
             request: &request.body,
-            sent_bytes: self.sent_bytes,
+            sent_bytes: self.result.sent_bytes,
             has_markers,
             stores_texts: self.result.stores_texts,
             decision: &self.result.decision,
@@ -134,7 +121,6 @@ impl Rounds {
     pub(crate) fn sent(&mut self, result: TurnResult, call: ModelCall) {
         self.call = Some(call);
         self.set_result(result);
-        self.forget_body();
     }
 
     /// Replaces the turn. A report of an earlier compaction is kept.

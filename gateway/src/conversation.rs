@@ -93,7 +93,12 @@ pub(crate) struct TurnRequest {
 /// The result of a turn: the body for the provider, and what the rounds of its answer need to know.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnResult {
+    /// The body. Once it is sent, it is the client's, see [`take_body`](Self::take_body).
     pub(crate) body: SharedBody,
+    /// The length in bytes of the body that was sent.
+    pub(crate) sent_bytes: usize,
+    /// Whether the body that was sent is another one than the client's.
+    pub(crate) is_changed: bool,
     pub(crate) session: String,
     /// The engine that the session runs.
     pub(crate) engine: String,
@@ -117,6 +122,17 @@ pub(crate) struct TurnResult {
     /// Why the session runs another engine than the configured one. None if it runs the configured
     /// one.
     pub(crate) fallback: Option<UnmanagedReason>,
+}
+
+impl TurnResult {
+    /// Takes the body to send it, and leaves the client's in its place. An answer may take minutes,
+    /// and a gateway may have many, so nothing keeps a body that was sent.
+    pub(crate) fn take_body(&mut self, clients: &SharedBody) -> Bytes {
+        let (text, _) = std::mem::replace(&mut self.body, clients.clone()).into_parts();
+        self.sent_bytes = text.len();
+        self.is_changed = text.as_ptr() != clients.text().as_ptr();
+        text.into_bytes()
+    }
 }
 
 /// How often an engine is asked to compact further if its result is still too large for the
@@ -672,6 +688,8 @@ impl TurnRequest {
         let fallback = fallback.map(|why| UnmanagedReason::new(Status::Fallback, reason, why));
         Ok(TurnResult {
             body,
+            sent_bytes: 0,
+            is_changed: false,
             session: self.spec.id.clone(),
             engine: guard.session.engine().name().to_owned(),
             tools: Arc::new(tools),

@@ -17,6 +17,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
@@ -248,10 +249,10 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         }
     };
     let (mut parts, body) = request.into_parts();
-    let read = axum::body::to_bytes(body, settings.max_body);
+    let read = read_body(body, settings.max_body);
     let mut body = match timeout(settings.client_timeout, read).await {
         Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
+        Ok(Err(BodyError)) => {
             let message = format!(
                 "the request is larger than {} MB (`gateway.max_body_mb`), or its connection broke",
                 settings.max_body >> 20
@@ -321,6 +322,29 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         _ => exchange::other(&shared, &settings, api, incoming).await,
     };
     watch.over(answer)
+}
+
+/// How many bytes are reserved at once for a body that says how long it is. A client can say
+/// anything.
+const RESERVED_AT_ONCE: usize = 1 << 20;
+
+/// A body is too large, or its connection broke.
+struct BodyError;
+
+/// Reads a body of at most `most` bytes. Each piece is copied when it arrives. Otherwise all pieces
+/// would keep the buffers with which the connection read them until the body is complete.
+async fn read_body(body: Body, most: usize) -> Result<Bytes, BodyError> {
+    let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let mut read = Vec::with_capacity(declared.min(most).min(RESERVED_AT_ONCE));
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| BodyError)?;
+        if piece.len() > most - read.len() {
+            return Err(BodyError);
+        }
+        read.extend_from_slice(&piece);
+    }
+    Ok(read.into())
 }
 
 /// Moves Google's key from the query into the header that means the same, so that no URL contains it

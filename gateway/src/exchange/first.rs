@@ -70,9 +70,7 @@ pub(super) async fn managed(
     let wants_list = exchange.wants_list;
     answer.note_refusal(&call);
     let answer = match answer {
-        ProviderAnswer::Refused(refused)
-            if refused.is_about_content() && result.body.text() != request.body.text() =>
-        {
+        ProviderAnswer::Refused(refused) if refused.is_about_content() && result.is_changed => {
             // The engine may have made an invalid request from a valid one, so the client's own
             // version gets a chance.
             return send_original(exchange, request, active, &refused.error).await;
@@ -174,7 +172,7 @@ pub(super) async fn send_fitting(
 ) -> Result<SentTurn, Unreachable> {
     let mut shares = WINDOW_SHARES.iter();
     loop {
-        let mut response = exchange.send(result.body.text().as_bytes().clone()).await?;
+        let mut response = exchange.send(result.take_body(&request.body)).await?;
         let coding = coding::client_coding(&response, exchange.accepts.as_ref());
         let (status, headers) = (response.status(), response.headers().clone());
         let mut start = StreamStart::default();
@@ -367,10 +365,7 @@ async fn shorten(
         })
         .await;
     match again {
-        Ok(again) => {
-            let size = |turn: &TurnResult| turn.body.text().len();
-            (size(&again) < size(result)).then_some(again)
-        }
+        Ok(again) => (again.body.text().len() < result.sent_bytes).then_some(again),
         Err(failure) => {
             tracing::warn!(session = %result.session, reason = failure.reason, "cannot shorten the request: {}", failure.detail);
             None

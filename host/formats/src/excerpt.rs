@@ -148,10 +148,13 @@ impl ExcerptBuilder {
 pub(super) fn lone(
     format: Format,
     document: String,
-    items: Vec<ItemSpan>,
-    messages: Vec<Message>,
+    mut items: Vec<ItemSpan>,
+    mut messages: Vec<Message>,
 ) -> Conversation {
     let end = document.len();
+    // A session keeps one of these for each answer, and most of them hold one message.
+    items.shrink_to_fit();
+    messages.shrink_to_fit();
     Conversation {
         document: document.into(),
         source_len: end,

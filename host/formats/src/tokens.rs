@@ -108,7 +108,7 @@ impl TokenCounter {
         }
     }
 
-    /// Loads the tables that the first count needs, which takes about a tenth of a second. Call it
+    /// Loads the tables that the first count needs, which takes some ten milliseconds. Call it
     /// before somebody waits for a count.
     pub fn load(&self) {
         // Every first count loads them.

@@ -9,13 +9,12 @@
 //! a limit, such pieces are extrapolated from samples.
 
 use regex_automata::hybrid::dfa::Cache;
-use tiktoken_rs::CoreBPE;
 use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
 
 use super::cache::{CachePool, LineCache, LongTexts, PieceCache};
 use super::model_name::ModelName;
 use super::pieces::{CL100K_PATTERN, O200K_PATTERN, Pieces, lines};
-use super::vocabulary;
+use super::vocabulary::{self, Vocabulary};
 
 /// The maximum length in bytes of an ordinary piece. Real documents have no longer ones.
 /// tiktoken's time per byte grows with the piece, and it needs some 40 bytes of memory for each
@@ -85,10 +84,10 @@ impl Encoding {
             let mut exact_left = EXACT_IN_LONG_PIECES;
             let mut count_piece = |piece: &str| {
                 if piece.len() <= LONG_PIECE {
-                    pieces.get_or_count(piece, |piece| tables.count_ordinary(piece) as u64)
+                    pieces.get_or_count(piece, |piece| tables.count(piece))
                 } else if let Some(left) = exact_left.checked_sub(piece.len()) {
                     exact_left = left;
-                    tables.count_ordinary(piece) as u64
+                    tables.count(piece)
                 } else {
                     extrapolate(tables, piece)
                 }
@@ -104,7 +103,7 @@ impl Encoding {
         })
     }
 
-    fn tables(self) -> &'static CoreBPE {
+    fn tables(self) -> &'static Vocabulary {
         match self {
             Self::O200kBase => vocabulary::o200k_base(),
             Self::Cl100kBase => vocabulary::cl100k_base(),
@@ -113,13 +112,13 @@ impl Encoding {
 }
 
 /// Estimates the tokens of a long piece from samples at even distances, rounded up.
-fn extrapolate(tables: &CoreBPE, piece: &str) -> u64 {
+fn extrapolate(tables: &Vocabulary, piece: &str) -> u64 {
     let sampled = (piece.len() / SAMPLES).clamp(*SAMPLED.start(), *SAMPLED.end());
     let (mut tokens, mut bytes) = (0, 0);
     for sample in 0..SAMPLES {
         let start = piece.floor_char_boundary(piece.len() / SAMPLES * sample);
         let end = piece.floor_char_boundary(start + sampled / SAMPLES);
-        tokens += tables.count_ordinary(&piece[start..end]) as u64;
+        tokens += tables.count(&piece[start..end]);
         bytes += (end - start) as u64;
     }
     let scaled = u128::from(tokens) * piece.len() as u128;
