@@ -614,7 +614,8 @@ mod tests {
                 let mut sent: Vec<Fingerprint> =
                     shown.iter().map(|known| known.fingerprint).collect();
                 if lost {
-                    (sent.pop(), texts.pop());
+                    sent.pop();
+                    texts.pop();
                     sent.push(said(60, 1).fingerprint());
                     texts.push(60);
                 }
