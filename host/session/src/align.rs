@@ -13,7 +13,7 @@
 //! compared. Assigning ids and updating the session is left to `ingest`.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::MessageId;
 use contexture_transcript::{Fingerprint, IdMap, Ids, Known};
@@ -81,26 +81,22 @@ pub(super) fn align(
     abridged: Option<usize>,
     unsent: &Ids,
 ) -> Alignment {
-    let mut alignment = Alignment::default();
     let same = old
         .iter()
         .zip(new)
         .take_while(|(old, new)| old.fingerprint.identity == new.identity)
         .count();
     // If the same messages stand before and after a summary, nothing is missing that it could hide.
-    let hides = |before: &usize| same < before + ANCHOR;
-    if let Some(before) = abridged.filter(hides) {
-        alignment = pair_abridged(old, new, same, before);
-    } else {
-        // A client that sends some of them again leaves none out any more.
-        let is_sent_again = |old: &Known| unsent.contains(&old.id);
-        let unsent = match old.iter().take(same).any(is_sent_again) {
-            true => &Ids::default(),
-            false => unsent,
-        };
-        (alignment.matches, alignment.unmatched, alignment.cut) = pair(old, new, same, unsent);
+    if abridged.is_some_and(|before| same < before + ANCHOR) {
+        return pair_abridged(old, new, same);
     }
-    alignment
+    // A client that sends some of them again leaves none out any more.
+    let is_sent_again = |old: &Known| unsent.contains(&old.id);
+    let unsent = match old.iter().take(same).any(is_sent_again) {
+        true => &Ids::default(),
+        false => unsent,
+    };
+    pair(old, new, same, unsent)
 }
 
 impl Alignment {
@@ -149,24 +145,29 @@ impl Alignment {
 
 /// Aligns with a request in which summaries of unknown extent hide parts of the conversation. The
 /// common beginning of `head` messages and the longest common end are the same, and what lies
-/// between is found again in order. Messages that are not found are under the summaries. The last
-/// summary follows `before` messages.
-fn pair_abridged(old: &[Known], new: &[Fingerprint], head: usize, before: usize) -> Alignment {
+/// between is found again in order. Messages that are not found are under the summaries. If the end
+/// of the conversation was cut off and fewer than `ANCHOR` messages of what stays match, all of the
+/// request is new.
+fn pair_abridged(old: &[Known], new: &[Fingerprint], head: usize) -> Alignment {
     let (same, known) = old.split_at(head);
     let (_, visible) = new.split_at(head);
-    let (suffix, end) = anchor(known, visible);
-    if suffix == 0 {
-        return pair_with_end_cut_off(old, new, head, before);
-    }
-    let (known, tail) = known.split_at(known.len() - suffix);
-    let between = visible.get(..end - suffix).unwrap_or(&[]);
-    let (found, hidden) = find_in_order(known, between);
     let mut matches: Vec<Match> = same.iter().map(|old| Match::Same(old.id)).collect();
-    matches.extend(found);
-    matches.extend(tail.iter().map(|old| Match::Same(old.id)));
+    let common = CommonEnd::of(known, visible);
+    let is_cut = !common.lost.is_empty();
+    let (hidden, lost) = match is_cut && common.tail.len() < ANCHOR {
+        true => (known.iter().map(|old| old.id).collect(), &[][..]),
+        false => {
+            let (found, hidden) = find_in_order(common.before, common.new_before);
+            matches.extend(found);
+            matches.extend(common.tail.iter().map(|old| Match::Same(old.id)));
+            (hidden, common.lost)
+        }
+    };
     matches.resize(new.len(), Match::New);
     Alignment {
         matches,
+        cut: !lost.is_empty(),
+        unmatched: lost.iter().map(|old| old.id).collect(),
         abridged: hidden,
         ..Alignment::default()
     }
@@ -265,127 +266,99 @@ fn find_backwards(
     hidden.extend(rest.iter().map(|old| old.id));
 }
 
-/// Like [`pair_abridged`], for a request that does not hold the end of the conversation. What
-/// follows its last summary is searched further up, and everything after that was cut off. If fewer
-/// than `ANCHOR` messages match, all of it is new.
-fn pair_with_end_cut_off(
-    old: &[Known],
-    new: &[Fingerprint],
-    head: usize,
-    before: usize,
-) -> Alignment {
-    let before = before.max(head);
-    let known = old.get(head..).unwrap_or(&[]);
-    let visible = new.get(before..).unwrap_or(&[]);
-    let both: Vec<u128> = (visible.iter().map(|new| new.identity))
-        .chain(known.iter().map(|old| old.fingerprint.identity))
-        .collect();
-    let agrees = agreement_with_beginning(&both);
-    let lengths = agrees.get(visible.len()..).unwrap_or(&[]).iter();
-    let longest = lengths
-        .map(|length| (*length).min(visible.len()))
-        .enumerate();
-    // If several matches are equally long, `max_by_key` returns the last one, which cuts off the
-    // least.
-    let found = longest.max_by_key(|(_, length)| *length);
-    let mut matches: Vec<Match> = (old.iter().take(head))
-        .map(|old| Match::Same(old.id))
-        .collect();
-    let Some((at, length)) = found.filter(|(_, length)| *length >= ANCHOR) else {
-        matches.resize(new.len(), Match::New);
-        return Alignment {
-            matches,
-            abridged: known.iter().map(|old| old.id).collect(),
-            ..Alignment::default()
-        };
+/// Aligns a request without unknown summaries. The first `same` messages of both are the same.
+fn pair(old: &[Known], new: &[Fingerprint], same: usize, unsent: &Ids) -> Alignment {
+    let (head, old) = old.split_at(same);
+    let (_, new) = new.split_at(same);
+    let mut matches: Vec<Match> = head.iter().map(|old| Match::Same(old.id)).collect();
+    // Two readings compete: either everything is where it was, or what the request still has of the
+    // end is shifted by what vanished or was inserted.
+    let in_place = Gap::between(old, new, &Ids::default());
+    let CommonEnd {
+        before,
+        new_before,
+        tail,
+        lost,
+    } = CommonEnd::of(old, new);
+    let shifted = Gap::between(before, new_before, unsent);
+    // A short common end proves little if many messages vanished before it.
+    let vanished = shifted.unmatched.iter().filter(|id| !unsent.contains(id));
+    let vanished = vanished.count();
+    let holds = vanished == 0 || lost.is_empty() && tail.len() >= vanished.min(ANCHOR);
+    // If both readings explain the request, the one with more unchanged messages is right. Of two
+    // with as many, the one that loses nothing.
+    let better = match (shifted.same() + tail.len()).cmp(&in_place.same()) {
+        Ordering::Greater => true,
+        Ordering::Equal => lost.is_empty() && !in_place.unmatched.is_empty(),
+        Ordering::Less => false,
     };
-    let (earlier, rest) = known.split_at(at);
-    let (again, after) = rest.split_at(length);
-    let (between, hidden) = find_in_order(earlier, new.get(head..before).unwrap_or(&[]));
-    matches.extend(between);
-    matches.extend(again.iter().map(|old| Match::Same(old.id)));
-    matches.resize(new.len(), Match::New);
+    let (unmatched, cut) = match holds && better {
+        true => {
+            matches.extend(shifted.matches);
+            matches.extend(tail.iter().map(|old| Match::Same(old.id)));
+            match lost.is_empty() {
+                true => (shifted.unmatched, false),
+                false => (lost.iter().map(|old| old.id).collect(), true),
+            }
+        }
+        false => {
+            let mut gap = in_place;
+            let cut = !gap.unmatched.is_empty();
+            if cut {
+                gap.cut_after_last_same(old);
+            }
+            matches.extend(gap.matches);
+            (gap.unmatched, cut)
+        }
+    };
+    matches.resize(same + new.len(), Match::New);
     Alignment {
         matches,
-        cut: !after.is_empty(),
-        unmatched: after.iter().map(|old| old.id).collect(),
-        abridged: hidden,
+        unmatched,
+        cut,
         ..Alignment::default()
     }
 }
 
-/// Aligns a request without unknown summaries. The first `same` messages of both are the same.
-/// Returns the match of each message of the request, the known messages that it no longer holds,
-/// and whether they were cut off.
-fn pair(
-    old: &[Known],
-    new: &[Fingerprint],
-    same: usize,
-    unsent: &Ids,
-) -> (Vec<Match>, Vec<MessageId>, bool) {
-    let mut matches: Vec<Match> = old
-        .iter()
-        .take(same)
-        .map(|old| Match::Same(old.id))
-        .collect();
-    let (old, new) = (
-        old.get(same..).unwrap_or(&[]),
-        new.get(same..).unwrap_or(&[]),
-    );
-    // Two readings compete: either everything is where it was, or the end is shifted by what
-    // vanished or was inserted.
-    let in_place = Gap::between(old, new, &Ids::default());
-    let (suffix, end) = anchor(old, new);
-    let shifted = Gap::between(
-        old.get(..old.len() - suffix).unwrap_or(&[]),
-        new.get(..end - suffix).unwrap_or(&[]),
-        unsent,
-    );
-    // A short common end proves little if many messages vanished before it. Without one, nothing is
-    // shifted but by what was never sent.
-    let vanished = shifted.unmatched.len();
-    let holds = vanished == 0 || suffix == 0 || suffix >= vanished.min(ANCHOR);
-    // If both readings explain the request, the one with more unchanged messages is right. Of two
-    // with as many, the one that loses nothing.
-    let better = match (shifted.same() + suffix).cmp(&in_place.same()) {
-        Ordering::Greater => true,
-        Ordering::Equal => suffix > 0 && !in_place.unmatched.is_empty(),
-        Ordering::Less => false,
-    };
-    let (mut gap, suffix) = if holds && better {
-        (shifted, suffix)
-    } else {
-        (in_place, 0)
-    };
-    let cut = suffix == 0 && !gap.unmatched.is_empty();
-    if cut {
-        gap.cut_after_last_same(old);
-    }
-    matches.append(&mut gap.matches);
-    if suffix > 0 {
-        let tail = old.get(old.len() - suffix..).unwrap_or(&[]);
-        matches.extend(tail.iter().map(|old| Match::Same(old.id)));
-        matches.extend(std::iter::repeat_n(Match::New, new.len() - end));
-    }
-    (matches, gap.unmatched, cut)
+/// What a request still has of the end of the conversation.
+struct CommonEnd<'a> {
+    /// The known messages before the common end.
+    before: &'a [Known],
+    /// The messages of the request before it.
+    new_before: &'a [Fingerprint],
+    /// The common end, as the conversation has it.
+    tail: &'a [Known],
+    /// Known messages after it. The request has none of them.
+    lost: &'a [Known],
 }
 
-/// Finds the longest end of `old` that occurs in `new`. Returns its length and the index in `new`
-/// after it. If several are equally long, the one nearest to its old position wins.
-fn anchor(old: &[Known], new: &[Fingerprint]) -> (usize, usize) {
-    let backwards: Vec<u128> = (old.iter().rev().map(|old| old.fingerprint.identity))
-        .chain(new.iter().rev().map(|new| new.identity))
-        .collect();
-    let agrees = agreement_with_beginning(&backwards);
-    let mut best = (0, new.len());
-    for end in 1..=new.len() {
-        let length = agrees[old.len() + new.len() - end].min(old.len());
-        let nearer = end.abs_diff(old.len()) < best.1.abs_diff(old.len());
-        if length > best.0 || (length == best.0 && length > 0 && nearer) {
-            best = (length, end);
+impl<'a> CommonEnd<'a> {
+    /// Finds the longest sequence in `new` that ends with the last message of `old` that `new` has.
+    /// If several are equally long, the first one.
+    fn of(old: &'a [Known], new: &'a [Fingerprint]) -> Self {
+        let there: HashSet<u128> = new.iter().map(|new| new.identity).collect();
+        let is_there = |old: &Known| there.contains(&old.fingerprint.identity);
+        let stays = old.iter().rposition(is_there).map_or(0, |last| last + 1);
+        let (stay, lost) = old.split_at(stays);
+        let backwards: Vec<u128> = (stay.iter().rev().map(|old| old.fingerprint.identity))
+            .chain(new.iter().rev().map(|new| new.identity))
+            .collect();
+        let agrees = agreement_with_beginning(&backwards);
+        let (mut length, mut from) = (0, new.len());
+        for end in 1..=new.len() {
+            let here = agrees[stays + new.len() - end].min(stays);
+            if here > length {
+                (length, from) = (here, end - here);
+            }
+        }
+        let (before, tail) = stay.split_at(stays - length);
+        Self {
+            before,
+            new_before: new.get(..from).unwrap_or(&[]),
+            tail,
+            lost,
         }
     }
-    best
 }
 
 /// For each position of a sequence, how many elements from there on equal its beginning (the Z
@@ -418,13 +391,10 @@ struct Gap {
 
 impl Gap {
     /// Pairs messages in order until two cannot be the same or a revision. Known messages that are
-    /// `unsent` are left unpaired if the others are enough for all of `new`.
+    /// `unsent` are left unpaired.
     fn between(old: &[Known], new: &[Fingerprint], unsent: &Ids) -> Self {
-        let (mut unsent, mut there): (Vec<&Known>, Vec<&Known>) =
+        let (unsent, there): (Vec<&Known>, Vec<&Known>) =
             old.iter().partition(|old| unsent.contains(&old.id));
-        if there.len() < new.len() {
-            (unsent, there) = (Vec::new(), old.iter().collect());
-        }
         let mut matches = Vec::with_capacity(new.len());
         for (old, new) in there.iter().zip(new) {
             matches.push(if old.fingerprint.identity == new.identity {
@@ -473,8 +443,6 @@ impl Gap {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
-
-    use std::collections::HashSet;
 
     use proptest::prelude::*;
 
@@ -601,6 +569,76 @@ mod tests {
         prop::collection::vec(act, 1..24)
     }
 
+    /// A word that is said again between messages beside a summary is not the one that the summary
+    /// hides.
+    #[test]
+    fn what_a_summary_hides_is_not_found_in_a_new_word() {
+        let mut session = Conversation::default();
+        session.advance(&history(&[1, 9, 2, 3, 4, 5]));
+        let sent = [said(2, 0), said(3, 1), said(9, 1), said(4, 0), said(5, 1)];
+        let fingerprints = sent.each_ref().map(Said::fingerprint);
+        let alignment = align(&session.known, &fingerprints, Some(0), &Ids::default());
+        let same = |id| Match::Same(MessageId(id));
+        let matches = [same(3), same(4), Match::New, same(5), same(6)];
+        assert_eq!(alignment.matches, matches);
+        assert_eq!(alignment.abridged, [MessageId(1), MessageId(2)]);
+    }
+
+    /// A message that is inserted stands before the one that the client put it before, whatever
+    /// summaries hide around the two, and also if the client has not got the last answer.
+    #[test]
+    fn hidden_messages_keep_their_place_beside_an_insertion() {
+        // Every second message is an answer, and only an answer is lost.
+        for (count, lost) in (2..9).flat_map(|count| [(count, false), (count, true)]) {
+            if lost && count % 2 == 1 {
+                continue;
+            }
+            for (hidden, at) in
+                (0..1 << count).flat_map(|hidden| (0..count).map(move |at| (hidden, at)))
+            {
+                let mut texts: Vec<u64> = (1..=count).collect();
+                let known: Vec<Known> = (history(&texts).iter().zip(&texts))
+                    .map(|(said, id)| Known {
+                        id: MessageId(*id),
+                        fingerprint: said.fingerprint(),
+                    })
+                    .collect();
+                let is_shown = |known: &&Known| {
+                    let is_hidden = hidden >> (known.id.0 - 1) & 1 == 1;
+                    known.id.0 == 1 || !is_hidden || lost && known.id.0 == count
+                };
+                let shown: Vec<Known> = known.iter().filter(is_shown).copied().collect();
+                let Some(next) = shown.get(at as usize) else {
+                    continue;
+                };
+                let mut sent: Vec<Fingerprint> =
+                    shown.iter().map(|known| known.fingerprint).collect();
+                if lost {
+                    sent.pop();
+                    texts.pop();
+                    sent.push(said(60, 1).fingerprint());
+                    texts.push(60);
+                }
+                sent.insert(at as usize, said(50, 0).fingerprint());
+                texts.insert(next.id.0 as usize - 1, 50);
+                let mut alignment = align(&shown, &sent, None, &Ids::default());
+                alignment.branch_at_insertion(&known);
+                let stays = known
+                    .iter()
+                    .filter(|known| !alignment.unmatched.contains(&known.id));
+                let mut now: Vec<u128> = stays.map(|known| known.fingerprint.identity).collect();
+                for (place, matched) in alignment.matches.iter().enumerate() {
+                    let again = alignment.hidden_again.iter();
+                    let again = again.filter(|(_, before)| *before == place);
+                    now.extend((*matched == Match::New).then_some(sent[place].identity));
+                    now.extend(again.map(|(known, _)| known.fingerprint.identity));
+                }
+                let now: Vec<u64> = now.iter().map(|identity| (identity / 2) as u64).collect();
+                assert_eq!(now, texts, "{shown:?} with a message at {at}, lost: {lost}");
+            }
+        }
+    }
+
     proptest! {
         /// The reference model keeps each message's id beside the message and applies what the
         /// client does to both.
@@ -710,36 +748,6 @@ mod tests {
             let removed: Vec<MessageId> = session.known[stays..].iter().map(|known| known.id).collect();
             prop_assert!(alignment.cut);
             prop_assert_eq!(alignment.unmatched, removed);
-        }
-
-        /// A message that is inserted stands before the one that the client put it before, whatever
-        /// summaries hide around the two.
-        #[test]
-        fn hidden_messages_keep_their_place_beside_an_insertion(
-            hidden in prop::collection::vec(any::<bool>(), 2..12),
-            at in any::<prop::sample::Index>(),
-        ) {
-            let mut texts: Vec<u64> = (1..=hidden.len() as u64).collect();
-            let known: Vec<Known> = history(&texts).iter().zip(&texts).map(|(said, id)| Known {
-                id: MessageId(*id),
-                fingerprint: said.fingerprint(),
-            }).collect();
-            let shown = |known: &&Known| known.id.0 == 1 || !hidden[known.id.0 as usize - 1];
-            let shown: Vec<Known> = known.iter().filter(shown).copied().collect();
-            let at = at.index(shown.len());
-            let mut sent: Vec<Fingerprint> = shown.iter().map(|known| known.fingerprint).collect();
-            sent.insert(at, said(50, 0).fingerprint());
-            texts.insert(shown[at].id.0 as usize - 1, 50);
-            let mut alignment = align(&shown, &sent, None, &Ids::default());
-            alignment.branch_at_insertion(&known);
-            let stays = known.iter().filter(|known| !alignment.unmatched.contains(&known.id));
-            let mut now: Vec<u128> = stays.map(|known| known.fingerprint.identity).collect();
-            for (place, matched) in alignment.matches.iter().enumerate() {
-                let again = alignment.hidden_again.iter().filter(|(_, before)| *before == place);
-                let new = (*matched == Match::New).then_some(sent[place].identity);
-                now.extend(new.into_iter().chain(again.map(|(known, _)| known.fingerprint.identity)));
-            }
-            prop_assert_eq!(now.iter().map(|identity| (identity / 2) as u64).collect::<Vec<_>>(), texts);
         }
 
         /// For any two requests, every message has exactly one id, no id occurs twice, and old ids

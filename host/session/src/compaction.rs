@@ -37,18 +37,17 @@ impl Session {
         keep_from: Option<MessageId>,
     ) -> Result<Option<CompactionReport>, SessionError> {
         let ask = self.compactor.ask(options, keep_from);
-        if options.compact == Compact::Auto
-            && let Some(report) = self.compact_if_wished(&ask)?
-        {
-            self.settled = true;
-            return Ok(Some(report));
-        }
+        let wished = match options.compact {
+            Compact::Auto => self.compact_if_wished(&ask)?,
+            Compact::Force | Compact::Never => None,
+        };
         let is_settled = self.settled && !is_rewritten;
         // The same request came again after a compaction and is still too large. Another compaction
         // would find nothing more to do.
         let is_as_small_as_it_gets =
             is_settled && !self.current.new_since_compaction && !self.current.fits();
         let compaction = match options.compact {
+            _ if wished.is_some() => wished,
             Compact::Never => None,
             Compact::Auto if self.compactor.automatic().is_err() => self.does_not_fit(),
             Compact::Auto if is_settled && self.current.fits_roughly() => None,

@@ -130,12 +130,9 @@ impl Ingest {
             ..Ingested::default()
         };
         let mut compared = compare(history, request)?;
-        // A request with a single message may be the first message, edited. After a compaction by
-        // the provider it is not, because the earlier messages are hidden.
-        let is_compacted = request.is_compacted;
-        let single = compared.kept + compared.incoming.len() == 1 && !is_compacted;
-        if !history.branch().is_empty() && !compared.is_related() && !single {
-            if self.unrelated == Unrelated::Refuse && !is_compacted {
+        if !history.branch().is_empty() && !compared.is_related() {
+            // After a compaction by the provider, the earlier messages are hidden.
+            if self.unrelated == Unrelated::Refuse && !request.is_compacted {
                 return Err(SessionError::Unrelated {
                     session: self.session.clone(),
                 });

@@ -721,8 +721,9 @@ impl Client {
                 self.check_tail(&entries, outcome.stood_in)?;
             }
         }
-        self.check_transcript(held)?;
-        self.check_store(held, outcome)?;
+        let stored = self.stored()?;
+        self.check_transcript(held, &stored)?;
+        self.check_store(held, outcome, &stored)?;
         self.handed = Some(Held {
             system: out.system.clone(),
             entries,
@@ -998,10 +999,20 @@ impl Client {
         let goes_on = |before: &Request| {
             request.system == before.system && request.messages.starts_with(&before.messages)
         };
-        if !goes_on(sent) && !goes_on(handed) {
+        // A client that inserts words in front of the same words sends what it sent, but behind it what the host added.
+        let is_added = |message: &String| {
+            handed.messages.contains(message) && !sent.messages.contains(message)
+        };
+        let mut behind = request.messages.iter().skip(sent.messages.len());
+        let goes_on_from_sent = goes_on(sent) && !behind.any(is_added);
+        if !goes_on_from_sent && !goes_on(handed) {
             return Ok(());
         }
-        let whence = if goes_on(sent) { "sent" } else { "was handed" };
+        let whence = if goes_on_from_sent {
+            "sent"
+        } else {
+            "was handed"
+        };
         if out.system != handed.system {
             let what = format!(
                 "goes on from what it {whence}, system prompt: {} -> {}",
@@ -1092,21 +1103,22 @@ impl Client {
         }
     }
 
+    /// The messages of the transcript.
+    fn stored(&mut self) -> Result<Vec<Value>, Wrong> {
+        let wires = self.driver.transcript().map_err(wrong("transcript"))?;
+        let items = wires.iter().flat_map(|raw| items(raw));
+        let messages = items.map(|item| carried(&item.to_string()).map_err(wrong("transcript")));
+        messages.collect()
+    }
+
     /// The transcript has what was said, once, in order, and nothing else, whatever the engine does.
-    fn check_transcript(&mut self, held: &Held) -> Result<(), Wrong> {
+    fn check_transcript(&mut self, held: &Held, stored: &[Value]) -> Result<(), Wrong> {
         if self.transcript_is_lost {
             return Ok(());
         }
-        let failed = wrong("transcript");
-        let mut transcript = Vec::new();
-        for raw in self.driver.transcript().map_err(&failed)? {
-            for item in items(&raw) {
-                transcript.push(carried(&item.to_string()).map_err(&failed)?);
-            }
-        }
         let holds = held.entries.iter().flat_map(|entry| &entry.holds);
         let required = holds.chain(&self.in_transcript).copied();
-        let found = (self.truth).compare(&transcript, &required.collect());
+        let found = (self.truth).compare(stored, &required.collect());
         self.in_transcript = found.map_err(|(check, what)| Wrong {
             check,
             what: format!("transcript: {what}"),
@@ -1115,7 +1127,12 @@ impl Client {
     }
 
     /// The store has what was said, once, in order, and nothing else.
-    fn check_store(&mut self, held: &Held, outcome: &Outcome) -> Result<(), Wrong> {
+    fn check_store(
+        &mut self,
+        held: &Held,
+        outcome: &Outcome,
+        stored: &[Value],
+    ) -> Result<(), Wrong> {
         if !self.is_lossless() || self.is_in_trouble()? {
             let says_so = |warning: &String| warning.contains("is not stored");
             self.loss_was_said |= outcome.warnings.iter().any(says_so);
@@ -1151,14 +1168,14 @@ impl Client {
                 }
             }
         }
-        match self.compare(&required) {
+        match self.truth.compare(stored, &required) {
             // The original of a shortened result is gone with the record. Unless an answer after it proves whose words
             // they are, they count as the tool's.
-            Err(wrong) if self.transcript_is_lost && wrong.check == "export: nobody said" => {
-                return Ok(());
-            }
-            compared => compared?,
+            Err(("export: nobody said", _)) if self.transcript_is_lost => return Ok(()),
+            Err((check, what)) => return Err(Wrong { check, what }),
+            Ok(found) => self.truth.stored = found,
         }
+        self.truth.ever_stored.extend(&self.truth.stored);
         let branch = self.truth.branch.iter().map(|said| said.serial);
         let missing: HashSet<Serial> = branch
             .filter(|serial| !self.truth.stored.contains(serial))
@@ -1193,21 +1210,6 @@ impl Client {
             self.trouble = None;
         }
         Ok(self.trouble.is_some())
-    }
-
-    fn compare(&mut self, required: &HashSet<Serial>) -> Result<(), Wrong> {
-        let mut export = Vec::new();
-        for raw in self.driver.transcript().map_err(wrong("export"))? {
-            for item in items(&raw) {
-                export.push(carried(&item.to_string()).map_err(wrong("export"))?);
-            }
-        }
-        self.truth.stored = self
-            .truth
-            .compare(&export, required)
-            .map_err(|(check, what)| Wrong { check, what })?;
-        self.truth.ever_stored.extend(&self.truth.stored);
-        Ok(())
     }
 
     /// What failed is over, and one more turn is right. From here on calls have all the time that they need: only what

@@ -16,6 +16,9 @@
 //! | `CONTEXTURE_FUZZER_WIRE=chat` | only this wire format: `chat`, `anthropic` or `responses` |
 //! | `CONTEXTURE_FUZZER_PATIENCE=60` | for how many seconds a session that went wrong is made shorter |
 //! | `CONTEXTURE_FUZZER_SAYS=lost` | a shorter session counts only if what is wrong with it contains this text |
+//!
+//! Each session has a directory of its own with its databases. With `TMPDIR=/dev/shm` they are in memory, and a run takes a
+//! third of the time.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod act;

@@ -240,9 +240,11 @@ fn a_request_of_another_conversation_begins_a_new_one_or_is_refused() {
     ];
     let (mut ingest, mut current) = begun(&talk(0..4));
     let mut refusing = new(Unrelated::Refuse);
-    let refused = send(&mut refusing, &mut current, &other).unwrap_err();
-    assert!(matches!(refused, SessionError::Unrelated { .. }));
-    assert_eq!(branch(&current), ids(1..=4));
+    for other in [&other[..], &other[..1]] {
+        let refused = send(&mut refusing, &mut current, other).unwrap_err();
+        assert!(matches!(refused, SessionError::Unrelated { .. }));
+        assert_eq!(branch(&current), ids(1..=4));
+    }
     let ingested = send(&mut ingest, &mut current, &other).unwrap();
     assert_eq!(ingested.relation, Relation::NewRoot);
     assert_eq!(branch(&current), ids([5, 6]));
