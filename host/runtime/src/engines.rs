@@ -920,6 +920,8 @@ impl Engines {
         let state = Arc::new(CallState::of(found.isolated));
         let services = (occasion.services)(name, &state);
         let key = (found.source, name.to_owned());
+        // Apart from compactions, the built-in compressor only computes.
+        let is_here = found.source == Source::Builtin;
         let open = || {
             let factory = self.factory(key, found.is_shared, &settings, &data_dir, found.create)?;
             let (settings, data_dir) = (settings.clone(), data_dir.clone());
@@ -927,14 +929,14 @@ impl Engines {
             let window = occasion.window.clone();
             let compaction = occasion.compaction.cloned();
             let state = Arc::clone(&state);
-            let opened = self
-                .supervisor
-                .open(name, occasion.session, state, move || {
-                    factory.open(
-                        &OpenRequest::new(&session, &settings, &data_dir, services, &window)
-                            .compaction(compaction.as_ref()),
-                    )
-                })?;
+            let opened =
+                self.supervisor
+                    .open(name, occasion.session, state, is_here, move || {
+                        factory.open(
+                            &OpenRequest::new(&session, &settings, &data_dir, services, &window)
+                                .compaction(compaction.as_ref()),
+                        )
+                    })?;
             Ok(opened)
         };
         let supervised = match open() {
@@ -943,11 +945,6 @@ impl Engines {
                 (self.supervisor).absent(name, occasion.session, Arc::clone(&state), reason)
             }
             opened => opened?,
-        };
-        // Apart from compactions, the built-in compressor only computes.
-        let supervised = match found.source {
-            Source::Builtin => supervised.runs_here(),
-            Source::Registered | Source::Plugin => supervised,
         };
         Ok(Opened {
             source: found.source,
@@ -1049,7 +1046,7 @@ impl Drop for Engines {
         // The destructor of a factory is code of the engine, so it runs under a deadline like every
         // other call.
         for ((_, name), factory) in factories.drain() {
-            self.supervisor.let_go(&name, "", factory);
+            self.supervisor.let_go((&name, ""), false, factory);
         }
     }
 }

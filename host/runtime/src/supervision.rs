@@ -323,8 +323,7 @@ pub(crate) struct Supervised {
     /// The number of the engine's process when it was opened, if it has one. `None` after the
     /// process ended during a call.
     process: Option<u64>,
-    /// Whether calls other than compactions run on the caller's thread, see
-    /// [`runs_here`](Self::runs_here).
+    /// Whether calls other than compactions run on the caller's thread, see [`Supervisor::open`].
     is_here: bool,
     state: Arc<CallState>,
 }
@@ -341,7 +340,8 @@ struct GivenUp {
 impl Drop for Supervised {
     fn drop(&mut self) {
         if let Some(cell) = self.cell.take() {
-            self.supervisor.let_go(&self.engine, &self.session, cell);
+            let names = (self.engine.as_str(), self.session.as_str());
+            self.supervisor.let_go(names, self.is_here, cell);
         }
     }
 }
@@ -401,22 +401,20 @@ impl Supervisor {
 
     /// Drops an object of an engine. This is a supervised call, because the destructor is code of
     /// the engine. If the destructor does not return in time, the object is leaked with its thread.
-    /// Failures are only logged.
-    pub(crate) fn let_go<T: Send + 'static>(&self, engine: &str, session: &str, object: T) {
+    /// Failures are only logged. If `is_here` is set, the destructor runs on this thread.
+    pub(crate) fn let_go<T: Send + 'static>(&self, names: (&str, &str), is_here: bool, object: T) {
         // If no thread can be started, the closure is dropped on this one. Without this wrapper
         // that would run the destructor here, without a deadline.
         let object = ManuallyDrop::new(object);
-        let engine = (engine, session);
-        let dropped = self.run(
-            engine,
-            "drop",
-            Deadline::Teardown,
-            &Arc::default(),
-            move || {
-                drop(ManuallyDrop::into_inner(object));
-                Ok(())
-            },
-        );
+        let tear_down = move || {
+            drop(ManuallyDrop::into_inner(object));
+            Ok(())
+        };
+        let (method, state) = ("drop", Arc::default());
+        let dropped = match is_here {
+            true => self.run_here(names, method, &state, tear_down),
+            false => self.run(names, method, Deadline::Teardown, &state, tear_down),
+        };
         if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = dropped {
             tracing::warn!("{error}");
         }
@@ -449,6 +447,10 @@ impl Supervisor {
     /// Opens an engine for a session. `state` is shared with the services that are lent to the
     /// engine.
     ///
+    /// If `is_here` is set, all calls run on the caller's thread, except for compactions, which may
+    /// call a model. It saves two switches of threads for each call. The host must know the engine's
+    /// code: if a call hangs, nobody takes over.
+    ///
     /// # Errors
     /// Returns [`CallError`] if the engine fails to open or is in quarantine.
     pub(crate) fn open(
@@ -456,9 +458,14 @@ impl Supervisor {
         engine: &str,
         session: &str,
         state: Arc<CallState>,
+        is_here: bool,
         open: impl FnOnce() -> Result<Box<dyn ContextEngine>, EngineError> + Send + 'static,
     ) -> Result<Supervised, CallError> {
-        let cell = self.run((engine, session), "open", Deadline::Short, &state, open)?;
+        let (names, method) = ((engine, session), "open");
+        let cell = match is_here {
+            true => self.run_here(names, method, &state, open),
+            false => self.run(names, method, Deadline::Short, &state, open),
+        }?;
         let process = state
             .isolated
             .as_ref()
@@ -472,7 +479,7 @@ impl Supervisor {
             is_absent: false,
             given_up: None,
             process,
-            is_here: false,
+            is_here,
             state,
         })
     }
@@ -773,14 +780,6 @@ fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
 }
 
 impl Supervised {
-    /// Has calls run on the caller's thread, except for compactions, which may call a model. It
-    /// saves two switches of threads for each call. The host must know the engine's code: if a call
-    /// hangs, nobody takes over.
-    pub(crate) fn runs_here(mut self) -> Self {
-        self.is_here = true;
-        self
-    }
-
     pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
@@ -835,8 +834,8 @@ impl Supervised {
     }
 
     /// Makes one call, or several in one hop: `code` runs on a worker thread and owns everything it
-    /// needs. `method` names the call in errors. See [`runs_here`](Self::runs_here) for the calls that
-    /// run on this thread.
+    /// needs. `method` names the call in errors. See [`Supervisor::open`] for the calls that run on this
+    /// thread.
     ///
     /// # Errors
     /// Returns [`CallError`]. After a panic, an abandoned call, or the end of the engine's process,

@@ -16,7 +16,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use contexture_base::private::narrow;
@@ -61,7 +61,7 @@ pub(crate) fn file_in(home: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     path: PathBuf,
-    connection: Mutex<Connection>,
+    connection: Arc<Mutex<Connection>>,
     checkpoints: Checkpoints,
     /// Whether the table for the texts of embedders is known to exist. It is created on the first
     /// use.
@@ -99,7 +99,7 @@ impl SqliteStore {
     fn of(path: PathBuf, connection: Connection) -> Self {
         Self {
             path,
-            connection: Mutex::new(connection),
+            connection: Arc::new(Mutex::new(connection)),
             checkpoints: Checkpoints::default(),
             has_kept: AtomicBool::new(false),
         }
@@ -187,7 +187,7 @@ impl SqliteStore {
         run().map_err(|error| RecordError::of(&self.path, error))?;
         drop(connection);
         if !self.is_in_memory() {
-            self.checkpoints.note_write(&self.path);
+            self.checkpoints.note_write(&self.path, &self.connection);
         }
         Ok(())
     }

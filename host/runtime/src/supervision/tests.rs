@@ -46,7 +46,9 @@ fn open_in(
     session: &str,
     cancel: &Arc<CallState>,
 ) -> Result<Supervised, CallError> {
-    supervisor.open("plain", session, Arc::clone(cancel), || Ok(Box::new(Plain)))
+    supervisor.open("plain", session, Arc::clone(cancel), false, || {
+        Ok(Box::new(Plain))
+    })
 }
 
 /// Fails once.
@@ -457,7 +459,7 @@ fn threads_of_several_sessions_that_do_not_return_are_quarantine_for_all_which_e
 fn an_engine_that_fails_to_open_says_so() {
     let supervisor = Supervisor::new(policy());
     let error = supervisor
-        .open("broken", "s", Arc::default(), || {
+        .open("broken", "s", Arc::default(), false, || {
             Err(EngineError::Settings("missing field `path`".into()))
         })
         .unwrap_err();
@@ -465,4 +467,37 @@ fn an_engine_that_fails_to_open_says_so() {
         error.to_string(),
         "engine `broken` failed in open: settings: missing field `path`"
     );
+}
+
+#[test]
+fn an_engine_of_the_host_opens_and_ends_on_the_callers_thread() {
+    struct Ends(Arc<Mutex<Vec<std::thread::ThreadId>>>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            lock(&self.0).push(std::thread::current().id());
+        }
+    }
+    impl ContextEngine for Ends {
+        fn should_compress(&self, _window: &WindowState) -> Decision {
+            Decision::No("never".into())
+        }
+
+        fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+            Ok(Outcome::NothingToDo("never".into()))
+        }
+    }
+    let supervisor = Supervisor::new(policy());
+    for is_here in [true, false] {
+        let threads = Arc::<Mutex<Vec<_>>>::default();
+        let own = Arc::clone(&threads);
+        let open = move || -> Result<Box<dyn ContextEngine>, EngineError> {
+            lock(&own).push(std::thread::current().id());
+            Ok(Box::new(Ends(own)))
+        };
+        let opened = supervisor.open("plain", "s", Arc::default(), is_here, open);
+        drop(opened.unwrap());
+        let own = std::thread::current().id();
+        let are_own: Vec<bool> = lock(&threads).iter().map(|id| *id == own).collect();
+        assert_eq!(are_own, [is_here; 2]);
+    }
 }

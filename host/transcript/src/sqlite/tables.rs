@@ -24,8 +24,8 @@ const BUSY_TIMEOUT_MS: u64 = 250;
 const STATEMENTS: usize = 64;
 
 /// The length of the log, in pages of 4 KB, at which the writer makes a checkpoint itself. That is
-/// 16 MB.
-const LONG_LOG_PAGES: u32 = 4_000;
+/// 32 MB.
+const LONG_LOG_PAGES: u32 = 8_000;
 
 const SCHEMA: &str = "
 CREATE TABLE sessions (
