@@ -28,6 +28,10 @@ const CARRIED_SHARE: f32 = 0.45;
 /// number for each further budget that the facts of single messages would need, at least the first
 /// number and at most 1. If all of them fit, repetition hardly counts. The less of them fits, the
 /// more it matters what is used repeatedly.
+///
+/// It is also at least the share of repeated facts that stand beside the summary. Repetition counts
+/// little because the window mostly keeps what is repeated. The more of it is known to be kept, the
+/// less that holds for the rest.
 const AGAIN: (f32, f32) = (0.05, 0.6);
 /// No fact costs fewer characters than this, which bounds how many can fit.
 const LEAST_COST: usize = 3 + ", ".len();
@@ -131,6 +135,7 @@ impl<'d, 'l> Page<'d, 'l> {
     /// Chooses and writes the whole summary.
     pub(crate) fn summary(mut self) -> String {
         let budget = self.room as f32;
+        let beside = self.repeated_beside();
         let mut plain: Vec<usize> = (0..self.lines.len())
             .filter(|at| self.lines[*at].value > 0.0)
             .collect();
@@ -155,7 +160,7 @@ impl<'d, 'l> Page<'d, 'l> {
         // The value of several mentions depends on how much does not fit, so it is computed only
         // now.
         let pressure = self.demand() as f32 / self.room.max(1) as f32;
-        self.again = (AGAIN.1 * (pressure - 1.0)).clamp(AGAIN.0, 1.0);
+        self.again = (AGAIN.1 * (pressure - 1.0)).clamp(AGAIN.0.max(beside), 1.0);
         self.choose_facts();
         let mut excerpts = self.excerpts();
         self.name_places(&mut excerpts);
@@ -216,6 +221,14 @@ impl<'d, 'l> Page<'d, 'l> {
             if once > 0 { once + line.head_chars } else { 0 }
         };
         self.lines.iter().map(cost_of).sum()
+    }
+
+    /// Returns the share of the facts in several messages that are mentioned already.
+    fn repeated_beside(&self) -> f32 {
+        let all = self.facts.all.iter().zip(&self.said);
+        let repeated = all.filter(|(fact, _)| fact.messages > 1);
+        let beside = (repeated.clone()).filter(|(_, said)| **said != Mention::Nowhere);
+        beside.count() as f32 / repeated.count().max(1) as f32
     }
 
     /// Chooses a line if there is room for it, and marks everything in its head as mentioned.

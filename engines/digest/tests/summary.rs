@@ -869,3 +869,30 @@ proptest! {
         });
     }
 }
+
+/// What is said again and again is mostly in what the window keeps. If that is known, the rest of it is
+/// worth more.
+#[test]
+fn what_is_repeated_and_not_beside_the_summary_is_kept_more_often() {
+    let texts: Vec<String> = (0..24)
+        .map(|n| format!("src/single_{n}.rs\nsrc/shared_{}.rs\n", n % 4))
+        .collect();
+    let ids = (1..).map(MessageId);
+    let messages: Vec<_> = (ids.zip(&texts))
+        .map(|(id, text)| {
+            let result = MessageView::new(id, "tool").with_result_of("call", "bash");
+            result.with_text(text)
+        })
+        .collect();
+    let digest = Digest::of(&messages, None);
+    let beside = "src/shared_1.rs src/shared_2.rs src/shared_3.rs";
+    let budgets_with_it = |beside: &str| {
+        let has_it = |chars: &usize| {
+            let summary = digest.render_beside(beside, Budget::chars(*chars));
+            summary.contains("src/shared_0.rs")
+        };
+        (50..1_000).step_by(10).filter(has_it).count()
+    };
+    let (beside, alone) = (budgets_with_it(beside), budgets_with_it(""));
+    assert!(beside > alone, "{beside} of {alone}");
+}

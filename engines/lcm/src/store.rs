@@ -57,7 +57,6 @@ pub use sessions::SessionInfo;
 pub use source::Source;
 
 pub(crate) use body::MessageBody;
-pub(crate) use current_messages::CurrentMessages;
 pub(crate) use database::{Database, query_all};
 pub(crate) use ingest::Together;
 pub(crate) use payload::PREVIEW_CHARS;

@@ -7,8 +7,6 @@
 //!
 //! [`Search::page`] merges the matches of all sessions, and [`Search::show`] fetches the content.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use rusqlite::Connection;
@@ -20,8 +18,7 @@ use super::snippet::{MAX_COUNTED, snippet};
 use super::{Hit, HitKind, Sort};
 use crate::error::StoreError;
 use crate::store::{
-    CurrentMessages, Key, MessageBody, PayloadId, SessionId, SummaryTimes, row_in, summary_in,
-    summary_times,
+    Key, MessageBody, PayloadId, SessionId, SummaryTimes, row_in, summary_in, summary_times,
 };
 
 /// A match that is known only by its key and position, before its content is fetched.
@@ -156,7 +153,6 @@ impl Search<'_> {
         page: Vec<Found>,
         places: impl Fn(Key, &MessageBody<'_>) -> Result<Places, StoreError>,
     ) -> Result<Vec<Hit>, StoreError> {
-        let mut current: HashMap<SessionId, CurrentMessages> = HashMap::new();
         let context = self.query.context_lines;
         let mut hits = Vec::with_capacity(page.len());
         for found in page {
@@ -192,13 +188,6 @@ impl Search<'_> {
                     let Some(row) = row_in(self.connection, key)? else {
                         continue;
                     };
-                    let current = match current.entry(key.session()) {
-                        Entry::Occupied(known) => known.into_mut(),
-                        Entry::Vacant(new) => {
-                            new.insert(CurrentMessages::read(self.connection, key.session())?)
-                        }
-                    };
-                    let live = current.contains(key);
                     let shown = self.with_body(key, |body| {
                         let (places, span) = places(key, body)?;
                         Ok::<_, StoreError>((snippet(body.as_str(), &places, context), span))
@@ -226,7 +215,7 @@ impl Search<'_> {
                         role: row.role,
                         name: row.name,
                         tool: row.tool,
-                        live,
+                        live: row.is_current,
                         snippet,
                         span,
                         score: found.score,

@@ -30,9 +30,9 @@ use rustc_hash::FxHashMap;
 use self::alike::Alike;
 use self::answer::AnswerKind;
 use self::period::Period;
+use super::page::Found;
 use super::run::Search;
 use crate::error::StoreError;
-use crate::store::Key;
 
 pub(super) use self::alike::Sense;
 pub use self::weights::Weights;
@@ -47,6 +47,7 @@ pub(super) struct Question<'e> {
     /// The number of words that are not looked for, because the question is too long.
     left_out: usize,
     by_stem: FxHashMap<String, Vec<usize>>,
+    beginnings: Beginnings,
     by_gram: FxHashMap<String, usize>,
     /// The words that are written with a capital letter, in folded form, each with its group. They
     /// may name participants.
@@ -86,6 +87,38 @@ enum Form {
     Gram(String),
 }
 
+/// The first two bytes of all words that may be an occurrence of a term. Few words of a text begin
+/// like that, and only those are stemmed.
+struct Beginnings(Vec<bool>);
+
+impl Beginnings {
+    fn new() -> Self {
+        Self(vec![false; 1 << 16])
+    }
+
+    /// Adds all words that begin with `prefix`.
+    fn add(&mut self, prefix: &str) {
+        match *prefix.as_bytes() {
+            [] => self.0.fill(true),
+            [first] => self.0[usize::from(first) << 8..][..1 << 8].fill(true),
+            [first, second, ..] => self.0[Self::index(first, second)] = true,
+        }
+    }
+
+    fn contains(&self, word: &str) -> bool {
+        match *word.as_bytes() {
+            [] => false,
+            // No word contains a zero byte, so this place is that of words of a single byte.
+            [first] => self.0[Self::index(first, 0)],
+            [first, second, ..] => self.0[Self::index(first, second)],
+        }
+    }
+
+    fn index(first: u8, second: u8) -> usize {
+        usize::from(u16::from_be_bytes([first, second]))
+    }
+}
+
 /// The maximum number of words of a question that are looked for. Each is looked up in every
 /// session and weighed in every text.
 const MAX_WORDS: usize = 200;
@@ -100,9 +133,9 @@ impl Question<'_> {
         self.left_out as u64
     }
 
-    /// Ranks the messages, best first. A message is left out if neither it nor a neighbour has a
+    /// Scores the messages. A message is left out if neither it nor a neighbour has a
     /// word of the question and it is not similar in meaning either.
-    pub(super) fn rank(&mut self, search: &mut Search<'_>) -> Result<Vec<(Key, f64)>, StoreError> {
+    pub(super) fn rank(&mut self, search: &mut Search<'_>) -> Result<Vec<Found>, StoreError> {
         let sessions = self.look_up(search)?;
         // Participants are found before the first round, because their names are then no longer
         // searched for.

@@ -24,9 +24,8 @@ use crate::store::index::need::Need;
 use crate::store::index::segment::segments;
 use crate::store::{
     Bodies, Key, MessageBody, SessionId, Snapshot, Store, SummaryTimes, count_summaries,
-    for_each_summary, info_in, row_in, summary_times,
+    for_each_summary, info_in, summary_times,
 };
-use crate::tool_names::is_own;
 
 /// Runs a query that is within the bounds, and returns one page of its hits.
 ///
@@ -142,17 +141,9 @@ impl Search<'_> {
         let mut question = Question::new(text, weights, sense)?;
         // Summaries are scored by the rarity of the words in the conversation, which ranking the
         // messages finds out. So messages are ranked even if only summaries are asked for.
-        let ranked = question.rank(&mut self)?;
-        let mut found = Vec::new();
-        if self.query.scope != Scope::Summaries {
-            for (key, score) in ranked {
-                let row = row_in(self.connection, key)?;
-                // A message near a match may be the result of an earlier search. It repeats the
-                // words of the question without answering it.
-                if let Some(row) = row.filter(|row| !row.tool.as_deref().is_some_and(is_own)) {
-                    found.push(Found::message(key, row.order_at, score));
-                }
-            }
+        let mut found = question.rank(&mut self)?;
+        if self.query.scope == Scope::Summaries {
+            found.clear();
         }
         if self.looks_in_summaries() {
             for &session in &self.query.sessions {

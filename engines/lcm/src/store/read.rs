@@ -69,6 +69,9 @@ pub struct MessageRow {
     pub replaces: Option<Key>,
     /// The number of its text, if the text is large enough to be a file.
     pub payload: Option<PayloadId>,
+    /// Whether the message is part of the conversation. It is not if it was cut off or replaced by a
+    /// revision.
+    pub is_current: bool,
 }
 
 impl MessageRow {
@@ -110,8 +113,7 @@ impl StoredMessage {
     }
 }
 
-const COLUMNS: &str =
-    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, name";
+const COLUMNS: &str = "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, name, is_current";
 
 /// Packs the flags of a row into one integer: bit 0 thinking, bit 1 media, bit 2 error, bit 3
 /// whether there is text, and the kind from bit 8 upwards.
@@ -153,6 +155,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
         replaces: row.get::<_, Option<i64>>(9)?.map(Key),
         payload: row.get::<_, Option<i64>>(10)?.map(PayloadId),
         name: row.get(11)?,
+        is_current: row.get(12)?,
     })
 }
 

@@ -88,7 +88,7 @@ fn message(
         "role": row.role,
         "tool": row.tool,
         "tokens": row.tokens,
-        "in_conversation": store.current_messages(session)?.contains(row.key),
+        "in_conversation": row.is_current,
         "replaces": replaces.first().map(|row| row.id.to_string()),
         "covered_by": covering.get(&row.key).map(NodeId::to_string),
         "file": row.payload.map(file_id),

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::dag::{NodeId, NodeSources};
 use crate::store::nodes;
-use crate::store::{CurrentMessages, Key, MessageRow, SessionId, StoredMessage};
+use crate::store::{Key, MessageRow, SessionId, StoredMessage};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,7 +127,6 @@ pub(super) fn run(
             ));
         }
     };
-    let current = store.current_messages(session)?;
     within(
         arguments.max_tokens,
         &context.session.services,
@@ -143,7 +142,7 @@ pub(super) fn run(
             let frame = answer(Vec::new(), Some(ResumePoint::LONGEST));
             let page = Page::new(room, &frame, meter);
             let lean = is_lean(room);
-            let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, &current, lean);
+            let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, lean);
             let (items, next) = messages(context, &keys, cursor, page, item)?;
             Ok(answer(items, next))
         },
@@ -204,13 +203,7 @@ fn messages(
 
 /// Makes the JSON of a message, or of a part of it. `part` is a byte range of the wire JSON in
 /// `raw`.
-fn item(
-    row: &MessageRow,
-    raw: &str,
-    part: Range<usize>,
-    current: &CurrentMessages,
-    lean: bool,
-) -> Value {
+fn item(row: &MessageRow, raw: &str, part: Range<usize>, lean: bool) -> Value {
     let mut item = json!({"id": row.id.to_string()});
     // A continued text was introduced by the part before, so role and time are not repeated.
     if part.start == 0 {
@@ -221,7 +214,7 @@ fn item(
             }
             put_time(&mut item, row);
         }
-        if !current.contains(row.key) {
+        if !row.is_current {
             item["in_conversation"] = json!(false);
         }
     }

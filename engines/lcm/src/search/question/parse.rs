@@ -14,7 +14,7 @@ use super::alike::{Alike, Sense};
 use super::answer::{AnswerKind, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
-use super::{Form, MAX_NAMES, MAX_WORDS, Question, QuestionTerm, Weights};
+use super::{Beginnings, Form, MAX_NAMES, MAX_WORDS, Question, QuestionTerm, Weights};
 use crate::error::StoreError;
 use crate::search::lexicon::lexicon;
 use crate::text::fold::{fold, in_original};
@@ -91,6 +91,7 @@ impl<'e> Question<'e> {
             groups: 0,
             left_out: count - asked.len() - grams.len(),
             by_stem: FxHashMap::default(),
+            beginnings: Beginnings::new(),
             by_gram: FxHashMap::default(),
             names: Vec::new(),
             wanted: AnswerKind::of(&words, &folded),
@@ -158,8 +159,13 @@ impl<'e> Question<'e> {
         // Stemming may have changed the last letter, as from "happy" to "happi". The prefix for the
         // vocabulary must begin both.
         let keep = stem.chars().count().saturating_sub(1).max(2);
+        let prefix: String = stem.chars().take(keep).collect();
+        self.beginnings.add(&prefix);
+        for form in lexicon().irregular_forms(stem) {
+            self.beginnings.add(form);
+        }
         let form = Form::Stem {
-            prefix: stem.chars().take(keep).collect(),
+            prefix,
             stem: stem.to_owned(),
         };
         self.by_stem
@@ -208,6 +214,32 @@ mod tests {
         let stems = stems("What instrument did Ana purchase?");
         for expected in ["instrument", "clarinet", "buy", "ana"] {
             assert!(stems.iter().any(|stem| stem == expected), "{expected}");
+        }
+    }
+
+    /// Otherwise the index would not find some of the forms that a text is searched for.
+    #[test]
+    fn every_form_of_a_word_begins_like_its_stem_or_is_irregular() {
+        let words = include_str!("../lexicon/synonyms.txt").split_whitespace();
+        let words = words.chain(["die", "lie", "tie", "sky", "go", "buy"]);
+        for word in words.filter(|word| !lexicon().is_stop_word(word)) {
+            let question = Question::new(word, &Weights::default(), None).unwrap();
+            let base = word.trim_end_matches(['e', 'y']);
+            let endings = ["", "s", "es", "ies", "ied", "ed", "ing", "ying", "er", "ly"];
+            let endings = endings.into_iter();
+            let forms =
+                endings.flat_map(|ending| [word, base].map(|start| start.to_owned() + ending));
+            for form in forms.filter(|form| lexicon().stem(form) == lexicon().stem(word)) {
+                let finds = |term: &QuestionTerm| match &term.form {
+                    Form::Stem { stem, prefix } => {
+                        form.starts_with(prefix)
+                            || lexicon().irregular_forms(stem).contains(&form.as_str())
+                    }
+                    Form::Gram(_) => false,
+                };
+                assert!(question.terms.iter().any(finds), "{form} of {word}");
+                assert!(question.beginnings.contains(&form), "{form} of {word}");
+            }
         }
     }
 

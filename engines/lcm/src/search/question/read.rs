@@ -217,6 +217,9 @@ impl TextReader<'_> {
             let part = &folded[run.range.clone()];
             if run.class == Class::Word {
                 words += 1;
+                if !question.beginnings.contains(part) {
+                    continue;
+                }
                 if !known.contains_key(part) {
                     known.insert(part.to_owned(), question.terms_of(part));
                 }

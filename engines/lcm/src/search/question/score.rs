@@ -16,8 +16,10 @@ use super::retrieve::{Weighed, coherence, idf};
 use super::speaker::Participant;
 use super::{Question, Weights};
 use crate::error::StoreError;
+use crate::search::page::Found;
 use crate::search::run::Search;
-use crate::store::{Key, row_in};
+use crate::store::{Key, MessageRow, row_in};
+use crate::tool_names::is_own;
 
 impl Question<'_> {
     /// Returns the size of a text among others, in words. A long text counts as the passage by
@@ -26,15 +28,15 @@ impl Question<'_> {
         reading.words.min(self.weights.passage)
     }
 
-    /// Returns the messages with their scores, best first. The score of a passage that a better
-    /// message already contains word for word is lowered.
+    /// Returns the messages with their scores. The score of a passage that a better message already
+    /// contains word for word is lowered.
     pub(super) fn score(
         &self,
         search: &Search<'_>,
         readings: &[(Key, Reading)],
         weighed: &[Weighed],
         participants: &[Participant],
-    ) -> Result<Vec<(Key, f64)>, StoreError> {
+    ) -> Result<Vec<Found>, StoreError> {
         let weights = &self.weights;
         let wanted_weight = wanted_weight(readings).min(weights.wanted);
         let asks: FxHashMap<Key, bool> = readings
@@ -55,11 +57,18 @@ impl Question<'_> {
             .iter()
             .map(|(key, reading)| (*key, reading.told))
             .collect();
-        let order = |a: &(Key, f64), b: &(Key, f64)| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0));
         let mut ranked = Vec::with_capacity(readings.len());
+        let mut order_at: FxHashMap<Key, i64> = FxHashMap::default();
         for (key, reading) in readings {
             let session = key.session();
             let Some(weighed) = weighed.iter().find(|weighed| weighed.session == session) else {
+                continue;
+            };
+            // A message near a match may be the result of an earlier search. It repeats the words of
+            // the question without answering it.
+            let is_of_search = |row: &MessageRow| row.tool.as_deref().is_some_and(is_own);
+            let Some(row) = row_in(search.connection, *key)?.filter(|row| !is_of_search(row))
+            else {
                 continue;
             };
             // The keys of a session are consecutive, so this is the message before.
@@ -79,36 +88,34 @@ impl Question<'_> {
             // A long text has many passages, so its best one may be good by chance.
             let passages = (reading.words as f64 / weights.passage as f64).max(1.0);
             score -= weights.chances * passages.ln();
-            if let Some(row) = row_in(search.connection, *key)? {
-                let speaker = reading.speaker.as_deref();
-                if participants
-                    .iter()
-                    .any(|participant| participant.said(&row, speaker))
-                {
-                    score += weights.speaker;
-                }
-                if self.is_own && row.role == "user" {
-                    score += weights.own;
-                }
-                if let (Some(period), Some(at)) = (self.period, row.at)
-                    && period.is_told_at(at)
-                {
-                    score += weights.period;
-                }
+            let speaker = reading.speaker.as_deref();
+            if participants
+                .iter()
+                .any(|participant| participant.said(&row, speaker))
+            {
+                score += weights.speaker;
             }
+            if self.is_own && row.role == "user" {
+                score += weights.own;
+            }
+            if let (Some(period), Some(at)) = (self.period, row.at)
+                && period.is_told_at(at)
+            {
+                score += weights.period;
+            }
+            order_at.insert(*key, row.order_at);
             ranked.push((*key, score));
         }
         add_neighbours(&mut ranked, weights.beside, coherence(weighed));
-        ranked.sort_by(order);
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
         // A passage that repeats a better one word for word tells nothing new.
         let mut known = FxHashSet::default();
-        for (key, score) in &mut ranked {
-            if told.get(key).is_some_and(|told| !known.insert(*told)) {
-                *score -= weights.repeated;
-            }
-        }
-        ranked.sort_by(order);
-        Ok(ranked)
+        let found = ranked.into_iter().map(|(key, score)| {
+            let repeats = told.get(&key).is_some_and(|told| !known.insert(*told));
+            let score = score - if repeats { weights.repeated } else { 0.0 };
+            Found::message(key, order_at.get(&key).copied().unwrap_or(0), score)
+        });
+        Ok(found.collect())
     }
 
     /// Returns the value of the question's words in a message. Each word counts in the message
