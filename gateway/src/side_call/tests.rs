@@ -1,0 +1,411 @@
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use contexture::formats::split;
+use serde_json::json;
+
+/// Side calls as agents make them: format, body and purpose.
+fn side_calls() -> Vec<(Format, Value, Purpose)> {
+    let anthropic = |system: &str, user: &str| {
+        json!({
+            "model": "claude-haiku-4-5", "max_tokens": 512, "messages": [{"role": "user", "content": user}],
+            "system": [{"type": "text", "text": "You are Claude Code, Anthropic's official CLI for Claude."},
+                {"type": "text", "text": system}],
+        })
+    };
+    let chat = |system: &str, user: &str| {
+        json!({"model": "gpt-4o-mini", "messages": [
+            {"role": "system", "content": system}, {"role": "user", "content": user}]})
+    };
+    let responses = |system: &str, user: &str| {
+        json!({"model": "gpt-5.1-codex-mini", "instructions": system,
+            "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": user}]}]})
+    };
+    let talk = |last: &str| {
+        json!({"model": "m", "max_tokens": 20_000, "tools": [{"name": "Bash", "input_schema": {}}],
+            "system": "You help with software.", "messages": [{"role": "user", "content": "Fix it."},
+            {"role": "assistant", "content": "Done."}, {"role": "user", "content": last}]})
+    };
+    let form = |members: Value| {
+        json!({"model": "m", "max_tokens": 500, "system": "Titel!",
+            "messages": [{"role": "user", "content": "Bitte den Test reparieren"}],
+            "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": members}}}})
+    };
+    let gemini = |system: &str, user: &str, options: Value| {
+        json!({"systemInstruction": {"role": "user", "parts": [{"text": system}]}, "generationConfig": options,
+            "contents": [{"role": "user", "parts": [{"text": user}]}]})
+    };
+    let (a, c, r, g) = (
+        Format::Anthropic,
+        Format::OpenAiChat,
+        Format::OpenAiResponses,
+        Format::Gemini,
+    );
+    vec![
+        // Claude Code
+        (
+            a,
+            json!({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "quota"}]}),
+            "quota",
+        ),
+        (
+            a,
+            anthropic(
+                "Generate a concise, sentence-case title (3-7 words) that captures the main topic or goal of \
+                this coding session.",
+                "fix the build",
+            ),
+            "title",
+        ),
+        (
+            a,
+            anthropic(
+                "Analyze if this message indicates a new conversation topic. If it does, extract a 2-3 word \
+                title.",
+                "fix the build",
+            ),
+            "topic",
+        ),
+        (
+            a,
+            anthropic(
+                "",
+                "Summarize this coding conversation in under 50 characters.",
+            ),
+            "summary",
+        ),
+        (
+            a,
+            anthropic("", "Web page content:\n---\n# Releases\n---\nWhat changed?"),
+            "web page",
+        ),
+        (
+            a,
+            anthropic(
+                "Your task is to process Bash commands that an AI coding agent wants to run.",
+                "git log",
+            ),
+            "command check",
+        ),
+        (
+            a,
+            anthropic(
+                "Extract any file paths that this command reads or modifies.",
+                "cat a",
+            ),
+            "command check",
+        ),
+        (
+            a,
+            anthropic(
+                "Write a short summary label describing what these tool calls accomplished.",
+                "[]",
+            ),
+            "label",
+        ),
+        (
+            a,
+            talk(
+                "Your task is to create a detailed summary of the conversation so far, paying attention.",
+            ),
+            "summary",
+        ),
+        (a, form(json!({"title": {"type": "string"}})), "title"),
+        (
+            a,
+            form(json!({"isNewTopic": {"type": "boolean"}, "title": {"type": "string"}})),
+            "topic",
+        ),
+        // Codex
+        (
+            r,
+            responses(
+                "You are a helpful assistant. You will be presented with a user prompt, and your job is to \
+                provide a short title for a task that will be created from that prompt.",
+                "fix it",
+            ),
+            "title",
+        ),
+        (
+            r,
+            json!({"model": "m", "instructions": "You are Codex.", "input": [{"role": "user", "content": "Hi"},
+                {"role": "user", "content": "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary."}]}),
+            "summary",
+        ),
+        (
+            r,
+            responses(
+                "You are judging one planned coding-agent action.",
+                "rm -rf /",
+            ),
+            "action check",
+        ),
+        (
+            r,
+            responses("## Memory Writing Agent: Phase 1", "rollout"),
+            "memory",
+        ),
+        // OpenCode
+        (
+            c,
+            chat(
+                "You are a title generator. You output ONLY a thread title. Nothing else.",
+                "Generate a title for this conversation:\n",
+            ),
+            "title",
+        ),
+        (
+            c,
+            chat("", "Generate a title for this conversation:\nfix it"),
+            "title",
+        ),
+        (
+            c,
+            chat(
+                "You are a helpful AI assistant tasked with summarizing conversations.",
+                "Hi",
+            ),
+            "summary",
+        ),
+        (
+            a,
+            talk("Provide a detailed prompt for continuing our conversation above."),
+            "summary",
+        ),
+        // aider
+        (
+            c,
+            chat(
+                "You are an expert software engineer that generates concise, one-line Git commit messages based on \
+                the provided diffs.",
+                "diff --git a b",
+            ),
+            "commit message",
+        ),
+        (
+            c,
+            chat(
+                "*Briefly* summarize this partial conversation about programming.",
+                "# USER\nHi",
+            ),
+            "summary",
+        ),
+        // Cline and Roo Code
+        (
+            a,
+            talk(
+                "The current conversation is rapidly running out of context. Now, your urgent task is to create a \
+                comprehensive detailed summary of the conversation so far.",
+            ),
+            "summary",
+        ),
+        (
+            c,
+            chat(
+                "You are a helpful assistant that generates informative git commit messages based on git diffs.",
+                "diff",
+            ),
+            "commit message",
+        ),
+        // Gemini CLI and Qwen Code
+        (
+            c,
+            chat(
+                "You are the component that summarizes internal chat history into a given structure.",
+                "history",
+            ),
+            "summary",
+        ),
+        (
+            g,
+            gemini(
+                "You are a specialized Task Routing AI. Your sole function is to analyze the user's request and \
+                assign a **Complexity Score** from 1 to 100.",
+                "fix it",
+                json!({"responseMimeType": "application/json"}),
+            ),
+            "routing",
+        ),
+        (
+            g,
+            gemini(
+                "You are a diagnostic agent that determines whether a conversational AI assistant is stuck in an \
+                unproductive loop.",
+                "fix it",
+                json!({}),
+            ),
+            "loop check",
+        ),
+        (
+            g,
+            gemini(
+                "You are an expert code-editing assistant specializing in debugging and correcting failed \
+                search-and-replace operations.",
+                "fix it",
+                json!({}),
+            ),
+            "edit correction",
+        ),
+        (
+            g,
+            gemini(
+                "You are Gemini CLI.",
+                "Summarize the following tool output to be a maximum of 2000 tokens.",
+                json!({}),
+            ),
+            "summary",
+        ),
+        (
+            g,
+            gemini(
+                "You are Gemini CLI.",
+                "Hi",
+                json!({"responseJsonSchema": {"properties": {"title": {"type": "string"}}}}),
+            ),
+            "title",
+        ),
+        (
+            g,
+            gemini("", "quota", json!({"maxOutputTokens": 1})),
+            "quota",
+        ),
+        // Hermes
+        (
+            c,
+            chat(
+                "Generate a short, descriptive title (3-7 words) for a conversation that starts with the following \
+                exchange.",
+                "User: fix it",
+            ),
+            "title",
+        ),
+        (
+            c,
+            chat(
+                "You are a summarization agent creating a context checkpoint.",
+                "TURNS",
+            ),
+            "summary",
+        ),
+        // Crush, Goose, OpenHands, Open WebUI, Zed
+        (
+            c,
+            chat(
+                "you will generate a short title based on the first message a user begins a conversation with",
+                "fix",
+            ),
+            "title",
+        ),
+        (
+            c,
+            chat(
+                "Based on the conversation so far, provide a concise description of this session in 4 words or less.",
+                "x",
+            ),
+            "name",
+        ),
+        (
+            c,
+            chat(
+                "You are a helpful assistant that generates concise, descriptive titles for conversations.",
+                "x",
+            ),
+            "title",
+        ),
+        (
+            c,
+            json!({"model": "m", "messages": [{"role": "user", "content": "### Task:\nGenerate a concise, 3-5 word title \
+                with an emoji summarizing the chat history."}]}),
+            "title",
+        ),
+        (
+            c,
+            json!({"model": "m", "messages": [{"role": "user", "content": "### Task:\nSuggest 3-5 relevant follow-up \
+                questions, from the chat history."}]}),
+            "follow-ups",
+        ),
+        (
+            c,
+            json!({"model": "m", "messages": [{"role": "user", "content": "Generate a concise 3-7 word title for this \
+                conversation, omitting punctuation."}]}),
+            "title",
+        ),
+    ]
+}
+
+#[test]
+fn side_calls_of_agents_are_known_by_what_they_ask() {
+    for (format, body, expected) in side_calls() {
+        let body = body.to_string();
+        let wire = split(&body, Some(format)).unwrap();
+        assert_eq!(purpose(&wire), Some(expected), "{body}");
+    }
+}
+
+/// A request is not a side call merely because something is missing from it.
+#[test]
+fn conversations_are_turns_whatever_they_lack() {
+    let item = json!({"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "exec"}]});
+    for (format, body) in [
+        // Without any tools: `claude --tools ""`, a chat, an agent with edits in its text.
+        (
+            Format::Anthropic,
+            json!({"model": "m", "max_tokens": 4096, "system": "You help with software.",
+                "metadata": {"user_id": "{\"session_id\":\"s\"}"}, "messages": [{"role": "user", "content": "Fix it."}]}),
+        ),
+        (
+            Format::OpenAiChat,
+            json!({"model": "m", "messages": [{"role": "system", "content": "Act as an expert software \
+                developer. Always use best practices when coding."}, {"role": "user", "content": "Rename it."}]}),
+        ),
+        (
+            Format::OpenAiChat,
+            json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}]}),
+        ),
+        // A person asks for a title of something else.
+        (
+            Format::OpenAiChat,
+            json!({"model": "m", "messages": [{"role": "user", "content": "Write a title for my novel."}]}),
+        ),
+        (
+            Format::OpenAiResponses,
+            json!({"model": "m", "input": [item, {"role": "user", "content": "Fix it."}]}),
+        ),
+        (
+            Format::OpenAiResponses,
+            json!({"model": "m", "input": [item, {"role": "developer", "content": "Generate a \
+                title for the session as your first step."}, {"role": "user", "content": "Fix it."}]}),
+        ),
+        (
+            Format::Anthropic,
+            json!({"model": "m", "max_tokens": 64, "system": "Answer.", "messages": [
+                {"role": "user", "content": "Why?"}],
+                "output_config": {"format": {"type": "json_schema", "schema": {"properties": {"title": {}, "body": {}}}}}}),
+        ),
+    ] {
+        let body = body.to_string();
+        let wire = split(&body, Some(format)).unwrap();
+        assert_eq!(purpose(&wire), None, "{body}");
+    }
+    // More than a few messages are always a conversation.
+    for (format, mut body, _) in side_calls() {
+        let message = match format {
+            Format::Gemini => json!({"role": "user", "parts": [{"text": "And then?"}]}),
+            _ => json!({"role": "user", "content": "And then?"}),
+        };
+        let list = body[format.list_key()].as_array_mut().unwrap();
+        list.extend((0..4).map(|_| message.clone()));
+        body["max_tokens"] = json!(1_000);
+        if format == Format::Gemini {
+            body["generationConfig"]["maxOutputTokens"] = json!(1_000);
+        }
+        let body = body.to_string();
+        let wire = split(&body, Some(format)).unwrap();
+        let by_instructions = wire.system.iter().chain(&wire.system_messages);
+        let is_job = by_instructions
+            .into_iter()
+            .any(|it| holds(it, INSTRUCTIONS).is_some());
+        assert_eq!(purpose(&wire).is_some(), is_job, "{body}");
+    }
+}
