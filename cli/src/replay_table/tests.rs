@@ -1,4 +1,3 @@
-
 use super::*;
 use contexture::engines::Source;
 use contexture::prompt_cache::Ttl;

@@ -5,6 +5,7 @@
 pub(crate) mod processes;
 
 use axum::Router;
+use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 
@@ -17,6 +18,8 @@ pub(crate) fn serve(router: Router) -> String {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             sender.send(format!("http://{address}")).unwrap();
+            // Otherwise the parts of a stream wait for acknowledgements, which providers avoid as well.
+            let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
             axum::serve(listener, router).await.unwrap();
         });
     });

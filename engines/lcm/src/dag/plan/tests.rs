@@ -1,4 +1,3 @@
-
 use std::time::Instant;
 
 use contexture_engine_api::{MessageKind, MessageView, ToolCallView};
