@@ -19,6 +19,7 @@ use contexture::HostOptions;
 use contexture_gateway::Gateway;
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
+use support::processes::{events, text};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
@@ -32,49 +33,16 @@ const SESSIONS: usize = 100;
 /// How many turns each of them has at the most.
 const MOST_TURNS: usize = 20;
 
-/// The events of an answer.
-fn events() -> Vec<String> {
-    let event = |data: Value| {
-        format!(
-            "event: {}\ndata: {data}\n\n",
-            data["type"].as_str().unwrap()
-        )
-    };
-    let mut events = vec![
-        event(
-            json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
-            "model": "claude-sonnet-4-5", "content": [], "stop_reason": null, "stop_sequence": null,
-            "usage": {"input_tokens": 5000, "output_tokens": 1}}}),
-        ),
-        event(
-            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-        ),
-    ];
-    for _ in 0..20 {
-        let delta = json!({"type": "text_delta", "text": "Some words. "});
-        events.push(event(
-            json!({"type": "content_block_delta", "index": 0, "delta": delta}),
-        ));
-    }
-    let stop = json!({"stop_reason": "end_turn", "stop_sequence": null});
-    events.extend([
-        event(json!({"type": "content_block_stop", "index": 0})),
-        event(json!({"type": "message_delta", "delta": stop, "usage": {"output_tokens": 60}})),
-        event(json!({"type": "message_stop"})),
-    ]);
-    events
-}
-
 /// A provider that begins its streams at once, and pauses in them where the request says so.
 fn provider() -> String {
     let answer = |request: Request| async {
         let pauses = request.headers().contains_key("x-pause");
         to_bytes(request.into_body(), usize::MAX).await.unwrap();
-        let all = if pauses {
-            events()
-        } else {
-            vec![events().concat()]
-        };
+        let all = events(
+            json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+            "stop_reason": null, "stop_sequence": null, "usage": {"input_tokens": 5000, "output_tokens": 1}}),
+        );
+        let all = if pauses { all } else { vec![all.concat()] };
         let stream = unfold(
             (all.into_iter(), false),
             move |(mut all, later)| async move {
@@ -174,10 +142,7 @@ async fn streams(http: &reqwest::Client, provider: &str, serving: &Serving) {
                 .header("x-pause", "1");
             let mut messages = vec![said("user", &format!("{number} {}", line.repeat(260)))];
             if name.ends_with("again") {
-                messages.extend([
-                    said("assistant", &"Some words. ".repeat(20)),
-                    said("user", "And?"),
-                ]);
+                messages.extend([said("assistant", &text()), said("user", "And?")]);
             }
             all.spawn(async move { ask(request, &format!("many-{number}"), &messages).await });
         }
@@ -226,7 +191,7 @@ async fn soak(http: &reqwest::Client, serving: &Serving, turns: usize) {
             }
             all.join_all().await;
             for life in &mut lives {
-                life.push(said("assistant", &"Some words. ".repeat(20)));
+                life.push(said("assistant", &text()));
             }
             let tenth = done * 10 / turns;
             done += SESSIONS;

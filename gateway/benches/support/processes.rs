@@ -19,7 +19,7 @@ use contexture_gateway::Gateway;
 use futures_util::stream::iter;
 use serde_json::{Value, json};
 
-const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"TEXT"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":INPUT,"output_tokens":5}}"#;
+const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"TEXT"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":INPUT,"output_tokens":60}}"#;
 
 /// The text of an answer, so many times. A stream has an event for each of them.
 const WORDS: &str = "Some words. ";
@@ -35,7 +35,7 @@ fn provider() {
         let is_stream = body.windows(13).any(|part| part == b"\"stream\":true");
         // The token count that a request of this size would have.
         let answer = ANSWER.replace("INPUT", &(body.len() / 4).to_string());
-        let answer = answer.replace("TEXT", &WORDS.repeat(PIECES));
+        let answer = answer.replace("TEXT", &text());
         let (kind, body) = match is_stream {
             true => ("text/event-stream", stream(&answer)),
             false => ("application/json", Body::from(answer)),
@@ -52,13 +52,17 @@ fn provider() {
 
 /// The answer as a stream. Each event is a chunk of its own, as providers send them.
 fn stream(answer: &str) -> Body {
-    let message: Value = serde_json::from_str(answer).unwrap();
-    let mut start = message.clone();
-    start["content"] = json!([]);
+    let message = serde_json::from_str(answer).unwrap();
+    Body::from_stream(iter(events(message).into_iter().map(Ok::<_, Infallible>)))
+}
+
+/// The events of an answer with [`text`], for this message.
+pub(crate) fn events(mut message: Value) -> Vec<String> {
+    message["content"] = json!([]);
     let block = json!({"type": "text", "text": ""});
     let delta = json!({"type": "text_delta", "text": WORDS});
     let mut events = vec![
-        json!({"type": "message_start", "message": start}),
+        json!({"type": "message_start", "message": message}),
         json!({"type": "content_block_start", "index": 0, "content_block": block}),
     ];
     let deltas =
@@ -66,14 +70,19 @@ fn stream(answer: &str) -> Body {
     events.extend(deltas);
     events.extend([
         json!({"type": "content_block_stop", "index": 0}),
-        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": null}, "usage": {"output_tokens": 60}}),
         json!({"type": "message_stop"}),
     ]);
     let event = |data: Value| {
         let kind = data["type"].as_str().unwrap();
-        Ok::<_, Infallible>(format!("event: {kind}\ndata: {data}\n\n"))
+        format!("event: {kind}\ndata: {data}\n\n")
     };
-    Body::from_stream(iter(events.into_iter().map(event)))
+    events.into_iter().map(event).collect()
+}
+
+/// The text of each answer.
+pub(crate) fn text() -> String {
+    WORDS.repeat(PIECES)
 }
 
 /// Runs the gateway of a home directory.
@@ -194,7 +203,7 @@ pub(crate) fn bodies(size: usize, turns: usize, is_stream: bool) -> Vec<String> 
         if is_stream {
             body["stream"] = json!(true);
         }
-        messages.push(said("assistant", &WORDS.repeat(PIECES)));
+        messages.push(said("assistant", &self::text()));
         body.to_string()
     };
     (0..turns).map(turn).collect()

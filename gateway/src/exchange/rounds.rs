@@ -474,9 +474,9 @@ async fn relay_round(
 /// The most bytes that wait for a chunk that has arrived already.
 const MAX_PIECE: usize = 64 << 10;
 
-/// The next chunk if it has arrived, so that it can leave with the bytes that wait for it in `out`. Providers send each
-/// event as a chunk. A write to the client costs more than all else that is done for an event, so
-/// events that arrive together leave together.
+/// The next chunk if it has arrived, so that it can leave with the bytes that wait for it in `out`.
+/// Providers send each event as a chunk. A write to the client costs more than all else that is done
+/// for an event, so events that arrive together leave together.
 async fn next_at_hand(
     response: &mut reqwest::Response,
     out: &[u8],
