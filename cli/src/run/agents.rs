@@ -53,6 +53,7 @@ enum Form {
 }
 
 /// An environment variable that some programs read the address of an API from.
+#[derive(Debug, Clone, Copy)]
 struct Variable {
     name: &'static str,
     api: Api,
@@ -95,6 +96,19 @@ const VARIABLES: &[Variable] = &[
     variable("LLM_BASE_URL", Api::OpenAi, Form::Versioned, false),
     // Google's SDKs and therefore Gemini CLI.
     variable("GOOGLE_GEMINI_BASE_URL", Api::Google, Form::Root, true),
+];
+
+/// Agents that read the address of their model's API from a variable of their own: the agent, that
+/// variable, and the variable that says whose API it is. Without the latter it is OpenAI's. Such an
+/// agent calls another service if its variable is not set, so it is never set for the first time.
+const OWN_VARIABLES: &[(&str, &str, &str)] = &[
+    (
+        "copilot",
+        "COPILOT_PROVIDER_BASE_URL",
+        "COPILOT_PROVIDER_TYPE",
+    ),
+    ("grok", "GROK_MODELS_BASE_URL", ""),
+    ("kimi", "KIMI_MODEL_BASE_URL", "KIMI_MODEL_PROVIDER_TYPE"),
 ];
 
 /// The variables that hold the key of an API, for its SDKs and for most agents.
@@ -261,7 +275,7 @@ impl Addresses {
         // environment.
         let own = agent.configured(env).into_iter();
         let own = own.map(|(name, api, url)| (name, api, Form::Versioned, url));
-        let variables = VARIABLES.iter().filter_map(|variable| {
+        let variables = agent.variables(env).filter_map(|variable| {
             let url = env(variable.name)?;
             Some((variable.name.to_owned(), variable.api, variable.form, url))
         });
@@ -465,6 +479,28 @@ impl Agent {
         }
     }
 
+    /// Returns the variable that only this agent reads, if it has one.
+    fn own_variable(&self, env: &dyn Fn(&str) -> Option<String>) -> Option<Variable> {
+        let mut all = OWN_VARIABLES.iter();
+        let (_, name, kind) = all.find(|(agent, ..)| *agent == self.name)?;
+        let (api, form) = match env(kind).unwrap_or_default().trim() {
+            "anthropic" => (Api::Anthropic, Form::Root),
+            "google-genai" => (Api::Google, Form::Root),
+            "azure" => (Api::OpenAi, Form::Root),
+            _ => (Api::OpenAi, Form::Versioned),
+        };
+        Some(variable(name, api, form, false))
+    }
+
+    /// Returns the variables that the agent may read an address from, its own before the others.
+    fn variables(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> impl Iterator<Item = Variable> + use<> {
+        let own = self.own_variable(env).into_iter();
+        own.chain(VARIABLES.iter().copied())
+    }
+
     /// Returns the command with the arguments and variables that make it use the gateway at `base`.
     pub(super) fn told(
         &self,
@@ -505,7 +541,7 @@ impl Agent {
         }
         told.args(arguments);
         self.give_token(&mut told, &pass, addresses);
-        for variable in VARIABLES {
+        for variable in self.variables(&|name| std::env::var(name).ok()) {
             let mut given = addresses.given.iter();
             let given = given.find(|given| given.name == variable.name);
             let is_set = match given {
@@ -657,10 +693,15 @@ impl Agent {
             "gemini" => "Gemini CLI with a Google login uses a service of its own: choose an API key with /auth, or \
                          set GEMINI_API_KEY"
                 .to_owned(),
-            _ => format!(
-                "run `contexture serve`, and set the address of the model's API in its own settings: {base} for \
-                 Anthropic's, {base}/v1 for OpenAI's"
-            ),
+            name => match OWN_VARIABLES.iter().find(|(agent, ..)| *agent == name) {
+                Some((_, variable, _)) => format!(
+                    "{name} calls a service of its own unless {variable} names the API of a model: set it to that address"
+                ),
+                None => format!(
+                    "run `contexture serve`, and set the address of the model's API in its own settings: {base} for \
+                     Anthropic's, {base}/v1 for OpenAI's"
+                ),
+            },
         }
     }
 }

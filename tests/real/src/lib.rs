@@ -61,6 +61,16 @@ pub enum Agent {
     Gemini,
     /// OpenClaw with its default model, over Responses.
     Openclaw,
+    /// GitHub's Copilot CLI with a provider of the user's own, over chat completions.
+    Copilot,
+    /// The same over the Messages API.
+    CopilotAnthropic,
+    /// xAI's Grok with an address of the user's own.
+    Grok,
+    /// Moonshot's Kimi Code with a model of the user's own, over chat completions.
+    Kimi,
+    /// Continue's command, over Responses.
+    Continue,
 }
 
 /// A home and a working folder of an agent's own, kept from run to run.
@@ -356,6 +366,54 @@ impl Agent {
                 command.args(["agent", "--local", "--agent", "main", "--message", prompt]);
                 command
             }
+            Self::Copilot | Self::CopilotAnthropic => {
+                let mut command = program("copilot/node_modules/.bin/copilot");
+                let (address, kind, model) = match self {
+                    Self::Copilot => (format!("{base_url}/v1"), "openai", "gpt-5.4"),
+                    _ => (base_url.to_owned(), "anthropic", "claude-sonnet-4.5"),
+                };
+                command
+                    .env("COPILOT_PROVIDER_BASE_URL", address)
+                    .env("COPILOT_PROVIDER_TYPE", kind)
+                    .env("COPILOT_PROVIDER_API_KEY", "x")
+                    .env("COPILOT_MODEL", model)
+                    .env(
+                        "COPILOT_PROVIDER_MAX_PROMPT_TOKENS",
+                        window.min(400_000).to_string(),
+                    );
+                command.args(["--allow-all-tools", "-p", prompt]);
+                command
+            }
+            Self::Grok => {
+                let mut command = program("grok/node_modules/.bin/grok");
+                command
+                    .env("GROK_MODELS_BASE_URL", format!("{base_url}/v1"))
+                    .env("XAI_API_KEY", "x");
+                command.args(["--always-approve", "-p", prompt]);
+                command
+            }
+            Self::Kimi => {
+                let mut command = with_node("kimi", "kimi");
+                command
+                    .env("KIMI_MODEL_BASE_URL", format!("{base_url}/v1"))
+                    .env("KIMI_MODEL_API_KEY", "x")
+                    .env("KIMI_MODEL_NAME", "kimi-k2.6")
+                    .env("KIMI_MODEL_MAX_CONTEXT_SIZE", window.to_string());
+                command.args(["-p", prompt]);
+                command
+            }
+            Self::Continue => {
+                let config = format!(
+                    "name: t\nversion: 1.0.0\nschema: v1\nmodels:\n  - {{name: m, provider: openai, model: gpt-5.4, \
+                     apiKey: x, apiBase: \"{base_url}/v1\", roles: [chat], defaultCompletionOptions: \
+                     {{contextLength: {window}}}}}\n"
+                );
+                place.write("continue.yaml", &config);
+                let mut command = with_node("continue", "cn");
+                command.arg("--config").arg(home.join("continue.yaml"));
+                command.args(["--auto", "-p", prompt]);
+                command
+            }
         };
         command.env("HOME", home).current_dir(place.work());
         command
@@ -401,6 +459,8 @@ impl Agent {
             ),
             Self::Hermes | Self::Qwen | Self::Pi | Self::PiAnthropic | Self::Cline => None,
             Self::Aider | Self::Gemini | Self::Openclaw => None,
+            Self::Copilot | Self::CopilotAnthropic | Self::Grok => None,
+            Self::Kimi | Self::Continue => None,
         }
     }
 }

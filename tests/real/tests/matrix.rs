@@ -18,7 +18,7 @@ const STEPS: u64 = 40;
 /// The output of each step's tool, in bytes. Together with the agents' prompts this is twice the window.
 const RESULT: u64 = 12_000;
 
-const AGENTS: [(&str, &str, Agent); 15] = [
+const AGENTS: [(&str, &str, Agent); 20] = [
     ("Claude Code, default", "claude", Agent::Claude),
     ("Claude Code, sonnet", "claude", Agent::ClaudeSonnet),
     ("Codex, default", "codex", Agent::CodexDefault),
@@ -34,6 +34,11 @@ const AGENTS: [(&str, &str, Agent); 15] = [
     ("Cline", "cline", Agent::Cline),
     ("Gemini CLI", "gemini", Agent::Gemini),
     ("OpenClaw", "openclaw", Agent::Openclaw),
+    ("Copilot CLI, OpenAI", "copilot", Agent::Copilot),
+    ("Copilot CLI, Anthropic", "copilot", Agent::CopilotAnthropic),
+    ("Grok", "grok", Agent::Grok),
+    ("Kimi Code", "kimi", Agent::Kimi),
+    ("Continue", "continue", Agent::Continue),
 ];
 
 /// A gateway, in a separate process.

@@ -6,9 +6,13 @@ fn agent(name: &str) -> Agent {
 }
 
 fn addresses(env: &[(&str, &str)], openai: Option<&str>) -> Addresses {
+    addresses_of("claude", env, openai)
+}
+
+fn addresses_of(name: &str, env: &[(&str, &str)], openai: Option<&str>) -> Addresses {
     let mut config = Upstream::default();
     config.openai.base_url = openai.map(str::to_owned);
-    Addresses::of(&config, &agent("claude"), &|name| {
+    Addresses::of(&config, &agent(name), &|name| {
         let found = env.iter().find(|(key, _)| *key == name);
         found.map(|(_, value)| (*value).to_owned())
     })
@@ -36,6 +40,36 @@ fn an_address_of_the_environment_is_the_upstream_by_each_variable() {
             variable.name
         );
         assert!(all.told()[0].contains(variable.name) && all.is_replaced(&all.given[0]));
+    }
+}
+
+/// Of two addresses, that of the agent's own variable counts, which no other agent reads.
+#[test]
+fn an_agents_own_variable_comes_first() {
+    for (name, variable, kind) in OWN_VARIABLES {
+        for (value, api) in [
+            ("", Api::OpenAi),
+            ("openai", Api::OpenAi),
+            ("azure", Api::OpenAi),
+            ("anthropic", Api::Anthropic),
+            ("google-genai", Api::Google),
+        ] {
+            if kind.is_empty() && !value.is_empty() {
+                continue;
+            }
+            let env = [
+                ("OPENAI_BASE_URL", "https://a.example/v1"),
+                ("ANTHROPIC_BASE_URL", "https://a.example"),
+                (variable, "https://own.example/v1"),
+                (kind, value),
+            ];
+            let own = addresses_of(name, &env, None);
+            assert_eq!(own.first(api).unwrap().name, *variable, "{value}");
+            assert_eq!(own.first(api).unwrap().url, "https://own.example/v1");
+            let other = addresses(&env, None);
+            assert!(other.given.iter().all(|given| given.name != *variable));
+        }
+        assert!(agent(name).hint("").contains(variable));
     }
 }
 
