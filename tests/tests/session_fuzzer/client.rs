@@ -768,8 +768,15 @@ impl Client {
                 whole: None,
                 holds: Vec::new(),
             };
+            // The words may be what is left of a later message of which the rest was summarised.
+            let is_left = |at: usize, holds: &[Serial], words: &Value| {
+                let later = earlier[at + 1..].iter();
+                let mut later = later.filter(|said| !holds.contains(&said.serial));
+                later.any(|said| is_part(words, &said.carries))
+            };
             let whole = earlier.iter().rposition(|said| said.carries == *carries);
-            if let Some(at) = whole.filter(|at| !is_passed_over(*at)) {
+            let whole = whole.filter(|at| !is_passed_over(*at) && !is_left(*at, &[], carries));
+            if let Some(at) = whole {
                 entry.whole = Some(earlier[at].serial);
                 entry.holds.push(earlier[at].serial);
                 end = at;
@@ -779,16 +786,11 @@ impl Client {
                 for (at, said) in earlier.iter().enumerate().rev() {
                     let own = parts_of(&said.carries);
                     let is_in = |own: &Value| parts.iter().any(|part| holds(part, own));
-                    // The words may be what is left of a later message of which the rest was summarised.
-                    let is_left = |later: &Said| {
-                        !entry.holds.contains(&later.serial)
-                            && is_part(&said.carries, &later.carries)
-                    };
                     if beside_content(&said.carries) == beside_content(carries)
                         && !own.is_empty()
                         && own.iter().all(is_in)
                         && !is_passed_over(at)
-                        && !earlier[at + 1..].iter().any(is_left)
+                        && !is_left(at, &entry.holds, &said.carries)
                     {
                         parts.retain(|part| !own.iter().any(|own| holds(part, own)));
                         entry.holds.push(said.serial);
