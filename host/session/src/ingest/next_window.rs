@@ -210,10 +210,14 @@ impl ConversationState {
             }
         };
         // If the record was lost, the window may hold shortened messages whose originals are
-        // unknown. They are kept only if the client still sends them.
-        let is_sent = |id| {
-            let mut units = self.history.sent.units.iter();
-            units.any(|unit| unit.origin.id() == id)
+        // unknown. They are not part of the conversation, and are kept only if the client still
+        // sends them.
+        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
+        let known = self.history.branch().iter().map(|known| known.id);
+        let there: Ids = units.chain(known).collect();
+        let went = |slot: &WindowEntry| {
+            let id = slot.id();
+            changes.unmatched.contains(&id) || slot.message().is_some() && !there.contains(&id)
         };
         let mut next = Vec::with_capacity(slots.len());
         let mut placed = Ids::default();
@@ -228,9 +232,6 @@ impl ConversationState {
             }
             last_went |= !slot.is_notice();
             last_is_revised = changes.revised.contains_key(&id);
-            if slot.is_of_lost_record() && !is_sent(id) {
-                continue;
-            }
             let moved = changes
                 .revised
                 .get(&id)
@@ -238,7 +239,7 @@ impl ConversationState {
             let slot = match moved.and_then(|new| read.get(new)) {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
-                None if changes.unmatched.contains(&id) => continue,
+                None if went(&slot) => continue,
                 None => match self.history.host_texts.covers(id) {
                     Some(covers)
                         if changes.cut
