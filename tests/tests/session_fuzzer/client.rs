@@ -1095,9 +1095,17 @@ impl Client {
             messages += 1;
             (largest, longest) = (largest.max(turn), longest.max(messages));
         }
-        let shrinks =
-            tail.messages + longest < before.messages && tail.tokens + largest < before.tokens;
-        match shrinks && largest * 3 < before.tokens {
+        // lcm keeps twenty messages if they fit beside its summaries, and otherwise a tenth of the room. A sixth and a
+        // twelfth of the window leave space for the system prompt and the tools.
+        let as_many = self.truth.branch.iter().rev().take(before.messages);
+        let fit = as_many.map(|said| tokens(&said.bytes)).sum::<u64>() <= tail.window / 6;
+        let promised = match tail.engine {
+            "compressor" | "virtual-files" => before.tokens,
+            _ if fit => before.tokens,
+            _ => before.tokens.min(tail.window / 12),
+        };
+        let shrinks = tail.messages + longest < before.messages && tail.tokens + largest < promised;
+        match shrinks && largest * 3 < promised {
             false => Ok(()),
             true => Err(wrong("tail")(format!(
                 "{tail:?} after {before:?}, and the largest turn has {largest} tokens"
