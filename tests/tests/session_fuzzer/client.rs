@@ -588,14 +588,28 @@ impl Client {
         let Some(said) = self.some_user(at) else {
             return;
         };
+        let before = self.truth.branch.iter().map(|other| other.serial);
+        let before: Vec<Serial> = before.take_while(|other| *other != said.serial).collect();
         if let Some((handed, place)) = self.in_handed(said.serial) {
-            let shown = handed.entries.iter().flat_map(|entry| entry.holds.clone());
-            let shown: HashSet<Serial> = shown.collect();
-            handed.entries.truncate(place);
-            let behind = self.truth.branch.iter();
-            let behind = behind.skip_while(|other| other.serial != said.serial);
-            let hidden = behind.filter(|other| !shown.contains(&other.serial));
-            self.gone_back = Some((said.carries, hidden.cloned().collect()));
+            let holds = |entries: &[Entry]| -> HashSet<Serial> {
+                let holds = entries.iter().flat_map(|entry| &entry.holds);
+                holds.copied().collect()
+            };
+            let is_summary = |entry: &Entry| entry.bytes.contains("[END OF CONTEXT COMPACTION] #");
+            let shown = holds(&handed.entries);
+            let stays = holds(&handed.entries[..place]);
+            // A summary behind the message may hide some before it. Without the summary, what is left is what a client
+            // has that went back to before those.
+            if handed.entries[place..].iter().any(is_summary)
+                && !before.iter().all(|other| stays.contains(other))
+            {
+                self.handed = None;
+            } else {
+                handed.entries.truncate(place);
+                let behind = self.truth.branch.iter().skip(before.len());
+                let hidden = behind.filter(|other| !shown.contains(&other.serial));
+                self.gone_back = Some((said.carries.clone(), hidden.cloned().collect()));
+            }
         }
         if let Some(place) = self.truth.place(said.serial) {
             self.truth.cut(place);
