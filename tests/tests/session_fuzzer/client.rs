@@ -150,7 +150,9 @@ fn would_join_users(one: &Entry, next: &Entry) -> bool {
         true => !end.is_empty() && !end.ends_with(']') && !ends_with_seal(&end),
         false => !ends_with_seal(&end),
     };
-    is_said && !next.holds.is_empty() && !begins_with_mark(&text(next, false))
+    // The user may say what begins as a summary does.
+    let is_next = next.whole.is_some() || !begins_with_mark(&text(next, false));
+    is_said && !next.holds.is_empty() && is_next
 }
 
 /// Joins two user messages; `None` for any others.
