@@ -219,12 +219,21 @@ impl ConversationState {
             let id = slot.id();
             changes.unmatched.contains(&id) || slot.message().is_some() && !there.contains(&id)
         };
+        let places: Vec<MessageId> = match self.history.resumed {
+            false => slots.iter().map(WindowEntry::id).collect(),
+            true => in_force.window.ids().collect(),
+        };
         let mut next = Vec::with_capacity(slots.len());
+        let mut slots = slots.into_iter().peekable();
         let mut placed = Ids::default();
         let mut last_went = false;
         let mut last_is_revised = false;
-        for slot in slots {
-            let id = slot.id();
+        for id in places {
+            // After a restart, nothing is known of a message that the client does not send.
+            let Some(slot) = slots.next_if(|slot| slot.id() == id) else {
+                (last_went, last_is_revised) = (true, false);
+                continue;
+            };
             // A notice belongs to the message before it. If that was cut off or edited, the notice
             // no longer applies.
             if slot.is_notice() && (last_went && changes.cut || last_is_revised) {
