@@ -43,6 +43,9 @@ pub(crate) struct Ingested {
     pub(crate) new: Vec<MessageId>,
     /// The revisions: the new id, and the id of the message that it replaces.
     pub(crate) revised: Vec<(MessageId, MessageId)>,
+    /// Messages that are said again although the client has only a shorter form or a summary of
+    /// them: the new ids by the old ones.
+    pub(crate) unsent_again: IdMap<MessageId>,
     pub(crate) relation: Relation,
     /// How many leading wire messages the request has in common with the last one.
     pub(crate) common: usize,
@@ -195,8 +198,6 @@ impl Ingest {
         // The messages of the conversation by id, if some are said again in a shorter form.
         let by_id: OnceCell<IdMap<Known>> = OnceCell::new();
         let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
-        // Messages that are said again although the client has only a shorter form or a summary of
-        // them: their old ids, and their new ones.
         let mut unsent_again: IdMap<MessageId> = IdMap::default();
         let mut hidden_again = alignment.hidden_again.iter().peekable();
         // A message that no answer follows has just been written by the client, whatever it looks
@@ -330,6 +331,7 @@ impl Ingest {
             });
         }
         slots.extend(current.originals_of(&unsent_again));
+        ingested.unsent_again = unsent_again;
         changes.settle(&current.history);
         for (known, replaces) in log {
             current.history.append(known, replaces);

@@ -15,6 +15,7 @@ mod draft;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use contexture_engine_api::MessageId;
 use contexture_formats::{self as formats, Conversation, FormatError, RenderedItem};
 
 pub(crate) use self::draft::BodyDraft;
@@ -118,6 +119,16 @@ impl Renderer {
     /// `common` of them are.
     pub(crate) fn continue_from(&mut self, common: usize) {
         self.rendered.take_if(|rendered| rendered.wires > common);
+    }
+
+    /// Keeps the shorter forms of messages that are said again in force under their new ids. `new`
+    /// has the new id of each old one.
+    pub(crate) fn rename(&mut self, new: &IdMap<MessageId>) {
+        for (old, new) in new {
+            if let Some(form) = self.short_forms.remove(old) {
+                self.short_forms.insert(*new, form);
+            }
+        }
     }
 
     /// The last rendered body, if the window was not replaced since.

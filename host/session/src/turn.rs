@@ -306,6 +306,7 @@ impl Session {
         let common = ingested.as_ref().map_or(0, |ingested| ingested.common);
         self.renderer.continue_from(common);
         let ingested = ingested?;
+        self.renderer.rename(&ingested.unsent_again);
         self.settled &= ingested.new.is_empty() && ingested.relation == Relation::Continues;
         self.current.meter.ingested(ingested.relation);
         self.note_pins(&ingested);

@@ -150,7 +150,9 @@ fn would_join_users(one: &Entry, next: &Entry) -> bool {
         true => !end.is_empty() && !end.ends_with(']') && !ends_with_seal(&end),
         false => !ends_with_seal(&end),
     };
-    is_said && !next.holds.is_empty() && !begins_with_mark(&text(next, false))
+    // The user may say what begins as a summary does.
+    let is_next = next.whole.is_some() || !begins_with_mark(&text(next, false));
+    is_said && !next.holds.is_empty() && is_next
 }
 
 /// Joins two user messages; `None` for any others.
@@ -588,14 +590,28 @@ impl Client {
         let Some(said) = self.some_user(at) else {
             return;
         };
+        let before = self.truth.branch.iter().map(|other| other.serial);
+        let before: Vec<Serial> = before.take_while(|other| *other != said.serial).collect();
         if let Some((handed, place)) = self.in_handed(said.serial) {
-            let shown = handed.entries.iter().flat_map(|entry| entry.holds.clone());
-            let shown: HashSet<Serial> = shown.collect();
-            handed.entries.truncate(place);
-            let behind = self.truth.branch.iter();
-            let behind = behind.skip_while(|other| other.serial != said.serial);
-            let hidden = behind.filter(|other| !shown.contains(&other.serial));
-            self.gone_back = Some((said.carries, hidden.cloned().collect()));
+            let holds = |entries: &[Entry]| -> HashSet<Serial> {
+                let holds = entries.iter().flat_map(|entry| &entry.holds);
+                holds.copied().collect()
+            };
+            let is_summary = |entry: &Entry| entry.bytes.contains("[END OF CONTEXT COMPACTION] #");
+            let shown = holds(&handed.entries);
+            let stays = holds(&handed.entries[..place]);
+            // A summary behind the message may hide some before it. Without the summary, what is left is what a client
+            // has that went back to before those.
+            if handed.entries[place..].iter().any(is_summary)
+                && !before.iter().all(|other| stays.contains(other))
+            {
+                self.handed = None;
+            } else {
+                handed.entries.truncate(place);
+                let behind = self.truth.branch.iter().skip(before.len());
+                let hidden = behind.filter(|other| !shown.contains(&other.serial));
+                self.gone_back = Some((said.carries.clone(), hidden.cloned().collect()));
+            }
         }
         if let Some(place) = self.truth.place(said.serial) {
             self.truth.cut(place);
@@ -768,8 +784,15 @@ impl Client {
                 whole: None,
                 holds: Vec::new(),
             };
+            // The words may be what is left of a later message of which the rest was summarised.
+            let is_left = |at: usize, holds: &[Serial], words: &Value| {
+                let later = earlier[at + 1..].iter();
+                let mut later = later.filter(|said| !holds.contains(&said.serial));
+                later.any(|said| is_part(words, &said.carries))
+            };
             let whole = earlier.iter().rposition(|said| said.carries == *carries);
-            if let Some(at) = whole.filter(|at| !is_passed_over(*at)) {
+            let whole = whole.filter(|at| !is_passed_over(*at) && !is_left(*at, &[], carries));
+            if let Some(at) = whole {
                 entry.whole = Some(earlier[at].serial);
                 entry.holds.push(earlier[at].serial);
                 end = at;
@@ -779,16 +802,11 @@ impl Client {
                 for (at, said) in earlier.iter().enumerate().rev() {
                     let own = parts_of(&said.carries);
                     let is_in = |own: &Value| parts.iter().any(|part| holds(part, own));
-                    // The words may be what is left of a later message of which the rest was summarised.
-                    let is_left = |later: &Said| {
-                        !entry.holds.contains(&later.serial)
-                            && is_part(&said.carries, &later.carries)
-                    };
                     if beside_content(&said.carries) == beside_content(carries)
                         && !own.is_empty()
                         && own.iter().all(is_in)
                         && !is_passed_over(at)
-                        && !earlier[at + 1..].iter().any(is_left)
+                        && !is_left(at, &entry.holds, &said.carries)
                     {
                         parts.retain(|part| !own.iter().any(|own| holds(part, own)));
                         entry.holds.push(said.serial);
@@ -1093,9 +1111,17 @@ impl Client {
             messages += 1;
             (largest, longest) = (largest.max(turn), longest.max(messages));
         }
-        let shrinks =
-            tail.messages + longest < before.messages && tail.tokens + largest < before.tokens;
-        match shrinks && largest * 3 < before.tokens {
+        // lcm keeps twenty messages if they fit beside its summaries, and otherwise a tenth of the room. A sixth and a
+        // twelfth of the window leave space for the system prompt and the tools.
+        let as_many = self.truth.branch.iter().rev().take(before.messages);
+        let fit = as_many.map(|said| tokens(&said.bytes)).sum::<u64>() <= tail.window / 6;
+        let promised = match tail.engine {
+            "compressor" | "virtual-files" => before.tokens,
+            _ if fit => before.tokens,
+            _ => before.tokens.min(tail.window / 12),
+        };
+        let shrinks = tail.messages + longest < before.messages && tail.tokens + largest < promised;
+        match shrinks && largest * 3 < promised {
             false => Ok(()),
             true => Err(wrong("tail")(format!(
                 "{tail:?} after {before:?}, and the largest turn has {largest} tokens"

@@ -210,17 +210,30 @@ impl ConversationState {
             }
         };
         // If the record was lost, the window may hold shortened messages whose originals are
-        // unknown. They are kept only if the client still sends them.
-        let is_sent = |id| {
-            let mut units = self.history.sent.units.iter();
-            units.any(|unit| unit.origin.id() == id)
+        // unknown. They are not part of the conversation, and are kept only if the client still
+        // sends them.
+        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
+        let known = self.history.branch().iter().map(|known| known.id);
+        let there: Ids = units.chain(known).collect();
+        let went = |slot: &WindowEntry| {
+            let id = slot.id();
+            changes.unmatched.contains(&id) || slot.message().is_some() && !there.contains(&id)
+        };
+        let places: Vec<MessageId> = match self.history.resumed {
+            false => slots.iter().map(WindowEntry::id).collect(),
+            true => in_force.window.ids().collect(),
         };
         let mut next = Vec::with_capacity(slots.len());
+        let mut slots = slots.into_iter().peekable();
         let mut placed = Ids::default();
         let mut last_went = false;
         let mut last_is_revised = false;
-        for slot in slots {
-            let id = slot.id();
+        for id in places {
+            // After a restart, nothing is known of a message that the client does not send.
+            let Some(slot) = slots.next_if(|slot| slot.id() == id) else {
+                (last_went, last_is_revised) = (true, false);
+                continue;
+            };
             // A notice belongs to the message before it. If that was cut off or edited, the notice
             // no longer applies.
             if slot.is_notice() && (last_went && changes.cut || last_is_revised) {
@@ -228,9 +241,6 @@ impl ConversationState {
             }
             last_went |= !slot.is_notice();
             last_is_revised = changes.revised.contains_key(&id);
-            if slot.is_of_lost_record() && !is_sent(id) {
-                continue;
-            }
             let moved = changes
                 .revised
                 .get(&id)
@@ -238,7 +248,7 @@ impl ConversationState {
             let slot = match moved.and_then(|new| read.get(new)) {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
-                None if changes.unmatched.contains(&id) => continue,
+                None if went(&slot) => continue,
                 None => match self.history.host_texts.covers(id) {
                     Some(covers)
                         if changes.cut

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use contexture_engine_api::MessageId;
-use contexture_formats::sealed_summary;
+use contexture_formats::{sealed_short, sealed_summary};
 use contexture_transcript::{EntryContent, InForce};
 
 use super::*;
@@ -230,6 +230,42 @@ fn the_users_last_words_stay_shortened_if_only_the_answer_was_lost() {
     send(&mut ingest, &mut current, &longer).unwrap();
     send(&mut ingest, &mut current, &all[..3]).unwrap();
     assert_eq!(is_whole(&current), [true, true, true]);
+}
+
+/// An engine may shorten once more what is left of a message of a lost record.
+#[test]
+fn a_short_form_of_a_lost_record_goes_when_the_client_sends_the_original() {
+    let all = talk(0..6);
+    let summary = "[CONTEXT COMPACTION]\nof a lost record";
+    let short = "[Shortened to save context space] number 2 and so on";
+    let sent = [
+        all[0].clone(),
+        message("assistant", &sealed_summary(summary)),
+        message("user", &sealed_short(short)),
+        all[3].clone(),
+        all[4].clone(),
+    ];
+    let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
+    send(&mut ingest, &mut current, &sent).unwrap();
+    let slots = current.window.slots().iter();
+    let shortest = slots.map(|slot| match slot.is_of_lost_record() {
+        true => slot.clone().with_content(EntryContent::Replaced {
+            text: Some("[Shortened to save context space] number 2".to_owned()),
+            arguments: Vec::new(),
+            pruned: false,
+        }),
+        false => slot.clone(),
+    });
+    let window = Window::of(shortest.collect(), None, current.window.next_id());
+    put_in_force(&mut current, window, []);
+    let is_short = |slot: &&WindowEntry| slot.message().is_some() && !slot.is_verbatim();
+    let count = |current: &ConversationState| {
+        let slots = current.window.slots().iter();
+        slots.filter(is_short).count()
+    };
+    assert_eq!(count(&current), 1);
+    send(&mut ingest, &mut current, &all).unwrap();
+    assert_eq!(count(&current), 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use contexture_engine_api::{MessageId, ToolSpec};
+use contexture_engine_api::ToolSpec;
 use contexture_formats::Format;
 use contexture_formats::prompt_cache::{CacheProvider, Ttl};
 use serde_json::{Value, json};
