@@ -150,7 +150,10 @@ fn would_join_users(one: &Entry, next: &Entry) -> bool {
         true => !end.is_empty() && !end.ends_with(']') && !ends_with_seal(&end),
         false => !ends_with_seal(&end),
     };
-    is_said && !next.holds.is_empty() && !begins_with_mark(&text(next, false))
+    // A message that is there whole may begin as a summary does, and is the user's all the same.
+    let next_is_said =
+        !next.holds.is_empty() && (next.whole.is_some() || !begins_with_mark(&text(next, false)));
+    is_said && next_is_said
 }
 
 /// Joins two user messages; `None` for any others.
