@@ -88,7 +88,10 @@ impl Store {
         let hashes = match &self.source {
             Some(source) if !delivery.messages.is_empty() => {
                 let ids = delivery.messages.iter().map(MessageView::id).collect();
-                source.hashes(&self.session_info(session)?.name, ids)?
+                // A record that cannot be read now must not stop the delivery. The rows are built
+                // again when the session is opened the next time.
+                let name = self.session_info(session)?.name;
+                source.hashes(&name, ids).unwrap_or_default()
             }
             _ => Hashes::new(),
         };
@@ -431,7 +434,7 @@ struct Prepared<'a> {
     view: MessageView<'a>,
     tokens: u64,
     large: Option<LargeText>,
-    /// The host's hash of the message. It is None if the host does not store the message.
+    /// The host's hash of the message. It is None if the host cannot tell it.
     hash: Option<i64>,
 }
 
@@ -473,7 +476,7 @@ fn revive(
     let (was_current, hash): (bool, Option<i64>) = transaction
         .prepare_cached("SELECT is_current, hash FROM messages WHERE id = ?1")?
         .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    if hash != message.hash {
+    if hash.zip(message.hash).is_some_and(|(was, is)| was != is) {
         return Err(StoreError::IdReused(message.view.id()));
     }
     if !was_current || message.view.tokens() > 0 {

@@ -57,7 +57,7 @@ CREATE TABLE messages(
     order_at INTEGER NOT NULL,
     tokens   INTEGER NOT NULL,
     flags    INTEGER NOT NULL,
-    hash     INTEGER,                       -- the host's, of its content, if the host stores it
+    hash     INTEGER,                       -- the host's, of its content, if the host could tell it
     replaces INTEGER REFERENCES messages(id) ON DELETE SET NULL,
     payload  INTEGER REFERENCES payloads(id),
     is_current INTEGER NOT NULL             -- whether it is part of the conversation
