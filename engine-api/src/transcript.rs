@@ -38,7 +38,8 @@ open_struct! {
         /// Whether to include earlier forms of messages and messages that were cut off. Neither is
         /// part of the conversation any more.
         pub outdated: bool,
-        /// Whether to leave out the messages and return only which of them are
+        /// Whether to leave out the messages and return only their
+        /// [hashes](TranscriptPage::hashes), which of them are
         /// [outdated](TranscriptPage::outdated) and which are
         /// [revisions](TranscriptPage::revisions). No text is read then, so a long session is cheap.
         pub without_messages: bool,
@@ -85,6 +86,10 @@ open_struct! {
         /// The messages of the page that are a new form of an earlier message, as pairs of the id
         /// and the id of the earlier form.
         pub revisions: Vec<(MessageId, MessageId)>,
+        /// A hash of the content of each message of the page, as pairs of the id and the hash. If
+        /// the session was lost, its ids are given again to other messages. So data that an engine
+        /// derived from a message is of this message only if it was derived under the same hash.
+        pub hashes: Vec<(MessageId, u64)>,
         /// When messages without a time of their own were first stored, as pairs of the id and
         /// milliseconds since the Unix epoch.
         pub arrived: Vec<(MessageId, i64)>,

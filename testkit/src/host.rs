@@ -11,6 +11,7 @@
 //! engine is open.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -355,6 +356,10 @@ impl ScriptedHost {
         let outdated = found.iter().filter(|(_, is_current)| !is_current);
         let outdated = outdated.map(|(message, _)| message.id).collect();
         let messages: Vec<_> = found.iter().map(|(message, _)| message.clone()).collect();
+        let hashes = messages
+            .iter()
+            .map(|message| (message.id, hash_of(message)));
+        let hashes = hashes.collect();
         let told = locked(&self.revisions);
         let told = told.get(range.session.as_deref().unwrap_or(own));
         let ids = messages.iter().map(|message| message.id);
@@ -365,6 +370,7 @@ impl ScriptedHost {
         };
         let page = TranscriptPage::default()
             .revisions(revisions)
+            .hashes(hashes)
             .outdated(outdated);
         Ok(page.messages(messages).next(next))
     }
@@ -390,4 +396,16 @@ impl ScriptedHost {
             .cloned()
             .collect()
     }
+}
+
+/// A hash of what a message says, whatever the JSON is like.
+fn hash_of(message: &OwnedMessage) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let calls = message.tool_calls.iter();
+    let calls: Vec<_> = calls
+        .map(|call| (&call.id, &call.name, &call.arguments))
+        .collect();
+    let said = (&message.role, &message.name, message.text.trim(), calls);
+    (said, &message.tool_call_id).hash(&mut hasher);
+    hasher.finish()
 }

@@ -273,7 +273,7 @@ impl ContextEngine for Engine {
             outcome,
             Err(StoreError::NoText(_) | StoreError::NotShown(_))
         );
-        if differs && self.session.follow_transcript()? {
+        if differs && self.session.follow_transcript(true)? {
             outcome = self.compact(request);
         }
         Ok(outcome?)

@@ -21,7 +21,7 @@ use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::{NodeId, NodeSources};
 use crate::error::StoreError;
 use crate::store::nodes::{self, FrontierMove, Placed};
-use crate::store::{Key, MessageRow, SessionId, Source, Store, Together};
+use crate::store::{Key, MessageRow, SessionId, Source, Store};
 use crate::summarise::Written;
 
 /// A message that no node of the frontier covers, with what the planning of summaries needs to know
@@ -102,7 +102,7 @@ impl SessionState {
         let services = request.services.clone();
         let store = store.over(Source::new(request.session, services.clone(), redacts));
         let id = store.open_session(request.session, services.now_ms())?;
-        let (id, has_changed) = store.meet_transcript(id, services.now_ms())?;
+        let (id, has_changed) = store.follow_transcript(id, false, services.now_ms())?;
         if store.lacks_nodes(id)? {
             store.follow_artifacts(id)?;
         }
@@ -235,23 +235,24 @@ impl SessionState {
             self.follow_artifacts()?;
             self.follows_artifacts = true;
         }
-        match self.deliver_once(delivery, false) {
+        match self.deliver_once(delivery) {
             // The rows are those of another conversation with the same ids, or another engine object
             // found that they were and built them again.
             Err(StoreError::IdReused(_) | StoreError::SessionDeleted(_)) => {
-                self.follow_transcript()?;
-                self.deliver_once(delivery, true)
+                self.follow_transcript(false)?;
+                self.deliver_once(delivery)
             }
             delivered => delivered,
         }
     }
 
-    /// Makes the rows of the session agree with the transcript. Returns whether they had to be
-    /// built again.
-    pub(crate) fn follow_transcript(&mut self) -> Result<bool, StoreError> {
+    /// Makes the rows of the session agree with the transcript, or with what of it can be read if
+    /// `reads_texts` is set. Returns whether they had to be built again.
+    pub(crate) fn follow_transcript(&mut self, reads_texts: bool) -> Result<bool, StoreError> {
         let id = self.store.find_own_session()?;
         let id = id.ok_or(StoreError::SessionDeleted(self.id.0))?;
-        let followed = self.store.follow_transcript(id, self.services.now_ms())?;
+        let now_ms = self.services.now_ms();
+        let (followed, _) = (self.store).follow_transcript(id, reads_texts, now_ms)?;
         let is_anew = followed != self.id;
         self.id = followed;
         self.follow_artifacts()?;
@@ -287,19 +288,15 @@ impl SessionState {
     fn deliver_once(
         &mut self,
         delivery: &Delivery<'_>,
-        may_differ: bool,
     ) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
         let frontier = self.frontier_after(delivery)?;
-        let together = Together {
-            may_differ,
-            moved: frontier.as_ref().map(|nodes| FrontierMove {
-                before: ids(&self.frontier),
-                after: ids(nodes),
-                compaction: self.compaction,
-            }),
-        };
+        let moved = frontier.as_ref().map(|nodes| FrontierMove {
+            before: ids(&self.frontier),
+            after: ids(nodes),
+            compaction: self.compaction,
+        });
         let now_ms = self.services.now_ms();
-        let ingested = (self.store).deliver_with(self.id, delivery, now_ms, &together)?;
+        let ingested = (self.store).deliver_with(self.id, delivery, now_ms, moved.as_ref())?;
         if delivery.cut.is_some() || frontier.is_some() || ingested.known > 0 {
             self.forget_loose();
         }
@@ -347,7 +344,7 @@ impl SessionState {
     pub(crate) fn find_rows(&mut self) -> Result<(), StoreError> {
         match self.store.find_own_session()? == Some(self.id) {
             true => Ok(()),
-            false => self.follow_transcript().map(|_| ()),
+            false => self.follow_transcript(false).map(|_| ()),
         }
     }
 

@@ -58,7 +58,6 @@ pub use source::Source;
 
 pub(crate) use body::MessageBody;
 pub(crate) use database::{Database, query_all};
-pub(crate) use ingest::Together;
 pub(crate) use payload::PREVIEW_CHARS;
 pub(crate) use read::{Bodies, for_each_body, names_in, row_in, rows_in};
 pub(crate) use sessions::info_in;

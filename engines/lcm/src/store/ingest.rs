@@ -1,10 +1,10 @@
 //! Writes the rows of messages: from a delivery of the host, or from its transcript.
 //!
-//! A row says who sent a message, when, how large it is and a hash of its content. The text stays
-//! in the host's transcript. There are two ways to get rows. [`Store::deliver`] adds the messages
-//! of a delivery while the conversation goes on. [`Store::meet_transcript`] is called when a
-//! session is opened and compares the rows with the transcript. It adds the messages that are
-//! missing at the end, and builds all rows again if they belong to another conversation.
+//! A row says who sent a message, when, how large it is and the host's hash of its content. The
+//! text stays in the host's transcript. There are two ways to get rows. [`Store::deliver`] adds the
+//! messages of a delivery while the conversation goes on. [`Store::follow_transcript`] is called
+//! when a session is opened and compares the rows with the transcript. It adds the messages that
+//! are missing at the end, and builds all rows again if one of them is of another message.
 //!
 //! Every delivery is one transaction, together with the move of the frontier that it requires. So
 //! after a crash the store has the whole delivery or nothing of it. Indexing and embedding follow
@@ -14,8 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use contexture_engine_api::{Delivery, MessageId, MessageView, with_views};
-use rusqlite::{OptionalExtension, Transaction, params};
-use xxhash_rust::xxh3::Xxh3;
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::current_messages::{cut_in, key_in};
 use super::index::corpus::Corpus;
@@ -24,6 +23,7 @@ use super::nodes::FrontierMove;
 use super::payload::LargeText;
 use super::read::{flags_of, host_id};
 use super::sessions::{ARRIVED, unknown};
+use super::source::Hashes;
 use super::{Key, SessionId, Store, payload, query_all};
 use crate::error::StoreError;
 
@@ -49,17 +49,6 @@ pub struct Ingested {
     pub replaces_nothing: Vec<(MessageId, MessageId)>,
 }
 
-/// What must happen in the same transaction as a delivery. If any part of it fails, nothing is
-/// stored.
-#[derive(Debug, Default)]
-pub(crate) struct Together {
-    /// The new frontier, so that the window never shows a node over messages that a cut removed.
-    pub(crate) moved: Option<FrontierMove>,
-    /// Whether a known message may arrive with different content. That happens if its row was made
-    /// from a transcript in which secrets are masked.
-    pub(crate) may_differ: bool,
-}
-
 impl Store {
     /// Stores what a delivery reports, in one transaction: the cut before it, the rows of new
     /// messages, and which messages they replace. `now_ms` is the time in milliseconds since the
@@ -78,11 +67,11 @@ impl Store {
         delivery: &Delivery<'_>,
         now_ms: i64,
     ) -> Result<Ingested, StoreError> {
-        self.deliver_with(session, delivery, now_ms, &Together::default())
+        self.deliver_with(session, delivery, now_ms, None)
     }
 
-    /// Like [`Store::deliver`], with the conditions and changes of `together` in the same
-    /// transaction.
+    /// Like [`Store::deliver`], with a new frontier in the same transaction, so that the window never
+    /// shows a node over messages that a cut removed.
     ///
     /// # Errors
     /// Also returns [`StoreError::FrontierMoved`] if the frontier is not the one that the caller
@@ -92,19 +81,29 @@ impl Store {
         session: SessionId,
         delivery: &Delivery<'_>,
         now_ms: i64,
-        together: &Together,
+        moved: Option<&FrontierMove>,
     ) -> Result<Ingested, StoreError> {
         let large_tokens = self.settings().large_tokens;
         let arrival = arrival_of(delivery.messages, now_ms);
+        let hashes = match &self.source {
+            Some(source) if !delivery.messages.is_empty() => {
+                let ids = delivery.messages.iter().map(MessageView::id).collect();
+                // A record that cannot be read now must not stop the delivery. The rows are built
+                // again when the session is opened the next time.
+                let name = self.session_info(session)?.name;
+                source.hashes(&name, ids).unwrap_or_default()
+            }
+            _ => Hashes::new(),
+        };
         let prepared: Vec<_> = (delivery.messages.iter())
-            .map(|view| Prepared::of(view, view.tokens(), large_tokens))
+            .map(|view| Prepared::of(view, view.tokens(), large_tokens, &hashes))
             .collect();
         check_order(delivery.messages)?;
         let (ingested, waiting) = self.write_in_call(|transaction| {
             if let Some(cut) = delivery.cut {
                 cut_in(transaction, session, cut.last)?;
             }
-            if let Some(moved) = &together.moved {
+            if let Some(moved) = moved {
                 moved.make(transaction, session)?;
             }
             let mut cursor = IngestCursor::read(transaction, session)?;
@@ -115,7 +114,7 @@ impl Store {
                 match cursor.known(transaction, session, message.view.id())? {
                     Some(key) => {
                         known += 1;
-                        restored += revive(transaction, key, message, together.may_differ)?;
+                        restored += revive(transaction, key, message)?;
                     }
                     None => cursor.insert(transaction, session, arrival, message, true)?,
                 }
@@ -134,7 +133,7 @@ impl Store {
             };
             Ok((ingested, cursor.next.saturating_sub(indexed)))
         })?;
-        if together.moved.is_some() {
+        if moved.is_some() {
             self.keep_frontier(session)?;
         }
         if waiting >= INDEX_BATCH {
@@ -144,24 +143,56 @@ impl Store {
         Ok(ingested)
     }
 
-    /// Makes the rows of a session agree with its transcript, and builds them again under a new
-    /// number of the session if they are of other messages. Returns the number. All messages are
-    /// compared, so this takes long for a large session.
+    /// Makes the rows of a session agree with its transcript. Messages that are missing at the end
+    /// are added, and which messages are current is compared. If a row is of a message that the
+    /// transcript does not have, the rows belong to another conversation, and all of them are built
+    /// again under a new number of the session. Returns the number, and whether a message that was
+    /// known joined or left the conversation.
+    ///
+    /// If `reads_texts` is set, a message whose text cannot be read counts as missing, and the rows
+    /// are built again if any other lacks one. All texts are read then, which takes long for a large
+    /// session.
     ///
     /// # Errors
     /// Returns an error if the transcript or the store fails. Some rows may be missing then, and
     /// the next call builds them again.
     pub(crate) fn follow_transcript(
         &self,
-        mut session: SessionId,
+        session: SessionId,
+        reads_texts: bool,
         now_ms: i64,
-    ) -> Result<SessionId, StoreError> {
-        if !self.is_of_transcript(session)? {
-            session = self.renumber(session)?;
-            self.append_transcript(session, None, now_ms)?;
+    ) -> Result<(SessionId, bool), StoreError> {
+        let source = self.source()?;
+        // The rows are read first, because a message is stored by the host before it has a row.
+        let rows = self.hashes_of_rows(session)?;
+        let mut overview = source.overview(reads_texts)?;
+        let is_of_transcript = (rows.iter())
+            .all(|(id, hash)| hash.is_some() && *hash == overview.hashes.get(id).copied());
+        let is_whole = !reads_texts || rows.len() == overview.hashes.len();
+        let (followed, after) = match is_of_transcript && is_whole {
+            true => (session, rows.last().map(|(id, _)| *id)),
+            false => (self.renumber(session)?, None),
+        };
+        if overview.hashes.keys().any(|id| Some(*id) > after) {
+            self.append_transcript(followed, after, now_ms)?;
+            overview = source.overview(false)?;
         }
-        self.follow_currency(session)?;
-        Ok(session)
+        let has_changed = self.follow_currency(followed, &overview.outdated)?;
+        Ok((followed, has_changed || followed != session))
+    }
+
+    /// Returns the host's id of each row and the hash of the message that it was made of, in the
+    /// order of the ids. The hash is None if the host did not tell it.
+    fn hashes_of_rows(
+        &self,
+        session: SessionId,
+    ) -> Result<Vec<(MessageId, Option<u64>)>, StoreError> {
+        let sql = "SELECT host, hash FROM messages WHERE session = ?1 ORDER BY host";
+        let row = |row: &Row<'_>| {
+            let hash: Option<i64> = row.get(1)?;
+            Ok((host_id(row)?, hash.map(i64::cast_unsigned)))
+        };
+        self.read(|connection| query_all(connection, sql, [session.0], row))
     }
 
     /// Adds rows for the messages that the transcript has after `after`, or for all messages if it
@@ -183,12 +214,13 @@ impl Store {
             is_new = true;
             let outdated: HashSet<MessageId> = page.outdated.iter().copied().collect();
             let arrived: HashMap<MessageId, i64> = page.arrived.iter().copied().collect();
+            let hashes: Hashes = page.hashes.iter().copied().collect();
             with_views(&page.messages, |views| {
                 let arrival = arrival_of(views, now_ms);
                 let count = |view: &MessageView<'_>| source.services().count_tokens(view.text());
                 let large_tokens = self.settings().large_tokens;
                 let prepared: Vec<_> = (views.iter())
-                    .map(|view| Prepared::of(view, count(view), large_tokens))
+                    .map(|view| Prepared::of(view, count(view), large_tokens, &hashes))
                     .collect();
                 // One transaction for each page keeps the lock short for other writers.
                 self.write_in_call(|transaction| {
@@ -225,92 +257,27 @@ impl Store {
     /// Sets for each message whether it is part of the conversation, as the transcript says. Messages
     /// may have been replaced or cut off while another engine had the session, or since the copy of
     /// this file was made. Returns whether any of them changed.
-    fn follow_currency(&self, session: SessionId) -> Result<bool, StoreError> {
-        let outdated = self.source()?.outdated()?;
+    fn follow_currency(
+        &self,
+        session: SessionId,
+        outdated: &HashSet<MessageId>,
+    ) -> Result<bool, StoreError> {
         let sql = "SELECT host FROM messages WHERE session = ?1 AND NOT is_current";
         let known: HashSet<MessageId> =
             self.read(|connection| query_all(connection, sql, [session.0], host_id))?;
-        if known == outdated {
+        if known == *outdated {
             return Ok(false);
         }
         self.write_in_call(|transaction| {
             let mut set = transaction.prepare_cached(
                 "UPDATE messages SET is_current = ?3 WHERE session = ?1 AND host = ?2",
             )?;
-            for id in known.symmetric_difference(&outdated) {
+            for id in known.symmetric_difference(outdated) {
                 let is_current = known.contains(id);
                 set.execute(params![session.0, id.0.cast_signed(), is_current])?;
             }
             Ok(true)
         })
-    }
-
-    /// Returns whether the rows of a session match its transcript: each message has a row with its
-    /// hash, and there are no other rows.
-    fn is_of_transcript(&self, session: SessionId) -> Result<bool, StoreError> {
-        let source = self.source()?;
-        let (mut rows, mut after) = (0, None);
-        loop {
-            self.go_on()?;
-            let page = source.page(after)?;
-            let is_same = self.read(|connection| {
-                with_views(&page.messages, |views| {
-                    let mut hash = connection.prepare_cached(
-                        "SELECT hash FROM messages WHERE session = ?1 AND host = ?2",
-                    )?;
-                    for view in views {
-                        let id = view.id().0.cast_signed();
-                        let known = hash.query_row([session.0, id], |row| row.get::<_, i64>(0));
-                        if known.optional()? != Some(hash_of(view)) {
-                            return Ok(false);
-                        }
-                    }
-                    Ok::<_, StoreError>(true)
-                })
-            })?;
-            if !is_same {
-                return Ok(false);
-            }
-            rows += page.messages.len() as u64;
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        Ok(u64::from(self.session_info(session)?.messages) == rows)
-    }
-
-    /// Brings the rows of a session up to date with its transcript. Messages that are missing at
-    /// the end are added, and which messages are current is compared. If the last row does not match
-    /// its message, the rows belong to another conversation, and all of them are built again under
-    /// another number. Call it when a session is opened. Returns the number, and whether a message
-    /// that was known joined or left the conversation.
-    pub(crate) fn meet_transcript(
-        &self,
-        session: SessionId,
-        now_ms: i64,
-    ) -> Result<(SessionId, bool), StoreError> {
-        let source = self.source()?;
-        let last: Option<(i64, i64)> = self.read(|connection| {
-            let last = connection
-                .prepare_cached(
-                    "SELECT host, hash FROM messages WHERE session = ?1 ORDER BY host DESC LIMIT 1",
-                )?
-                .query_row([session.0], |row| Ok((row.get(0)?, row.get(1)?)));
-            Ok(last.optional()?)
-        })?;
-        if let Some((host, hash)) = last {
-            let name = self.session_info(session)?.name;
-            let last = MessageId(host.cast_unsigned());
-            let found = source.messages(&name, &[last])?;
-            let is_it = |view: &MessageView<'_>| hash_of(view) == hash;
-            if with_views(&found, |views| views.iter().any(is_it)) {
-                self.append_transcript(session, Some(last), now_ms)?;
-                return Ok((session, self.follow_currency(session)?));
-            }
-        }
-        let followed = self.follow_transcript(session, now_ms)?;
-        Ok((followed, followed != session))
     }
 }
 
@@ -467,11 +434,12 @@ struct Prepared<'a> {
     view: MessageView<'a>,
     tokens: u64,
     large: Option<LargeText>,
-    hash: i64,
+    /// The host's hash of the message. It is None if the host cannot tell it.
+    hash: Option<i64>,
 }
 
 impl<'a> Prepared<'a> {
-    fn of(view: &MessageView<'a>, tokens: u64, large_tokens: u64) -> Self {
+    fn of(view: &MessageView<'a>, tokens: u64, large_tokens: u64, hashes: &Hashes) -> Self {
         let text = view.text();
         // A text never has more tokens than bytes, so a short text is not large whatever the host
         // counts.
@@ -480,22 +448,9 @@ impl<'a> Prepared<'a> {
             view: *view,
             tokens,
             large: is_large.then(|| LargeText::of(text)),
-            hash: hash_of(view),
+            hash: hashes.get(&view.id()).map(|hash| hash.cast_signed()),
         }
     }
-}
-
-/// Hashes the content of a message: its role, author, text and the call that it answers. Metadata
-/// that differs between requests, such as token counts, is not included.
-fn hash_of(view: &MessageView<'_>) -> i64 {
-    let mut hasher = Xxh3::new();
-    let (name, call) = (view.name(), view.tool_call_id());
-    let [name, call] = [name, call].map(Option::unwrap_or_default);
-    for part in [view.role(), name, view.text().trim(), call] {
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part.as_bytes());
-    }
-    hasher.digest().cast_signed()
 }
 
 /// Returns an error for the first message whose id is not higher than the one before it. A delivery
@@ -512,25 +467,22 @@ fn check_order(messages: &[MessageView<'_>]) -> Result<(), StoreError> {
 
 /// Makes a known message part of the conversation again and stores the host's new token count.
 /// Returns 1 if the message was not part of it before, and 0 if it was. Different content is an
-/// error unless `may_differ` is set.
+/// error.
 fn revive(
     transaction: &Transaction<'_>,
     key: Key,
     message: &Prepared<'_>,
-    may_differ: bool,
 ) -> Result<usize, StoreError> {
-    let (was_current, hash): (bool, i64) = transaction
+    let (was_current, hash): (bool, Option<i64>) = transaction
         .prepare_cached("SELECT is_current, hash FROM messages WHERE id = ?1")?
         .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    if hash != message.hash && !may_differ {
+    if hash.zip(message.hash).is_some_and(|(was, is)| was != is) {
         return Err(StoreError::IdReused(message.view.id()));
     }
-    if !was_current || hash != message.hash || message.view.tokens() > 0 {
+    if !was_current || message.view.tokens() > 0 {
         transaction
-            .prepare_cached(
-                "UPDATE messages SET is_current = 1, tokens = ?2, hash = ?3 WHERE id = ?1",
-            )?
-            .execute(params![key.0, message.tokens as i64, message.hash])?;
+            .prepare_cached("UPDATE messages SET is_current = 1, tokens = ?2 WHERE id = ?1")?
+            .execute(params![key.0, message.tokens as i64])?;
     }
     Ok(usize::from(!was_current))
 }

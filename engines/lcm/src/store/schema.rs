@@ -21,7 +21,7 @@ use crate::error::StoreError;
 const APPLICATION_ID: i64 = 0x4374_784c;
 
 /// The version of the tables. Increase it with every change of them.
-const VERSION: i64 = 5;
+const VERSION: i64 = 6;
 
 const TABLES: &str = r"
 -- Numbers are never used twice: an open engine holds its session's for as long as it lives.
@@ -57,7 +57,7 @@ CREATE TABLE messages(
     order_at INTEGER NOT NULL,
     tokens   INTEGER NOT NULL,
     flags    INTEGER NOT NULL,
-    hash     INTEGER NOT NULL,
+    hash     INTEGER,                       -- the host's, of its content, if the host could tell it
     replaces INTEGER REFERENCES messages(id) ON DELETE SET NULL,
     payload  INTEGER REFERENCES payloads(id),
     is_current INTEGER NOT NULL             -- whether it is part of the conversation

@@ -8,7 +8,7 @@
 //! neither the index nor a tool ever sees them. The `read` module turns messages into searchable
 //! bodies and decides how many are requested at once.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::{
     EngineError, MessageId, OwnedMessage, Services, TranscriptPage, TranscriptRange,
@@ -19,6 +19,17 @@ use crate::error::StoreError;
 
 /// How many messages a page has when the whole transcript is read.
 const PAGE: usize = 512;
+
+/// The host's hashes of messages, by which a row is of the message with its id and of no other.
+pub(crate) type Hashes = HashMap<MessageId, u64>;
+
+/// The messages of a transcript, without their texts.
+#[derive(Debug, Default)]
+pub(crate) struct Overview {
+    pub(crate) hashes: Hashes,
+    /// The messages that are no longer part of the conversation.
+    pub(crate) outdated: HashSet<MessageId>,
+}
 
 /// Reads transcripts with the rights of one session: its own transcript and, if the host allows it,
 /// those of others.
@@ -83,12 +94,33 @@ impl Source {
         self.read(&self.session, &range)
     }
 
-    /// Returns the messages of its own session that are no longer part of the conversation.
-    pub(crate) fn outdated(&self) -> Result<HashSet<MessageId>, StoreError> {
-        let mut range = TranscriptRange::page(None).limit(usize::MAX);
-        (range.outdated, range.without_messages) = (true, true);
-        let page = self.read(&self.session, &range)?;
-        Ok(page.outdated.into_iter().collect())
+    /// Returns which messages its own session has. If `reads_texts` is set, only messages whose text
+    /// can be read are included, and finding that out takes long for a large session.
+    pub(crate) fn overview(&self, reads_texts: bool) -> Result<Overview, StoreError> {
+        let limit = if reads_texts { PAGE } else { usize::MAX };
+        let mut range = TranscriptRange::page(None).limit(limit);
+        (range.outdated, range.without_messages) = (true, !reads_texts);
+        let mut overview = Overview::default();
+        loop {
+            let page = self.read(&self.session, &range)?;
+            let read: HashSet<MessageId> = page.messages.iter().map(|one| one.id).collect();
+            let hashes = page.hashes.iter().copied();
+            let found = hashes.filter(|(id, _)| !reads_texts || read.contains(id));
+            overview.hashes.extend(found);
+            overview.outdated.extend(page.outdated);
+            if page.next.is_none() {
+                return Ok(overview);
+            }
+            range.after = page.next;
+        }
+    }
+
+    /// Returns the hashes of these messages of a session, without those that are not stored.
+    pub(crate) fn hashes(&self, session: &str, ids: Vec<MessageId>) -> Result<Hashes, StoreError> {
+        let mut range = TranscriptRange::of(ids);
+        range.without_messages = true;
+        let page = self.read(session, &range)?;
+        Ok(page.hashes.into_iter().collect())
     }
 
     fn read(&self, session: &str, range: &TranscriptRange) -> Result<TranscriptPage, StoreError> {

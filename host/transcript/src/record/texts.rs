@@ -307,6 +307,10 @@ impl Record {
         let messages = found.iter().filter_map(StoredMessage::owned).collect();
         let id = |place: &MessageRow| message_id(place.id);
         let outdated = places.iter().filter(|place| place.is_outdated).map(id);
+        let hashes = places.iter().map(|place| {
+            let identity = u128::from_le_bytes(place.identity);
+            (id(place), identity as u64)
+        });
         let is_untimed = |place: &&MessageRow| !range.without_messages && place.said_ms.is_none();
         let untimed = places.iter().filter(is_untimed);
         let arrived = untimed.filter_map(|place| Some((id(place), place.arrived_ms?)));
@@ -317,6 +321,7 @@ impl Record {
             .messages(messages)
             .outdated(outdated.collect())
             .revisions(revisions.collect())
+            .hashes(hashes.collect())
             .arrived(arrived.collect())
             .next(next);
         Ok(Some(page))
