@@ -634,6 +634,9 @@ fn a_backup_into_a_folder_that_is_not_there_names_it_and_the_way_out() {
     assert!(!ran.stderr.contains("engine failed"), "{}", ran.stderr);
 }
 
+/// The size of a page of the record.
+const PAGE: usize = 2_048;
+
 /// Ways to damage the record of sessions: what is damaged, and the bytes of the file after it.
 fn damages(whole: &[u8]) -> Vec<(String, Vec<u8>)> {
     let with = |at: usize, new: &[u8]| {
@@ -643,20 +646,20 @@ fn damages(whole: &[u8]) -> Vec<(String, Vec<u8>)> {
     };
     let mut all = vec![
         ("its header".to_owned(), with(0, &[0; 16])),
-        ("its first page".to_owned(), with(0, &[7; 4096])),
+        ("its first page".to_owned(), with(0, &[7; PAGE])),
         ("all of it".to_owned(), b"not a database ".repeat(900)),
         ("its end".to_owned(), whole[..whole.len() / 2].to_vec()),
     ];
     // Every page takes minutes: `.ci/long` asks for that.
     let step = match std::env::var_os("CONTEXTURE_EVERY_PAGE") {
         Some(_) => 1,
-        None => 5,
+        None => 10,
     };
-    for page in (1..whole.len() / 4096).step_by(step) {
-        all.push((format!("page {page}"), with(page * 4096, &[0xa5; 600])));
+    for page in (1..whole.len() / PAGE).step_by(step) {
+        all.push((format!("page {page}"), with(page * PAGE, &[0xa5; 600])));
         all.push((
             format!("the end of page {page}"),
-            with(page * 4096 + 3_400, &[0xa5; 600]),
+            with(page * PAGE + 1_400, &[0xa5; 600]),
         ));
     }
     all

@@ -160,7 +160,7 @@ async fn relay_json(
             Ok(value) if status.is_success() => value,
             _ => return full_response(status, &passed, body, true),
         };
-        reader.json(&value);
+        reader.json(value);
         let round = reader.take_round();
         if !round.continues || rounds.is_exhausted(&exchange.settings) {
             if round.continues {

@@ -130,7 +130,7 @@ fn remember(
 fn items(api: Api, body: &[u8]) -> Vec<String> {
     let mut reader = AnswerReader::new(api, Arc::default());
     match serde_json::from_slice::<Value>(body) {
-        Ok(body) => reader.json(&body),
+        Ok(body) => reader.json(body),
         Err(_) => {
             let mut events = Events::default();
             events.push(body);

@@ -50,6 +50,11 @@ impl<T> OutputItems<T> {
         self.current.get_mut(&index)
     }
 
+    /// The items of the current round, to complete them.
+    pub(super) fn current_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.current.values_mut().map(|item| &mut item.value)
+    }
+
     /// The items of the current round with hidden ones, in the order of the provider's indexes.
     pub(super) fn current(&self) -> impl Iterator<Item = &OutputItem<T>> {
         self.current.values()
@@ -73,9 +78,9 @@ impl<T> OutputItems<T> {
 
     /// Ends the round. Its visible items are converted with `finished` and added to those that the
     /// client has received. Hidden ones are dropped.
-    pub(super) fn end_round(&mut self, finished: impl Fn(&T) -> Value) {
+    pub(super) fn end_round(&mut self, finished: impl Fn(T) -> Value) {
         let items = std::mem::take(&mut self.current).into_values();
         let shown = items.filter(|item| !item.is_hidden);
-        self.shown.extend(shown.map(|item| finished(&item.value)));
+        self.shown.extend(shown.map(|item| finished(item.value)));
     }
 }

@@ -9,6 +9,7 @@
 //! `message_stop` of the last round. Those of hidden rounds are dropped.
 
 use contexture::Usage;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::items::{OutputItem, OutputItems};
@@ -21,6 +22,9 @@ const USAGE: UsageNames = UsageNames {
     total: None,
 };
 
+/// The members that say why the model stopped.
+const STOP: [&str; 2] = ["stop_reason", "stop_sequence"];
+
 /// A content block of the current round, assembled from its deltas. The arguments of a call arrive
 /// as pieces of JSON text.
 #[derive(Debug)]
@@ -30,15 +34,13 @@ struct ContentBlock {
 }
 
 impl ContentBlock {
-    /// The complete block. Arguments that are not valid JSON become an empty object, because the
+    /// Completes the block. Arguments that are not valid JSON become an empty object, because the
     /// API accepts only objects.
-    fn finished(&self) -> Value {
-        let mut value = self.value.clone();
+    fn finish(&mut self) {
         if !self.arguments.is_empty() {
-            let input = serde_json::from_str(&self.arguments);
-            value["input"] = input.unwrap_or_else(|_| json!({}));
+            let input = serde_json::from_str(&std::mem::take(&mut self.arguments));
+            self.value["input"] = input.unwrap_or_else(|_| json!({}));
         }
-        value
     }
 
     /// Whether the block is a text without content. Anthropic's API rejects such blocks in a
@@ -70,8 +72,9 @@ impl Messages {
 
     /// Notes why the model stopped. The output is complete as soon as a reason is given.
     fn stopped(&mut self, state: &mut AnswerState, stop: &Value) {
-        self.stop = stop.clone();
-        state.progress.is_whole |= !stop["stop_reason"].is_null();
+        let [reason, sequence] = STOP.map(|key| &stop[key]);
+        self.stop = json!({"stop_reason": reason, "stop_sequence": sequence});
+        state.progress.is_whole |= !reason.is_null();
         state.stopped(self.waits_for());
     }
 
@@ -171,8 +174,10 @@ impl ApiAnswer for Messages {
     }
 
     fn json(&mut self, state: &mut AnswerState, body: &mut Value) {
-        for (index, block) in (0..).zip(body["content"].as_array().into_iter().flatten()) {
-            self.begin_block(state, index, block.clone());
+        if let Some(Value::Array(content)) = body.get_mut("content").map(Value::take) {
+            for (index, block) in (0..).zip(content) {
+                self.begin_block(state, index, block);
+            }
         }
         state.usage = json!({});
         merge_usage(state, &body["usage"]);
@@ -193,32 +198,29 @@ impl ApiAnswer for Messages {
     }
 
     fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {
+        self.blocks.current_mut().for_each(ContentBlock::finish);
         // The API refuses messages with empty text blocks when they are sent back.
         let said: Vec<&OutputItem<ContentBlock>> = (self.blocks.current())
             .filter(|block| !block.value.is_empty_text() && (with_calls || !block.is_hidden))
             .collect();
-        let content: Vec<Value> = said.iter().map(|block| block.value.finished()).collect();
-        let items = match content.is_empty() {
-            true => Vec::new(),
-            false => vec![json!({"role": "assistant", "content": content}).to_string()],
-        };
+        let items = message(said.iter().map(|block| &block.value.value).collect());
         let calls = said.iter().filter(|block| block.is_hidden).map(|block| {
-            let value = block.value.finished();
+            let value = &block.value.value;
             Call {
-                id: string(&value, "id"),
-                name: string(&value, "name"),
+                id: string(value, "id"),
+                name: string(value, "name"),
                 arguments: value["input"].to_string(),
             }
         });
         let calls = calls.collect();
-        self.blocks.end_round(ContentBlock::finished);
+        self.blocks.end_round(|block| block.value);
         (items, calls)
     }
 
     fn composed(&self, state: &AnswerState) -> Value {
         let mut message = state.first.clone();
         message["content"] = json!(self.blocks.shown());
-        for key in ["stop_reason", "stop_sequence"] {
+        for key in STOP {
             message[key] = self.stop[key].clone();
         }
         message["usage"] = state.client_usage(&state.last_usage, &USAGE);
@@ -226,10 +228,7 @@ impl ApiAnswer for Messages {
     }
 
     fn visible(&self) -> Vec<String> {
-        match self.blocks.shown() {
-            [] => Vec::new(),
-            shown => vec![json!({"role": "assistant", "content": shown}).to_string()],
-        }
+        message(self.blocks.shown().iter().collect())
     }
 
     fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
@@ -247,12 +246,31 @@ impl ApiAnswer for Messages {
     }
 }
 
+/// The message with this content, as it is sent back. Empty without content, because the API refuses
+/// such a message.
+fn message(content: Vec<&Value>) -> Vec<String> {
+    #[derive(Serialize)]
+    struct Message<'v> {
+        role: &'static str,
+        content: Vec<&'v Value>,
+    }
+    let message = (!content.is_empty()).then_some(Message {
+        role: "assistant",
+        content,
+    });
+    // JSON values always have a JSON form.
+    let text = |message| serde_json::to_string(&message).unwrap_or_default();
+    message.map(text).into_iter().collect()
+}
+
 /// Adds a delta to its block. Unknown kinds are ignored here, but still pass to the client.
 fn add_delta(block: &mut ContentBlock, delta: &Value) {
     let mut append = |key: &str| {
         let more = delta[key].as_str().unwrap_or_default();
-        let before = block.value[key].as_str().unwrap_or_default();
-        block.value[key] = json!(format!("{before}{more}"));
+        match &mut block.value[key] {
+            Value::String(text) => text.push_str(more),
+            other => *other = json!(more),
+        }
     };
     match delta["type"].as_str() {
         Some("text_delta") => append("text"),

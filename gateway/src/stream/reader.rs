@@ -234,8 +234,7 @@ impl AnswerReader {
 
     /// Reads an answer that is one JSON body, and ends the round. What the client gets is returned
     /// by [`composed`](Self::composed).
-    pub(crate) fn json(&mut self, body: &Value) {
-        let mut body = body.clone();
+    pub(crate) fn json(&mut self, mut body: Value) {
         self.api.json(&mut self.state, &mut body);
         if !self.state.is_continued() {
             self.state.first = body;

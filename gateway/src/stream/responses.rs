@@ -185,7 +185,7 @@ impl ApiAnswer for Responses {
         let items = said.iter();
         let items = items.filter_map(|item| self.to_send_back(&item.value));
         let items = items.collect();
-        self.items.end_round(Value::clone);
+        self.items.end_round(|item| item);
         (items, calls)
     }
 

@@ -147,6 +147,43 @@ fn a_session_is_read_as_it_was_written() {
     }
 }
 
+/// A save writes only the end of a log, and whether it appends or replaces depends on the saves before it.
+#[test]
+fn a_log_is_stored_as_it_is_after_any_appends_and_cuts() {
+    const STEPS: u32 = 4;
+    for place in Place::each() {
+        let record = place.open();
+        for number in 0..4_u32.pow(STEPS) {
+            let session = format!("s{number}");
+            let mut writer = Writer::open(&record, &session);
+            for step in 0..STEPS {
+                let texts = [format!("{step}, first"), format!("{step}, second")];
+                let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+                let (length, keeps) = (writer.saved.log.len(), number % 2 == 0);
+                let kept = match number / 4_u32.pow(step) % 4 {
+                    0 => length,
+                    1 => length.saturating_sub(1),
+                    2 => 0,
+                    _ => {
+                        drop(writer.hold.take());
+                        writer = Writer::open(&record, &session);
+                        length
+                    }
+                };
+                writer
+                    .say_from(kept, &texts, &[], keeps, Extra::default())
+                    .unwrap();
+            }
+            let written = writer.saved;
+            drop(writer.hold.take());
+            let read = Writer::open(&record, &session).saved;
+            assert_eq!(read.log, written.log, "{}, {number}", place.name());
+            assert_eq!(read.sent, written.sent, "{}, {number}", place.name());
+        }
+        assert_eq!(record.problems().unwrap(), Vec::<String>::new());
+    }
+}
+
 #[test]
 fn what_was_said_is_read_in_pages_and_by_id_and_what_was_cut_off_only_if_asked_for() {
     for place in Place::each() {

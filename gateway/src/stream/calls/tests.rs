@@ -221,7 +221,7 @@ proptest! {
         let tools: HashSet<String> = ["lcm_grep", "lcm_expand"].map(str::to_owned).into();
         let own: Vec<Named> = calls.iter().filter(|call| tools.contains(&call.0)).cloned().collect();
         let mut reader = AnswerReader::new(Api::Chat, Arc::new(tools));
-        reader.json(&json!({"id": "c", "choices": [{"index": 0, "finish_reason": odd.finish, "message":
+        reader.json(json!({"id": "c", "choices": [{"index": 0, "finish_reason": odd.finish, "message":
             {"role": "assistant", "content": null, "tool_calls": deltas(&calls, odd)}}]}));
         let round = reader.take_round();
         let found: Vec<Named> = round.calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect();

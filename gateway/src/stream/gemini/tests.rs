@@ -94,7 +94,7 @@ proptest! {
                 events.push(event.as_bytes());
                 streamed.event(&events.next().unwrap(), &mut out);
             }
-            whole.json(&response(&parts, true));
+            whole.json(response(&parts, true));
             let is_hidden_round = calls(&parts).len() == parts.iter().filter(|part| is_hidden(part)).count()
                 && parts.iter().any(is_hidden);
             for reader in [&mut streamed, &mut whole] {

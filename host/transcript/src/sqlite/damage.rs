@@ -22,7 +22,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params, params_from_iter};
 
 use super::read::{log, packed, snapshot, wire, written};
-use super::tables::{KEPT, SCHEMA_VERSION, prepare};
+use super::tables::{KEPT, PAGE_BYTES, SCHEMA_VERSION, prepare};
 use super::write::{insert_text, write_artifacts};
 use super::{FILE, SqliteStore};
 use crate::error::RecordError;
@@ -41,7 +41,7 @@ const FORMS: [i64; 2] = [0, 1];
 /// The part between the file's name and the time in the name of the copy of a damaged record.
 const COPY: &str = "damaged";
 /// The size of a SQLite page in a record, in bytes.
-const PAGE: u64 = 4096;
+const PAGE: u64 = PAGE_BYTES as u64;
 /// The most rows of a damaged table that are searched one by one. It bounds the time of a repair if
 /// a damaged number claims too many.
 const PROBES: i64 = 1_000_000;
