@@ -296,6 +296,8 @@ fn where_nothing_but_a_name_is_asked_it_is_looked_for() {
         ("cem", "welcome"),
     ];
     assert!(found_in(&said, "Who is Ana?").contains(&1));
+    // Nobody says the other words.
+    assert!(found_in(&said, "What does Ana have in common with Ben?").contains(&1));
 }
 
 #[test]
