@@ -37,6 +37,8 @@ pub(super) struct Reading {
     /// Whether the passage contains something of the kind that is asked for.
     pub(super) has_wanted: bool,
     pub(super) asks: bool,
+    /// Whether the text speaks of its author, in English.
+    pub(super) says_i: bool,
 }
 
 /// An occurrence of a term in a text, with its place and its sentence.
@@ -47,6 +49,13 @@ pub(super) struct Occurrence {
     sentence: Range<usize>,
     /// Whether its sentence is a question, so that the word is asked for and not told.
     pub(super) asked: bool,
+}
+
+/// What the words of a text show, with the occurrences of terms in order.
+struct Words {
+    occurrences: Vec<Occurrence>,
+    words: usize,
+    says_i: bool,
 }
 
 /// Reads texts for one question and reuses its buffers. It remembers which terms each word is a
@@ -164,7 +173,11 @@ impl TextReader<'_> {
 
     pub(super) fn read(&mut self, text: &str) -> Reading {
         fold_into(text, &mut self.folded);
-        let (occurrences, words) = self.occurrences();
+        let Words {
+            occurrences,
+            words,
+            says_i,
+        } = self.words();
         // In a short text nothing stands by chance, so all of it is one passage.
         let is_short = words <= self.question.weights.passage;
         let passage = self.question.passage(&occurrences, words);
@@ -191,12 +204,13 @@ impl TextReader<'_> {
             speaker: speaker_of(text).map(str::to_lowercase),
             has_wanted,
             asks: text.trim_end().ends_with(['?', '？']),
+            says_i,
         }
     }
 
-    /// Returns the occurrences of terms in the folded text, in order, and the number of its words.
-    /// Each character of a script without spaces counts as a word.
-    fn occurrences(&mut self) -> (Vec<Occurrence>, usize) {
+    /// Goes through the words of the folded text. Each character of a script without spaces counts as
+    /// a word.
+    fn words(&mut self) -> Words {
         let Self {
             question,
             folded,
@@ -204,6 +218,7 @@ impl TextReader<'_> {
         } = self;
         let mut found = Vec::new();
         let mut words = 0;
+        let mut says_i = false;
         let mut add = |term: usize, word: usize, range: Range<usize>| {
             found.push(Occurrence {
                 term,
@@ -217,6 +232,7 @@ impl TextReader<'_> {
             let part = &folded[run.range.clone()];
             if run.class == Class::Word {
                 words += 1;
+                says_i |= matches!(part, "i" | "me" | "my" | "we" | "us" | "our");
                 if !question.beginnings.contains(part) {
                     continue;
                 }
@@ -248,7 +264,11 @@ impl TextReader<'_> {
             }
         }
         mark_sentences(folded, &mut found);
-        (found, words)
+        Words {
+            occurrences: found,
+            words,
+            says_i,
+        }
     }
 }
 

@@ -37,13 +37,13 @@ pub struct Weights {
     /// What a message loses if it ends with a question. Such a message answers half as often as
     /// others.
     pub asking: f64,
-    /// The bonus for a message of a participant whom the question names. If half of all messages
-    /// are theirs, a question about somebody is answered by that person 19 times out of 20, which
-    /// is ln (0.95 / 0.05).
+    /// The bonus for a message of whom the question is about: a participant that it names, or the user
+    /// if it asks about "me". If half of all messages are theirs, a question about somebody is answered
+    /// by that person 19 times out of 20, which is ln (0.95 / 0.05).
     pub speaker: f64,
-    /// The bonus for a message of the user if the question is about the user. Such a question is
-    /// mostly answered by something the user said.
-    pub own: f64,
+    /// What is added to [`speaker`](Self::speaker) if the message has "I" or "my" in it, because the
+    /// person then most likely tells of themselves.
+    pub telling: f64,
     /// The bonus for a message from the period that the question names. If half of the other
     /// messages are from outside it, the answer is from inside nine times out of ten.
     pub period: f64,
@@ -94,7 +94,7 @@ impl Default for Weights {
             beside: [1.0, 0.5],
             asking: 0.6,
             speaker: 2.94,
-            own: 1.0,
+            telling: 0.6,
             period: 2.2,
             wanted: 2.0,
             size: (0.2, 3.0),
