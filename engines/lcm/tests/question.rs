@@ -314,6 +314,22 @@ fn what_i_told_is_before_what_others_told_me() {
 }
 
 #[test]
+fn rare_words_tell_more_than_common_ones() {
+    let mut said = vec![
+        ("ana", "the concert was good, really good"),
+        ("ana", "the concert featured Brahms and Dvorak"),
+    ];
+    for _ in 0..4 {
+        said.extend([
+            ("ben", "really good, after the concert"),
+            ("ben", "was that good"),
+        ]);
+    }
+    let found = found_in(&said, "How did Ana like the concert?");
+    assert_eq!(found.first(), Some(&1), "{found:?}");
+}
+
+#[test]
 fn where_nothing_but_a_name_is_asked_it_is_looked_for() {
     let said = [
         ("ana", "hello everybody"),

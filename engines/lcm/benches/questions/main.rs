@@ -170,6 +170,7 @@ const WITHOUT: &[Without] = &[
     ("pair", |weights| weights.pair = 1.0),
     ("speaker", |weights| weights.speaker = 0.0),
     ("telling", |weights| weights.telling = 0.0),
+    ("rarity", |weights| weights.rarity = 0.0),
     ("chances", |weights| weights.chances = 0.0),
     ("repeated", |weights| weights.repeated = 0.0),
     ("period", |weights| weights.period = 0.0),

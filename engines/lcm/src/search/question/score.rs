@@ -79,6 +79,7 @@ impl Question<'_> {
                 .clamp(least, most)
                 .ln();
             score += weights.alike * self.alike.of(*key);
+            score += weights.rarity * reading.rarity;
             if reading.has_wanted {
                 score += wanted_weight;
             }
