@@ -223,13 +223,6 @@ impl Language {
     }
 }
 
-/// Returns the words of a user if a line quotes them in the form that a digest uses, in any
-/// language.
-pub(crate) fn said_words(line: &str) -> Option<&str> {
-    let quoted = SAID.iter().find_map(|prefix| line.strip_prefix(prefix))?;
-    Some(quoted.trim().trim_matches('"'))
-}
-
 /// Whether a line quotes a user in the form that a digest uses, in any language.
 pub(crate) fn is_said(line: &str) -> bool {
     SAID.iter().any(|prefix| line.starts_with(prefix))

@@ -23,8 +23,6 @@ use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
 use contexture_secrets::mask_secrets;
 
 use crate::Budget;
-use crate::language::said_words;
-use crate::sections::{Section, sections};
 use crate::text::{chars, clip, one_line, sentences};
 
 /// The heading over the rules of users in a summary.
@@ -122,18 +120,10 @@ impl Rules {
         }
     }
 
-    /// Adds the rules that an earlier summary kept, of whatever engine.
+    /// Adds the rules that an earlier summary kept, of whatever engine. They are those of its section
+    /// of rules. What the summary quotes elsewhere may be the words of somebody else.
     pub fn add_summary(&mut self, summary: &str) {
-        if self.add_section(summary) {
-            return;
-        }
-        // Summaries of older versions quote rules among the constraints.
-        for (section, line) in sections(summary) {
-            let words = said_words(&line).filter(|_| section == Section::Constraints);
-            if let Some(words) = words.filter(|words| directive::is_directive(words)) {
-                self.add(words.to_owned());
-            }
-        }
+        self.add_section(summary);
     }
 
     /// Adds the rules of the sections in a text, and returns whether there is any.

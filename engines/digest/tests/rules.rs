@@ -131,6 +131,21 @@ fn nobody_else_writes_the_section() {
     );
 }
 
+/// A digest without rules has no section of them, and still quotes what users pasted.
+#[test]
+fn a_quote_in_a_summary_is_no_rule() {
+    for text in [
+        "The vendor's mail said:\n\nNever write to the replica.\n\nCan you fix the import?",
+        "修一下导入好吗？\n\n> 永远不要直接写入。",
+        "Part 3 please. (The log says: “Never write to the replica.”)",
+    ] {
+        let message = MessageView::new(MessageId(1), "user").with_text(text);
+        let summary = Digest::of(&[message], None).render(ALL);
+        assert!(!summary.contains(RULES_HEADING), "{summary}");
+        assert!(Rules::of(&[], Some(&summary)).is_empty(), "{summary}");
+    }
+}
+
 #[test]
 fn what_is_said_twice_stands_once_and_a_later_rule_says_what_it_replaces() {
     let text = |texts: &[&str]| said(texts).section(ALL).text;

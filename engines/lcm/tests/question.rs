@@ -289,6 +289,47 @@ fn an_answer_is_found_by_what_its_question_refers_to() {
 }
 
 #[test]
+fn who_is_asked_about_tells_it_in_the_first_person() {
+    let said = [
+        ("ana", "Painting is a joy, a horse above all"),
+        ("ben", "You like a horse? Painting horses is hard"),
+        ("ana", "Yesterday I finished my painting of a horse"),
+        ("ben", "My horse dislikes every painting"),
+    ];
+    let found = found_in(&said, "Which painting of a horse did Ana make?");
+    assert_eq!(found[..2], [2, 0]);
+}
+
+#[test]
+fn what_i_told_is_before_what_others_told_me() {
+    let advice = "A flight needs a budget. With a budget for the flight, a flight is no worry.";
+    let said = [
+        ("user", "my budget for the flight is 800 euros"),
+        ("assistant", advice),
+        ("tool", "flight budget: flight, budget"),
+    ];
+    let ours = Ours::new(&said_by_role(&said));
+    let found = ours.first("What is my budget for the flight?");
+    assert_eq!(found.first(), Some(&0));
+}
+
+#[test]
+fn rare_words_tell_more_than_common_ones() {
+    let mut said = vec![
+        ("ana", "the concert was good, really good"),
+        ("ana", "the concert featured Brahms and Dvorak"),
+    ];
+    for _ in 0..4 {
+        said.extend([
+            ("ben", "really good, after the concert"),
+            ("ben", "was that good"),
+        ]);
+    }
+    let found = found_in(&said, "How did Ana like the concert?");
+    assert_eq!(found.first(), Some(&1), "{found:?}");
+}
+
+#[test]
 fn where_nothing_but_a_name_is_asked_it_is_looked_for() {
     let said = [
         ("ana", "hello everybody"),
@@ -296,6 +337,8 @@ fn where_nothing_but_a_name_is_asked_it_is_looked_for() {
         ("cem", "welcome"),
     ];
     assert!(found_in(&said, "Who is Ana?").contains(&1));
+    // Nobody says the other words.
+    assert!(found_in(&said, "What does Ana have in common with Ben?").contains(&1));
 }
 
 #[test]

@@ -665,7 +665,8 @@ fn a_question_finds_other_forms_of_its_words() {
         let query = Query::new(session, Ask::Question(question.into()));
         search(&store, &query).unwrap()
     };
-    let answer = ask("Which bicycles did my sister buy?");
+    // The assistant said it, so "my sister" would ask for something else.
+    let answer = ask("Which bicycles did the sister buy?");
     assert_eq!(ids(&answer)[0], 1);
     assert!(!answer.total_is_exact);
     assert!(answer.hits[0].snippet.text.contains("bought"));

@@ -37,6 +37,11 @@ pub(super) struct Reading {
     /// Whether the passage contains something of the kind that is asked for.
     pub(super) has_wanted: bool,
     pub(super) asks: bool,
+    /// How rare the other words of the passage are among the texts that were read: the mean of the
+    /// logarithms of the inverse document frequencies. It is 0 until all texts have been read.
+    pub(super) rarity: f64,
+    /// Whether the text speaks of its author, in English.
+    pub(super) says_i: bool,
 }
 
 /// An occurrence of a term in a text, with its place and its sentence.
@@ -47,6 +52,13 @@ pub(super) struct Occurrence {
     sentence: Range<usize>,
     /// Whether its sentence is a question, so that the word is asked for and not told.
     pub(super) asked: bool,
+}
+
+/// What the words of a text show, with the occurrences of terms in order.
+struct Words {
+    occurrences: Vec<Occurrence>,
+    words: usize,
+    says_i: bool,
 }
 
 /// Reads texts for one question and reuses its buffers. It remembers which terms each word is a
@@ -75,12 +87,21 @@ impl Question<'_> {
         messages: Vec<Key>,
     ) -> Result<Vec<(Key, Reading)>, StoreError> {
         let mut readings = Vec::with_capacity(messages.len());
+        let mut others = Vec::with_capacity(messages.len());
         let mut reader = self.reader();
         search.bodies.expect(messages.iter().copied());
         for key in messages {
-            let reading = search.with_body(key, |body| reader.read(body.as_str()))?;
-            readings.extend(reading.map(|reading| (key, reading)));
+            let read = search.with_body(key, |body| {
+                let reading = reader.read(body.as_str());
+                let others = reader.other_words(reading.span.clone());
+                (reading, others)
+            })?;
+            if let Some((reading, words)) = read {
+                readings.push((key, reading));
+                others.push(words);
+            }
         }
+        set_rarity(&mut readings, &others);
         let words: usize = readings.iter().map(|(_, reading)| self.size(reading)).sum();
         self.mean_size = (words as f64 / readings.len().max(1) as f64).max(1.0);
         Ok(readings)
@@ -164,7 +185,11 @@ impl TextReader<'_> {
 
     pub(super) fn read(&mut self, text: &str) -> Reading {
         fold_into(text, &mut self.folded);
-        let (occurrences, words) = self.occurrences();
+        let Words {
+            occurrences,
+            words,
+            says_i,
+        } = self.words();
         // In a short text nothing stands by chance, so all of it is one passage.
         let is_short = words <= self.question.weights.passage;
         let passage = self.question.passage(&occurrences, words);
@@ -191,12 +216,35 @@ impl TextReader<'_> {
             speaker: speaker_of(text).map(str::to_lowercase),
             has_wanted,
             asks: text.trim_end().ends_with(['?', '？']),
+            rarity: 0.0,
+            says_i,
         }
     }
 
-    /// Returns the occurrences of terms in the folded text, in order, and the number of its words.
-    /// Each character of a script without spaces counts as a word.
-    fn occurrences(&mut self) -> (Vec<Occurrence>, usize) {
+    /// Returns the hashes of the words in a span of the text that was read last, each once, without stop
+    /// words and the words of the question. Returns None if it is all in scripts without spaces, whose
+    /// words are not known.
+    fn other_words(&self, span: Range<usize>) -> Option<Vec<u64>> {
+        let folded = &self.folded[span];
+        let is_of_question = |word: &str| {
+            self.question.beginnings.contains(word)
+                && self.known.get(word).is_some_and(|terms| !terms.is_empty())
+        };
+        let words = runs(folded).filter(|run| run.class == Class::Word);
+        let mut words = words.map(|run| &folded[run.range]).peekable();
+        words.peek()?;
+        let mut others: Vec<u64> = words
+            .filter(|word| !lexicon().is_stop_word(word) && !is_of_question(word))
+            .map(|word| FxBuildHasher.hash_one(word))
+            .collect();
+        others.sort_unstable();
+        others.dedup();
+        Some(others)
+    }
+
+    /// Goes through the words of the folded text. Each character of a script without spaces counts as
+    /// a word.
+    fn words(&mut self) -> Words {
         let Self {
             question,
             folded,
@@ -204,6 +252,7 @@ impl TextReader<'_> {
         } = self;
         let mut found = Vec::new();
         let mut words = 0;
+        let mut says_i = false;
         let mut add = |term: usize, word: usize, range: Range<usize>| {
             found.push(Occurrence {
                 term,
@@ -217,6 +266,7 @@ impl TextReader<'_> {
             let part = &folded[run.range.clone()];
             if run.class == Class::Word {
                 words += 1;
+                says_i |= matches!(part, "i" | "me" | "my" | "we" | "us" | "our");
                 if !question.beginnings.contains(part) {
                     continue;
                 }
@@ -248,7 +298,33 @@ impl TextReader<'_> {
             }
         }
         mark_sentences(folded, &mut found);
-        (found, words)
+        Words {
+            occurrences: found,
+            words,
+            says_i,
+        }
+    }
+}
+
+/// Sets how rare the other words of each reading are, which are given by their hashes. It is the mean
+/// of all readings where they are not known.
+fn set_rarity(readings: &mut [(Key, Reading)], others: &[Option<Vec<u64>>]) {
+    let mut texts_with: FxHashMap<u64, usize> = FxHashMap::default();
+    for word in others.iter().flatten().flatten() {
+        *texts_with.entry(*word).or_default() += 1;
+    }
+    let all = readings.len() as f64;
+    let rarity = |words: &Vec<u64>| {
+        let of_word = |word: &u64| (all / texts_with[word] as f64).ln();
+        words.iter().map(of_word).sum::<f64>() / words.len().max(1) as f64
+    };
+    let rarities: Vec<Option<f64>> = (others.iter())
+        .map(|words| words.as_ref().map(rarity))
+        .collect();
+    let known = rarities.iter().flatten().count();
+    let mean = rarities.iter().flatten().sum::<f64>() / known.max(1) as f64;
+    for ((_, reading), rarity) in readings.iter_mut().zip(rarities) {
+        reading.rarity = rarity.unwrap_or(mean);
     }
 }
 

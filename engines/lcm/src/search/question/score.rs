@@ -79,6 +79,7 @@ impl Question<'_> {
                 .clamp(least, most)
                 .ln();
             score += weights.alike * self.alike.of(*key);
+            score += weights.rarity * reading.rarity;
             if reading.has_wanted {
                 score += wanted_weight;
             }
@@ -89,14 +90,15 @@ impl Question<'_> {
             let passages = (reading.words as f64 / weights.passage as f64).max(1.0);
             score -= weights.chances * passages.ln();
             let speaker = reading.speaker.as_deref();
-            if participants
-                .iter()
-                .any(|participant| participant.said(&row, speaker))
-            {
+            let is_asked_about = self.is_own && row.role == "user"
+                || participants
+                    .iter()
+                    .any(|participant| participant.said(&row, speaker));
+            if is_asked_about {
                 score += weights.speaker;
-            }
-            if self.is_own && row.role == "user" {
-                score += weights.own;
+                if reading.says_i {
+                    score += weights.telling;
+                }
             }
             if let (Some(period), Some(at)) = (self.period, row.at)
                 && period.is_told_at(at)

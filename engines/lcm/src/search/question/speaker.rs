@@ -55,7 +55,7 @@ const MIN_NAMED: usize = 4;
 
 impl Question<'_> {
     /// Finds the participants that the question names. Their names are then no longer searched for,
-    /// unless the question has no other word.
+    /// unless the session has no other word of the question.
     pub(super) fn participants(
         &mut self,
         search: &mut Search<'_>,
@@ -99,8 +99,10 @@ impl Question<'_> {
             .filter(|(_, group)| is_name[*group])
             .map(|(name, _)| name.clone())
             .collect();
-        // If the question consists of names only, they are all there is to look for.
-        if self.terms.iter().any(|term| !is_name[term.group]) {
+        // If no message has another word of the question, the names are all there is to look for.
+        let is_found = |at: usize| sessions.iter().any(|session| !session.lists[at].is_empty());
+        let mut terms = self.terms.iter().enumerate();
+        if terms.any(|(at, term)| !is_name[term.group] && is_found(at)) {
             for term in self.terms.iter_mut().filter(|term| is_name[term.group]) {
                 term.weight = 0.0;
             }

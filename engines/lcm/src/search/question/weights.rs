@@ -37,19 +37,22 @@ pub struct Weights {
     /// What a message loses if it ends with a question. Such a message answers half as often as
     /// others.
     pub asking: f64,
-    /// The bonus for a message of a participant whom the question names. If half of all messages
-    /// are theirs, a question about somebody is answered by that person 19 times out of 20, which
-    /// is ln (0.95 / 0.05).
+    /// The bonus for a message of whom the question is about: a participant that it names, or the user
+    /// if it asks about "me". If half of all messages are theirs, a question about somebody is answered
+    /// by that person 19 times out of 20, which is ln (0.95 / 0.05).
     pub speaker: f64,
-    /// The bonus for a message of the user if the question is about the user. Such a question is
-    /// mostly answered by something the user said.
-    pub own: f64,
+    /// What is added to [`speaker`](Self::speaker) if the message has "I" or "my" in it, because the
+    /// person then most likely tells of themselves.
+    pub telling: f64,
     /// The bonus for a message from the period that the question names. If half of the other
     /// messages are from outside it, the answer is from inside nine times out of ten.
     pub period: f64,
     /// The largest bonus for containing what is asked for, however rare that is. The text may
     /// contain another thing of the same kind.
     pub wanted: f64,
+    /// How much the rarity of a message's other words counts. A message
+    /// of common words, such as a greeting, tells little.
+    pub rarity: f64,
     /// The limits of the ratio between the size of a message and the mean. The prior of a message
     /// grows with its size (Kraaij et al. 2002), but a nod tells little, and a page no more than a
     /// passage.
@@ -94,9 +97,10 @@ impl Default for Weights {
             beside: [1.0, 0.5],
             asking: 0.6,
             speaker: 2.94,
-            own: 1.0,
+            telling: 0.6,
             period: 2.2,
             wanted: 2.0,
+            rarity: 0.4,
             size: (0.2, 3.0),
             chances: 1.0,
             repeated: 2.0,
