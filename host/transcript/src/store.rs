@@ -408,8 +408,6 @@ pub(crate) struct Commit {
 pub(crate) struct LogEnd {
     /// The last message before the end, or zero.
     pub(crate) kept: i64,
-    /// Whether no message after `kept` is stored.
-    pub(crate) is_append: bool,
     /// The messages of the end. Times and texts of known messages stay as they are stored; the text
     /// only if the identity is the same.
     pub(crate) messages: Vec<MessageRow>,
@@ -471,8 +469,6 @@ pub(crate) struct ArtifactChange {
 pub(crate) struct WireEnd {
     pub(crate) form: i64,
     pub(crate) from: i64,
-    /// Whether nothing is stored from there on.
-    pub(crate) is_append: bool,
     pub(crate) wires: Vec<WireRow>,
 }
 

@@ -4,9 +4,11 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use contexture_engine_api::TranscriptRange;
 use contexture_transcript::{PostgresOptions, Record, RecordError};
@@ -194,6 +196,92 @@ fn a_server_that_dies_and_comes_back_costs_no_message_and_doubles_none() {
         assert_eq!(texts_of(&record, session), said, "{session}");
         assert_eq!(record.conversation(session).unwrap().len(), said.len());
     }
+}
+
+/// Passes connections on to a server, and cuts off as many as it is told at their next commit: the server makes the
+/// commit, and its answer is lost.
+struct CutsAnswers {
+    address: SocketAddr,
+    cuts: Arc<AtomicU32>,
+}
+
+impl CutsAnswers {
+    fn before(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let cuts = Arc::new(AtomicU32::new(0));
+        let left = Arc::clone(&cuts);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let server = TcpStream::connect(server).unwrap();
+                let is_cut = Arc::new(AtomicBool::new(false));
+                let (answers, to_client) =
+                    (server.try_clone().unwrap(), client.try_clone().unwrap());
+                let (left, cut) = (Arc::clone(&left), Arc::clone(&is_cut));
+                std::thread::spawn(move || {
+                    copy(answers, to_client, |_| {
+                        match is_cut.load(Ordering::SeqCst) {
+                            true => Err(std::io::ErrorKind::ConnectionReset.into()),
+                            false => Ok(()),
+                        }
+                    })
+                });
+                std::thread::spawn(move || {
+                    copy(client, server, |bytes| {
+                        let commits = bytes.windows(6).any(|part| part == b"COMMIT");
+                        let is_next = |cuts: u32| cuts.checked_sub(1);
+                        if commits
+                            && left
+                                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_next)
+                                .is_ok()
+                        {
+                            cut.store(true, Ordering::SeqCst);
+                        }
+                        Ok(())
+                    })
+                });
+            }
+        });
+        Self { address, cuts }
+    }
+}
+
+/// Copies until one side ends or `check` fails for what was read, and ends the other side then.
+fn copy(mut from: TcpStream, mut to: TcpStream, check: impl Fn(&[u8]) -> std::io::Result<()>) {
+    let mut bytes = [0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if check(&bytes[..count])
+            .and_then(|()| to.write_all(&bytes[..count]))
+            .is_err()
+        {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// The next attempt writes what is stored already.
+#[test]
+fn a_commit_whose_answer_is_lost_is_made_once() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    Record::migrate(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
+    let between = CutsAnswers::before(server.address());
+    let url = server
+        .url()
+        .replace(&server.address().to_string(), &between.address.to_string());
+    let record = Record::open_postgres(&PostgresOptions::new(&url).unwrap()).unwrap();
+    let mut writer = Writer::open(&record, "s");
+    let said = ["one", "two", "three", "four"];
+    for text in said {
+        between.cuts.store(1, Ordering::SeqCst);
+        writer.say(&[text], true, Extra::default()).unwrap();
+        assert_eq!(between.cuts.load(Ordering::SeqCst), 0, "{text}");
+    }
+    assert_eq!(texts_of(&record, "s"), said);
+    drop(writer.hold.take());
+    assert_eq!(Writer::open(&record, "s").saved.log.len(), said.len());
 }
 
 #[test]

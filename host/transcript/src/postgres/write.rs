@@ -117,7 +117,6 @@ pub(super) async fn restore_session(
         let end = WireEnd {
             form: wires.first().map_or(0, |wire| wire.form),
             from: 0,
-            is_append: true,
             wires: wires.to_vec(),
         };
         write_wires(transaction, key, &end).await?;
@@ -329,6 +328,8 @@ async fn insert_compaction(
 
 /// Stored messages after the end's beginning are marked as cut, or deleted if their text is not
 /// stored. Those that are still in the log are then inserted again.
+///
+/// Most turns only append: then there is nothing to cut, and the two statements find no rows.
 async fn write_log(
     transaction: &Transaction<'_>,
     key: &Key,
@@ -336,17 +337,15 @@ async fn write_log(
     now_ms: i64,
 ) -> Result<(), Failure> {
     let (tenant, session) = (&&*key.tenant, &key.session);
-    if !log.is_append {
-        for cut in [
-            // Without its text, a message that was cut off is a hash that nobody can look up.
-            "DELETE FROM contexture.messages WHERE tenant = $1 AND session = $2 AND id > $3 AND wire IS NULL",
-            "UPDATE contexture.messages SET cut = true WHERE tenant = $1 AND session = $2 AND id > $3",
-        ] {
-            let cut = transaction.prepare_cached(cut).await?;
-            transaction
-                .execute(&cut, &[tenant, session, &log.kept])
-                .await?;
-        }
+    for cut in [
+        // Without its text, a message that was cut off is a hash that nobody can look up.
+        "DELETE FROM contexture.messages WHERE tenant = $1 AND session = $2 AND id > $3 AND wire IS NULL",
+        "UPDATE contexture.messages SET cut = true WHERE tenant = $1 AND session = $2 AND id > $3",
+    ] {
+        let cut = transaction.prepare_cached(cut).await?;
+        transaction
+            .execute(&cut, &[tenant, session, &log.kept])
+            .await?;
     }
     if log.messages.is_empty() {
         return Ok(());
@@ -523,16 +522,14 @@ async fn write_wires(
     end: &WireEnd,
 ) -> Result<(), Failure> {
     let (tenant, session) = (&&*key.tenant, &key.session);
-    if !end.is_append {
-        let delete = transaction
-            .prepare_cached(
-                "DELETE FROM contexture.wire WHERE tenant = $1 AND session = $2 AND form = $3 AND place >= $4",
-            )
-            .await?;
-        transaction
-            .execute(&delete, &[tenant, session, &end.form, &end.from])
-            .await?;
-    }
+    let delete = transaction
+        .prepare_cached(
+            "DELETE FROM contexture.wire WHERE tenant = $1 AND session = $2 AND form = $3 AND place >= $4",
+        )
+        .await?;
+    transaction
+        .execute(&delete, &[tenant, session, &end.form, &end.from])
+        .await?;
     if end.wires.is_empty() {
         return Ok(());
     }

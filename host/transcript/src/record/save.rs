@@ -97,9 +97,6 @@ pub struct StoredSession {
     /// Whether passwords and keys in texts are masked before they are written.
     pub redacts: bool,
     packing: Mutex<Packing>,
-    /// The lengths of the log and of both wire logs as they are stored, or `usize::MAX` before the
-    /// first save. A change that begins there only appends.
-    lengths: Mutex<[usize; 3]>,
 }
 
 impl StoredSession {
@@ -121,7 +118,6 @@ impl StoredSession {
             engine: saved.engine.clone(),
             redacts: false,
             packing: Mutex::default(),
-            lengths: Mutex::new([usize::MAX; 3]),
         };
         Ok((stored, saved))
     }
@@ -157,8 +153,6 @@ impl StoredSession {
             .map_err(|error| store.damaged(error.to_string()))?;
         store.commit(&self.key, commit, changes)?;
         *lock(&self.packing) = packing;
-        let [sent, handed] = [change.sent, change.handed].map(|wires| wires.raw.len());
-        *lock(&self.lengths) = [change.log.len(), sent, handed];
         Ok(())
     }
 
@@ -182,10 +176,9 @@ impl StoredSession {
         let id = |id: MessageId| id.0.cast_signed();
         let (pauses_more, pauses_saved) = change.pauses.to_store();
         let (cursor, pending_cut) = change.cursor.unwrap_or_default();
-        let [log, sent, handed] = *lock(&self.lengths);
         let wires = [
-            (WireForm::SentPrompt, change.sent, change.sent_from, sent),
-            (WireForm::Handed, change.handed, change.handed_from, handed),
+            (WireForm::SentPrompt, change.sent, change.sent_from),
+            (WireForm::Handed, change.handed, change.handed_from),
         ];
         Ok(Commit {
             now_ms: now_ms(),
@@ -208,7 +201,6 @@ impl StoredSession {
                 let kept = change.log.get(..change.log_from).and_then(<[_]>::last);
                 LogEnd {
                     kept: kept.map_or(0, |last| id(last.id)),
-                    is_append: change.log_from == log,
                     messages: messages.iter().map(message_row).collect(),
                 }
             }),
@@ -218,8 +210,8 @@ impl StoredSession {
                 .collect::<Result<_, _>>()?,
             artifacts: (copy.map(Ok).into_iter().chain(artifacts)).collect::<Result<_, _>>()?,
             wires: (wires.into_iter())
-                .filter(|(.., from, _)| *from != usize::MAX)
-                .map(|(form, log, from, stored)| wire_end(form, log, from, stored))
+                .filter(|(.., from)| *from != usize::MAX)
+                .map(|(form, log, from)| wire_end(form, log, from))
                 .collect(),
             forgot: change.forgot,
             written: (change.host_texts.iter())
@@ -246,9 +238,8 @@ fn message_row(message: &Logged) -> MessageRow {
     }
 }
 
-/// The rows of a wire log from the first wire message that differs. `stored` of its wire messages
-/// are stored.
-fn wire_end(form: WireForm, log: &WireLog, from: usize, stored: usize) -> WireEnd {
+/// The rows of a wire log from the first wire message that differs.
+fn wire_end(form: WireForm, log: &WireLog, from: usize) -> WireEnd {
     let wires = log.raw.iter().enumerate().skip(from).map(|(place, raw)| {
         let mut messages = Vec::new();
         for unit in log.beginning_in(place) {
@@ -264,7 +255,6 @@ fn wire_end(form: WireForm, log: &WireLog, from: usize, stored: usize) -> WireEn
     WireEnd {
         form: form as i64,
         from: from as i64,
-        is_append: from == stored,
         wires: wires.collect(),
     }
 }

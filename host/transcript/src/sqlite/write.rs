@@ -75,7 +75,6 @@ pub(super) fn restore_session(
         let end = WireEnd {
             form: wires.first().map_or(0, |wire| wire.form),
             from: 0,
-            is_append: true,
             wires: wires.to_vec(),
         };
         write_wires(transaction, key, &end)?;
@@ -224,14 +223,12 @@ fn write_log(
     log: &LogEnd,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
-    if !log.is_append {
-        for cut in [
-            // Without its text, a message that was cut off is a hash that nobody can look up.
-            "DELETE FROM messages WHERE session = ?1 AND id > ?2 AND wire IS NULL",
-            "UPDATE messages SET cut = 1 WHERE session = ?1 AND id > ?2",
-        ] {
-            transaction.prepare_cached(cut)?.execute([key, log.kept])?;
-        }
+    for cut in [
+        // Without its text, a message that was cut off is a hash that nobody can look up.
+        "DELETE FROM messages WHERE session = ?1 AND id > ?2 AND wire IS NULL",
+        "UPDATE messages SET cut = 1 WHERE session = ?1 AND id > ?2",
+    ] {
+        transaction.prepare_cached(cut)?.execute([key, log.kept])?;
     }
     // A message keeps its text only if its content is still the same.
     let mut insert = transaction.prepare_cached(
@@ -344,11 +341,9 @@ pub(super) fn write_artifacts(
 /// Writes a wire log from a place on, in place of what is stored there. What comes before that
 /// place is not touched.
 fn write_wires(transaction: &Transaction<'_>, key: i64, end: &WireEnd) -> rusqlite::Result<()> {
-    if !end.is_append {
-        transaction
-            .prepare_cached("DELETE FROM wire WHERE session = ?1 AND form = ?2 AND place >= ?3")?
-            .execute(params![key, end.form, end.from])?;
-    }
+    transaction
+        .prepare_cached("DELETE FROM wire WHERE session = ?1 AND form = ?2 AND place >= ?3")?
+        .execute(params![key, end.form, end.from])?;
     let mut insert = transaction.prepare_cached(
         "INSERT INTO wire (session, form, place, raw, messages) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -61,8 +62,12 @@ impl Server {
         script.status().unwrap()
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("postgres://contexture@127.0.0.1:{}/postgres", self.port)
+        format!("postgres://contexture@{}/postgres", self.address())
     }
 
     /// Ends the server as a crash would.
