@@ -28,8 +28,8 @@ const STATEMENTS: usize = 64;
 /// a tenth more processor time and twice the log.
 pub(super) const PAGE_BYTES: u32 = 2_048;
 
-/// The length of the log in pages at which the writer makes a checkpoint itself. That is 64 MB.
-const LONG_LOG_PAGES: u32 = 32_000;
+/// The length of the log in pages at which the writer makes a checkpoint itself. That is 32 MB.
+const LONG_LOG_PAGES: u32 = 16_000;
 
 const SCHEMA: &str = "
 CREATE TABLE sessions (
