@@ -215,17 +215,10 @@ impl Ingest {
             new.origin = Some(match *matched {
                 Match::Same(id) | Match::Revises(id) if short.is_some() => Origin::Shortened(id),
                 Match::Same(id) => Origin::Said(id),
-                // If the record was lost, a message with the fingerprint of a shorter form counts
-                // as written by the host.
+                // If the record was lost, a message that looks like a shorter form is one. Its
+                // message is unknown, so it is no part of the conversation.
                 Match::New if new.kind == MessageKind::Replaced && is_abridged && has_answer => {
-                    let id = fresh();
-                    current.history.write(HostText {
-                        identity: new.fingerprint.identity,
-                        id,
-                        shortens: false,
-                        covers: IdSet::default(),
-                    });
-                    Origin::Host(id)
+                    Origin::Shortened(fresh())
                 }
                 Match::Revises(_) | Match::New => {
                     let id = fresh();

@@ -365,7 +365,9 @@ impl Renderer {
                 let found = order.iter().position(|slot| slot.may_be(message));
                 let origin = match found.and_then(|at| order.remove(at)) {
                     Some(slot) if slot.is_summary() || slot.is_stub() => Origin::Host(slot.id()),
-                    Some(slot) if slot.is_verbatim() => Origin::Said(slot.id()),
+                    Some(slot) if slot.is_verbatim() && !slot.is_of_lost_record() => {
+                        Origin::Said(slot.id())
+                    }
                     Some(slot) => Origin::Shortened(slot.id()),
                     None => Origin::Host(Arc::make_mut(&mut current.window).fresh_id()),
                 };

@@ -242,27 +242,11 @@ fn incoming(
     }));
     // The sort is stable, so messages of one wire message keep their order.
     incoming.sort_by_key(|incoming| incoming.wires.start);
-    let is_an_answer = |new: &Incoming| new.read.is_none() || new.is_an_answer();
-    let answer = incoming.iter().rposition(is_an_answer);
-    for (at, new) in incoming.iter_mut().enumerate() {
-        if new.origin.is_some() {
-            continue;
-        }
-        // A tool may say what stands in place of a cleared result. Where results do not name their
-        // calls, its result is then like one that the host cleared.
-        let identity = new.fingerprint.identity;
-        let is_the_tools = || {
-            let is_known = |known: &Known| known.fingerprint.identity == identity;
-            new.is_cleared()
-                && (answer.is_none_or(|answer| at > answer)
-                    || history.branch().iter().any(is_known))
-        };
-        // The same words may have been recorded twice: first by a session that had lost its
-        // record, later as a shorter form. The newest record counts.
-        let text = history.host_texts.find(identity).next();
-        if let Some(text) = text.filter(|text| !text.shortens && !is_the_tools()) {
-            new.origin = Some(Origin::Host(text.id));
-        }
+    for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
+        // Shorter forms are found by their place, since two messages may have the same one.
+        let newest = history.host_texts.find(new.fingerprint.identity).next();
+        let newest = newest.filter(|text| !text.shortens);
+        new.origin = newest.map(|text| Origin::Host(text.id));
     }
     Ok(incoming)
 }
@@ -286,13 +270,21 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         .collect();
     let from = branch.iter().rposition(|known| head.contains(&known.id));
     let behind = branch.get(from.map_or(0, |at| at + 1)..).unwrap_or(&[]);
-    let old: Vec<Known> = (behind.iter())
-        .filter(|known| !covers.iter().any(|ids| ids.contains(known.id)))
-        .copied()
+    let last = from.and_then(|at| branch.get(at)).map(|known| known.id);
+    let lost = forms_of_unknown(history);
+    let lost_after = |id| lost.get(&id).into_iter().flatten().copied();
+    let old: Vec<Known> = lost_after(last)
+        .chain(
+            (behind.iter())
+                .flat_map(|known| [*known].into_iter().chain(lost_after(Some(known.id)))),
+        )
+        .filter(|known| {
+            !head.contains(&known.id) && !covers.iter().any(|ids| ids.contains(known.id))
+        })
         .collect();
     recognise_short_forms(history, &mut incoming, &old, within);
     let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
-    let aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
+    let mut aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
         .filter(|(_, new)| {
             !matches!(new.origin, Some(Origin::Host(_)))
                 && !new.is_foreign_summary()
@@ -334,6 +326,13 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         .filter(|id| !sent.contains(id) && !stood_for.iter().any(|ids| ids.contains(*id)))
         .collect();
     let mut alignment = align(&old, &fingerprints, before, &unsent);
+    let holds_all = alignment.holds_all();
+    let lost: Ids = lost.values().flatten().map(|known| known.id).collect();
+    for (at, id) in alignment.take_out(&lost, &mut aligned) {
+        if let Some(new) = incoming.get_mut(at) {
+            new.origin = Some(Origin::Shortened(id));
+        }
+    }
     if alignment.cut {
         // A summary may cover messages behind one that is shown. They are cut off with it.
         let first = alignment.unmatched.first();
@@ -344,20 +343,35 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         alignment.unmatched.extend(covered);
     }
     alignment.branch_at_insertion(behind);
-    let appends = alignment.unmatched.is_empty()
-        && alignment.abridged.is_empty()
-        && !is_abridged
-        && !alignment
-            .matches
-            .iter()
-            .any(|matched| matches!(matched, Match::Revises(_)));
     Compared {
         kept: 0,
+        appends: holds_all && alignment.unmatched.is_empty() && !is_abridged,
         incoming,
         alignment,
         aligned,
-        appends,
     }
+}
+
+/// The shorter forms that the client sent last and whose messages are unknown, by the message of
+/// the conversation that each follows. The record of what they shorten was lost.
+fn forms_of_unknown(history: &History) -> HashMap<Option<MessageId>, Vec<Known>> {
+    let branch: Ids = history.branch().iter().map(|known| known.id).collect();
+    let mut forms: HashMap<Option<MessageId>, Vec<Known>> = HashMap::new();
+    let mut before = None;
+    for unit in &history.sent.units {
+        let (id, fingerprint) = (unit.origin.id(), unit.fingerprint);
+        match unit.origin {
+            Origin::Shortened(_) if !branch.contains(&id) => {
+                forms
+                    .entry(before)
+                    .or_default()
+                    .push(Known { id, fingerprint });
+            }
+            Origin::Said(_) | Origin::Shortened(_) => before = Some(id),
+            Origin::Host(_) => {}
+        }
+    }
+    forms
 }
 
 /// Finds the messages whose shorter forms the request holds. The record of what the host wrote

@@ -268,6 +268,42 @@ fn a_short_form_of_a_lost_record_goes_when_the_client_sends_the_original() {
     assert_eq!(count(&current), 0);
 }
 
+/// Two results may have the same shorter form, and a tool may say what stands in place of a cleared
+/// one.
+#[test]
+fn equal_short_forms_of_a_lost_record_are_told_apart_by_their_place() {
+    let said = talk(0..6);
+    let summary = "[CONTEXT COMPACTION]\nof a lost record";
+    let short = message(
+        "user",
+        &sealed_short("[Shortened to save context space] so on"),
+    );
+    let mut sent = vec![message("user", &sealed_summary(summary))];
+    for answer in [&said[1], &said[3], &said[5]] {
+        sent.extend([short.clone(), answer.clone()]);
+    }
+    let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
+    send(&mut ingest, &mut current, &sent).unwrap();
+    let shown = |current: &ConversationState| {
+        let slots = current.window.slots().iter();
+        let places = slots.map(|slot| (slot.id(), slot.is_of_lost_record()));
+        places.collect::<Vec<_>>()
+    };
+    let before = shown(&current);
+    assert_eq!(before.iter().filter(|(_, is_lost)| *is_lost).count(), 3);
+    // The same once more, said by the client.
+    sent.extend([short.clone(), message("assistant", "seen")]);
+    let ingested = send(&mut ingest, &mut current, &sent).unwrap();
+    assert_eq!(ingested.new.len(), 2);
+    assert_eq!(shown(&current)[..before.len()], before);
+    // Without the second one.
+    sent.remove(3);
+    send(&mut ingest, &mut current, &sent).unwrap();
+    let mut without = before.clone();
+    without.remove(3);
+    assert_eq!(shown(&current)[..without.len()], without);
+}
+
 #[test]
 fn a_request_of_another_conversation_begins_a_new_one_or_is_refused() {
     let other = [
