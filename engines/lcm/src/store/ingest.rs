@@ -147,7 +147,7 @@ impl Store {
     /// are added, and which messages are current is compared. If a row is of a message that the
     /// transcript does not have, the rows belong to another conversation, and all of them are built
     /// again under a new number of the session. Returns the number, and whether a message that was
-    /// known joined or left the conversation.
+    /// known joined or left the conversation, or nothing says which were known.
     ///
     /// If `reads_texts` is set, a message whose text cannot be read counts as missing, and the rows
     /// are built again if any other lacks one. All texts are read then, which takes long for a large
@@ -178,7 +178,8 @@ impl Store {
             overview = source.overview(false)?;
         }
         let has_changed = self.follow_currency(followed, &overview.outdated)?;
-        Ok((followed, has_changed || followed != session))
+        let is_anew = rows.is_empty() || followed != session;
+        Ok((followed, has_changed || is_anew))
     }
 
     /// Returns the host's id of each row and the hash of the message that it was made of, in the
