@@ -24,8 +24,8 @@ const BUSY_TIMEOUT_MS: u64 = 250;
 const STATEMENTS: usize = 64;
 
 /// The size of a page in bytes, for new files. A write adds each page that it changes to the log,
-/// and most of it is a few short rows in different tables. With 4 KB, SQLite's default, a turn takes
-/// a tenth more processor time and twice the log.
+/// and most of it is a few short rows in different tables. With 4 KB, SQLite's default, a request
+/// takes 5 to 8 % more processor time in the gateway, and writes two thirds more bytes.
 pub(super) const PAGE_BYTES: u32 = 2_048;
 
 /// The length of the log in pages at which the writer makes a checkpoint itself. That is 32 MB.

@@ -306,8 +306,8 @@ impl TextReader<'_> {
     }
 }
 
-/// Sets how rare the other words of each reading are, which are given by their hashes. It is the mean
-/// of all readings where they are not known.
+/// Sets how rare the other words of each reading are, which are given by their hashes. If they are
+/// not known, it is the mean of all readings.
 fn set_rarity(readings: &mut [(Key, Reading)], others: &[Option<Vec<u64>>]) {
     let mut texts_with: FxHashMap<u64, usize> = FxHashMap::default();
     for word in others.iter().flatten().flatten() {

@@ -50,8 +50,8 @@ pub struct Weights {
     /// The largest bonus for containing what is asked for, however rare that is. The text may
     /// contain another thing of the same kind.
     pub wanted: f64,
-    /// How much the rarity of a message's other words counts. A message
-    /// of common words, such as a greeting, tells little.
+    /// How much the rarity of a message's other words counts. A message of common words, such as a
+    /// greeting, tells little.
     pub rarity: f64,
     /// The limits of the ratio between the size of a message and the mean. The prior of a message
     /// grows with its size (Kraaij et al. 2002), but a nod tells little, and a page no more than a
