@@ -8,9 +8,10 @@
 //! summary by a model, and a change of the engine.
 //!
 //! Only a user's own words count (`own_words`), and project files such as `CLAUDE.md`. Which of
-//! their sentences are rules is decided in `directive`. A rule that is said twice is kept once. If
+//! their sentences are rules is decided in `directive`, unless they are `declared`. A rule that is said twice is kept once. If
 //! a later rule contradicts an earlier one, both stay and the later says what it replaces.
 
+mod declared;
 mod directive;
 mod own_words;
 
@@ -133,6 +134,8 @@ impl Rules {
             has_section = true;
             if let Some(number) = left_out_in(line) {
                 self.left_out += number;
+            } else if declared::is_declared(line) {
+                self.add(line.to_owned());
             } else if let Some(rule) = line.strip_prefix("- ") {
                 let rule = match rule.rfind(REPLACES) {
                     Some(at) if rule.ends_with(']') => &rule[..at],
@@ -211,6 +214,8 @@ impl Rules {
         let kept: BTreeSet<usize> = kept.iter().copied().collect();
         let left_out = self.left_out + self.all.len() - kept.len();
         let line = |at: usize| match replaces[at].filter(|earlier| kept.contains(earlier)) {
+            // A declared rule is shown as it was declared.
+            _ if declared::is_declared(&self.all[at].text) => self.all[at].text.clone(),
             Some(earlier) => {
                 let earlier = clip(&self.all[earlier].text, REPLACED_CHARS);
                 format!("- {}{REPLACES}{earlier}]", self.all[at].text)
@@ -258,9 +263,24 @@ impl RuleSection {
     fn of(shown: impl Iterator<Item = (String, String)>, left_out: usize) -> Self {
         let shown: Vec<_> = shown.collect();
         let mut text = RULES_HEADING.to_owned();
-        for (_, line) in &shown {
+        let mut is_block = false;
+        for (rule, line) in &shown {
+            let is_declared = declared::is_declared(rule);
+            if is_declared != is_block {
+                text.push('\n');
+                text.push_str(if is_declared {
+                    declared::OPEN
+                } else {
+                    declared::CLOSE
+                });
+            }
+            is_block = is_declared;
             text.push('\n');
             text.push_str(line);
+        }
+        if is_block {
+            text.push('\n');
+            text.push_str(declared::CLOSE);
         }
         if left_out > 0 {
             text.push_str(&format!("\n({left_out}{LEFT_OUT}"));
@@ -350,7 +370,8 @@ fn sections_in(summary: &str) -> Vec<Range<usize>> {
         let end = at + line.len();
         let text = line.trim_end();
         let is_heading = text == RULES_HEADING;
-        is_open = is_heading || is_open && (text.is_empty() || is_rule_line(text));
+        let is_fence = || [declared::OPEN, declared::CLOSE].contains(&text);
+        is_open = is_heading || is_open && (text.is_empty() || is_fence() || is_rule_line(text));
         match found.last_mut() {
             Some(section) if is_open && !is_heading => section.end = end,
             _ if is_open => found.push(at..end),
@@ -364,7 +385,7 @@ fn sections_in(summary: &str) -> Vec<Range<usize>> {
 }
 
 fn is_rule_line(line: &str) -> bool {
-    line.starts_with("- ") || left_out_in(line).is_some()
+    line.starts_with("- ") || declared::is_declared(line) || left_out_in(line).is_some()
 }
 
 /// The lines of the sections of rules, without their headings.
@@ -389,12 +410,20 @@ pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
     let mut rules: Vec<(usize, usize)> = Vec::new();
     let mut found: Vec<String> = Vec::new();
     let mut intro: Option<String> = None;
+    let mut is_block = false;
     let mut at = 0;
     for line in own.split_inclusive('\n') {
         let start = at;
         at += line.len();
         let trimmed = line.trim();
         if trimmed.is_empty() {
+            continue;
+        }
+        if is_block || declared::opens(trimmed) {
+            if declared::is_declared(trimmed) {
+                found.push(original(text, &own, trimmed));
+            }
+            is_block = !is_block || !declared::closes(trimmed);
             continue;
         }
         let item = own_words::item(trimmed);
@@ -536,7 +565,11 @@ fn key(rule: &str) -> String {
 }
 
 /// A rule that names a path, a command, a number or a name is more specific than one that does not.
+/// A declared one outlives all others, whatever its age.
 fn specificity(rule: &str) -> f32 {
+    if declared::is_declared(rule) {
+        return 2.0;
+    }
     let is_name = |word: &str| {
         let inner = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '/');
         let has_hump = inner.chars().skip(1).any(char::is_uppercase);

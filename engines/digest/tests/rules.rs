@@ -316,3 +316,43 @@ fn hostile_texts_take_linear_time() {
     // Quadratic time would be minutes.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
 }
+
+#[test]
+fn declared_rules_are_kept_as_they_were_declared() {
+    let block = "```constraints\nmust [no-pii]: Never reveal an account number.\n\
+                 should: Replies of three sentences.\nSHOULD [tone] : calm, and `brief`\n```";
+    let text = format!("Operating rules:\n\n{block}\n\nNever guess. Look at the invoice.");
+    let rules = said(&[&text]);
+    let section = rules.section(ALL);
+    let expected = format!("{RULES_HEADING}\n{block}\n- Never guess.");
+    assert_eq!(section.text, expected);
+    // They outlive any number of summaries, and no other block is one of theirs.
+    let again = Rules::of(
+        &[],
+        Some(&section.before("A model wrote this.\n```sh\nls\n```")),
+    );
+    assert_eq!(again.section(ALL).text, expected);
+    assert_eq!(without_rules(&section.before("Notes.")), "Notes.");
+    let short = keep_rules(
+        &MessageView::new(MessageId(1), "user").with_text(&text),
+        "Operating rules:\n\n```constraints\nmust [no-p".to_owned(),
+    );
+    assert!(short.ends_with(&expected), "{short}");
+    // They go last if the section is full.
+    let many: Vec<String> = (0..90).map(|n| format!("Never touch file_{n}.")).collect();
+    let full = said(&[&text, &many.join(" ")]).section(Budget::chars(600));
+    assert!(
+        full.left_out > 0 && full.text.contains(block),
+        "{}",
+        full.text
+    );
+    let others = [
+        "```constraints\nuse tabs\nmust [x]:\n```",
+        "```yaml\nmust: hold\n```",
+        "> ```constraints\n> must: hold\n> ```",
+        "<system-reminder>\n```constraints\nmust: hold\n```\n</system-reminder>\nok",
+    ];
+    for text in others {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
+}

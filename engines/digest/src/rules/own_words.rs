@@ -12,6 +12,8 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 
+use super::declared;
+
 /// Tags between which a user's own words stand. The tags are blanked, and what is between them is
 /// read like any other text.
 const OWN_TAGS: [&str; 14] = [
@@ -285,6 +287,7 @@ impl BlankedText<'_> {
     fn lines(&mut self, is_in_file: impl Fn(usize) -> bool) {
         let text = self.text;
         let mut fence: Option<&str> = None;
+        let mut is_declared = false;
         let mut is_foreign = false;
         let mut paragraph: Vec<(Range<usize>, bool)> = Vec::new();
         let mut is_indented = false;
@@ -299,7 +302,9 @@ impl BlankedText<'_> {
                 .into_iter()
                 .find(|mark| trimmed.starts_with(mark));
             if let Some(open) = fence {
-                self.blank(range);
+                if !is_declared {
+                    self.blank(range);
+                }
                 // If a language follows the mark, it opens a block within the block and does not
                 // close it.
                 if mark == Some(open) && trimmed.trim_matches(['`', '~']).is_empty() {
@@ -310,7 +315,10 @@ impl BlankedText<'_> {
             if mark.is_some() {
                 fence = mark;
                 is_foreign = false;
-                self.blank(range);
+                is_declared = declared::opens(trimmed);
+                if !is_declared {
+                    self.blank(range);
+                }
                 continue;
             }
             if trimmed.is_empty() {
