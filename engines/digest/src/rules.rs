@@ -14,6 +14,7 @@
 mod declared;
 mod directive;
 mod own_words;
+mod patterns;
 
 pub(crate) use own_words::item;
 

@@ -6,6 +6,8 @@
 //! follows *please* or a modal verb, or the clause begins with an imperative. Phrases such as *from
 //! now on* count anywhere. [`is_directive`] is the entry point, and the tables hold the words.
 
+use super::patterns;
+
 /// Whether a sentence states a rule. Quotes in it are expected to be blanked out.
 pub(super) fn is_directive(sentence: &str) -> bool {
     let lower = sentence.to_lowercase().replace('’', "'");
@@ -35,6 +37,13 @@ pub(super) fn is_directive(sentence: &str) -> bool {
         )
     {
         return false;
+    }
+    // *No* is a word of Spanish, too, where it stands before a verb.
+    let is_plural = flat
+        .split_whitespace()
+        .any(|word| word.ends_with('s') || word.ends_with("ing"));
+    if flat.is_ascii() && is_plural && bans(&flat, &EN_BAN) {
+        return true;
     }
     /// The common words of a language, and whether a sentence of it states a rule.
     type Tongue = (&'static [&'static str], fn(&str) -> bool);
@@ -299,7 +308,7 @@ const EN_PHRASES: [&str; 66] = [
     " you cannot ",
 ];
 /// Phrases that begin a clause of a rule.
-const EN_STARTS: [&str; 44] = [
+const EN_STARTS: [&str; 27] = [
     "make sure ",
     "always make sure ",
     "avoid ",
@@ -319,23 +328,6 @@ const EN_STARTS: [&str; 44] = [
     "see to it ",
     "don't forget ",
     "no more than ",
-    "no new ",
-    "no emoji ",
-    "no emojis ",
-    "no external ",
-    "no force ",
-    "no hard-coded ",
-    "no hardcoded ",
-    "no inline ",
-    "no mocks ",
-    "no placeholders ",
-    "no direct ",
-    "no third-party ",
-    "no unwrap ",
-    "no print ",
-    "no todo ",
-    "no todos ",
-    "no comments ",
     "the rule is ",
     "new rule ",
     "rule ",
@@ -387,7 +379,7 @@ fn english(flat: &str) -> bool {
     }
     // "Use spaces, not tabs."
     let chooses = starts(flat, &["use ", "please use "]) && flat.contains("| not ");
-    chooses || clauses(flat).any(english_clause)
+    chooses || clauses(flat).any(english_clause) || patterns::ENGLISH.is_match(flat)
 }
 
 fn english_clause(clause: &str) -> bool {
@@ -477,7 +469,7 @@ fn english_clause(clause: &str) -> bool {
                 let seems = ["seems", "seem", "appears", "tends"]
                     .contains(&at.checked_sub(2).map_or("", word));
                 (BEFORE.contains(&previous) || is_imperative)
-                    && !AFTER_NOT.contains(&next)
+                    && !(AFTER_NOT.contains(&next) || is_past(next))
                     && !seems
             }
             "don't" | "dont" => at == lead && !DONT_AFTER.contains(&next) && !next.is_empty(),
@@ -505,6 +497,7 @@ fn english_clause(clause: &str) -> bool {
                             "due",
                         ]
                         .contains(&word(at + 2)));
+                let is_guess = is_guess || next == "have" && is_past(word(at + 2));
                 !previous.is_empty() && !is_guess && !["a", "i", "the"].contains(&previous)
             }
             "only" => {
@@ -517,11 +510,18 @@ fn english_clause(clause: &str) -> bool {
                 // "All tests pass" is a report. "All tests must pass" is a rule.
                 let rest = &words[at + 1..];
                 rest.iter()
-                    .any(|word| ["must", "should", "shall", "gets", "may"].contains(word))
+                    .any(|word| ["must", "should", "shall", "gets", "needs", "may"].contains(word))
                     || rest.windows(2).any(|two| {
                         ["has", "have", "needs", "need", "is", "are"].contains(&two[0])
                             && two[1] == "to"
                     })
+            }
+            // "Error messages should be in English." With an article it is about one thing.
+            "should" | "shouldn't" => {
+                (1..=4).contains(&at)
+                    && previous.ends_with('s')
+                    && !(SUBJECTS.contains(&first) || first.ends_with("ing") || next == "have")
+                    && !["the", "these", "those", "yes", "always", "this"].contains(&first)
             }
             "instead" => is_imperative && next == "of",
             "rather" => is_imperative && next == "than",
@@ -533,6 +533,213 @@ fn english_clause(clause: &str) -> bool {
         }
     }
     false
+}
+
+/// Whether a word is a past participle, by its ending or because it is a common one.
+fn is_past(word: &str) -> bool {
+    let is_regular = word.ends_with("ed") && !word.ends_with("eed");
+    is_regular
+        || [
+            "been", "gone", "had", "got", "lost", "done", "left", "broken",
+        ]
+        .contains(&word)
+}
+
+/// How a language says that there is to be none of a thing.
+struct Ban {
+    /// What such a sentence begins with.
+    starts: &'static [&'static str],
+    /// Words that make a report or an idiom of it: "no errors found", "no idea".
+    not_in: &'static [&'static str],
+}
+
+const EN_BAN: Ban = Ban {
+    starts: &["no "],
+    not_in: &[
+        "idea",
+        "problem",
+        "problems",
+        "worries",
+        "need",
+        "more",
+        "luck",
+        "rush",
+        "doubt",
+        "thanks",
+        "clue",
+        "error",
+        "errors",
+        "change",
+        "changes",
+        "one",
+        "way",
+        "other",
+        "matter",
+        "further",
+        "longer",
+        "result",
+        "results",
+        "output",
+        "response",
+        "difference",
+        "question",
+        "questions",
+        "comment",
+        "that",
+        "this",
+        "it",
+        "i",
+        "you",
+        "we",
+        "not",
+        "is",
+        "was",
+        "are",
+        "were",
+        "has",
+        "have",
+        "had",
+        "does",
+        "did",
+        "do",
+        "works",
+        "found",
+        "yet",
+        "left",
+        "wrong",
+        "such",
+        "file",
+        "to",
+        "will",
+        "can",
+        "could",
+        "but",
+        "preference",
+        "hurry",
+        "wonder",
+        "regrets",
+        "flaws",
+        "exceptions",
+        "exception",
+        "there",
+        "here",
+        "then",
+        "needed",
+        "me",
+        "se",
+        "lo",
+        "la",
+        "reason",
+    ],
+};
+const DE_BAN: Ban = Ban {
+    starts: &["keine ", "kein ", "keinerlei "],
+    not_in: &[
+        "ahnung",
+        "ausgabe",
+        "zeit",
+        "lust",
+        "sorge",
+        "sorgen",
+        "problem",
+        "probleme",
+        "änderung",
+        "änderungen",
+        "fehler",
+        "ist",
+        "sind",
+        "war",
+        "waren",
+        "hat",
+        "haben",
+        "gibt",
+        "geht",
+        "funktioniert",
+        "gefunden",
+        "mehr",
+        "wunder",
+        "antwort",
+        "ergebnis",
+        "unterschied",
+        "idee",
+        "frage",
+    ],
+};
+const FR_BAN: Ban = Ban {
+    starts: &["aucun ", "aucune ", "pas de ", "pas d'"],
+    not_in: &[
+        "idée",
+        "problème",
+        "problèmes",
+        "souci",
+        "soucis",
+        "changement",
+        "erreur",
+        "erreurs",
+        "doute",
+        "est",
+        "sont",
+        "a",
+        "ont",
+        "était",
+        "ne",
+        "réponse",
+        "résultat",
+        "panique",
+        "quoi",
+        "chance",
+    ],
+};
+const ES_BAN: Ban = Ban {
+    starts: &["nada de ", "ningún ", "ninguna ", "sin "],
+    not_in: &[
+        "idea",
+        "problema",
+        "problemas",
+        "duda",
+        "error",
+        "errores",
+        "cambio",
+        "cambios",
+        "es",
+        "son",
+        "ha",
+        "han",
+        "hay",
+        "está",
+        "están",
+        "fue",
+        "embargo",
+        "eso",
+        "respuesta",
+        "resultado",
+        "prisa",
+    ],
+};
+
+/// Whether a sentence is a ban: "No new dependencies, please." It has no verb, and nothing else.
+fn bans(flat: &str, ban: &Ban) -> bool {
+    const BESIDE: [&str; 8] = [
+        "please",
+        "thanks",
+        "absolutely",
+        "bitte",
+        "danke",
+        "merci",
+        "s'il te plaît",
+        "por favor",
+    ];
+    let mut has_ban = false;
+    clauses(flat).all(|clause| {
+        let bare = BESIDE.iter().find_map(|word| clause.strip_prefix(word));
+        let clause = bare.unwrap_or(clause).trim();
+        let mut words = clause.split(' ');
+        let is_ban = starts(clause, ban.starts)
+            && words.clone().count() <= 7
+            && !words.any(|word| ban.not_in.contains(&word));
+        has_ban |= is_ban;
+        is_ban || clause.is_empty()
+    }) && has_ban
 }
 
 /// The words of a language whose adverbs of rules occur in reports too.
@@ -646,8 +853,6 @@ const GERMAN: Tongue = Tongue {
         "vermeide ",
         "vermeiden sie ",
         "bevorzuge ",
-        "keine neuen ",
-        "keine emojis ",
         "vergiss nicht ",
         "nie wieder ",
         "regel ",
@@ -704,6 +909,8 @@ fn german(flat: &str) -> bool {
     let all = ["jede ", "jeder ", "jedes ", "alle ", "sämtliche "];
     let is_for_all = clauses(flat).any(|clause| begins(clause, &all)) && has(flat, GERMAN.modals);
     is_for_all
+        || bans(flat, &DE_BAN)
+        || patterns::GERMAN.is_match(flat)
         || GERMAN.states_rule(flat, |first| {
             const SHORT: [&str; 38] = [
                 "schreib",
@@ -796,9 +1003,6 @@ const FRENCH: Tongue = Tongue {
         "souviens-toi ",
         "rappelle-toi ",
         "interdiction ",
-        "pas de nouvelle ",
-        "pas de nouveau ",
-        "pas d'emoji",
         "règle ",
     ],
     adverbs: &[
@@ -857,7 +1061,11 @@ fn french(flat: &str) -> bool {
                 .iter()
                 .any(|joined| first.starts_with(joined))
     };
-    negative || is_for_all || FRENCH.states_rule(flat, not_le)
+    negative
+        || is_for_all
+        || bans(flat, &FR_BAN)
+        || patterns::FRENCH.is_match(flat)
+        || FRENCH.states_rule(flat, not_le)
 }
 
 const SPANISH: Tongue = Tongue {
@@ -885,7 +1093,6 @@ const SPANISH: Tongue = Tongue {
         " no debe ",
         " no deben ",
         " debe siempre ",
-        " hay que ",
         " nunca debe ",
         " siempre debe ",
         " por favor no ",
@@ -898,7 +1105,6 @@ const SPANISH: Tongue = Tongue {
         "evita ",
         "evite ",
         "prefiere ",
-        "nada de ",
         "no olvides ",
         "ni se te ocurra ",
         "regla ",
@@ -934,6 +1140,7 @@ const SPANISH: Tongue = Tongue {
         " arranca ",
         " ha ",
         " he ",
+        " había ",
     ],
     fillers: &["y", "pero", "luego", "entonces", "ok", "favor"],
 };
@@ -966,7 +1173,11 @@ fn spanish(flat: &str) -> bool {
     });
     let all = ["cada ", "todos ", "todas ", "todo ", "toda "];
     let is_for_all = clauses(flat).any(|clause| begins(clause, &all)) && has(flat, SPANISH.modals);
-    negative || is_for_all || SPANISH.states_rule(flat, |first| !first.is_empty())
+    negative
+        || is_for_all
+        || bans(flat, &ES_BAN)
+        || patterns::SPANISH.is_match(flat)
+        || SPANISH.states_rule(flat, |first| !first.is_empty())
 }
 
 fn chinese(text: &str) -> bool {
@@ -1073,7 +1284,10 @@ fn chinese(text: &str) -> bool {
                 None => false,
             }
         });
-    has(text, &STRONG) || starts_rule || has(text, &WEAK) && !has(text, &REPORTS)
+    has(text, &STRONG)
+        || starts_rule
+        || patterns::CHINESE.is_match(text)
+        || has(text, &WEAK) && !has(text, &REPORTS)
 }
 
 fn japanese(text: &str) -> bool {
@@ -1173,7 +1387,7 @@ fn japanese(text: &str) -> bool {
     let is_report = has(text, &REPORTS);
     // 限り, "as long as", also occurs in reports.
     let strong = has(text, &STRONG) && !(has(text, &["限り"]) && is_report);
-    strong || has(text, &WEAK) && is_order && !is_report
+    strong || patterns::JAPANESE.is_match(end) || has(text, &WEAK) && is_order && !is_report
 }
 
 /// Returns the words of a text in one line, each with a space on both sides. Punctuation that ends
@@ -1189,8 +1403,11 @@ fn flat(text: &str) -> String {
         }
         word.clear();
     };
-    for c in text.chars() {
-        if c.is_alphanumeric() || c == '\'' || c == '-' || c == '_' {
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        // A point inside a word is part of it: `legacy.css`.
+        let is_inside = c == '.' && chars.peek().is_some_and(|next| next.is_alphanumeric());
+        if c.is_alphanumeric() || c == '\'' || c == '-' || c == '_' || is_inside {
             word.push(c);
             continue;
         }
@@ -1301,6 +1518,36 @@ mod tests {
             "必ずテストを書いて。",
             "main に直接プッシュしないでください。",
             "今後は日本語で答えてください。",
+            // By their build, without a word such as *never*.
+            "Keep functions under 40 lines.",
+            "Leave README.md as it is.",
+            "Answer in British English.",
+            "We use tabs here, not spaces.",
+            "No default exports.",
+            "Every PR needs two reviewers.",
+            "Error messages should be in English.",
+            "Before committing, run the linter.",
+            "Show diffs before applying them.",
+            "Run prettier on every file that you change.",
+            "Do it without adding dependencies.",
+            "Refunds above $500 need a manager's approval.",
+            "I only want flights after 9 am.",
+            "Bitte fass die Datei legacy.css nicht an.",
+            "Vor jedem Commit müssen die Tests laufen.",
+            "Wir verwenden hier Tabs statt Leerzeichen.",
+            "Antworte auf Deutsch.",
+            "Keine globalen Variablen.",
+            "Réponds en français.",
+            "Aucune dépendance externe.",
+            "Les commentaires doivent être en anglais.",
+            "Seuls les fichiers de src peuvent être modifiés.",
+            "Responde en español.",
+            "Los comentarios deben estar en inglés.",
+            "Aquí usamos tabuladores, no espacios.",
+            "请用中文回答。",
+            "我们这里用制表符，不用空格。",
+            "日本語で答えてください。",
+            "src 以外は変更しないように。",
         ] {
             assert!(is_directive(rule), "{rule}");
         }
@@ -1328,6 +1575,25 @@ mod tests {
             "服务不能启动。",
             "テストがいつも失敗する。",
             "必ずエラーになります。",
+            "Keep going.",
+            "Leave it, I'll do it later.",
+            "No idea.",
+            "No tests were run.",
+            "No funciona.",
+            "No, the other file.",
+            "Only one of the workers is alive.",
+            "The API should return JSON.",
+            "The customer must have closed the tab.",
+            "You never answered my question.",
+            "After every restart the cache is empty.",
+            "When you are done, tell me.",
+            "Without the flag it crashes.",
+            "Keine Ahnung.",
+            "Aucune idée.",
+            "Nunca había visto este error.",
+            "Hay que reiniciar el servidor.",
+            "测试一直失败。",
+            "ボタンを追加してください。",
         ] {
             assert!(!is_directive(report), "{report}");
         }
