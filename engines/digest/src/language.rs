@@ -225,7 +225,13 @@ impl Language {
 
 /// Whether a line quotes a user in the form that a digest uses, in any language.
 pub(crate) fn is_said(line: &str) -> bool {
-    SAID.iter().any(|prefix| line.starts_with(prefix))
+    said(line).is_some()
+}
+
+/// Returns the words of the user that a line quotes, without quotation marks.
+pub(crate) fn said(line: &str) -> Option<&str> {
+    let words = SAID.iter().find_map(|prefix| line.strip_prefix(prefix))?;
+    Some(words.trim().trim_matches('"'))
 }
 
 /// Returns the quoted words of the user's last request if the line is about that. The quotation

@@ -265,15 +265,14 @@ impl<'a> Digest<'a> {
     }
 
     /// Writes the summary without the rules of users, for an engine that shows it beside other
-    /// texts, such as their section of rules. The facts in these texts are not repeated.
+    /// texts, such as their section of rules. The facts and the user's words in these texts are not
+    /// repeated, so a rule for which their section has no room is quoted like any other words.
     pub fn render_beside(&self, beside: &str, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
-        let mut page = self.page(&mut surroundings, 0);
-        page.stands_beside(beside);
-        let said = page.said();
+        let beside = self.page(&mut surroundings, 0).said_beside(beside);
         budget.fit(|max_chars| {
             let page = self.page(&mut surroundings, max_chars);
-            page.with_said(said.clone()).summary()
+            page.beside(&beside).summary()
         })
     }
 

@@ -10,14 +10,14 @@
 use std::ops::Range;
 
 use crate::headings::{Heading, Headings};
-use crate::language::Language;
+use crate::language::{Language, said};
 use crate::outline::Line;
 use crate::rank::{Fact, Facts};
 use crate::scan::{Find, Kind, scan};
 use crate::sections::Section;
 use crate::span::Span;
 use crate::surroundings::Surroundings;
-use crate::text::{chars, contains, line_around};
+use crate::text::{LEFT_OUT, chars, contains, line_around};
 
 /// The share of the budget for new lines without facts: at least the first number, and up to the
 /// second if the facts leave that much.
@@ -45,6 +45,13 @@ pub(crate) enum Mention {
     In(usize),
 }
 
+/// What a text beside the summary says: each fact that it mentions, and each line whose words of the
+/// user it has.
+pub(crate) struct SaidBeside {
+    facts: Vec<Mention>,
+    lines: Vec<bool>,
+}
+
 /// A summary that is being fitted into its budget. `room` is the number of characters left.
 pub(crate) struct Page<'d, 'l> {
     span: &'d Span<'d>,
@@ -55,6 +62,8 @@ pub(crate) struct Page<'d, 'l> {
     room: usize,
     /// The weight of a fact in several messages. See [`AGAIN`].
     again: f32,
+    /// For each line, whether the user's words in it stand beside the summary.
+    said_lines: Vec<bool>,
     chosen_lines: Vec<bool>,
     chosen_facts: Vec<bool>,
     open_sections: Vec<Section>,
@@ -101,6 +110,7 @@ impl<'d, 'l> Page<'d, 'l> {
             surroundings,
             room: max_chars,
             again: 1.0,
+            said_lines: vec![false; lines.len()],
             chosen_lines: vec![false; lines.len()],
             chosen_facts: vec![false; facts.all.len()],
             open_sections: Vec::new(),
@@ -117,19 +127,28 @@ impl<'d, 'l> Page<'d, 'l> {
         self.facts.all[at].text(self.span)
     }
 
-    /// Takes note of a text that stands beside the summary. What it mentions is not mentioned again.
-    pub(crate) fn stands_beside(&mut self, text: &str) {
+    /// Finds what a text that stands beside the summary says already.
+    pub(crate) fn said_beside(mut self, text: &str) -> SaidBeside {
         self.say(text, Mention::InHead);
+        let text = text.replace('"', "'");
+        let quoted = |line: &Line| {
+            let words = said(&line.head).filter(|_| line.section == Section::Constraints);
+            // A long quote has lost its middle.
+            words.is_some_and(|words| words.split(LEFT_OUT).all(|part| text.contains(part)))
+        };
+        SaidBeside {
+            facts: self.said,
+            lines: self.lines.iter().map(quoted).collect(),
+        }
     }
 
-    /// What is mentioned so far, for [`with_said`](Self::with_said).
-    pub(crate) fn said(self) -> Vec<Mention> {
-        self.said
-    }
-
-    /// Takes what another page of the same facts mentions as mentioned.
-    pub(crate) fn with_said(self, said: Vec<Mention>) -> Self {
-        Self { said, ..self }
+    /// Leaves out what a text beside the summary says.
+    pub(crate) fn beside(self, beside: &SaidBeside) -> Self {
+        Self {
+            said: beside.facts.clone(),
+            said_lines: beside.lines.clone(),
+            ..self
+        }
     }
 
     /// Chooses and writes the whole summary.
@@ -137,7 +156,7 @@ impl<'d, 'l> Page<'d, 'l> {
         let budget = self.room as f32;
         let beside = self.repeated_beside();
         let mut plain: Vec<usize> = (0..self.lines.len())
-            .filter(|at| self.lines[*at].value > 0.0)
+            .filter(|at| self.lines[*at].value > 0.0 && !self.said_lines[*at])
             .collect();
         plain.sort_by(|a, b| {
             let (a, b) = (&self.lines[*a], &self.lines[*b]);

@@ -83,23 +83,19 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
                 });
             }
         };
-        // These stand in the section of rules.
         let rules = stated_in(&said.text, false);
-        let is_kept = |sentence: &str| {
+        let is_stated = |sentence: &str| {
             let words = one_line(item(sentence).unwrap_or(sentence));
-            rules.iter().any(|rule| rule.contains(&words))
+            words.len() > 3 && rules.iter().any(|rule| rule.contains(&words))
         };
         let mut rest = String::new();
         for sentence in sentences(&text) {
-            if !rules.is_empty() && sentence.len() > 3 && is_kept(sentence) {
-                continue;
-            }
             // Pasting the same terminal output again adds nothing. Short sentences such as "yes"
             // can repeat.
             if sentence.len() > 24 && !seen.insert(xxh3_64(sentence.as_bytes())) {
                 continue;
             }
-            if is_rule(sentence) {
+            if is_stated(sentence) || is_rule(sentence) {
                 add(sentence, RULE_CHARS, true);
             } else {
                 rest.push_str(sentence);

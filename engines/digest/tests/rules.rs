@@ -356,3 +356,23 @@ fn declared_rules_are_kept_as_they_were_declared() {
         assert_eq!(found(text), [""; 0], "{text}");
     }
 }
+
+#[test]
+fn a_rule_without_room_in_the_section_is_quoted_like_other_words() {
+    let texts: Vec<String> = (0..40)
+        .map(|n| format!("Never touch file_{n}.rs, because somebody else works on it."))
+        .collect();
+    let messages: Vec<_> = (texts.iter().zip(1..))
+        .map(|(text, id)| MessageView::new(MessageId(id), "user").with_text(text))
+        .collect();
+    let summary = Digest::of(&messages, None).render(Budget::chars(8_000));
+    let kept = Rules::of(&[], Some(&summary));
+    assert!(kept.iter().count() < 20, "{summary}");
+    for text in &texts {
+        assert_eq!(
+            summary.matches(text.as_str()).count(),
+            1,
+            "{text}\n{summary}"
+        );
+    }
+}
