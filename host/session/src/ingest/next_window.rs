@@ -202,9 +202,10 @@ impl ConversationState {
                     .collect();
                 let then = |id: MessageId| forms.get(&id).copied().unwrap_or(id);
                 let messages = self.slots_of(request, read, |id| wanted.contains(&then(id)))?;
+                // Messages that are said again or edited are found under the ids of the saved window.
                 let messages = messages
                     .into_iter()
-                    .map(|(id, slot)| (then(id), slot))
+                    .map(|(id, slot)| (then(id), slot.renamed(then(id))))
                     .collect();
                 Window::restore(&in_force.window, &messages, &self.counter)
             }
