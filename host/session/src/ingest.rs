@@ -185,6 +185,7 @@ impl Ingest {
         let mut changes = Changes {
             unmatched: alignment.unmatched.iter().copied().collect(),
             cut: alignment.cut,
+            after: None,
             revised: IdMap::default(),
             said_again: IdMap::default(),
             appends,
@@ -332,6 +333,7 @@ impl Ingest {
         }
         if changes.cut {
             let after = current.history.cut(&alignment.unmatched);
+            changes.after = after;
             if ingested.relation == Relation::Continues {
                 ingested.relation = Relation::CutBack { after };
             }

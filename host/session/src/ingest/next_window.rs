@@ -25,6 +25,8 @@ use crate::window_entry::WindowEntry;
 pub(crate) struct Changes {
     pub(crate) unmatched: Ids,
     pub(crate) cut: bool,
+    /// The last message before the cut.
+    pub(crate) after: Option<MessageId>,
     /// The new ids of messages that were edited, by the old ids.
     pub(crate) revised: IdMap<MessageId>,
     /// The new ids of messages that follow an insertion, by the old ids.
@@ -165,8 +167,7 @@ impl ConversationState {
         let is_cut_off = |id: MessageId| changes.cut && changes.unmatched.contains(&id);
         // The engine forgets everything after the cut, its summaries included, before it is shown
         // these messages again.
-        let cut = self.history.pending_cut().filter(|_| changes.cut);
-        let comes_again = |id: MessageId| cut.is_some_and(|last| Some(id) > last);
+        let comes_again = |id: MessageId| changes.cut && Some(id) > changes.after;
         in_force.window.ids().any(|place| {
             let Some(covers) = self.history.host_texts.covers(place) else {
                 return false;
