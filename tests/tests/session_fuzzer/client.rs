@@ -1127,14 +1127,21 @@ impl Client {
             messages += 1;
             (largest, longest) = (largest.max(turn), longest.max(messages));
         }
-        // lcm keeps twenty messages if they fit beside its summaries, and otherwise a tenth of the room. A sixth and a
-        // twelfth of the window leave space for the system prompt and the tools.
-        let as_many = self.truth.branch.iter().rev().take(before.messages);
-        let fit = as_many.map(|said| tokens(&said.bytes)).sum::<u64>() <= tail.window / 6;
-        let promised = match tail.engine {
-            "compressor" | "virtual-files" => before.tokens,
-            _ if fit => before.tokens,
-            _ => before.tokens.min(tail.window / 12),
+        // They keep twenty messages if these fit: lcm beside its summaries, and otherwise a tenth of the room; the compressor
+        // beside the first three, in three quarters of its threshold, and otherwise a fifth of that. A sixth, a quarter and a
+        // twelfth of the window leave space for the system prompt, the tools and the summary.
+        let of = |said: &mut dyn Iterator<Item = &Said>| -> u64 {
+            said.map(|said| tokens(&said.bytes)).sum()
+        };
+        let as_many = of(&mut self.truth.branch.iter().rev().take(before.messages));
+        let fit = match tail.engine {
+            "compressor" => as_many + of(&mut self.truth.branch.iter().take(3)) <= tail.window / 4,
+            "virtual-files" => true,
+            _ => as_many <= tail.window / 6,
+        };
+        let promised = match fit {
+            true => before.tokens,
+            false => before.tokens.min(tail.window / 12),
         };
         let shrinks = tail.messages + longest < before.messages && tail.tokens + largest < promised;
         match shrinks && largest * 3 < promised {
