@@ -447,9 +447,6 @@ fn put_in_force(
     engine: &str,
 ) {
     let placed: Ids = current.window.slots().iter().map(WindowEntry::id).collect();
-    let conversation: Ids = (current.history.branch().iter())
-        .map(|known| known.id)
-        .collect();
     let mut dropped: Vec<MessageId> = Vec::new();
     // One list for each new text of the window, in order. A notice covers nothing, so its list
     // is empty.
@@ -457,7 +454,6 @@ fn put_in_force(
     let mut first_summary = None;
     for entry in &proposal.entries {
         let said = entry.ids().iter().flat_map(|id| said_under(current, *id));
-        let said = said.filter(|id| conversation.contains(id));
         match entry {
             Entry::Summary(_) => {
                 first_summary = first_summary.or(Some(covered.len()));

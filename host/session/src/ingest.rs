@@ -17,6 +17,7 @@ mod next_window;
 mod unseen;
 
 use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind};
@@ -184,6 +185,7 @@ impl Ingest {
         let mut changes = Changes {
             unmatched: alignment.unmatched.iter().copied().collect(),
             cut: alignment.cut,
+            after: None,
             revised: IdMap::default(),
             said_again: IdMap::default(),
             appends,
@@ -323,7 +325,7 @@ impl Ingest {
                 wires: unit.wires,
             });
         }
-        slots.extend(current.originals_of(&unsent_again));
+        slots.extend(current.originals_of(&unsent_again, &changes.said_again));
         ingested.unsent_again = unsent_again;
         changes.settle(&current.history);
         for (known, replaces) in log {
@@ -331,6 +333,7 @@ impl Ingest {
         }
         if changes.cut {
             let after = current.history.cut(&alignment.unmatched);
+            changes.after = after;
             if ingested.relation == Relation::Continues {
                 ingested.relation = Relation::CutBack { after };
             }
@@ -449,8 +452,20 @@ impl ConversationState {
             new.contains(&slot.id()) && !placed.contains(&slot.id()) && slot.is_original()
         });
         let mut others: Vec<&WindowEntry> = others.collect();
-        others.sort_by_key(|slot| slot.id());
-        said.extend(others);
+        if !others.is_empty() {
+            others.sort_by_key(|slot| slot.id());
+            said.extend(others);
+            // What shares a wire message stands together.
+            let mut wires = HashMap::new();
+            said.sort_by_cached_key(|slot| {
+                let next = wires.len();
+                let wire = slot.wire();
+                (
+                    *wires.entry(wire).or_insert(next),
+                    slot.in_wire().map(|(_, at, _)| at),
+                )
+            });
+        }
         let late = said.iter().map(|slot| slot.id());
         if let Some(first) = late.filter(|id| without_text.contains(id)).min() {
             self.history.show_again(first);
@@ -459,26 +474,38 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Finds the full text of messages that were said again in another form. It comes from the
-    /// window or the transcript, which have it under the old id. Messages that are found nowhere are
-    /// left out.
-    fn originals_of(&self, new_ids: &IdMap<MessageId>) -> IdMap<WindowEntry> {
-        if new_ids.is_empty() {
+    /// Finds the full text of messages that are said again while the client has only a shorter form
+    /// or a summary of them: `unsent`, the new ids by the old ones. It comes from the window or the
+    /// transcript, which have it under the old id. Messages that are found nowhere are left out.
+    ///
+    /// A wire message is stored from one source. So the others of `said_again` that share a wire
+    /// message with one that is found are taken from there too.
+    fn originals_of(
+        &self,
+        unsent: &IdMap<MessageId>,
+        said_again: &IdMap<MessageId>,
+    ) -> IdMap<WindowEntry> {
+        if unsent.is_empty() {
             return IdMap::default();
         }
         let in_window = self.window.slots().iter();
+        let in_window = in_window.filter(|slot| slot.has_original());
+        let wires: HashSet<_> = (in_window.clone())
+            .filter(|slot| unsent.contains_key(&slot.id()))
+            .filter_map(WindowEntry::wire)
+            .collect();
         let mut originals: IdMap<WindowEntry> = in_window
-            .filter(|slot| new_ids.contains_key(&slot.id()) && slot.has_original())
+            .filter(|slot| slot.wire().is_some_and(|wire| wires.contains(&wire)))
             .map(|slot| (slot.id(), slot.as_said()))
             .collect();
-        let wanted: Ids = (new_ids.keys().copied())
+        let wanted: Ids = (unsent.keys().copied())
             .filter(|id| !originals.contains_key(id))
             .collect();
         if !wanted.is_empty() {
             originals.extend(self.stored_slots(&wanted));
         }
         let renamed = originals.into_iter().filter_map(|(old, slot)| {
-            let new = *new_ids.get(&old)?;
+            let new = *unsent.get(&old).or_else(|| said_again.get(&old))?;
             Some((new, slot.renamed(new)))
         });
         renamed.collect()

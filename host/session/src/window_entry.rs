@@ -335,6 +335,13 @@ impl WindowEntry {
         Some((conversation, *index, place))
     }
 
+    /// What tells its wire message from all others: the conversation from which it was read, and
+    /// where the wire message begins there.
+    pub(super) fn wire(&self) -> Option<(*const Conversation, usize)> {
+        let (conversation, index, place) = self.in_wire()?;
+        Some((Arc::as_ptr(conversation), index - place))
+    }
+
     /// How many messages share the wire message that holds this one, itself included. Zero if the
     /// entry has no message.
     pub(super) fn views(&self) -> usize {

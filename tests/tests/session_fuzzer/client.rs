@@ -847,10 +847,22 @@ impl Client {
                     parts.any(|part| words.iter().any(|word| holds(part, word)))
                 })
         };
+        // They may also be ones of which the client has a shorter form alone: those of the user's that an engine shortened
+        // when they were not the last, and that are the last since what followed them was taken back.
+        let is_short_word = |entry: &Entry| {
+            let message = carried(&entry.bytes).unwrap_or_default();
+            let is_short = |part: &Value| {
+                let text = part["text"].as_str().unwrap_or_default();
+                SHORT_MARKS.iter().any(|mark| text.starts_with(mark))
+            };
+            entry.holds.is_empty()
+                && message["role"] == "user"
+                && parts_of(&message).iter().any(is_short)
+        };
         let last = last.filter(|last| {
             let behind = held.entries.iter().rev();
             let mut behind = behind.take_while(|entry| !entry.holds.contains(last));
-            !behind.any(is_left)
+            !behind.any(|entry| is_left(entry) || is_short_word(entry))
         });
         let is_summary = |entry: &Entry| entry.bytes.contains("[END OF CONTEXT COMPACTION] #");
         let head = entries.iter().position(is_summary).unwrap_or(0);
@@ -899,15 +911,12 @@ impl Client {
         {
             let marks = [
                 "[CONTEXT COMPACTION]",
-                "[Shortened to save",
                 "[Old tool output cleared",
-                "[truncated: ",
-                "[COMPACTED: ",
                 "【历史摘要】",
-                "[file ",
                 "[virtual files",
             ];
-            let is_marked = marks.iter().any(|mark| entry.bytes.contains(mark));
+            let mut marks = marks.iter().chain(&SHORT_MARKS);
+            let is_marked = marks.any(|mark| entry.bytes.contains(mark));
             // A call whose arguments were shortened has no place for a mark.
             let calls = ["tool_calls", "tool_use", "function_call", "functionCall"]
                 .iter()
@@ -1018,8 +1027,15 @@ impl Client {
             request.system == before.system && request.messages.starts_with(&before.messages)
         };
         // A client that inserts words in front of the same words sends what it sent, but behind it what the host added.
+        // It may respell both.
+        let carries = |messages: &[String]| -> Vec<Value> {
+            let carried = messages.iter().map(|message| carried(message));
+            carried.map(Result::unwrap_or_default).collect()
+        };
+        let (all_sent, all_handed) = (carries(&sent.messages), carries(&handed.messages));
         let is_added = |message: &String| {
-            handed.messages.contains(message) && !sent.messages.contains(message)
+            let carries = carried(message).unwrap_or_default();
+            all_handed.contains(&carries) && !all_sent.contains(&carries)
         };
         let mut behind = request.messages.iter().skip(sent.messages.len());
         let goes_on_from_sent = goes_on(sent) && !behind.any(is_added);
@@ -1111,14 +1127,21 @@ impl Client {
             messages += 1;
             (largest, longest) = (largest.max(turn), longest.max(messages));
         }
-        // lcm keeps twenty messages if they fit beside its summaries, and otherwise a tenth of the room. A sixth and a
-        // twelfth of the window leave space for the system prompt and the tools.
-        let as_many = self.truth.branch.iter().rev().take(before.messages);
-        let fit = as_many.map(|said| tokens(&said.bytes)).sum::<u64>() <= tail.window / 6;
-        let promised = match tail.engine {
-            "compressor" | "virtual-files" => before.tokens,
-            _ if fit => before.tokens,
-            _ => before.tokens.min(tail.window / 12),
+        // They keep twenty messages if these fit: lcm beside its summaries, and otherwise a tenth of the room; the compressor
+        // beside the first three, in three quarters of its threshold, and otherwise a fifth of that. A sixth, a quarter and a
+        // twelfth of the window leave space for the system prompt, the tools and the summary.
+        let of = |said: &mut dyn Iterator<Item = &Said>| -> u64 {
+            said.map(|said| tokens(&said.bytes)).sum()
+        };
+        let as_many = of(&mut self.truth.branch.iter().rev().take(before.messages));
+        let fit = match tail.engine {
+            "compressor" => as_many + of(&mut self.truth.branch.iter().take(3)) <= tail.window / 4,
+            "virtual-files" => true,
+            _ => as_many <= tail.window / 6,
+        };
+        let promised = match fit {
+            true => before.tokens,
+            false => before.tokens.min(tail.window / 12),
         };
         let shrinks = tail.messages + longest < before.messages && tail.tokens + largest < promised;
         match shrinks && largest * 3 < promised {
@@ -1300,6 +1323,14 @@ impl Client {
         Ok(())
     }
 }
+
+/// What begins the shorter form of a message.
+const SHORT_MARKS: [&str; 4] = [
+    "[Shortened to save",
+    "[truncated: ",
+    "[COMPACTED: ",
+    "[file ",
+];
 
 /// The place in an answer of what is an item of one with the Responses API: thoughts, text, calls.
 fn rank(entry: &Entry) -> Option<u8> {

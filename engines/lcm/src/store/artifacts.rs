@@ -2,8 +2,8 @@
 //!
 //! A summary may have cost a model call, so it must survive the loss of the database. The artifacts
 //! are the original and the rows of nodes are a copy. Each node is one artifact. Its name contains
-//! the number of the node and a hash of its text, so listing the names is enough to find out
-//! whether the rows agree. One more artifact stores the frontier.
+//! the number of the node and a hash of its text and its sources, so listing the names is enough to
+//! find out whether the rows agree. One more artifact stores the frontier.
 //!
 //! [`Store::keep_nodes`] and [`Store::keep_frontier`] write artifacts after the rows have changed.
 //! In the other direction [`Store::follow_artifacts`] makes the rows agree with the artifacts, for
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use contexture_engine_api::MessageId;
 use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::current_messages::key_in;
 use super::nodes::{self, NewNode, Over, add_one, frontier_in, placed, range, sources_in};
@@ -49,8 +49,15 @@ struct KeptFrontier {
     nodes: Vec<NodeId>,
 }
 
-fn name_of(id: NodeId, text: &str) -> String {
-    format!("{NODE}{:010}-{:016x}", id.0, xxh3_64(text.as_bytes()))
+/// The name of a node's artifact. The same text may summarise other messages in another copy of the
+/// rows.
+fn name_of(id: NodeId, kept: &KeptNode) -> String {
+    let mut hash = Xxh3::new();
+    hash.update(kept.node.text.as_bytes());
+    let nodes = kept.over_nodes.iter().map(|node| node.0.to_le_bytes());
+    let messages = kept.over_messages.iter().map(|id| id.0.to_le_bytes());
+    nodes.chain(messages).for_each(|id| hash.update(&id));
+    format!("{NODE}{:010}-{:016x}", id.0, hash.digest())
 }
 
 fn number_in(name: &str) -> Option<NodeId> {
@@ -73,7 +80,7 @@ impl Store {
         let services = self.source()?.services();
         for id in ids {
             let kept = self.read(|connection| kept_node(connection, session, id))?;
-            let name = kept.as_ref().map(|kept| name_of(id, &kept.node.text));
+            let name = kept.as_ref().map(|kept| name_of(id, kept));
             // The new one first: if it cannot be stored, the earlier text must still be there.
             if let (Some(name), Some(kept)) = (&name, kept) {
                 services.put_artifact(name, Some(&written(&kept)?))?;
@@ -124,10 +131,7 @@ impl Store {
             let ids: Vec<NodeId> = query_all(connection, sql, range(session), id)?;
             for id in ids {
                 let name = kept_node(connection, session, id);
-                rows.insert(
-                    id,
-                    name.ok().flatten().map(|kept| name_of(id, &kept.node.text)),
-                );
+                rows.insert(id, name.ok().flatten().map(|kept| name_of(id, &kept)));
             }
             Ok((rows, kept_frontier(connection, session)?))
         })?;

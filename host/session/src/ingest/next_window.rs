@@ -25,6 +25,8 @@ use crate::window_entry::WindowEntry;
 pub(crate) struct Changes {
     pub(crate) unmatched: Ids,
     pub(crate) cut: bool,
+    /// The last message before the cut.
+    pub(crate) after: Option<MessageId>,
     /// The new ids of messages that were edited, by the old ids.
     pub(crate) revised: IdMap<MessageId>,
     /// The new ids of messages that follow an insertion, by the old ids.
@@ -165,8 +167,7 @@ impl ConversationState {
         let is_cut_off = |id: MessageId| changes.cut && changes.unmatched.contains(&id);
         // The engine forgets everything after the cut, its summaries included, before it is shown
         // these messages again.
-        let cut = self.history.pending_cut().filter(|_| changes.cut);
-        let comes_again = |id: MessageId| cut.is_some_and(|last| Some(id) > last);
+        let comes_again = |id: MessageId| changes.cut && Some(id) > changes.after;
         in_force.window.ids().any(|place| {
             let Some(covers) = self.history.host_texts.covers(place) else {
                 return false;
@@ -202,9 +203,10 @@ impl ConversationState {
                     .collect();
                 let then = |id: MessageId| forms.get(&id).copied().unwrap_or(id);
                 let messages = self.slots_of(request, read, |id| wanted.contains(&then(id)))?;
+                // Messages that are said again or edited are found under the ids of the saved window.
                 let messages = messages
                     .into_iter()
-                    .map(|(id, slot)| (then(id), slot))
+                    .map(|(id, slot)| (then(id), slot.renamed(then(id))))
                     .collect();
                 Window::restore(&in_force.window, &messages, &self.counter)
             }

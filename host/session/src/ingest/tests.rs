@@ -304,6 +304,61 @@ fn equal_short_forms_of_a_lost_record_are_told_apart_by_their_place() {
     assert_eq!(shown(&current)[..without.len()], without);
 }
 
+/// A window in force is carried over alike whether its session was just opened or not.
+#[test]
+fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
+    let summary = "[CONTEXT COMPACTION]\nwhat was said";
+    let short = sealed_short("[Shortened to save context space] so on");
+    let compacted = || {
+        let all = talk(0..8);
+        let (ingest, mut current) = begun(&all);
+        let covers = ids(3..=4).into_iter().collect();
+        (current.history).write(HostText::summary(MessageId(50), summary, covers));
+        let content = EntryContent::Summary {
+            text: summary.to_owned(),
+            in_system_role: false,
+        };
+        let mut slots = current.window.slots().to_vec();
+        let shorter = slots[5].clone().with_content(EntryContent::Replaced {
+            text: Some(short.clone()),
+            arguments: Vec::new(),
+            pruned: false,
+        });
+        slots[5] = shorter;
+        let summary = WindowEntry::put_in(MessageId(50), content, &current.counter);
+        slots.splice(2..4, [summary]);
+        put_in_force(&mut current, Window::of(slots, None, 51), 3..=4);
+        (ingest, current)
+    };
+    let originals = talk(0..8);
+    let mut handed = originals.clone();
+    handed[5] = message("assistant", &short);
+    handed.splice(2..4, [message("user", &sealed_summary(summary))]);
+    let mut requests = Vec::new();
+    for sent in [originals, handed] {
+        for at in 0..sent.len() {
+            let (mut edited, mut inserted) = (sent.clone(), sent.clone());
+            edited[at] = message(["user", "assistant"][at % 2], "in other words");
+            inserted.insert(at, message("user", "inserted"));
+            requests.extend([edited, inserted, sent[..=at].to_vec()]);
+        }
+    }
+    for request in requests {
+        let windows = [false, true].map(|resumes| {
+            let (mut ingest, mut current) = compacted();
+            if resumes {
+                current.history.resumed = true;
+                current.replace_window(Window::of(Vec::new(), None, 51));
+            }
+            send(&mut ingest, &mut current, &request).unwrap();
+            let slots = current.window.slots().iter();
+            let shown = slots.map(|slot| (slot.id(), slot.content.clone()));
+            shown.collect::<Vec<_>>()
+        });
+        assert_eq!(windows[0], windows[1], "{request:#?}");
+    }
+}
+
 #[test]
 fn a_request_of_another_conversation_begins_a_new_one_or_is_refused() {
     let other = [
