@@ -3,21 +3,22 @@
 //!
 //! First, 50 clients send their next request as soon as they have an answer. That gives the highest rate. Then requests
 //! come at a fixed rate, half of the gateway's highest, whether or not earlier ones were answered, and a request's time
-//! begins when it was due (an open loop). Client, gateway and provider are processes of their own and share the cores,
-//! so the figures say how the ways compare, not what a machine can do that runs one of them alone. The processor time
-//! that a way takes for a request hardly depends on what else runs.
+//! begins when it was due (an open loop). The client that was idle the longest sends the next one. Client, gateway and
+//! provider are processes of their own and share the cores, so the figures say how the ways compare, not what a machine
+//! can do that runs one of them alone. The processor time that a way takes for a request hardly depends on what else runs.
 //!
 //! Arguments name the kinds of requests to measure, such as `"2 KB"`. Without any, all are measured.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::processes::{Process, ask, bodies, other_role};
 use tokio::runtime::Builder;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -52,59 +53,86 @@ impl Load {
         format!("{}-{number}", self.bodies[0].len())
     }
 
-    /// The requests a second of clients that wait for nothing but their answers, and the number of requests.
-    async fn highest_rate(&self) -> (f64, u64) {
-        let (began, answered) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-        let mut clients = JoinSet::new();
-        for _ in 0..CLIENTS {
-            let (load, answered) = (self.clone(), Arc::clone(&answered));
-            clients.spawn(async move {
-                while began.elapsed() < TIME {
-                    let session = load.session();
-                    for body in load.bodies.iter() {
-                        if began.elapsed() >= TIME {
-                            break;
-                        }
-                        ask(&load.http, &load.base, &session, body).await;
-                        answered.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-        clients.join_all().await;
-        let answered = answered.load(Ordering::Relaxed);
-        (answered as f64 / began.elapsed().as_secs_f64(), answered)
+    fn clients(&self) -> Vec<Client> {
+        let client = |_| Client {
+            load: self.clone(),
+            session: self.session(),
+            turn: 0,
+        };
+        (0..CLIENTS).map(client).collect()
     }
 
-    /// The times from when a request was due to the end of its answer, in milliseconds and sorted, at this many
-    /// requests a second.
-    async fn times_at(&self, rate: f64) -> Vec<f64> {
-        let times = Arc::new(Mutex::new(Vec::new()));
-        // The sessions that wait for their next request: name, and its number.
-        let idle: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
-        let (began, mut requests) = (Instant::now(), JoinSet::new());
-        for number in 0..(rate * TIME.as_secs_f64()) as u64 {
-            let due = began + Duration::from_secs_f64(number as f64 / rate);
-            sleep_until(due).await;
-            let next = idle.lock().unwrap().pop();
-            let (session, turn) = next.unwrap_or_else(|| (self.session(), 0));
-            let (load, times, idle) = (self.clone(), Arc::clone(&times), Arc::clone(&idle));
-            requests.spawn(async move {
-                ask(&load.http, &load.base, &session, &load.bodies[turn]).await;
-                times
-                    .lock()
-                    .unwrap()
-                    .push(due.elapsed().as_secs_f64() * 1e3);
-                if turn + 1 < load.bodies.len() {
-                    idle.lock().unwrap().insert(0, (session, turn + 1));
+    /// The requests a second of clients that wait for nothing but their answers, and the number of
+    /// requests. Then the clients, each in the middle of a session.
+    async fn highest_rate(&self) -> (f64, u64, Vec<Client>) {
+        let (began, mut clients) = (Instant::now(), JoinSet::new());
+        for mut client in self.clients() {
+            clients.spawn(async move {
+                let mut answered = 0;
+                while began.elapsed() < TIME {
+                    client.ask().await;
+                    answered += 1;
                 }
+                (client, answered)
             });
         }
-        requests.join_all().await;
-        let mut times = std::mem::take(&mut *times.lock().unwrap());
-        times.sort_by(f64::total_cmp);
-        times
+        let (clients, answered): (_, Vec<u64>) = clients.join_all().await.into_iter().unzip();
+        let answered = answered.iter().sum();
+        let rate = answered as f64 / began.elapsed().as_secs_f64();
+        (rate, answered, clients)
     }
+}
+
+/// A client that has one session after the other.
+struct Client {
+    load: Load,
+    session: String,
+    /// The number of its next request in the session.
+    turn: usize,
+}
+
+impl Client {
+    async fn ask(&mut self) {
+        let load = &self.load;
+        ask(
+            &load.http,
+            &load.base,
+            &self.session,
+            &load.bodies[self.turn],
+        )
+        .await;
+        self.turn += 1;
+        if self.turn == load.bodies.len() {
+            (self.session, self.turn) = (load.session(), 0);
+        }
+    }
+}
+
+/// The times from when a request was due to the end of its answer, in milliseconds and sorted, at
+/// this many requests a second. While all clients wait for answers, requests wait for a client. If
+/// they began sessions instead, a short pause of the machine would begin hundreds, whose first
+/// requests take ten times as long as later ones, and the gateway would not catch up again.
+async fn times_at(rate: f64, clients: Vec<Client>) -> Vec<f64> {
+    let (idle, mut next) = mpsc::unbounded_channel();
+    for client in clients {
+        idle.send(client).unwrap();
+    }
+    let (began, mut requests) = (Instant::now(), JoinSet::new());
+    for number in 0..(rate * TIME.as_secs_f64()) as u64 {
+        let due = began + Duration::from_secs_f64(number as f64 / rate);
+        sleep_until(due).await;
+        let mut client: Client = next.recv().await.unwrap();
+        let idle = idle.clone();
+        requests.spawn(async move {
+            client.ask().await;
+            let time = due.elapsed();
+            idle.send(client).unwrap();
+            time.as_secs_f64() * 1e3
+        });
+    }
+    let mut times = requests.join_all().await;
+    times.sort_by(f64::total_cmp);
+    times
 }
 
 /// The processor time that a process took for each of these requests, in microseconds. `before` is what it had taken
@@ -174,17 +202,17 @@ fn main() {
         let rates: Vec<_> = loads
             .map(|(way, process, load)| {
                 let before = process.processor_time();
-                let (rate, requests) = runtime.block_on(load.highest_rate());
+                let (rate, requests, clients) = runtime.block_on(load.highest_rate());
                 let took = processor_time_for(process, before, requests);
-                (way, process, load, rate, took)
+                (way, process, clients, rate, took)
             })
             .collect();
         let of_nginx = rates.iter().find(|(way, ..)| *way == "nginx");
         let of_nginx = of_nginx.map(|(.., rate, _)| *rate);
         let half = rates.last().map_or(0.0, |(.., rate, _)| rate / 2.0);
-        for (way, process, load, rate, took) in &rates {
+        for (way, process, clients, rate, took) in rates {
             let before = process.processor_time();
-            let times = runtime.block_on(load.times_at(half));
+            let times = runtime.block_on(times_at(half, clients));
             let at_half = processor_time_for(process, before, times.len() as u64);
             let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
             let ratio = of_nginx.map_or("–".to_owned(), |of| format!("{:.2}", rate / of));

@@ -199,7 +199,7 @@ impl Rounds {
             };
             let shared = Arc::clone(&own);
             let work = move || self.end_in(&shared, cell, (round, visible), stored);
-            if let Err(failure) = own.work.run(work).await {
+            if let Err(failure) = own.work.end(work).await {
                 tracing::warn!("cannot store an answer: {}", failure.detail);
             }
         };

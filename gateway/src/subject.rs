@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use contexture::formats::WireBody;
 use contexture::mask_secrets;
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -102,14 +103,13 @@ fn title_of(text: &str) -> Option<String> {
     if NOT_USERS.iter().any(|start| rest.starts_with(start)) {
         return None;
     }
-    let rest = match USERS_TAGS
+    // A text may have megabytes, and only its first words matter. Their tag may end just after them.
+    let near = &rest[..rest.floor_char_boundary(5 * TITLE_CHARS)];
+    let end = USERS_TAGS
         .iter()
-        .find_map(|tag| rest.find(&format!("</{tag}>")))
-    {
-        Some(end) => &rest[..end],
-        None => rest,
-    };
-    let start = &rest[..rest.floor_char_boundary(4 * TITLE_CHARS)];
+        .find_map(|tag| near.find(&format!("</{tag}>")));
+    let start = &near[..end.unwrap_or(near.len())];
+    let start = &start[..start.floor_char_boundary(4 * TITLE_CHARS)];
     let masked = mask_secrets(start);
     let words: Vec<&str> = masked.split_whitespace().collect();
     let words = words.join(" ");
@@ -135,9 +135,10 @@ fn folder(wire: &WireBody<'_>) -> Option<String> {
     let first = wire.messages.iter().take(MAX_MESSAGES);
     let parts = wire.system.iter().chain(&wire.system_messages).chain(first);
     let mut places = parts.flat_map(|raw| {
-        FOLDERS
-            .iter()
-            .filter_map(|words| raw.find(words).map(|at| &raw[at + words.len()..]))
+        FOLDERS.iter().filter_map(|words| {
+            let at = memmem::find(raw.as_bytes(), words.as_bytes())?;
+            raw.get(at + words.len()..)
+        })
     });
     places.find_map(path)
 }
@@ -204,6 +205,18 @@ mod tests {
 
     fn some(title: &str, project: &str) -> (Option<String>, Option<String>) {
         (Some(title.to_owned()), Some(project.to_owned()))
+    }
+
+    #[test]
+    fn a_title_has_no_part_of_the_tag_that_ends_it() {
+        for spaces in 330..450 {
+            let text = format!("<task>ab{}cd</task>more", " ".repeat(spaces));
+            let body = json!({"model": "m", "max_tokens": 9, "messages": [
+                {"role": "user", "content": text}
+            ]});
+            let (title, _) = subject(Format::Anthropic, &body);
+            assert!("ab cd".starts_with(&title.unwrap()), "{spaces}");
+        }
     }
 
     #[test]

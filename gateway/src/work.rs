@@ -51,7 +51,9 @@ fn cores() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs pieces of blocking work in the order in which they came, see the module documentation.
+/// Runs pieces of blocking work in the order in which they came, see the module documentation. Pieces
+/// that end a request come before those that begin one. Otherwise, if more requests come than can be
+/// answered, each would wait twice behind all others, and hardly any would end.
 #[derive(Debug, Default)]
 pub(crate) struct WorkPool {
     threads: Arc<Threads>,
@@ -73,8 +75,9 @@ struct Threads {
 
 #[derive(Default)]
 struct Queue {
-    /// The pieces that no thread has taken.
+    /// The pieces that no thread has taken, and those that end a request, which come first.
     waiting: VecDeque<Job>,
+    ending: VecDeque<Job>,
     running: Vec<Running>,
     /// Threads without work. The one that became idle last is used first, because its memory is
     /// still in the caches, and because the others end if they are not needed.
@@ -94,6 +97,11 @@ struct Running {
 }
 
 impl Queue {
+    fn next(&mut self) -> Option<Job> {
+        let ending = self.ending.pop_front();
+        ending.or_else(|| self.waiting.pop_front())
+    }
+
     /// The number of threads that get on with the queue.
     fn quick(&self) -> usize {
         self.busy - self.running.iter().filter(|one| one.is_slow).count()
@@ -104,6 +112,7 @@ impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue")
             .field("waiting", &self.waiting.len())
+            .field("ending", &self.ending.len())
             .field("busy", &self.busy)
             .finish_non_exhaustive()
     }
@@ -126,9 +135,12 @@ impl Threads {
     }
 
     /// Queues a piece, and has a thread take it if one is free.
-    fn push(self: &Arc<Self>, job: Job) {
+    fn push(self: &Arc<Self>, job: Job, ends: bool) {
         let mut queue = self.queue();
-        queue.waiting.push_back(job);
+        match ends {
+            true => queue.ending.push_back(job),
+            false => queue.waiting.push_back(job),
+        }
         if queue.quick() < self.few {
             self.wake_one(&mut queue);
         } else {
@@ -173,7 +185,7 @@ impl Threads {
         loop {
             tokio::time::sleep(LATE).await;
             let mut queue = self.queue();
-            if queue.waiting.is_empty() {
+            if queue.waiting.is_empty() && queue.ending.is_empty() {
                 queue.is_watched = false;
                 return;
             }
@@ -198,7 +210,7 @@ impl Threads {
         loop {
             // A thread that was slow has been replaced, so there may be one too many.
             let is_wanted = queue.quick() <= self.few;
-            let job = is_wanted.then(|| queue.waiting.pop_front()).flatten();
+            let job = is_wanted.then(|| queue.next()).flatten();
             let Some(job) = job else {
                 queue.busy -= 1;
                 queue.idle.push(own.clone());
@@ -243,11 +255,16 @@ impl Threads {
 impl WorkPool {
     /// Queues a piece of work, in the current span. If it panics, whatever it owns is dropped.
     pub(crate) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
+        self.push(work, false);
+    }
+
+    fn push(&self, work: impl FnOnce() + Send + 'static, ends: bool) {
         let span = Span::current();
-        self.threads.push(Box::new(move || {
+        let job = move || {
             // The panic was reported when it happened.
             let _ = catch_unwind(AssertUnwindSafe(|| span.in_scope(work)));
-        }));
+        };
+        self.threads.push(Box::new(job), ends);
     }
 
     /// Starts a task in the current span. The pool is not idle before the task has ended and has let
@@ -279,9 +296,29 @@ impl WorkPool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
+        self.result_of(work, false).await
+    }
+
+    /// Same as [`run`](Self::run), for work that ends a request.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) async fn end<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.result_of(work, true).await
+    }
+
+    async fn result_of<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        ends: bool,
+    ) -> Result<T, Failure> {
         let (sender, receiver) = oneshot::channel();
         // Nobody may wait for the result any more.
-        self.spawn(move || drop(sender.send(catch_unwind(AssertUnwindSafe(work)))));
+        let work = move || drop(sender.send(catch_unwind(AssertUnwindSafe(work))));
+        self.push(work, ends);
         let done = receiver
             .await
             .map_err(|error| Failure::new("panic", error))?;
@@ -338,6 +375,38 @@ mod tests {
             let queue = pool.threads.queue();
             // A machine that is busy may be late.
             assert!(queue.idle.len() < pool.threads.most, "{}", queue.idle.len());
+        });
+    }
+
+    #[test]
+    fn what_ends_a_request_comes_before_what_begins_one() {
+        block_on(async {
+            let pool = WorkPool::default();
+            let (release, held) = mpsc::channel::<()>();
+            let held = Arc::new(Mutex::new(held));
+            // As many as there are threads, so that all later pieces wait.
+            for _ in 0..pool.threads.most {
+                let held = Arc::clone(&held);
+                pool.spawn(move || {
+                    let _ = held.lock().unwrap().recv();
+                });
+            }
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let note = |what| {
+                let order = Arc::clone(&order);
+                move || order.lock().unwrap().push(what)
+            };
+            for begun in 0..20 {
+                pool.spawn(note(begun));
+            }
+            let ended = pool.end(note(20));
+            let release = async {
+                tokio::task::yield_now().await;
+                // One thread goes on.
+                release.send(()).unwrap();
+            };
+            tokio::join!(ended, release).0.unwrap();
+            assert_eq!(order.lock().unwrap()[0], 20);
         });
     }
 

@@ -409,7 +409,9 @@ fn elements_are_none(list: &str) -> bool {
 }
 
 fn is_blank_string(value: &str) -> bool {
-    value.starts_with('"')
+    let text = value.strip_prefix('"').map(str::trim_start);
+    // Any other character makes the text not blank, so a long text is not read.
+    text.is_some_and(|text| text.starts_with(['"', '\\']))
         && serde_json::from_str::<Cow<'_, str>>(value).is_ok_and(|text| text.trim().is_empty())
 }
 

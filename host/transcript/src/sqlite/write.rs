@@ -10,7 +10,7 @@
 //! The session is known by its key, the number of its row. Only [`write_kept`] takes its name,
 //! because texts of embedders may be there before the session.
 
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, params};
 
 use crate::store::{
     ArtifactChange, Commit, CompactionRow, LogEnd, NewTextRow, SessionDump, TextRow, WireEnd,
@@ -21,7 +21,7 @@ use crate::store::{
 /// deletes it first in the same transaction. Numbers of texts and ids of messages stay as they are,
 /// since other rows refer to them. The session gets a new key.
 pub(super) fn restore_session(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     session: &str,
     dump: &SessionDump,
 ) -> rusqlite::Result<()> {
@@ -91,7 +91,7 @@ pub(super) fn restore_session(
 /// Writes a commit. If the session was deleted since it was opened, nothing is written: there is no
 /// row to update, and the foreign keys refuse new rows.
 pub(super) fn write_commit(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     key: i64,
     commit: &Commit,
 ) -> rusqlite::Result<()> {
@@ -158,7 +158,7 @@ pub(super) fn write_commit(
 
 /// Stores texts of embedders with a session, each in place of the one with its name.
 pub(super) fn write_kept(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     session: &str,
     texts: &[(impl AsRef<str>, impl AsRef<str>)],
 ) -> rusqlite::Result<()> {
@@ -175,11 +175,7 @@ pub(super) fn write_kept(
 
 /// Stores a text of the host. If the same text is there for the same message, it gets the new
 /// extent.
-fn insert_written(
-    transaction: &Transaction<'_>,
-    key: i64,
-    text: &WrittenRow,
-) -> rusqlite::Result<()> {
+fn insert_written(transaction: &Connection, key: i64, text: &WrittenRow) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
             "INSERT OR REPLACE INTO written (session, identity, id, shortens, covers)
@@ -198,7 +194,7 @@ fn insert_written(
 /// Puts a compaction in force, in place of the one before. There is one row for each session:
 /// earlier windows are of no use, because a window is always whole.
 fn insert_compaction(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     key: i64,
     compaction: &CompactionRow,
 ) -> rusqlite::Result<()> {
@@ -218,7 +214,7 @@ fn insert_compaction(
 /// stored. Those that are still in the log are then inserted again, with the time at which they
 /// first arrived.
 fn write_log(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     key: i64,
     log: &LogEnd,
     now_ms: i64,
@@ -254,11 +250,7 @@ fn write_log(
 
 /// Stores wire messages, and notes with each message which of them holds it. They are numbered from
 /// the highest number on. A time that is known stays if the message comes again without one.
-fn write_texts(
-    transaction: &Transaction<'_>,
-    key: i64,
-    texts: &[NewTextRow],
-) -> rusqlite::Result<()> {
+fn write_texts(transaction: &Connection, key: i64, texts: &[NewTextRow]) -> rusqlite::Result<()> {
     if texts.is_empty() {
         return Ok(());
     }
@@ -340,7 +332,7 @@ pub(super) fn write_artifacts(
 
 /// Writes a wire log from a place on, in place of what is stored there. What comes before that
 /// place is not touched.
-fn write_wires(transaction: &Transaction<'_>, key: i64, end: &WireEnd) -> rusqlite::Result<()> {
+fn write_wires(transaction: &Connection, key: i64, end: &WireEnd) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("DELETE FROM wire WHERE session = ?1 AND form = ?2 AND place >= ?3")?
         .execute(params![key, end.form, end.from])?;
