@@ -314,6 +314,23 @@ fn what_i_told_is_before_what_others_told_me() {
 }
 
 #[test]
+fn a_request_tells_what_it_is_about() {
+    let said = [
+        (
+            "user",
+            "I booked a lantern workshop in Kyoto, can you help me pack?",
+        ),
+        ("assistant", "Sure."),
+        ("user", "Is a lantern workshop in Kyoto what people book?"),
+        ("assistant", "It is."),
+        ("user", "Kyoto has lantern workshops"),
+        ("user", "What a day"),
+    ];
+    let found = Ours::new(&said_by_role(&said)).first("Which lantern workshop in Kyoto is booked?");
+    assert_eq!(found.first(), Some(&0), "{found:?}");
+}
+
+#[test]
 fn rare_words_tell_more_than_common_ones() {
     let mut said = vec![
         ("ana", "the concert was good, really good"),

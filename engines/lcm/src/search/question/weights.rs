@@ -23,7 +23,8 @@ pub struct Weights {
     /// with the distance, as in a positional language model (Lv & Zhai 2009), and is higher for
     /// later messages, because an answer follows the words it answers.
     pub around: [(i64, f64); 5],
-    /// The weight of a word that occurs in a question, in the message that asks it.
+    /// The weight of a word that occurs in a question, in the message that asks it. A sentence with
+    /// "I" or "my" also tells something, so its words have their full weight.
     pub asked: f64,
     /// The weight of a word that occurs in a question, in the message that answers it.
     pub answer: f64,
