@@ -314,6 +314,44 @@ fn what_i_told_is_before_what_others_told_me() {
 }
 
 #[test]
+fn what_you_told_is_before_what_i_told() {
+    let said = [
+        (
+            "user",
+            "My budget for the flight is 800 euros, and my flight is short",
+        ),
+        ("assistant", "For such a flight compare prices in June"),
+        (
+            "user",
+            "I like my budget, I like my flight, and I like to compare",
+        ),
+        ("assistant", "Good"),
+    ];
+    let ours = Ours::new(&said_by_role(&said));
+    let found = ours.first("How did you recommend to plan my flight?");
+    assert_eq!(found.first(), Some(&1), "{found:?}");
+}
+
+#[test]
+fn a_request_tells_what_it_is_about() {
+    let said = [
+        (
+            "user",
+            "I booked a lantern workshop in Kyoto, can you help me pack?",
+        ),
+        ("assistant", "Sure, take a raincoat and sturdy shoes"),
+        (
+            "user",
+            "A lantern workshop is a workshop with a lantern and some glue",
+        ),
+        ("assistant", "Is it so"),
+        ("user", "What a day it was"),
+    ];
+    let found = Ours::new(&said_by_role(&said)).first("Which lantern workshop did I book?");
+    assert_eq!(found.first(), Some(&0), "{found:?}");
+}
+
+#[test]
 fn rare_words_tell_more_than_common_ones() {
     let mut said = vec![
         ("ana", "the concert was good, really good"),

@@ -54,8 +54,9 @@ pub(super) struct Question<'e> {
     names: Vec<(String, usize)>,
     wanted: Option<AnswerKind>,
     period: Option<Period>,
-    /// Whether the user asks about themselves, as in "my" or "did I say".
-    is_own: bool,
+    /// The role of whom the question is about: the user in "my" or "did I say", and the assistant in
+    /// "did you say".
+    role: Option<&'static str>,
     /// The mean size in words of the texts that were read. It is a guess until they have been read.
     mean_size: f64,
     /// The names of participants in the question, in folded form.

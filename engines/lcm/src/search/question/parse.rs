@@ -96,10 +96,7 @@ impl<'e> Question<'e> {
             names: Vec::new(),
             wanted: AnswerKind::of(&words, &folded),
             period: Period::of(&words),
-            is_own: words
-                .iter()
-                .any(|word| matches!(*word, "i" | "me" | "my" | "mine" | "myself"))
-                || folded.replace("我们", "").contains('我'),
+            role: role_asked_about(&words, &folded),
             mean_size: 40.0,
             participants: Vec::new(),
             sense,
@@ -199,6 +196,29 @@ impl<'e> Question<'e> {
     }
 }
 
+/// Returns the role of whom a question is about, if it says "I" or "you". `folded` is all of it.
+fn role_asked_about(words: &[&str], folded: &str) -> Option<&'static str> {
+    // "Did you tell me" is about what the assistant said. "Can you tell me" only asks for it.
+    let did_you = |pair: &[&str]| {
+        matches!(pair, ["did" | "have" | "had" | "were", "you"])
+            || matches!(pair, ["you", verb] if verb.ends_with("ed") || is_told(verb))
+    };
+    if words.windows(2).any(did_you) {
+        return Some("assistant");
+    }
+    let is_i = |word: &&str| matches!(*word, "i" | "me" | "my" | "mine" | "myself");
+    let is_own = words.iter().any(is_i) || folded.replace("我们", "").contains('我');
+    is_own.then_some("user")
+}
+
+/// Whether a word is what somebody did who answered, and does not end with "ed".
+fn is_told(verb: &str) -> bool {
+    matches!(
+        verb,
+        "said" | "told" | "gave" | "wrote" | "made" | "found" | "sent"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -240,6 +260,21 @@ mod tests {
                 assert!(question.terms.iter().any(finds), "{form} of {word}");
                 assert!(question.beginnings.contains(&form), "{form} of {word}");
             }
+        }
+    }
+
+    #[test]
+    fn you_is_the_assistant() {
+        for (question, expected) in [
+            ("What is my budget?", Some("user")),
+            ("What did you recommend for my budget?", Some("assistant")),
+            ("Which plan is the one you gave me?", Some("assistant")),
+            ("Can you tell me what I said of it?", Some("user")),
+            ("我的预算是多少？", Some("user")),
+            ("What did Ana say?", None),
+        ] {
+            let question = Question::new(question, &Weights::default(), None).unwrap();
+            assert_eq!(question.role, expected, "{}", question.text);
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) struct Occurrence {
     pub(super) word: usize,
     range: Range<usize>,
     sentence: Range<usize>,
-    /// Whether its sentence is a question, so that the word is asked for and not told.
+    /// Whether its sentence only asks, so that the word is asked for and not told.
     pub(super) asked: bool,
 }
 
@@ -266,7 +266,7 @@ impl TextReader<'_> {
             let part = &folded[run.range.clone()];
             if run.class == Class::Word {
                 words += 1;
-                says_i |= matches!(part, "i" | "me" | "my" | "we" | "us" | "our");
+                says_i |= is_first_person(part);
                 if !question.beginnings.contains(part) {
                     continue;
                 }
@@ -348,8 +348,14 @@ const LONGEST: usize = 240;
 /// stops.
 const STOPS: [char; 7] = ['.', '!', '?', '\n', '。', '！', '？'];
 
-/// Finds the sentence of each occurrence, and whether it ends with a question mark. The occurrences
-/// must be in order.
+/// Whether a folded word stands for its author, in English.
+fn is_first_person(word: &str) -> bool {
+    matches!(word, "i" | "me" | "my" | "we" | "us" | "our")
+}
+
+/// Finds the sentence of each occurrence, and whether it only asks. Somebody who asks for advice in
+/// one long sentence also tells what it is about: "I got a cat on 3 May, can you help me find a
+/// name?". The occurrences must be in order.
 fn mark_sentences(folded: &str, occurrences: &mut [Occurrence]) {
     let (mut start, mut end) = (0, 0);
     let mut asked = false;
@@ -366,7 +372,11 @@ fn mark_sentences(folded: &str, occurrences: &mut [Occurrence]) {
             end = stop.map_or(folded.len(), |stop| {
                 rest.ceil_char_boundary(stop + 1) + occurrence.range.end
             });
-            asked = stop.is_some_and(|stop| rest[stop..].starts_with(['?', '？']));
+            let tells = || {
+                let mut words = runs(&folded[start..end]);
+                words.any(|run| is_first_person(&folded[start..end][run.range]))
+            };
+            asked = stop.is_some_and(|stop| rest[stop..].starts_with(['?', '？'])) && !tells();
         }
         occurrence.sentence = start..end;
         occurrence.asked = asked;

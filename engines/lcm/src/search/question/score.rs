@@ -90,7 +90,7 @@ impl Question<'_> {
             let passages = (reading.words as f64 / weights.passage as f64).max(1.0);
             score -= weights.chances * passages.ln();
             let speaker = reading.speaker.as_deref();
-            let is_asked_about = self.is_own && row.role == "user"
+            let is_asked_about = self.role == Some(row.role.as_str())
                 || participants
                     .iter()
                     .any(|participant| participant.said(&row, speaker));

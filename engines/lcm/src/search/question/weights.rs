@@ -23,7 +23,8 @@ pub struct Weights {
     /// with the distance, as in a positional language model (Lv & Zhai 2009), and is higher for
     /// later messages, because an answer follows the words it answers.
     pub around: [(i64, f64); 5],
-    /// The weight of a word that occurs in a question, in the message that asks it.
+    /// The weight of a word that occurs in a question, in the message that asks it. A sentence with
+    /// "I" or "my" also tells something, so its words have their full weight.
     pub asked: f64,
     /// The weight of a word that occurs in a question, in the message that answers it.
     pub answer: f64,
@@ -37,8 +38,8 @@ pub struct Weights {
     /// What a message loses if it ends with a question. Such a message answers half as often as
     /// others.
     pub asking: f64,
-    /// The bonus for a message of whom the question is about: a participant that it names, or the user
-    /// if it asks about "me". If half of all messages are theirs, a question about somebody is answered
+    /// The bonus for a message of whom the question is about: a participant that it names, the user if
+    /// it asks about "me", or the assistant if it asks what "you" said. If half of all messages are theirs, a question about somebody is answered
     /// by that person 19 times out of 20, which is ln (0.95 / 0.05).
     pub speaker: f64,
     /// What is added to [`speaker`](Self::speaker) if the message has "I" or "my" in it, because the
