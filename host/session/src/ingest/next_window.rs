@@ -38,6 +38,8 @@ pub(crate) struct Changes {
     /// What the client sent last in its own words. Empty if a message of the user's was cut off or
     /// edited, so that an earlier one may be the last now.
     pub(crate) settled: Ids,
+    /// Texts of the host that the client sent before and sends no more.
+    pub(crate) withdrawn: Ids,
 }
 
 impl Changes {
@@ -236,6 +238,14 @@ impl ConversationState {
                 (last_went, last_is_revised) = (true, false);
                 continue;
             };
+            // A summary of a lost record stands for what nobody knows, and is there as long as the
+            // client sends it.
+            let covers = self.history.host_texts.covers(id);
+            let is_of_lost_record = !slot.is_notice() && covers.is_some_and(IdSet::is_empty);
+            if is_of_lost_record && changes.withdrawn.contains(&id) {
+                (last_went, last_is_revised) = (true, false);
+                continue;
+            }
             // A notice belongs to the message before it. If that was cut off or edited, the notice
             // no longer applies.
             if slot.is_notice() && (last_went && changes.cut || last_is_revised) {
@@ -251,7 +261,7 @@ impl ConversationState {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
                 None if went(&slot) => continue,
-                None => match self.history.host_texts.covers(id) {
+                None => match covers {
                     Some(covers)
                         if changes.cut
                             && !covers.is_empty()
