@@ -72,6 +72,7 @@ impl ConversationState {
         next_id: u64,
     ) -> Result<(), FormatError> {
         let resumed = self.history.resumed;
+        self.keep_short(read);
         // After a rewind, or an edit that leaves the last message empty, the user's last words may be
         // under a summary or shortened. The model must see them in full if the client sends them so.
         // An engine may have shortened them when they were the last already.
@@ -122,6 +123,26 @@ impl ConversationState {
         self.replace_window(window);
         self.history.set_in_force(in_force);
         Ok(())
+    }
+
+    /// Messages that the window shows in a shorter form of the client's stay shortened when the
+    /// client sends them in full. Otherwise they would be shown in full and counted as short.
+    fn keep_short(&mut self, read: &IdMap<WindowEntry>) {
+        let whole = |slot: &WindowEntry| {
+            let whole = read.get(&slot.id()).filter(|whole| whole.is_original());
+            whole.filter(|_| slot.is_of_lost_record())
+        };
+        let slots = self.window.slots();
+        if !slots.iter().any(|slot| whole(slot).is_some()) {
+            return;
+        }
+        let slots = slots.iter().map(|slot| match whole(slot) {
+            Some(whole) => slot.as_shortened().moved_to(whole),
+            None => slot.clone(),
+        });
+        let note = self.window.system_note().map(str::to_owned);
+        let window = Window::of(slots.collect(), note, self.window.next_id());
+        self.replace_window(window);
     }
 
     /// Whether the request has the user's last message in full, and these window entries lack it or
