@@ -100,12 +100,13 @@ pub(super) fn align(
 }
 
 impl Alignment {
-    /// Whether the request holds all known messages, unchanged.
-    pub(super) fn holds_all(&self) -> bool {
-        let is_revised = |matched: &Match| matches!(matched, Match::Revises(_));
+    /// Whether the request holds all known messages, unchanged, and new ones only behind them.
+    pub(super) fn appends(&self) -> bool {
+        let is_new = |matched: &&Match| **matched == Match::New;
+        let mut known = self.matches.iter().rev().skip_while(is_new);
         self.unmatched.is_empty()
             && self.abridged.is_empty()
-            && !self.matches.iter().any(is_revised)
+            && known.all(|matched| matches!(matched, Match::Same(_)))
     }
 
     /// Takes out the known messages `ids`, which are no part of the conversation. `aligned` is what

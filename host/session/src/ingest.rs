@@ -191,6 +191,7 @@ impl Ingest {
             appends,
             goes_on: ingested.common == current.history.sent.raw.len(),
             settled: Ids::default(),
+            withdrawn: Ids::default(),
         };
         let mut next_id = current.window.next_id();
         let mut fresh = || {
@@ -328,6 +329,12 @@ impl Ingest {
         slots.extend(current.originals_of(&unsent_again, &changes.said_again));
         ingested.unsent_again = unsent_again;
         changes.settle(&current.history);
+        let sent: Ids = units.iter().map(|unit| unit.origin.id()).collect();
+        let before = current.history.sent.units.iter().skip(kept);
+        changes.withdrawn = (before.filter(|unit| matches!(unit.origin, Origin::Host(_))))
+            .map(|unit| unit.origin.id())
+            .filter(|id| !sent.contains(id))
+            .collect();
         for (known, replaces) in log {
             current.history.append(known, replaces);
         }

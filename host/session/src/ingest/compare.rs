@@ -326,7 +326,7 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         .filter(|id| !sent.contains(id) && !stood_for.iter().any(|ids| ids.contains(*id)))
         .collect();
     let mut alignment = align(&old, &fingerprints, before, &unsent);
-    let holds_all = alignment.holds_all();
+    let appends = alignment.appends() && !is_abridged;
     let lost: Ids = lost.values().flatten().map(|known| known.id).collect();
     for (at, id) in alignment.take_out(&lost, &mut aligned) {
         if let Some(new) = incoming.get_mut(at) {
@@ -345,7 +345,7 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
     alignment.branch_at_insertion(behind);
     Compared {
         kept: 0,
-        appends: holds_all && alignment.unmatched.is_empty() && !is_abridged,
+        appends,
         incoming,
         alignment,
         aligned,

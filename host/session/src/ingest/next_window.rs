@@ -38,6 +38,8 @@ pub(crate) struct Changes {
     /// What the client sent last in its own words. Empty if a message of the user's was cut off or
     /// edited, so that an earlier one may be the last now.
     pub(crate) settled: Ids,
+    /// Texts of the host that the client sent before and sends no more.
+    pub(crate) withdrawn: Ids,
 }
 
 impl Changes {
@@ -70,6 +72,7 @@ impl ConversationState {
         next_id: u64,
     ) -> Result<(), FormatError> {
         let resumed = self.history.resumed;
+        self.keep_short(read);
         // After a rewind, or an edit that leaves the last message empty, the user's last words may be
         // under a summary or shortened. The model must see them in full if the client sends them so.
         // An engine may have shortened them when they were the last already.
@@ -120,6 +123,26 @@ impl ConversationState {
         self.replace_window(window);
         self.history.set_in_force(in_force);
         Ok(())
+    }
+
+    /// Messages that the window shows in a shorter form of the client's stay shortened when the
+    /// client sends them in full. Otherwise they would be shown in full and counted as short.
+    fn keep_short(&mut self, read: &IdMap<WindowEntry>) {
+        let whole = |slot: &WindowEntry| {
+            let whole = read.get(&slot.id()).filter(|whole| whole.is_original());
+            whole.filter(|_| slot.is_of_lost_record())
+        };
+        let slots = self.window.slots();
+        if !slots.iter().any(|slot| whole(slot).is_some()) {
+            return;
+        }
+        let slots = slots.iter().map(|slot| match whole(slot) {
+            Some(whole) => slot.as_shortened().moved_to(whole),
+            None => slot.clone(),
+        });
+        let note = self.window.system_note().map(str::to_owned);
+        let window = Window::of(slots.collect(), note, self.window.next_id());
+        self.replace_window(window);
     }
 
     /// Whether the request has the user's last message in full, and these window entries lack it or
@@ -236,6 +259,14 @@ impl ConversationState {
                 (last_went, last_is_revised) = (true, false);
                 continue;
             };
+            // A summary of a lost record stands for what nobody knows, and is there as long as the
+            // client sends it.
+            let covers = self.history.host_texts.covers(id);
+            let is_of_lost_record = !slot.is_notice() && covers.is_some_and(IdSet::is_empty);
+            if is_of_lost_record && changes.withdrawn.contains(&id) {
+                (last_went, last_is_revised) = (true, false);
+                continue;
+            }
             // A notice belongs to the message before it. If that was cut off or edited, the notice
             // no longer applies.
             if slot.is_notice() && (last_went && changes.cut || last_is_revised) {
@@ -251,7 +282,7 @@ impl ConversationState {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
                 None if went(&slot) => continue,
-                None => match self.history.host_texts.covers(id) {
+                None => match covers {
                     Some(covers)
                         if changes.cut
                             && !covers.is_empty()

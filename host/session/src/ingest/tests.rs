@@ -304,14 +304,18 @@ fn equal_short_forms_of_a_lost_record_are_told_apart_by_their_place() {
     assert_eq!(shown(&current)[..without.len()], without);
 }
 
-/// A window in force is carried over alike whether its session was just opened or not.
+/// A window in force is carried over alike whether its session was just opened or not: with edits,
+/// insertions and cuts at each place, of the originals and of the body that was handed out.
 #[test]
 fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
     let summary = "[CONTEXT COMPACTION]\nwhat was said";
     let short = sealed_short("[Shortened to save context space] so on");
+    let originals = talk(0..8);
+    let mut handed = originals.clone();
+    handed[5] = message("assistant", &short);
+    handed.splice(2..4, [message("user", &sealed_summary(summary))]);
     let compacted = || {
-        let all = talk(0..8);
-        let (ingest, mut current) = begun(&all);
+        let (ingest, mut current) = begun(&originals);
         let covers = ids(3..=4).into_iter().collect();
         (current.history).write(HostText::summary(MessageId(50), summary, covers));
         let content = EntryContent::Summary {
@@ -319,43 +323,77 @@ fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
             in_system_role: false,
         };
         let mut slots = current.window.slots().to_vec();
-        let shorter = slots[5].clone().with_content(EntryContent::Replaced {
+        slots[5] = (slots[5].clone()).with_content(EntryContent::Replaced {
             text: Some(short.clone()),
             arguments: Vec::new(),
             pruned: false,
         });
-        slots[5] = shorter;
         let summary = WindowEntry::put_in(MessageId(50), content, &current.counter);
         slots.splice(2..4, [summary]);
         put_in_force(&mut current, Window::of(slots, None, 51), 3..=4);
         (ingest, current)
     };
-    let originals = talk(0..8);
-    let mut handed = originals.clone();
-    handed[5] = message("assistant", &short);
-    handed.splice(2..4, [message("user", &sealed_summary(summary))]);
-    let mut requests = Vec::new();
-    for sent in [originals, handed] {
+    let of_lost_record = || {
+        let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
+        send(&mut ingest, &mut current, &handed).unwrap();
+        (ingest, current)
+    };
+    // What a client may send that has this list.
+    let requests = |sent: &Vec<String>| {
+        let mut requests = vec![sent.clone()];
         for at in 0..sent.len() {
             let (mut edited, mut inserted) = (sent.clone(), sent.clone());
             edited[at] = message(["user", "assistant"][at % 2], "in other words");
             inserted.insert(at, message("user", "inserted"));
-            requests.extend([edited, inserted, sent[..=at].to_vec()]);
-        }
-    }
-    for request in requests {
-        let windows = [false, true].map(|resumes| {
-            let (mut ingest, mut current) = compacted();
-            if resumes {
-                current.history.resumed = true;
-                current.replace_window(Window::of(Vec::new(), None, 51));
+            requests.extend([edited, inserted]);
+            // Nobody goes back to where a summary has the last word.
+            if !sent[at].contains("[CONTEXT COMPACTION]") {
+                requests.push(sent[..=at].to_vec());
             }
-            send(&mut ingest, &mut current, &request).unwrap();
-            let slots = current.window.slots().iter();
-            let shown = slots.map(|slot| (slot.id(), slot.content.clone()));
-            shown.collect::<Vec<_>>()
-        });
-        assert_eq!(windows[0], windows[1], "{request:#?}");
+        }
+        requests
+    };
+    let states: [&dyn Fn() -> (Ingest, ConversationState); 2] = [&compacted, &of_lost_record];
+    let pairs: Vec<(Vec<String>, Vec<String>)> = [&originals, &handed]
+        .into_iter()
+        .flat_map(|sent| {
+            let (all, then) = (requests(sent), requests(sent));
+            all.into_iter().flat_map(move |one| {
+                let then = then.clone().into_iter();
+                then.map(move |two| (one.clone(), two))
+            })
+        })
+        .collect();
+    for state in states {
+        for (first, second) in &pairs {
+            let windows = [false, true].map(|restarts| {
+                let (mut ingest, mut current) = state();
+                for request in [first, second] {
+                    if restarts {
+                        current.history.resumed = true;
+                        let next_id = current.window.next_id();
+                        current.replace_window(Window::of(Vec::new(), None, next_id));
+                        current.unshown.clear();
+                    }
+                    send(&mut ingest, &mut current, request).unwrap();
+                }
+                let slots = current.window.slots().iter();
+                let shown = slots.map(|slot| (slot.id(), slot.content.clone()));
+                shown.collect::<Vec<_>>()
+            });
+            let brief = |sent: &[String]| -> Vec<String> {
+                sent.iter()
+                    .map(|sent| sent.chars().take(60).collect())
+                    .collect()
+            };
+            assert_eq!(
+                windows[0],
+                windows[1],
+                "{:#?}, then {:#?}",
+                brief(first),
+                brief(second)
+            );
+        }
     }
 }
 
