@@ -178,6 +178,7 @@ const WITHOUT: &[Without] = &[
     ("size", |weights| weights.size = (1.0, 1.0)),
     ("passages", |weights| weights.passage = usize::MAX),
     ("likeness", |weights| weights.alike = 0.0),
+    ("likeness before", |weights| weights.alike_before = 0.0),
 ];
 
 fn ablate(kinds: &[(&str, Vec<Ready>)]) {

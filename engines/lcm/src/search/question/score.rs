@@ -71,14 +71,15 @@ impl Question<'_> {
             else {
                 continue;
             };
-            // The keys of a session are consecutive, so this is the message before.
+            // The keys of a session are consecutive, so one less is the message before.
             let answers = asks.get(&Key(key.0 - 1)).copied().unwrap_or(false);
             let mut score = self.by_words(*key, reading, weighed, answers, &lent);
             let (least, most) = weights.size;
             score += (self.size(reading) as f64 / self.mean_size)
                 .clamp(least, most)
                 .ln();
-            score += weights.alike * self.alike.of(*key);
+            let before = weights.alike_before * self.alike.of(Key(key.0 - 1));
+            score += weights.alike * (self.alike.of(*key) + before);
             score += weights.rarity * reading.rarity;
             if reading.has_wanted {
                 score += wanted_weight;

@@ -68,6 +68,9 @@ pub struct Weights {
     /// The score for each standard deviation by which a message is more similar to the question in
     /// meaning than the mean of all messages. It is the same for every kind of conversation.
     pub alike: f64,
+    /// The share of [`alike`](Self::alike) that the similarity of the message before adds. An answer is
+    /// often short, and what it is about is said before it.
+    pub alike_before: f64,
     /// The maximum number of messages that the second round reads for their similarity in meaning,
     /// whatever their words.
     pub alike_candidates: usize,
@@ -107,6 +110,7 @@ impl Default for Weights {
             repeated: 2.0,
             candidates: 300,
             alike: 1.0,
+            alike_before: 0.3,
             alike_candidates: 100,
             synonym: 0.5,
             pair: 0.3,
