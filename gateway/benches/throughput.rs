@@ -111,7 +111,7 @@ impl Client {
 /// The times from when a request was due to the end of its answer, in milliseconds and sorted, at
 /// this many requests a second. While all clients wait for answers, requests wait for a client. If
 /// they began sessions instead, a short pause of the machine would begin hundreds, whose first
-/// requests take ten times as long as later ones, and the gateway would not catch up again.
+/// requests take several times as long as later ones, and the gateway would not catch up again.
 async fn times_at(rate: f64, clients: Vec<Client>) -> Vec<f64> {
     let (idle, mut next) = mpsc::unbounded_channel();
     for client in clients {
