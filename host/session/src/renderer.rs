@@ -240,6 +240,12 @@ impl Renderer {
         for unit in &log.units {
             note_written(&mut current.history, unit);
         }
+        // A client may send what the window shows in a spelling of its own. Only the layout tells
+        // which short forms that is.
+        if self.is_as_it_came(current) {
+            current.history.set_handed(WireLog::default());
+            return Ok(None);
+        }
         let handed = request.is_sent().then_some(log);
         current.history.set_handed(handed.unwrap_or_default());
         self.remember(current, Some(rendered.clone()));

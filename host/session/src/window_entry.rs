@@ -259,6 +259,12 @@ impl WindowEntry {
         self.is_verbatim() && self.kind == MessageKind::Replaced
     }
 
+    /// Whether it answers a call.
+    pub(super) fn is_result(&self) -> bool {
+        let answers = |message: &Message| message.tool_call_id.is_some();
+        self.is_stub() || self.message().is_some_and(answers)
+    }
+
     pub(super) fn is_summary(&self) -> bool {
         matches!(*self.content, EntryContent::Summary { .. })
     }

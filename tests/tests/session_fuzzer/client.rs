@@ -980,7 +980,7 @@ impl Client {
             })
         };
         // Whether the words that meet were said one after the other. Those in front may be what is left of a message of
-        // which the rest was summarised.
+        // which the rest was summarised, or a shorter form.
         let were_said_so = |one: &Entry, next: &Entry| {
             let at = next.holds.iter().min();
             let at = at.and_then(|serial| self.truth.place(*serial)?.checked_sub(1));
@@ -992,11 +992,20 @@ impl Client {
                     .map(|carries| parts_of(&carries.unwrap_or_default()));
                 own.last().is_some() && own.last() == left.last()
             };
-            would_join_users(one, next)
-                && match one.holds.iter().max() {
-                    Some(last) => *last == before.serial,
-                    None => is_its_end(one),
+            let is_short_of_it = |entry: &Entry| {
+                let carries = carried(&entry.bytes).unwrap_or_default();
+                let parts = parts_of(&carries);
+                let end = parts.last().and_then(|part| part["text"].as_str());
+                end.is_some_and(ends_with_short_seal)
+                    && shortened(entry, true) == Some(before.serial)
+            };
+            match one.holds.iter().max() {
+                Some(last) => would_join_users(one, next) && *last == before.serial,
+                None => {
+                    would_join_users(one, next) && is_its_end(one)
+                        || next.whole.is_some() && is_short_of_it(one)
                 }
+            }
         };
         for pair in entries.windows(2) {
             let [one, next] = pair else { continue };
@@ -1379,6 +1388,12 @@ fn ends_with_seal(text: &str) -> bool {
     text.trim_end()
         .rsplit_once("[END OF CONTEXT COMPACTION] #")
         .is_some_and(|(_, sum)| sum.len() == 8)
+}
+
+/// Whether the shorter form of a message ends here.
+fn ends_with_short_seal(text: &str) -> bool {
+    let seal = text.rsplit_once("\n[#");
+    seal.is_some_and(|(_, sum)| sum.len() == 9 && sum.ends_with(']'))
 }
 
 /// Whether a summary begins here.
