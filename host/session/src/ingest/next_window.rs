@@ -333,11 +333,10 @@ impl ConversationState {
             // Each message goes after the last entry that precedes it in the conversation.
             let before = places.iter().rposition(|place| *place < own);
             let at = before.map_or(0, |before| before + 1);
-            // A result whose call is under a summary cannot be shown. It is new if the record of
-            // what cleared it was lost.
-            let mut answered = next.iter().take(at).rev();
-            let answered = answered.find(|entry| !entry.is_result() && !entry.is_notice());
-            if slot.is_result() && answered.is_some_and(WindowEntry::is_summary) {
+            // A result in the midst of the window may be new because the record of what cleared it was
+            // lost. It cannot be shown without its call, which may be under a summary.
+            let is_inserted = at < next.len();
+            if is_inserted && slot.is_result() && !slot.follows_its_call(&next[..at]) {
                 continue;
             }
             next.insert(at, slot);
