@@ -230,17 +230,20 @@ pub(crate) fn is_said(line: &str) -> bool {
 
 /// Returns the words of the user that a line quotes, without quotation marks.
 pub(crate) fn said(line: &str) -> Option<&str> {
-    let words = SAID.iter().find_map(|prefix| line.strip_prefix(prefix))?;
+    quoted_after(&SAID, line)
+}
+
+fn quoted_after<'l>(beginnings: &[&str], line: &'l str) -> Option<&'l str> {
+    let words = beginnings
+        .iter()
+        .find_map(|beginning| line.strip_prefix(beginning))?;
     Some(words.trim().trim_matches('"'))
 }
 
 /// Returns the quoted words of the user's last request if the line is about that. The quotation
 /// marks are removed.
 pub(crate) fn last_said(line: &str) -> Option<&str> {
-    let words = LAST_SAID
-        .iter()
-        .find_map(|prefix| line.strip_prefix(prefix))?;
-    Some(words.trim().trim_matches('"'))
+    quoted_after(&LAST_SAID, line)
 }
 
 /// Whether a line lists the open items of a plan in the form that a digest uses, in any language.

@@ -8,8 +8,9 @@
 //! summary by a model, and a change of the engine.
 //!
 //! Only a user's own words count (`own_words`), and project files such as `CLAUDE.md`. Which of
-//! their sentences are rules is decided in `directive`, unless they are `declared`. A rule that is said twice is kept once. If
-//! a later rule contradicts an earlier one, both stay and the later says what it replaces.
+//! their sentences are rules is decided in `directive`, unless they are `declared`. A rule that is
+//! said twice is kept once. If a later rule contradicts an earlier one, both stay and the later says
+//! what it replaces.
 
 mod declared;
 mod directive;
@@ -263,26 +264,15 @@ impl Rules {
 impl RuleSection {
     fn of(shown: impl Iterator<Item = (String, String)>, left_out: usize) -> Self {
         let shown: Vec<_> = shown.collect();
-        let mut text = RULES_HEADING.to_owned();
-        let mut is_block = false;
-        for (rule, line) in &shown {
-            let is_declared = declared::is_declared(rule);
-            if is_declared != is_block {
-                text.push('\n');
-                text.push_str(if is_declared {
-                    declared::OPEN
-                } else {
-                    declared::CLOSE
-                });
-            }
-            is_block = is_declared;
-            text.push('\n');
-            text.push_str(line);
+        let mut lines = vec![RULES_HEADING];
+        let is_declared = |(rule, _): &(String, String)| declared::is_declared(rule);
+        for alike in shown.chunk_by(|one, next| is_declared(one) == is_declared(next)) {
+            let fences = alike.first().filter(|rule| is_declared(rule));
+            lines.extend(fences.map(|_| declared::OPEN));
+            lines.extend(alike.iter().map(|(_, line)| line.as_str()));
+            lines.extend(fences.map(|_| declared::CLOSE));
         }
-        if is_block {
-            text.push('\n');
-            text.push_str(declared::CLOSE);
-        }
+        let mut text = lines.join("\n");
         if left_out > 0 {
             text.push_str(&format!("\n({left_out}{LEFT_OUT}"));
         }
@@ -421,10 +411,12 @@ pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
             continue;
         }
         if is_block || declared::opens(trimmed) {
-            if declared::is_declared(trimmed) {
+            // Of the block, only its rules and its fences are there.
+            let is_rule = declared::is_declared(trimmed);
+            if is_rule {
                 found.push(original(text, &own, trimmed));
             }
-            is_block = !is_block || !declared::closes(trimmed);
+            is_block = is_rule || !is_block;
             continue;
         }
         let item = own_words::item(trimmed);

@@ -338,6 +338,8 @@ fn declared_rules_are_kept_as_they_were_declared() {
         "Operating rules:\n\n```constraints\nmust [no-p".to_owned(),
     );
     assert!(short.ends_with(&expected), "{short}");
+    let other_fence = "```constraints\nmust: hold\n~~~\nNever do this.\n```\nNever guess.";
+    assert_eq!(found(other_fence), ["must: hold", "Never guess."]);
     // They go last if the section is full.
     let many: Vec<String> = (0..90).map(|n| format!("Never touch file_{n}.")).collect();
     let full = said(&[&text, &many.join(" ")]).section(Budget::chars(600));

@@ -367,7 +367,7 @@ impl WindowEntry {
     }
 
     /// What tells its wire message from all others: the conversation from which it was read, and
-    /// where the wire message begins there.
+    /// the index there of the wire message's first part.
     pub(super) fn wire(&self) -> Option<(*const Conversation, usize)> {
         let (conversation, index, place) = self.in_wire()?;
         Some((Arc::as_ptr(conversation), index - place))

@@ -22,12 +22,6 @@ pub(super) fn opens(line: &str) -> bool {
     line.len() - info.len() >= 3 && info.trim().eq_ignore_ascii_case("constraints")
 }
 
-/// Whether a line closes a block.
-pub(super) fn closes(line: &str) -> bool {
-    let line = line.trim();
-    line.len() >= 3 && line.trim_start_matches(['`', '~']).is_empty()
-}
-
 /// Whether a line declares a rule: `must: text`, or `should [name]: text`.
 pub(super) fn is_declared(line: &str) -> bool {
     let severity = line.bytes().take_while(u8::is_ascii_alphabetic).count();

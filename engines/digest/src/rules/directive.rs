@@ -38,7 +38,7 @@ pub(super) fn is_directive(sentence: &str) -> bool {
     {
         return false;
     }
-    // *No* is a word of Spanish, too, where it stands before a verb.
+    // *No* is a word of Spanish, too, and stands before a verb there.
     let is_plural = flat
         .split_whitespace()
         .any(|word| word.ends_with('s') || word.ends_with("ing"));

@@ -302,12 +302,13 @@ impl BlankedText<'_> {
                 .into_iter()
                 .find(|mark| trimmed.starts_with(mark));
             if let Some(open) = fence {
-                if !is_declared {
-                    self.blank(range);
-                }
                 // If a language follows the mark, it opens a block within the block and does not
                 // close it.
-                if mark == Some(open) && trimmed.trim_matches(['`', '~']).is_empty() {
+                let closes = mark == Some(open) && trimmed.trim_matches(['`', '~']).is_empty();
+                if !(is_declared && (closes || declared::is_declared(trimmed))) {
+                    self.blank(range);
+                }
+                if closes {
                     fence = None;
                 }
                 continue;

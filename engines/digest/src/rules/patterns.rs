@@ -2,8 +2,8 @@
 //!
 //! "Keep functions under 40 lines" and "Before you commit, run the linter" say how things are to be
 //! done for good. Each language has a set of patterns. They are matched against a sentence in lower
-//! case with one space between words and a bar where punctuation ends a clause, as `directive`
-//! writes it. Chinese and Japanese sentences have no words to separate and are matched as they are.
+//! case with one space between words and a bar after each clause, as `directive` writes it. Chinese
+//! and Japanese sentences have no words to separate and are matched as they are.
 
 use std::sync::LazyLock;
 
@@ -51,7 +51,7 @@ pub(super) static ENGLISH: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:i|we) (?:want|expect) (?:every|each|all|no|only) ",
         r" i'd rather (?:you|we) (?:didn't|did not) ",
         r"STARTlet's (?:not (?:use|add|touch|change|mock|commit|push|rely|introduce)|always|never|only|stick to|keep to) ",
-        r"(?:MANYare (?:required|mandatory)| (?:is|are) (?:banned|not permitted|read-only for you|not negotiable|not to be)) ",
+        r"(?:MANYare required| (?:is|are) (?:banned|not permitted|read-only for you|not negotiable|not to be)) ",
         r"START(?:before|after) (?:you |every |each |any |ING)SOME\| ORDER",
         r"START(?:whenever |when you WORD(?:a |an |any |new |something )|each time |every time |if you're unsure |if you are unsure |if in doubt |when in doubt )SOME\| ORDER",
         r"START(?:ORDER)SOMEbefore (?:you |each |every |any |ING)",

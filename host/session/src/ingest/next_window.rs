@@ -129,8 +129,8 @@ impl ConversationState {
     /// client sends them in full. Otherwise they would be shown in full and counted as short.
     fn keep_short(&mut self, read: &IdMap<WindowEntry>) {
         let whole = |slot: &WindowEntry| {
-            let whole = read.get(&slot.id()).filter(|whole| whole.is_original());
-            whole.filter(|_| slot.is_of_lost_record())
+            let whole = slot.is_of_lost_record().then(|| read.get(&slot.id()));
+            whole.flatten().filter(|whole| whole.is_original())
         };
         let slots = self.window.slots();
         if !slots.iter().any(|slot| whole(slot).is_some()) {

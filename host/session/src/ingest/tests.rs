@@ -346,7 +346,7 @@ fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
             edited[at] = message(["user", "assistant"][at % 2], "in other words");
             inserted.insert(at, message("user", "inserted"));
             requests.extend([edited, inserted]);
-            // Nobody goes back to where a summary has the last word.
+            // Nobody takes back what follows a summary and nothing else.
             if !sent[at].contains("[CONTEXT COMPACTION]") {
                 requests.push(sent[..=at].to_vec());
             }

@@ -39,8 +39,9 @@ pub struct Weights {
     /// others.
     pub asking: f64,
     /// The bonus for a message of whom the question is about: a participant that it names, the user if
-    /// it asks about "me", or the assistant if it asks what "you" said. If half of all messages are theirs, a question about somebody is answered
-    /// by that person 19 times out of 20, which is ln (0.95 / 0.05).
+    /// it asks about "me", or the assistant if it asks what "you" said. If half of all messages are
+    /// theirs, a question about somebody is answered by that person 19 times out of 20, which is
+    /// ln (0.95 / 0.05).
     pub speaker: f64,
     /// What is added to [`speaker`](Self::speaker) if the message has "I" or "my" in it, because the
     /// person then most likely tells of themselves.
