@@ -15,7 +15,6 @@
 mod declared;
 mod directive;
 mod own_words;
-mod patterns;
 
 pub(crate) use own_words::item;
 

@@ -1,0 +1,64 @@
+//! Rules in French.
+
+use std::sync::LazyLock;
+
+use regex::RegexSet;
+
+use super::patterns::set;
+use super::tongue::{Ban, Tongue};
+use super::words::{behind, clauses, lists};
+
+/// Common words, also of other languages.
+pub(super) const COMMON: &str = "le|la|les|des|et|est|pas|un|une|que|pour|dans|sur|ne|jamais|toujours|du|en|au|avant|\
+    sans|il|chaque|tous|toutes|uniquement|de|à|ce";
+
+const TONGUE: Tongue = Tongue {
+    adverbs: "jamais|toujours|uniquement|seulement|exclusivement|systématiquement",
+    modals: "doit|doivent|dois|devez|faut|devra|devront",
+    not_first: "je|ça|cela|il|elle|on|le|la|les|ce|cette|ces|un|une|mon|ma|pourquoi|hier|ils|nous|tu|depuis",
+    reports: "échoue|plante|marche|fonctionne|marché|fonctionné|échouent",
+    fillers: "et|mais|puis|merci|de|alors|donc|ok",
+};
+
+const BAN: Ban = Ban {
+    starts: &["aucun ", "aucune ", "pas de ", "pas d'"],
+    not_in: "idée|problème|problèmes|souci|soucis|changement|erreur|erreurs|doute|est|sont|a|ont|était|ne|réponse|\
+        résultat|panique|quoi|chance",
+};
+
+static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
+    set(&[
+        r" (?:désormais|dorénavant|à partir de maintenant|dès maintenant|à l'avenir|en aucun cas|sous aucun prétexte) ",
+        r" il (?:ne faut|faut toujours) | (?:doit|doivent) (?:toujours|jamais) | ne (?:doit|doivent|dois|devez) ",
+        r" sans (?:mon|me demander|demander) | sauf si | demandez?-moi | je préfère | s'il te plaît ne ",
+        r" interdit de | est (?:interdit|obligatoire) | sont interdits ",
+        r"START(?:assure-toi|assurez-vous|veillez? à|évitez?|préfère|préférez|souviens-toi|rappelle-toi|interdiction|règle) ",
+        r"START(?:chaque|tous|toutes|tout|toute) (?:.* )?(?:doit|doivent|dois|devez|faut|devra|devront) ",
+        r"START(?:réponds|répondez|écris|écrivez|parle|parlez|commente|commentez) SOMEen LANGUAGE",
+        r"START(?:je|nous) ne (?:veux|voulons) (?:pas|plus|aucun|aucune) (?:de |d'|que )",
+        r"STARTseule?s? SOME(?:peut|peuvent|doit|doivent) ",
+        r"START(?:garde|gardez|laisse|laissez) SOME(?:courts?|courtes?|petits?|petites?|tels? quels?|telles? quelles?|intacte?s?|inchangée?s?|stables?) ",
+        r"START(?:on|nous) (?:utilise|utilisons|écrit|écrivons|préfère|préférons) SOME(?:\| )?(?:ici|pas|plutôt|uniquement) ",
+        r"START(?:ici|dans ce projet)(?: \|)? (?:on|nous) (?:utilise|utilisons|écrit|écrivons) ",
+        r"START(?:tous|toutes) les SOMEsont (?:toujours |obligatoirement )?en ",
+        r"STARTles MANYdoivent |START(?:préviens|avertis|demande|consulte|prévenez|demandez)-(?:moi|nous) avant ",
+        r" (?:notre|la) (?:convention|règle|norme) est ",
+    ])
+});
+
+pub(super) fn states_rule(flat: &str) -> bool {
+    // An imperative has no subject, so if it is negative, its clause begins with *ne*.
+    let is_ban = clauses(flat).any(|clause| match behind(clause, TONGUE.fillers)[..] {
+        ["ne", "sais" | "marche", ..] => false,
+        ["ne", ..] => true,
+        [first, ..] => first.starts_with("n'") && !lists("n'importe|n'est|n'a|n'ai|n'y", first),
+        [] => false,
+    });
+    // If the first word is joined to an article or a pronoun, it is a subject and the clause a
+    // report.
+    let is_verb = |first: &str| {
+        let joined = ["l'", "j'", "c'", "d'"];
+        !first.is_empty() && !joined.iter().any(|word| first.starts_with(word))
+    };
+    is_ban || BAN.is(flat) || PATTERNS.is_match(flat) || TONGUE.states_rule(flat, is_verb)
+}

@@ -1,0 +1,70 @@
+//! Rules in German.
+
+use std::sync::LazyLock;
+
+use regex::RegexSet;
+
+use super::patterns::set;
+use super::tongue::{Ban, Tongue};
+use super::words::lists;
+
+/// Common words, also of other languages.
+pub(super) const COMMON: &str = "der|die|das|und|nicht|ist|ein|eine|den|dem|mit|auf|für|bitte|nie|niemals|immer|nur|\
+    im|ohne|vor|du|kein|keine|zu|jede|jeder|jedes|sind|ab|in|es|bevor";
+
+const TONGUE: Tongue = Tongue {
+    adverbs: "nie|niemals|immer|nur|nicht|kein|keine|keinen|keinem|keinerlei|stets|jedes mal",
+    modals: "muss|müssen|darf|dürfen|soll|sollen|sollte|sollten|musst|darfst|sollst",
+    not_first: "ich|er|es|das|der|die|dieser|diese|dieses|sie|hier|da|seit|gestern|heute|bisher|leider|warum|wieso|\
+        weil|ein|eine|meine|unsere|deine|habe|hätte|wäre|wurde|konnte|könnte|würde|alle|beide|welche|keine|manche|\
+        viele",
+    reports: "fehl|funktioniert|klappt|abgestürzt|hängt|gefunden|gesehen|kaputt|fehlschlägt",
+    fillers: "bitte|und|dann|aber|also|ok|oder",
+};
+
+const BAN: Ban = Ban {
+    starts: &["keine ", "kein ", "keinerlei "],
+    not_in: "ahnung|ausgabe|zeit|lust|sorge|sorgen|problem|probleme|änderung|änderungen|fehler|ist|sind|war|waren|hat|\
+        haben|gibt|geht|funktioniert|gefunden|mehr|wunder|antwort|ergebnis|unterschied|idee|frage",
+};
+
+static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
+    set(&[
+        r" (?:auf keinen fall|unter keinen umständen|in jedem fall|grundsätzlich|ausschließlich) ",
+        r" (?:ab (?:jetzt|sofort)|von (?:jetzt|nun) an|künftig|in zukunft) ",
+        r" (?:darf|dürfen) (?:nicht|nie|niemals|nur|kein|keine) | soll(?:en|st)? (?:nie|immer) ",
+        r" nicht ohne | ohne (?:meine|zu fragen|rückfrage) | (?:ist|sind) (?:verboten|tabu) | nicht erlaubt | finger weg ",
+        r" bitte (?:nie|niemals|immer|nur) | frage? mich | es sei denn | merk dir | denke? daran ",
+        r"START(?:(?:stelle?|stellen sie) sicher|achte(?:n sie)? darauf|achte immer|sorge dafür|vermeide(?:n sie)?) ",
+        r"START(?:bevorzuge|vergiss nicht|nie wieder|regel) ",
+        r"START(?:jede|jeder|jedes|alle|sämtliche) (?:.* )?(?:muss|müssen|musst|darf|dürfen|darfst|sollt?|sollten?|sollen|sollst) ",
+        r"START(?:antworte|antworten sie|schreib|schreibe|sprich|kommentiere|erkläre) SOMEauf LANGUAGE",
+        r"STARTbitte SOME(?:nicht|kein|keine|keinen|keinem) ",
+        r"START(?:halt|halte|halten sie|lass|lasse|lassen sie|belass|belasse) SOME(?:kurz|knapp|klein|unverändert|in ruhe|so wie|wie es ist|wie sie sind|die finger|privat|stabil) ",
+        r"START(?:vor|nach|bei) (?:jedem|jeder) SOME(?:muss|müssen|soll|sollen|läuft|laufen) ",
+        r"START(?:jede|jeder|jedes|alle) SOME(?:braucht|brauchen|benötigt|benötigen|bekommt|bekommen) ",
+        r"STARTich (?:will|möchte) (?:keine|keinen|kein|nie|niemals) ",
+        r"STARTwir (?:verwenden|nutzen|benutzen|schreiben) SOME(?:\| )?(?:hier|statt|nicht|immer|nur|keine|kein) ",
+        r"START(?:hier|in diesem projekt) (?:verwenden|nutzen|benutzen|schreiben|gilt) ",
+        r"(?: darf| dürfen) (?:nichts|niemand) | (?:nichts|niemand) SOME(?:darf|dürfen) ",
+        r"START(?:halte dich|halten sie sich) an |STARTalle WORDauf LANGUAGE",
+        r" nur auf LANGUAGE|START(?:sprich|nenn|nenne|sprechen sie|nennen sie) mich ",
+        r"START(?:frag|frage|sag|warn|warne|informier|informiere) (?:mich|mir|uns) SOME(?:\| )?(?:bevor|vor) |STARTwenn du unsicher bist ",
+        r"START(?:unsere|die) (?:konvention|regel|richtlinie|vorgabe) ist ",
+    ])
+});
+
+pub(super) fn states_rule(flat: &str) -> bool {
+    BAN.is(flat)
+        || PATTERNS.is_match(flat)
+        || TONGUE.states_rule(flat, |first| {
+            const SHORT: &str = "schreib|lass|mach|führ|lösch|prüf|nutz|halt|nimm|frag|komm|geh|sag|benutz|verwend|\
+                commit|push|test|gib|lies|setz|stell|füg|bau|leg|ruf|zeig|start|fass|änder|wir|pack|installier|\
+                importier|merge|man|committe|pushe";
+            // Imperatives end in -e, or in -en if the user is polite. In speech the -e is dropped,
+            // so the common ones are listed.
+            lists(SHORT, first)
+                || first.len() > 3 && first.ends_with('e')
+                || first.len() > 4 && first.ends_with("en")
+        })
+}

@@ -1,0 +1,45 @@
+//! The patterns of sentences that state a rule.
+//!
+//! They are matched against a sentence in lower case with one space between words and a bar after
+//! each clause, as [`flat`](super::words::flat) writes it. Chinese and Japanese sentences have no
+//! words to separate and are matched as they are.
+
+use regex::RegexSet;
+
+use super::english;
+
+/// What stands for a part of a pattern, so that the patterns can be read.
+const PARTS: [(&str, &str); 8] = [
+    // The beginning of a clause, with words that may precede an order.
+    (
+        "START",
+        r"(?:^ |\| )(?:(?:please|and|but|so|also|then|ok|okay|just|remember|note|bitte|und|aber|et|mais|y|pero|por favor|s'il te plaît|merci de|puis|alors|donc) )*",
+    ),
+    // The same in Chinese.
+    ("BEGIN", r"(?:^|[，,；：。 ])[请并但就也那]*"),
+    ("SOME", r"(?:[^ |]+ ){0,6}"),
+    ("MANY", r"(?:[^ |]+ ){0,2}[^ |]+s "),
+    ("WORD", r"[^ |]+ "),
+    ("ING", r"[^ |]+ing "),
+    (
+        "LANGUAGE",
+        r"(?:(?:plain|simple|british|american|gutem|einfachem) )?(?:english|german|french|spanish|chinese|japanese|korean|russian|italian|portuguese|dutch|polish|deutsch|englisch|französisch|spanisch|anglais|allemand|français|espagnol|inglés|alemán|francés|español) ",
+    ),
+    (
+        "APPROVAL",
+        r"(?:approval|permission|consent|sign-off|go-ahead|ok|okay) ",
+    ),
+];
+
+/// Compiles patterns, in which the names of [`PARTS`] may stand, and ORDER for an English imperative.
+pub(super) fn set(patterns: &[&str]) -> RegexSet {
+    let order = format!("(?:{}) ", english::IMPERATIVES);
+    let whole = |pattern: &&str| {
+        let pattern = pattern.replace("ORDER", &order);
+        PARTS
+            .iter()
+            .fold(pattern, |text, (name, part)| text.replace(name, part))
+    };
+    // A test compiles them all.
+    RegexSet::new(patterns.iter().map(whole)).unwrap_or_default()
+}

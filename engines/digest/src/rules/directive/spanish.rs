@@ -1,0 +1,65 @@
+//! Rules in Spanish.
+
+use std::sync::LazyLock;
+
+use regex::RegexSet;
+
+use super::patterns::set;
+use super::tongue::{Ban, Tongue};
+use super::words::{behind, clauses, lists};
+
+/// Common words, also of other languages.
+pub(super) const COMMON: &str = "el|la|los|las|y|es|de|que|en|una|para|por|con|sin|nunca|siempre|del|no|al|antes|cada|\
+    todos|todas|solo|sólo|lo";
+
+const TONGUE: Tongue = Tongue {
+    adverbs: "nunca|jamás|siempre|solo|sólo|solamente|únicamente",
+    modals: "debe|deben|debes|tiene que|tienen que|tienes que|hay que",
+    not_first: "yo|eso|esto|él|ella|el|la|los|las|un|una|mi|por|ayer|se|lo|este|esta|he|ha|casi",
+    reports: "falla|fallan|funciona|funcionó|rompe|arranca|ha|he|había",
+    fillers: "y|pero|luego|entonces|ok|favor",
+};
+
+const BAN: Ban = Ban {
+    starts: &["nada de ", "ningún ", "ninguna ", "sin "],
+    not_in: "idea|problema|problemas|duda|error|errores|cambio|cambios|es|son|ha|han|hay|está|están|fue|embargo|eso|\
+        respuesta|resultado|prisa",
+};
+
+static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
+    set(&[
+        r" (?:a partir de ahora|desde ahora|en adelante|bajo ningún concepto|bajo ninguna circunstancia|en ningún caso) ",
+        r" (?:prohibido|es obligatorio|sin (?:mi|preguntar|preguntarme)|(?:a menos|salvo) que|excepto si|pregúntame) ",
+        r" (?:no (?:debes?|deben|puedes)|debe siempre|(?:nunca|siempre) debe|por favor no|prefiero) ",
+        r"START(?:asegúrate|asegúrese|recuerda|evita|evite|prefiere|no olvides|ni se te ocurra|regla) ",
+        r"START(?:cada|todos|todas|todo|toda) (?:.* )?(?:deben?|debes|tiene que|tienen que|tienes que|hay que) ",
+        r"START(?:responde|responda|escribe|escriba|habla|comenta|contesta) SOMEen LANGUAGE",
+        r"START(?:yo )?no quiero (?:que |MANY)",
+        r"START(?:aquí |en este proyecto )?(?:usamos|utilizamos|escribimos) SOME(?:\| )?(?:aquí|no|siempre|en vez de|en lugar de) ",
+        r"START(?:aquí|en este proyecto) (?:usamos|utilizamos|escribimos) ",
+        r" no se (?:permite|permiten|debe|deben|toca|tocan|admite|admiten|puede modificar|puede cambiar|puede tocar|puede usar|pueden modificar|pueden usar) ",
+        r"START(?:deja|deje|dejad|mantén|mantenga|conserva) SOME(?:cortas?|cortos?|breves?|sencill[ao]s?|como está|como están|intacta|intacto|intactos|intactas|en paz|sin tocar) ",
+        r"STARTdebes ",
+        r"START(?:todos|todas) (?:los|las) SOME(?:van|deben ir) en ",
+        r"START(?:los|las) MANYdeben |START(?:avísame|pregúntame|consúltame|avísanos) antes ",
+        r" (?:nuestra|la) (?:convención|norma|regla) es ",
+    ])
+});
+
+pub(super) fn states_rule(flat: &str) -> bool {
+    // A negative imperative is *no* and a subjunctive, which ends in -es or -as if the user says
+    // *tú*. If a common verb ends so in the indicative, too, it is listed: "no sabes" is a report.
+    const KNOWN: &str = "eres|es|vas|sabes|quieres|tienes|puedes|las|has|más|estás|existes";
+    let is_ban = clauses(flat).any(|clause| {
+        let verb = match behind(clause, TONGUE.fillers)[..] {
+            ["no", "me" | "lo" | "la" | "los" | "te" | "se", verb, ..] => verb,
+            ["no", verb, ..] if !lists(KNOWN, verb) => verb,
+            _ => return false,
+        };
+        verb.len() > 3 && (verb.ends_with("es") || verb.ends_with("as"))
+    });
+    is_ban
+        || BAN.is(flat)
+        || PATTERNS.is_match(flat)
+        || TONGUE.states_rule(flat, |first| !first.is_empty())
+}

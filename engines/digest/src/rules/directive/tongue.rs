@@ -1,0 +1,73 @@
+//! What rules look like in a language whose adverbs of rules occur in reports too, and bans.
+
+use super::words::{behind, clauses, has, lists};
+
+/// Words of a language, with bars between them.
+pub(super) struct Tongue {
+    /// Words such as *always*, which count in an order and not in a report.
+    pub adverbs: &'static str,
+    /// Verbs such as *must*. If a sentence has one, an adverb counts wherever it stands.
+    pub modals: &'static str,
+    /// Words such as *it* or *here*. If a clause begins with one, it is a report, unless the
+    /// sentence has a modal verb.
+    pub not_first: &'static str,
+    /// Verbs such as *fails*. If a clause has one, it is a report.
+    pub reports: &'static str,
+    /// Words that are passed over at the beginning of a clause, such as *and*.
+    pub fillers: &'static str,
+}
+
+impl Tongue {
+    /// Whether a clause of a sentence has an adverb of rules and is an order. It is an order if the
+    /// sentence has a modal verb, or if its first word is such an adverb or an imperative, which
+    /// `is_imperative` tells.
+    pub(super) fn states_rule(&self, flat: &str, is_imperative: fn(&str) -> bool) -> bool {
+        // The verb may be in another clause than the adverb, so it is looked for in the whole
+        // sentence.
+        let has_modal = has(flat, self.modals);
+        clauses(flat).any(|clause| {
+            if has(clause, self.reports) || !has(clause, self.adverbs) {
+                return false;
+            }
+            let words = behind(clause, self.fillers);
+            let first = words.first().copied().unwrap_or_default();
+            let is_order = has(first, self.adverbs) || is_imperative(first);
+            has_modal || is_order && !lists(self.not_first, first)
+        })
+    }
+}
+
+/// How a language says that there is to be none of a thing.
+pub(super) struct Ban {
+    /// What such a sentence begins with.
+    pub starts: &'static [&'static str],
+    /// Words that make a report or an idiom of it: "no errors found", "no idea".
+    pub not_in: &'static str,
+}
+
+impl Ban {
+    /// Whether a sentence is a ban: "No new dependencies, please." It has no verb, and nothing else.
+    pub(super) fn is(&self, flat: &str) -> bool {
+        const BESIDE: [&str; 8] = [
+            "please",
+            "thanks",
+            "absolutely",
+            "bitte",
+            "danke",
+            "merci",
+            "s'il te plaît",
+            "por favor",
+        ];
+        let mut has_ban = false;
+        clauses(flat).all(|clause| {
+            let bare = BESIDE.iter().find_map(|word| clause.strip_prefix(word));
+            let clause = bare.unwrap_or(clause).trim();
+            let mut words = clause.split(' ');
+            let is_ban = self.starts.iter().any(|start| clause.starts_with(start))
+                && words.clone().count() <= 7
+                && !words.any(|word| lists(self.not_in, word));
+            has_ban |= is_ban;
+            is_ban || clause.is_empty()
+        }) && has_ban
+    }
+}
