@@ -234,16 +234,6 @@ impl ConversationState {
                 Window::restore(&in_force.window, &messages, &self.counter)
             }
         };
-        // If the record was lost, the window may hold shortened messages whose originals are
-        // unknown. They are not part of the conversation, and are kept only if the client still
-        // sends them.
-        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
-        let known = self.history.branch().iter().map(|known| known.id);
-        let there: Ids = units.chain(known).collect();
-        let went = |slot: &WindowEntry| {
-            let id = slot.id();
-            changes.unmatched.contains(&id) || slot.message().is_some() && !there.contains(&id)
-        };
         let places: Vec<MessageId> = match self.history.resumed {
             false => slots.iter().map(WindowEntry::id).collect(),
             true => in_force.window.ids().collect(),
@@ -281,7 +271,7 @@ impl ConversationState {
             let slot = match moved.and_then(|new| read.get(new)) {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
-                None if went(&slot) => continue,
+                None if changes.unmatched.contains(&id) => continue,
                 None => match covers {
                     Some(covers)
                         if changes.cut
