@@ -296,23 +296,13 @@ impl ConversationState {
         let branch = self.history.branch().iter().enumerate();
         let order: IdMap<usize> = branch.map(|(at, known)| (known.id, at)).collect();
         let mut at = 0;
-        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
-        // Texts of the host have no position in the conversation. They follow the message after
-        // which the client sends them.
-        let as_sent: IdMap<usize> = units
-            .map(|id| {
-                at = order.get(&id).copied().unwrap_or(at);
-                (id, at)
-            })
-            .collect();
-        let mut at = 0;
         let mut places: Vec<usize> = Vec::with_capacity(next.len());
         for slot in &next {
-            // A summary takes the position of the last message that it covers.
+            // A summary takes the position of the last message that it covers. What covers nothing
+            // belongs to the entry before it.
             let covers = self.history.host_texts.covers(slot.id());
             let id = covers.and_then(IdSet::last).unwrap_or(slot.id());
-            let place = order.get(&id).or_else(|| as_sent.get(&id));
-            at = place.copied().unwrap_or(at);
+            at = order.get(&id).copied().unwrap_or(at);
             places.push(at);
         }
         for known in self.history.branch() {
