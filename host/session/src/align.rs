@@ -109,34 +109,6 @@ impl Alignment {
             && known.all(|matched| matches!(matched, Match::Same(_)))
     }
 
-    /// Takes out the known messages `ids`, which are no part of the conversation. `aligned` is what
-    /// the matches belong to. Returns those that the request holds unchanged, with what they belong
-    /// to. Another form of one is a new message.
-    pub(super) fn take_out(
-        &mut self,
-        ids: &Ids,
-        aligned: &mut Vec<usize>,
-    ) -> Vec<(usize, MessageId)> {
-        let mut unchanged = Vec::new();
-        let (matches, places) = (std::mem::take(&mut self.matches), std::mem::take(aligned));
-        for (matched, at) in matches.into_iter().zip(places) {
-            let matched = match matched {
-                Match::Same(id) if ids.contains(&id) => {
-                    unchanged.push((at, id));
-                    continue;
-                }
-                Match::Revises(id) if ids.contains(&id) => Match::New,
-                matched => matched,
-            };
-            self.matches.push(matched);
-            aligned.push(at);
-        }
-        self.unmatched.retain(|id| !ids.contains(id));
-        self.abridged.retain(|id| !ids.contains(id));
-        self.cut &= !self.unmatched.is_empty();
-        unchanged
-    }
-
     /// Turns every message after the first new one into a new message. Ids must rise in the order
     /// of the conversation, so a known message cannot follow a new one.
     ///

@@ -17,9 +17,9 @@ use contexture_engine_api::{CurrentCompaction, MessageId};
 use contexture_formats::prompt_cache::Pauses;
 use contexture_formats::{Format, KnownCalls};
 use contexture_transcript::{
-    HostText, HostTexts, IdMap, Ids, InForce, KeptChange, Known, Logged, NewArtifact, NewText,
-    Origin, RecordError, Saved, SessionChange, StoredMessage, StoredSession, WireEntry, WireLog,
-    branch_of, chain_link,
+    Fingerprint, HostText, HostTexts, IdMap, Ids, InForce, KeptChange, Known, Logged, NewArtifact,
+    NewText, Origin, RecordError, Saved, SessionChange, StoredMessage, StoredSession, WireEntry,
+    WireLog, branch_of, chain_link,
 };
 
 use super::window_entry::WindowEntry;
@@ -166,6 +166,12 @@ impl History {
     /// Whether there is no record of what the host wrote for a message.
     pub(super) fn is_recovered(&self, id: MessageId) -> bool {
         self.recovered.is_some_and(|last| id <= last)
+    }
+
+    /// Whether a text with this fingerprint is a shorter form of the message `id`.
+    pub(super) fn is_short_form(&self, text: Fingerprint, id: MessageId) -> bool {
+        let mut texts = self.host_texts.find(text.identity);
+        texts.any(|text| text.shortens && text.id == id)
     }
 
     /// The conversation as it stands, in order. A revised message has a later id than the messages

@@ -218,10 +218,18 @@ impl Ingest {
             new.origin = Some(match *matched {
                 Match::Same(id) | Match::Revises(id) if short.is_some() => Origin::Shortened(id),
                 Match::Same(id) => Origin::Said(id),
-                // If the record was lost, a message that looks like a shorter form is one. Its
-                // message is unknown, so it is no part of the conversation.
-                Match::New if new.kind == MessageKind::Replaced && is_abridged && has_answer => {
-                    Origin::Shortened(fresh())
+                // If the record was lost, a message that looks like a shorter form is one. Its form
+                // is all that is left of the message.
+                Match::New
+                    if short.is_none()
+                        && new.kind == MessageKind::Replaced
+                        && is_abridged
+                        && has_answer =>
+                {
+                    let (id, fingerprint) = (fresh(), new.fingerprint);
+                    log.push((Known { id, fingerprint }, None));
+                    current.history.write(HostText::short(id, fingerprint));
+                    Origin::Shortened(id)
                 }
                 Match::Revises(_) | Match::New => {
                     let id = fresh();
@@ -245,6 +253,7 @@ impl Ingest {
                             unsent_again.insert(before.id, id);
                             let fingerprint = before.fingerprint;
                             log.push((Known { id, fingerprint }, None));
+                            current.history.write(HostText::short(id, new.fingerprint));
                             Origin::Shortened(id)
                         }
                         None => {
@@ -352,11 +361,11 @@ impl Ingest {
         // their text.
         if !new.iter().all(|id| slots.contains_key(id)) {
             let read = current.slots_of(request, &slots, |id| new.contains(&id))?;
-            slots.extend(read.into_iter().filter(|(_, slot)| slot.is_original()));
+            slots.extend(read);
         }
         current.update_window(request, &changes, &slots, &ingested.new, next_id)?;
         current.keep_texts_of(request, &new, &slots)?;
-        slots.retain(|id, _| new.contains(id));
+        slots.retain(|id, slot| new.contains(id) && slot.is_original());
         match current.unshown.is_empty() {
             true => current.unshown = slots,
             false => current.unshown.extend(slots),

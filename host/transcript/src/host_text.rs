@@ -14,6 +14,7 @@ use contexture_engine_api::MessageId;
 use contexture_formats::summary_identity;
 
 use crate::ids::IdMap;
+use crate::message_log::Fingerprint;
 
 /// A set of message ids, stored as sorted runs of consecutive ids: the first and the last of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -83,6 +84,16 @@ impl HostText {
             id,
             shortens: false,
             covers,
+        }
+    }
+
+    /// The record of a shorter form of the message with this id. `fingerprint` is that of the form.
+    pub fn short(id: MessageId, fingerprint: Fingerprint) -> Self {
+        Self {
+            identity: fingerprint.identity,
+            id,
+            shortens: true,
+            covers: IdSet::default(),
         }
     }
 }

@@ -270,21 +270,14 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         .collect();
     let from = branch.iter().rposition(|known| head.contains(&known.id));
     let behind = branch.get(from.map_or(0, |at| at + 1)..).unwrap_or(&[]);
-    let last = from.and_then(|at| branch.get(at)).map(|known| known.id);
-    let lost = forms_of_unknown(history);
-    let lost_after = |id| lost.get(&id).into_iter().flatten().copied();
-    let old: Vec<Known> = lost_after(last)
-        .chain(
-            (behind.iter())
-                .flat_map(|known| [*known].into_iter().chain(lost_after(Some(known.id)))),
-        )
+    let old: Vec<Known> = (behind.iter().copied())
         .filter(|known| {
             !head.contains(&known.id) && !covers.iter().any(|ids| ids.contains(known.id))
         })
         .collect();
     recognise_short_forms(history, &mut incoming, &old, within);
     let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
-    let mut aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
+    let aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
         .filter(|(_, new)| {
             !matches!(new.origin, Some(Origin::Host(_)))
                 && !new.is_foreign_summary()
@@ -327,10 +320,12 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         .collect();
     let mut alignment = align(&old, &fingerprints, before, &unsent);
     let appends = alignment.appends() && !is_abridged;
-    let lost: Ids = lost.values().flatten().map(|known| known.id).collect();
-    for (at, id) in alignment.take_out(&lost, &mut aligned) {
-        if let Some(new) = incoming.get_mut(at) {
-            new.origin = Some(Origin::Shortened(id));
+    for (at, matched) in aligned.iter().zip(&alignment.matches) {
+        // Of some messages only a shorter form is left, by which they are known.
+        if let (Match::Same(id), Some(new)) = (matched, incoming.get_mut(*at))
+            && history.is_short_form(new.fingerprint, *id)
+        {
+            new.origin = Some(Origin::Shortened(*id));
         }
     }
     if alignment.cut {
@@ -350,28 +345,6 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         alignment,
         aligned,
     }
-}
-
-/// The shorter forms that the client sent last and whose messages are unknown, by the message of
-/// the conversation that each follows. The record of what they shorten was lost.
-fn forms_of_unknown(history: &History) -> HashMap<Option<MessageId>, Vec<Known>> {
-    let branch: Ids = history.branch().iter().map(|known| known.id).collect();
-    let mut forms: HashMap<Option<MessageId>, Vec<Known>> = HashMap::new();
-    let mut before = None;
-    for unit in &history.sent.units {
-        let (id, fingerprint) = (unit.origin.id(), unit.fingerprint);
-        match unit.origin {
-            Origin::Shortened(_) if !branch.contains(&id) => {
-                forms
-                    .entry(before)
-                    .or_default()
-                    .push(Known { id, fingerprint });
-            }
-            Origin::Said(_) | Origin::Shortened(_) => before = Some(id),
-            Origin::Host(_) => {}
-        }
-    }
-    forms
 }
 
 /// Finds the messages whose shorter forms the request holds. The record of what the host wrote

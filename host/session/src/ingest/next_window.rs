@@ -234,16 +234,6 @@ impl ConversationState {
                 Window::restore(&in_force.window, &messages, &self.counter)
             }
         };
-        // If the record was lost, the window may hold shortened messages whose originals are
-        // unknown. They are not part of the conversation, and are kept only if the client still
-        // sends them.
-        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
-        let known = self.history.branch().iter().map(|known| known.id);
-        let there: Ids = units.chain(known).collect();
-        let went = |slot: &WindowEntry| {
-            let id = slot.id();
-            changes.unmatched.contains(&id) || slot.message().is_some() && !there.contains(&id)
-        };
         let places: Vec<MessageId> = match self.history.resumed {
             false => slots.iter().map(WindowEntry::id).collect(),
             true => in_force.window.ids().collect(),
@@ -281,7 +271,7 @@ impl ConversationState {
             let slot = match moved.and_then(|new| read.get(new)) {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
-                None if went(&slot) => continue,
+                None if changes.unmatched.contains(&id) => continue,
                 None => match covers {
                     Some(covers)
                         if changes.cut
@@ -306,23 +296,13 @@ impl ConversationState {
         let branch = self.history.branch().iter().enumerate();
         let order: IdMap<usize> = branch.map(|(at, known)| (known.id, at)).collect();
         let mut at = 0;
-        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
-        // Texts of the host have no position in the conversation. They follow the message after
-        // which the client sends them.
-        let as_sent: IdMap<usize> = units
-            .map(|id| {
-                at = order.get(&id).copied().unwrap_or(at);
-                (id, at)
-            })
-            .collect();
-        let mut at = 0;
         let mut places: Vec<usize> = Vec::with_capacity(next.len());
         for slot in &next {
-            // A summary takes the position of the last message that it covers.
+            // A summary takes the position of the last message that it covers. What covers nothing
+            // belongs to the entry before it.
             let covers = self.history.host_texts.covers(slot.id());
             let id = covers.and_then(IdSet::last).unwrap_or(slot.id());
-            let place = order.get(&id).or_else(|| as_sent.get(&id));
-            at = place.copied().unwrap_or(at);
+            at = order.get(&id).copied().unwrap_or(at);
             places.push(at);
         }
         for known in self.history.branch() {

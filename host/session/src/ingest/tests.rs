@@ -268,6 +268,39 @@ fn a_short_form_of_a_lost_record_goes_when_the_client_sends_the_original() {
     assert_eq!(count(&current), 0);
 }
 
+/// A message of which only a shorter form is left is a message of the conversation as any other.
+#[test]
+fn a_message_of_unknown_text_is_said_again_and_cut_off() {
+    let all = talk(0..6);
+    let summary = message("assistant", &sealed_summary("[CONTEXT COMPACTION]\nlost"));
+    let short = sealed_short("[Shortened to save context space] number 2");
+    let mut sent = vec![all[0].clone(), summary, message("user", &short)];
+    sent.extend_from_slice(&all[3..]);
+    let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
+    let ingested = send(&mut ingest, &mut current, &sent).unwrap();
+    let (unseen, lost) = current.unseen(None).unwrap();
+    assert_eq!((ingested.new.len(), unseen.len(), lost), (4, 4, 1));
+    let before = branch(&current);
+    assert_eq!(before.len(), 5);
+    let of_unknown = |current: &ConversationState| {
+        let slots = current.window.slots().iter();
+        let lost = slots.filter(|slot| slot.is_of_lost_record());
+        lost.map(WindowEntry::id).collect::<Vec<_>>()
+    };
+    assert_eq!(of_unknown(&current), before[1..2]);
+    let words = [message("user", "before it"), message("assistant", "yes")];
+    sent.splice(2..2, words);
+    send(&mut ingest, &mut current, &sent).unwrap();
+    let after = branch(&current);
+    assert_eq!((after[0], after.len()), (before[0], 7));
+    assert_eq!(of_unknown(&current), after[3..4]);
+    let again = send(&mut ingest, &mut current, &sent).unwrap();
+    assert!(again.new.is_empty());
+    assert_eq!(branch(&current), after);
+    send(&mut ingest, &mut current, &sent[..4]).unwrap();
+    assert_eq!(branch(&current), after[..3]);
+}
+
 /// Two results may have the same shorter form, and a tool may say what stands in place of a cleared
 /// one.
 #[test]

@@ -35,7 +35,7 @@ impl ConversationState {
             .collect();
         if found.len() < ids.len() {
             for slot in self.window.slots() {
-                if all.contains(&slot.id()) && slot.is_verbatim() {
+                if all.contains(&slot.id()) && slot.is_original() {
                     found.entry(slot.id()).or_insert_with(|| slot.clone());
                 }
             }
