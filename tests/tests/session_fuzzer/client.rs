@@ -482,9 +482,11 @@ impl Client {
         let said: Vec<Said> = messages
             .iter()
             .map(|message| {
+                // Nobody can search what is encrypted, as the thoughts of the Responses API are.
+                let is_readable = message["type"] != "reasoning";
                 let has_word = word
                     .as_ref()
-                    .is_some_and(|word| message.to_string().contains(word));
+                    .is_some_and(|word| is_readable && message.to_string().contains(word));
                 let word = if has_word { word.take() } else { None };
                 self.truth.make(Speaker::Model, message, word)
             })
