@@ -35,6 +35,7 @@ pub(crate) mod vectors;
 pub(crate) mod worker;
 mod writer;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,6 +46,7 @@ use crate::database_files::remove_database;
 use crate::error::StoreError;
 use contexture_embed::Embedder;
 use database::Cancelled;
+use ingest::{hashes_in, is_in};
 use worker::Worker;
 
 pub use check::Check;
@@ -168,6 +170,18 @@ impl Snapshot<'_> {
             Some(name) => source.messages(&name, ids),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// Returns the first of these ordinals whose message the transcript does not have, or the end of
+    /// the range. The hash of the row tells: a thread may still read a record that was lost, or in
+    /// whose place a copy was put.
+    fn known_end(&self, session: SessionId, ordinals: &Range<u32>) -> Result<u32, StoreError> {
+        let source = self.source.ok_or(StoreError::NoTranscript)?;
+        let rows = hashes_in(self, session, ordinals)?;
+        let name = info_in(self, session)?.name;
+        let hashes = source.hashes(&name, rows.iter().map(|(id, _)| *id).collect())?;
+        let known = rows.iter().take_while(|row| is_in(&hashes, row)).count();
+        Ok(ordinals.start + known as u32)
     }
 }
 

@@ -209,6 +209,8 @@ struct Record {
     ever_stored: HashSet<Serial>,
     in_transcript: HashSet<Serial>,
     transcript_is_lost: bool,
+    /// Of what it lacks, this was reported before it was made.
+    missing: HashSet<Serial>,
 }
 
 pub(crate) struct Client {
@@ -380,6 +382,7 @@ impl Client {
                         ever_stored: self.truth.ever_stored.clone(),
                         in_transcript: self.in_transcript.clone(),
                         transcript_is_lost: self.transcript_is_lost,
+                        missing: self.missing.clone(),
                     });
             }
             Act::RestoreRecord => {
@@ -390,6 +393,7 @@ impl Client {
                     self.truth.ever_stored = record.ever_stored;
                     self.in_transcript = record.in_transcript;
                     self.transcript_is_lost = record.transcript_is_lost;
+                    self.missing.extend(record.missing);
                     // What a summary of later stands for is nowhere, so the client goes back to its originals.
                     (self.handed, self.sent) = (None, None);
                 }
@@ -482,9 +486,11 @@ impl Client {
         let said: Vec<Said> = messages
             .iter()
             .map(|message| {
+                // Nobody can search what is encrypted, as the thoughts of the Responses API are.
+                let is_readable = message["type"] != "reasoning";
                 let has_word = word
                     .as_ref()
-                    .is_some_and(|word| message.to_string().contains(word));
+                    .is_some_and(|word| is_readable && message.to_string().contains(word));
                 let word = if has_word { word.take() } else { None };
                 self.truth.make(Speaker::Model, message, word)
             })

@@ -14,9 +14,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use contexture_engine_api::{Delivery, MessageId, MessageView, with_views};
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::current_messages::{cut_in, key_in};
+use super::current_messages::{cut_in, key_in, keys};
 use super::index::corpus::Corpus;
 use super::index::segment::indexed_end;
 use super::nodes::FrontierMove;
@@ -164,13 +164,12 @@ impl Store {
     ) -> Result<(SessionId, bool), StoreError> {
         let source = self.source()?;
         // The rows are read first, because a message is stored by the host before it has a row.
-        let rows = self.hashes_of_rows(session)?;
+        let rows = self.read(|connection| hashes_in(connection, session, &(0..u32::MAX)))?;
         let mut overview = source.overview(reads_texts)?;
-        let is_of_transcript = (rows.iter())
-            .all(|(id, hash)| hash.is_some() && *hash == overview.hashes.get(id).copied());
+        let is_of_transcript = rows.iter().all(|row| is_in(&overview.hashes, row));
         let is_whole = !reads_texts || rows.len() == overview.hashes.len();
         let (followed, after) = match is_of_transcript && is_whole {
-            true => (session, rows.last().map(|(id, _)| *id)),
+            true => (session, rows.iter().map(|(id, _)| *id).max()),
             false => (self.renumber(session)?, None),
         };
         if overview.hashes.keys().any(|id| Some(*id) > after) {
@@ -180,20 +179,6 @@ impl Store {
         let has_changed = self.follow_currency(followed, &overview.outdated)?;
         let is_anew = rows.is_empty() || followed != session;
         Ok((followed, has_changed || is_anew))
-    }
-
-    /// Returns the host's id of each row and the hash of the message that it was made of, in the
-    /// order of the ids. The hash is None if the host did not tell it.
-    fn hashes_of_rows(
-        &self,
-        session: SessionId,
-    ) -> Result<Vec<(MessageId, Option<u64>)>, StoreError> {
-        let sql = "SELECT host, hash FROM messages WHERE session = ?1 ORDER BY host";
-        let row = |row: &Row<'_>| {
-            let hash: Option<i64> = row.get(1)?;
-            Ok((host_id(row)?, hash.map(i64::cast_unsigned)))
-        };
-        self.read(|connection| query_all(connection, sql, [session.0], row))
     }
 
     /// Adds rows for the messages that the transcript has after `after`, or for all messages if it
@@ -301,6 +286,28 @@ impl Store {
         let cut = contexture_engine_api::Cut::after(last);
         self.deliver(session, &Delivery::new(&[]).after(Some(cut)), 0)
     }
+}
+
+/// The host's id of a row and the hash of the message that it was made of. The hash is None if the
+/// host did not tell it.
+type HashOfRow = (MessageId, Option<u64>);
+
+/// Returns the hashes of the rows with these ordinals, in order.
+pub(super) fn hashes_in(
+    connection: &Connection,
+    session: SessionId,
+    ordinals: &Range<u32>,
+) -> Result<Vec<HashOfRow>, StoreError> {
+    let sql = "SELECT host, hash FROM messages WHERE id >= ?1 AND id < ?2 ORDER BY id";
+    query_all(connection, sql, keys(session, ordinals), |row| {
+        let hash: Option<i64> = row.get(1)?;
+        Ok((host_id(row)?, hash.map(i64::cast_unsigned)))
+    })
+}
+
+/// Whether a row is of a message that a transcript with these hashes has.
+pub(super) fn is_in(hashes: &Hashes, (id, hash): &HashOfRow) -> bool {
+    hash.is_some() && *hash == hashes.get(id).copied()
 }
 
 /// Returns the time of arrival to use for messages without a time. It is None if any message has

@@ -134,7 +134,15 @@ fn catch_up(
 ) -> Result<u32, StoreError> {
     loop {
         let _alone = database.embed_alone();
-        let missing = database.read(|connection| missing(connection, embedder, session, from))?;
+        let missing = database.read_over(source, |snapshot| {
+            let mut missing = missing(snapshot, embedder, session, from)?;
+            if let (Some(first), Some(last)) = (missing.first(), missing.last()) {
+                let all = first.ordinal()..last.ordinal() + 1;
+                let end = snapshot.known_end(session, &all)?;
+                missing.retain(|key| key.ordinal() < end);
+            }
+            Ok(missing)
+        })?;
         let Some(last) = missing.last() else {
             return Ok(from);
         };

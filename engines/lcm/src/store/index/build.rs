@@ -61,21 +61,31 @@ pub(crate) fn catch_up(
     Ok(())
 }
 
-/// Indexes the next batch of a session's texts. Returns whether there were any.
+/// Indexes the next batch of a session's texts, as far as the transcripts of `source` have them.
+/// Returns whether there were any.
 fn index_batch(
     database: &Database,
     source: &Source,
     session: SessionId,
     corpus: Corpus,
 ) -> Result<bool, StoreError> {
-    let (start, end) = database.read(|connection| {
-        let start = indexed_end(connection, session, corpus)?;
-        Ok((start, corpus.end(connection, session)?))
+    let numbers = database.read_over(source, |snapshot| {
+        let start = indexed_end(snapshot, session, corpus)?;
+        let end = corpus.end(snapshot, session)?;
+        let numbers = start..end.min(start.saturating_add(SEGMENT_TEXTS));
+        // A text that nobody can read counts as indexed. One of which this source does not know
+        // must wait for another source.
+        match corpus {
+            Corpus::Messages if !numbers.is_empty() => {
+                Ok(start..snapshot.known_end(session, &numbers)?)
+            }
+            _ => Ok(numbers),
+        }
     })?;
-    if start >= end {
+    if numbers.is_empty() {
         return Ok(false);
     }
-    let numbers = start..end.min(start.saturating_add(SEGMENT_TEXTS));
+    let start = numbers.start;
     let making = Making::begin(database, session, corpus, &numbers, 0)?;
     let (end, chunks) = database.read_over(source, |snapshot| {
         build(snapshot, session, corpus, numbers, SEGMENT_BYTES)

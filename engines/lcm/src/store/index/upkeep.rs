@@ -164,6 +164,9 @@ mod tests {
             then.index_now(session).unwrap();
             let (_after, now) = host_with(&store, &name, after);
             let (followed, _) = now.follow_transcript(session, false, 0).unwrap();
+            // Whoever still reads the transcript of before indexes nothing that it does not have.
+            let late = then.index_now(followed);
+            assert!(late.is_ok(), "{name}: {late:?}");
             now.index_now(followed).unwrap();
             let rows = now.messages(followed, 0..u32::MAX).unwrap();
             assert!(
