@@ -10,7 +10,7 @@
 //! and [`ScriptedHost::factory_request`] give it what it needs. Everything can be changed while the
 //! engine is open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -49,6 +49,7 @@ pub struct ScriptedHost {
     /// been shown to an engine.
     transcripts: Mutex<BTreeMap<String, Transcript>>,
     revisions: Mutex<BTreeMap<String, Revisions>>,
+    lost_texts: Mutex<BTreeSet<(String, MessageId)>>,
     /// The artifacts of each session, by the session's id and then by their names.
     artifacts: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
 }
@@ -77,6 +78,7 @@ impl ScriptedHost {
             log: Mutex::default(),
             transcripts: Mutex::default(),
             revisions: Mutex::default(),
+            lost_texts: Mutex::default(),
             artifacts: Mutex::default(),
         })
     }
@@ -160,12 +162,10 @@ impl ScriptedHost {
         locked(&self.artifacts).remove(session);
     }
 
-    /// Deletes the text of one message from the transcript. Use it to test what an engine does if
-    /// the host's record is damaged.
+    /// Loses the text of one message of the transcript. The message is still known by its hash. Use it
+    /// to test what an engine does if the host's record is damaged.
     pub fn lose_text(&self, session: &str, id: MessageId) {
-        if let Some(transcript) = locked(&self.transcripts).get_mut(session) {
-            transcript.remove(&id);
-        }
+        locked(&self.lost_texts).insert((session.to_owned(), id));
     }
 
     /// Marks a message as outdated, as a cut or a revision does. Does nothing if the session does
@@ -360,14 +360,16 @@ impl ScriptedHost {
             .iter()
             .map(|message| (message.id, hash_of(message)));
         let hashes = hashes.collect();
+        let session = range.session.as_deref().unwrap_or(own);
         let told = locked(&self.revisions);
-        let told = told.get(range.session.as_deref().unwrap_or(own));
+        let told = told.get(session);
         let ids = messages.iter().map(|message| message.id);
         let revisions: Vec<_> = ids.filter_map(|id| Some((id, *told?.get(&id)?))).collect();
-        let messages = match range.without_messages {
-            true => Vec::new(),
-            false => messages,
+        let lost = locked(&self.lost_texts);
+        let is_readable = |message: &OwnedMessage| {
+            !range.without_messages && !lost.contains(&(session.to_owned(), message.id))
         };
+        let messages = messages.into_iter().filter(is_readable).collect();
         let page = TranscriptPage::default()
             .revisions(revisions)
             .hashes(hashes)
