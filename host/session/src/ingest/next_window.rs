@@ -313,12 +313,6 @@ impl ConversationState {
             // Each message goes after the last entry that precedes it in the conversation.
             let before = places.iter().rposition(|place| *place < own);
             let at = before.map_or(0, |before| before + 1);
-            // A result in the midst of the window may be new because the record of what cleared it was
-            // lost. It cannot be shown without its call, which may be under a summary.
-            let is_inserted = at < next.len();
-            if is_inserted && slot.is_result() && !slot.follows_its_call(&next[..at]) {
-                continue;
-            }
             next.insert(at, slot);
             places.insert(at, own);
         }
