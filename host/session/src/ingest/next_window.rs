@@ -132,17 +132,10 @@ impl ConversationState {
             let whole = slot.is_of_lost_record().then(|| read.get(&slot.id()));
             whole.flatten().filter(|whole| whole.is_original())
         };
-        let slots = self.window.slots();
-        if !slots.iter().any(|slot| whole(slot).is_some()) {
-            return;
+        let mut slots = self.window.slots().iter();
+        if slots.any(|slot| whole(slot).is_some()) {
+            self.replace_window(self.window.with_originals(whole));
         }
-        let slots = slots.iter().map(|slot| match whole(slot) {
-            Some(whole) => slot.as_shortened().moved_to(whole),
-            None => slot.clone(),
-        });
-        let note = self.window.system_note().map(str::to_owned);
-        let window = Window::of(slots.collect(), note, self.window.next_id());
-        self.replace_window(window);
     }
 
     /// Whether the request has the user's last message in full, and these window entries lack it or
@@ -238,6 +231,10 @@ impl ConversationState {
             false => slots.iter().map(WindowEntry::id).collect(),
             true => in_force.window.ids().collect(),
         };
+        let went = |id| changes.unmatched.contains(&id);
+        let went_with = |covers: Option<&IdSet>| {
+            covers.is_some_and(|covers| !covers.is_empty() && covers.iter().all(went))
+        };
         let mut next = Vec::with_capacity(slots.len());
         let mut slots = slots.into_iter().peekable();
         let mut placed = Ids::default();
@@ -271,17 +268,8 @@ impl ConversationState {
             let slot = match moved.and_then(|new| read.get(new)) {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
-                None if changes.unmatched.contains(&id) => continue,
-                None => match covers {
-                    Some(covers)
-                        if changes.cut
-                            && !covers.is_empty()
-                            && covers.iter().all(|id| changes.unmatched.contains(&id)) =>
-                    {
-                        continue;
-                    }
-                    _ => slot,
-                },
+                None if went(id) || changes.cut && went_with(covers) => continue,
+                None => slot,
             };
             last_went = false;
             placed.insert(slot.id());
