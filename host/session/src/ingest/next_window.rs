@@ -90,10 +90,10 @@ impl ConversationState {
                 return Ok(());
             }
         }
-        let in_force = self.history.in_force().cloned();
-        let is_in_force = in_force.is_some() && !self.is_void(changes);
+        let in_force = self.history.in_force();
+        let in_force = in_force.filter(|in_force| !self.is_void(in_force, changes));
         let mut applied = None;
-        if let Some(in_force) = in_force.filter(|_| is_in_force) {
+        if let Some(in_force) = in_force.cloned() {
             let slots = self.window_in_force(request, &in_force, changes, read)?;
             let hides_the_user =
                 may_hide_the_user && self.hides_last_user(request, changes, read, &slots)?;
@@ -173,27 +173,20 @@ impl ConversationState {
 
     /// Whether the compaction in force must be given up, because one of its summaries covers
     /// messages that were edited or partly cut off. Always false if the request only adds messages.
-    fn is_void(&self, changes: &Changes) -> bool {
-        let Some(in_force) = self.history.in_force() else {
-            return false;
-        };
-        if changes.appends {
-            return false;
-        }
+    fn is_void(&self, in_force: &InForce, changes: &Changes) -> bool {
         let is_cut_off = |id: MessageId| changes.cut && changes.unmatched.contains(&id);
         // The engine forgets everything after the cut, its summaries included, before it is shown
         // these messages again.
         let comes_again = |id: MessageId| changes.cut && Some(id) > changes.after;
-        in_force.window.ids().any(|place| {
-            let Some(covers) = self.history.host_texts.covers(place) else {
-                return false;
-            };
-            let touched =
-                |id| is_cut_off(id) || comes_again(id) || changes.revised.contains_key(&id);
-            // If all messages of a summary are gone, the summary goes with them and the rest stays
-            // valid.
-            covers.iter().any(touched) && !covers.iter().all(is_cut_off)
-        })
+        let covers = |place| self.history.host_texts.covers(place);
+        !changes.appends
+            && in_force.window.ids().filter_map(covers).any(|covers| {
+                let touched =
+                    |id| is_cut_off(id) || comes_again(id) || changes.revised.contains_key(&id);
+                // If all messages of a summary are gone, the summary goes with them and the rest stays
+                // valid.
+                covers.iter().any(touched) && !covers.iter().all(is_cut_off)
+            })
     }
 
     /// The window of the compaction in force, with the changes of the request applied. Messages
