@@ -313,16 +313,12 @@ impl ConversationState {
             .filter(|slot| slot.is_verbatim() || slot.is_summary())
             .map(|slot| (slot.id(), slot.clone()))
             .collect();
-        let is_unread = |id| !slots.contains_key(&id) && !read.contains_key(&id);
-        let unread = self.slots_of(request, read, is_unread)?;
-        slots.extend(unread);
+        let others = self.slots_of(request, read, |id| !slots.contains_key(&id))?;
+        slots.extend(others);
         // A message may be in the request twice. The window shows it once.
-        let mut placed = Ids::default();
         let units = self.history.sent.units.iter();
         Ok(units
-            .map(|unit| unit.origin.id())
-            .filter(|id| placed.insert(*id))
-            .filter_map(|id| slots.remove(&id).or_else(|| read.get(&id).cloned()))
+            .filter_map(|unit| slots.remove(&unit.origin.id()))
             .collect())
     }
 
