@@ -239,17 +239,8 @@ impl ConversationState {
         if let Some(id) = shortened.iter().find(|id| !originals.contains_key(id)) {
             return Err(*id);
         }
-        let slots = window.slots().iter();
-        let slots = slots.map(|slot| match originals.get(&slot.id()) {
-            Some(original) => slot.as_shortened().moved_to(original),
-            None => slot.clone(),
-        });
-        let note = window.system_note().map(str::to_owned);
-        Ok(Arc::new(Window::of(
-            slots.collect(),
-            note,
-            window.next_id(),
-        )))
+        let whole = |slot: &WindowEntry| originals.get(&slot.id());
+        Ok(Arc::new(window.with_originals(whole)))
     }
 
     /// How full the window is, with exact token counts and everything else that an engine is told

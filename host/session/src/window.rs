@@ -186,6 +186,18 @@ impl Window {
         Self::of(slots.collect(), self.system_note.clone(), self.next_id)
     }
 
+    /// The window with these messages in full behind the shorter forms that it shows.
+    pub(super) fn with_originals<'o>(
+        &self,
+        original: impl Fn(&WindowEntry) -> Option<&'o WindowEntry>,
+    ) -> Self {
+        let slots = self.slots.iter().map(|slot| match original(slot) {
+            Some(original) => slot.as_shortened().moved_to(original),
+            None => slot.clone(),
+        });
+        Self::of(slots.collect(), self.system_note.clone(), self.next_id)
+    }
+
     /// Prunes again what a compaction left unchanged. The compaction was made from `before` with
     /// its pruned messages in full.
     pub(super) fn pruned_as(mut self, before: &Self) -> Self {

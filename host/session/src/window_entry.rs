@@ -259,37 +259,6 @@ impl WindowEntry {
         self.is_verbatim() && self.kind == MessageKind::Replaced
     }
 
-    /// Whether it answers a call.
-    pub(super) fn is_result(&self) -> bool {
-        let answers = |message: &Message| message.tool_call_id.is_some();
-        self.is_stub() || self.message().is_some_and(answers)
-    }
-
-    /// Whether the call that this result answers is among the entries before it. If the wire does not
-    /// say which call that is, the result follows its call, with nothing but other results between.
-    pub(super) fn follows_its_call(&self, before: &[Self]) -> bool {
-        let answered = self
-            .message()
-            .and_then(|message| message.tool_call_id.as_deref());
-        let mut before = before.iter().rev().filter(|entry| !entry.is_notice());
-        match answered.filter(|id| !id.is_empty()) {
-            Some(id) => before.any(|entry| {
-                let mut calls = entry
-                    .message()
-                    .into_iter()
-                    .flat_map(|message| &message.calls);
-                calls.any(|call| call.id == id)
-            }),
-            None => before
-                .find(|entry| !entry.is_result())
-                .is_some_and(|entry| {
-                    entry
-                        .message()
-                        .is_some_and(|message| !message.calls.is_empty())
-                }),
-        }
-    }
-
     pub(super) fn is_summary(&self) -> bool {
         matches!(*self.content, EntryContent::Summary { .. })
     }

@@ -302,8 +302,7 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
     // A summary without a record may hide messages. This counts the aligned messages before the
     // last one.
     let last = incoming.iter().rposition(Incoming::is_foreign_summary);
-    let hides = last.filter(|_| !branch.is_empty());
-    let before = hides.map(|last| aligned.iter().filter(|at| **at < last).count());
+    let before = last.map(|last| aligned.iter().filter(|at| **at < last).count());
     // A client that sends summaries of the host goes on from the body that it was handed.
     let goes_on = !covers.is_empty() && !history.handed().units.is_empty();
     let log = match goes_on {

@@ -90,10 +90,10 @@ impl ConversationState {
                 return Ok(());
             }
         }
-        let in_force = self.history.in_force().cloned();
-        let is_in_force = in_force.is_some() && !self.is_void(changes);
+        let in_force = self.history.in_force();
+        let in_force = in_force.filter(|in_force| !self.is_void(in_force, changes));
         let mut applied = None;
-        if let Some(in_force) = in_force.filter(|_| is_in_force) {
+        if let Some(in_force) = in_force.cloned() {
             let slots = self.window_in_force(request, &in_force, changes, read)?;
             let hides_the_user =
                 may_hide_the_user && self.hides_last_user(request, changes, read, &slots)?;
@@ -132,17 +132,10 @@ impl ConversationState {
             let whole = slot.is_of_lost_record().then(|| read.get(&slot.id()));
             whole.flatten().filter(|whole| whole.is_original())
         };
-        let slots = self.window.slots();
-        if !slots.iter().any(|slot| whole(slot).is_some()) {
-            return;
+        let mut slots = self.window.slots().iter();
+        if slots.any(|slot| whole(slot).is_some()) {
+            self.replace_window(self.window.with_originals(whole));
         }
-        let slots = slots.iter().map(|slot| match whole(slot) {
-            Some(whole) => slot.as_shortened().moved_to(whole),
-            None => slot.clone(),
-        });
-        let note = self.window.system_note().map(str::to_owned);
-        let window = Window::of(slots.collect(), note, self.window.next_id());
-        self.replace_window(window);
     }
 
     /// Whether the request has the user's last message in full, and these window entries lack it or
@@ -180,27 +173,20 @@ impl ConversationState {
 
     /// Whether the compaction in force must be given up, because one of its summaries covers
     /// messages that were edited or partly cut off. Always false if the request only adds messages.
-    fn is_void(&self, changes: &Changes) -> bool {
-        let Some(in_force) = self.history.in_force() else {
-            return false;
-        };
-        if changes.appends {
-            return false;
-        }
+    fn is_void(&self, in_force: &InForce, changes: &Changes) -> bool {
         let is_cut_off = |id: MessageId| changes.cut && changes.unmatched.contains(&id);
         // The engine forgets everything after the cut, its summaries included, before it is shown
         // these messages again.
         let comes_again = |id: MessageId| changes.cut && Some(id) > changes.after;
-        in_force.window.ids().any(|place| {
-            let Some(covers) = self.history.host_texts.covers(place) else {
-                return false;
-            };
-            let touched =
-                |id| is_cut_off(id) || comes_again(id) || changes.revised.contains_key(&id);
-            // If all messages of a summary are gone, the summary goes with them and the rest stays
-            // valid.
-            covers.iter().any(touched) && !covers.iter().all(is_cut_off)
-        })
+        let covers = |place| self.history.host_texts.covers(place);
+        !changes.appends
+            && in_force.window.ids().filter_map(covers).any(|covers| {
+                let touched =
+                    |id| is_cut_off(id) || comes_again(id) || changes.revised.contains_key(&id);
+                // If all messages of a summary are gone, the summary goes with them and the rest stays
+                // valid.
+                covers.iter().any(touched) && !covers.iter().all(is_cut_off)
+            })
     }
 
     /// The window of the compaction in force, with the changes of the request applied. Messages
@@ -238,6 +224,10 @@ impl ConversationState {
             false => slots.iter().map(WindowEntry::id).collect(),
             true => in_force.window.ids().collect(),
         };
+        let went = |id| changes.unmatched.contains(&id);
+        let went_with = |covers: Option<&IdSet>| {
+            covers.is_some_and(|covers| !covers.is_empty() && covers.iter().all(went))
+        };
         let mut next = Vec::with_capacity(slots.len());
         let mut slots = slots.into_iter().peekable();
         let mut placed = Ids::default();
@@ -271,17 +261,8 @@ impl ConversationState {
             let slot = match moved.and_then(|new| read.get(new)) {
                 Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
                 Some(message) => message.clone(),
-                None if changes.unmatched.contains(&id) => continue,
-                None => match covers {
-                    Some(covers)
-                        if changes.cut
-                            && !covers.is_empty()
-                            && covers.iter().all(|id| changes.unmatched.contains(&id)) =>
-                    {
-                        continue;
-                    }
-                    _ => slot,
-                },
+                None if went(id) || changes.cut && went_with(covers) => continue,
+                None => slot,
             };
             last_went = false;
             placed.insert(slot.id());
@@ -313,12 +294,6 @@ impl ConversationState {
             // Each message goes after the last entry that precedes it in the conversation.
             let before = places.iter().rposition(|place| *place < own);
             let at = before.map_or(0, |before| before + 1);
-            // A result in the midst of the window may be new because the record of what cleared it was
-            // lost. It cannot be shown without its call, which may be under a summary.
-            let is_inserted = at < next.len();
-            if is_inserted && slot.is_result() && !slot.follows_its_call(&next[..at]) {
-                continue;
-            }
             next.insert(at, slot);
             places.insert(at, own);
         }
@@ -338,16 +313,12 @@ impl ConversationState {
             .filter(|slot| slot.is_verbatim() || slot.is_summary())
             .map(|slot| (slot.id(), slot.clone()))
             .collect();
-        let is_unread = |id| !slots.contains_key(&id) && !read.contains_key(&id);
-        let unread = self.slots_of(request, read, is_unread)?;
-        slots.extend(unread);
+        let others = self.slots_of(request, read, |id| !slots.contains_key(&id))?;
+        slots.extend(others);
         // A message may be in the request twice. The window shows it once.
-        let mut placed = Ids::default();
         let units = self.history.sent.units.iter();
         Ok(units
-            .map(|unit| unit.origin.id())
-            .filter(|id| placed.insert(*id))
-            .filter_map(|id| slots.remove(&id).or_else(|| read.get(&id).cloned()))
+            .filter_map(|unit| slots.remove(&unit.origin.id()))
             .collect())
     }
 
