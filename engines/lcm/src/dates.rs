@@ -28,6 +28,14 @@ pub(crate) fn date(ms: i64) -> Date {
     Offset::UTC.to_datetime(timestamp(ms)).date()
 }
 
+/// Returns when a date begins in UTC, in milliseconds since the Unix epoch.
+pub(crate) fn midnight(date: Date) -> i64 {
+    Offset::UTC
+        .to_timestamp(date.at(0, 0, 0, 0))
+        .unwrap_or(Timestamp::MAX)
+        .as_millisecond()
+}
+
 /// Converts a time, and clamps it to the nearest one that has a date of four digits. Wrong times in
 /// a log must not make formatting fail.
 fn timestamp(ms: i64) -> Timestamp {

@@ -368,6 +368,30 @@ fn rare_words_tell_more_than_common_ones() {
 }
 
 #[test]
+fn what_was_said_in_a_period_is_found_without_the_words_of_the_question() {
+    const DAY_MS: i64 = 86_400_000;
+    // 1 December 2023
+    let first = 1_701_388_800_000;
+    let talk = |days: std::ops::Range<i64>| days.map(|day| (day, "a talk about the talk"));
+    let other = [(10, "the kiln broke again"); 9];
+    let all = talk(0..10).chain(other).chain(talk(30..60));
+    let messages: Vec<Message> = all
+        .map(|(day, text)| Message {
+            at_ms: Some(first + day * DAY_MS),
+            ..Message::new("user", text)
+        })
+        .collect();
+    let ours = Ours::new(&messages);
+    let found = ours.first("What did we talk about on 11 December?");
+    // No message beside this one has a word of the question.
+    assert!(found[..10].contains(&14), "{found:?}");
+    // None is from there, so words alone count.
+    let found = ours.first("What did we talk about in July 2022?");
+    assert_eq!(found.len(), 20);
+    assert!(!found.contains(&14));
+}
+
+#[test]
 fn where_nothing_but_a_name_is_asked_it_is_looked_for() {
     let said = [
         ("ana", "hello everybody"),

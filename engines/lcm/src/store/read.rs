@@ -300,6 +300,16 @@ pub(crate) fn rows_in(
     query_all(connection, &sql, keys(session, ordinals), row)
 }
 
+/// Returns the latest time of the messages of a session up to `key`, in milliseconds since the Unix
+/// epoch. It is 0 if there is none.
+pub(crate) fn latest_time(connection: &Connection, key: Key) -> Result<i64, StoreError> {
+    let time = "SELECT order_at FROM messages WHERE id >= ?1 AND id <= ?2 ORDER BY id DESC LIMIT 1";
+    let mut statement = connection.prepare_cached(time)?;
+    let first = Key::new(key.session(), 0);
+    let time = statement.query_row([first.0, key.0], |row| row.get(0));
+    Ok(time.optional()?.unwrap_or(0))
+}
+
 /// Returns the names of authors in a session, at most `limit`, each with its first message.
 /// Messages without a name do not count.
 pub(crate) fn names_in(

@@ -282,6 +282,7 @@ mod tests {
     fn what_only_asks_is_not_looked_for() {
         assert!(!stems("How long was the walk?").contains(&"long".to_owned()));
         assert!(stems("Who wore the long coat?").contains(&"long".to_owned()));
+        assert!(!stems("Which job did I mention?").contains(&"mention".to_owned()));
         assert!(!stems("Who am I?").is_empty());
         assert!(Question::new("?!", &Weights::default(), None).is_err());
     }

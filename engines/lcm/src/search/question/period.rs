@@ -2,11 +2,14 @@
 //!
 //! A question such as "what did I buy in May 2024" is most likely answered by a message from that
 //! time or shortly after. [`Period::of`] finds a year, a month or a day among the words, and
-//! [`Period::is_told_at`] says whether a message from some time fits. Month names are English.
+//! [`Period::told`] says from which times messages fit. Month names are English.
+
+use std::ops::Range;
 
 use jiff::ToSpan;
+use jiff::civil::Date;
 
-use crate::dates::date;
+use crate::dates::{date, midnight};
 
 const MONTHS: [&str; 12] = [
     "january",
@@ -66,18 +69,31 @@ impl Period {
         })
     }
 
-    /// Whether a message of the time `at_ms` may be the first to tell of an event in that period.
-    /// The time is in milliseconds since the Unix epoch, and dates are in UTC.
-    pub(super) fn is_told_at(self, at_ms: i64) -> bool {
-        let today = date(at_ms);
-        // People tell of an event on the same day or some days later, so each of these days is
-        // tried.
-        (0..=TOLD_WITHIN_DAYS).any(|ago| {
-            let date = today.saturating_sub(ago.days());
-            self.year.is_none_or(|year| year == date.year())
-                && self.month.is_none_or(|month| month == date.month())
-                && self.day.is_none_or(|day| day == date.day())
-        })
+    /// Returns when people first tell of an event in that period, within a conversation from the
+    /// time `first` to the time `last`. There is a range for each year that fits. Times are in
+    /// milliseconds since the Unix epoch, and dates are in UTC.
+    pub(super) fn told(self, first: i64, last: i64) -> impl Iterator<Item = Range<i64>> {
+        // What happened in December may be told in January.
+        let years = date(first).year().saturating_sub(1)..=date(last).year();
+        years
+            .filter_map(move |year| self.told_of(year))
+            .filter(move |told| told.start <= last && first < told.end)
+    }
+
+    /// Returns when an event in the part of the period that is in `year` is first told of.
+    fn told_of(self, year: i16) -> Option<Range<i64>> {
+        if self.year.is_some_and(|named| named != year) {
+            return None;
+        }
+        let first = Date::new(year, self.month.unwrap_or(1), self.day.unwrap_or(1)).ok()?;
+        let length = match (self.month, self.day) {
+            (None, _) => 1.year(),
+            (Some(_), None) => 1.month(),
+            (Some(_), Some(_)) => 1.day(),
+        };
+        let end = first.saturating_add(length);
+        let told_until = end.saturating_add(TOLD_WITHIN_DAYS.days());
+        Some(midnight(first)..midnight(told_until))
     }
 }
 
@@ -101,7 +117,7 @@ mod tests {
     fn told(question: &str, at: &str) -> Option<bool> {
         let words: Vec<&str> = question.split(' ').collect();
         let at_ms = parse(at).unwrap().start;
-        Period::of(&words).map(|period| period.is_told_at(at_ms))
+        Period::of(&words).map(|period| period.told(at_ms, at_ms).next().is_some())
     }
 
     #[test]
@@ -111,7 +127,9 @@ mod tests {
             ("where was she in july 2022", "2022-08-10", Some(true)),
             ("where was she in july 2022", "2022-09-10", Some(false)),
             ("where was she in july 2022", "2023-07-15", Some(false)),
+            ("where was she in december", "2023-01-10", Some(true)),
             ("what happened on 12 may", "2024-05-13", Some(true)),
+            ("what happened on 31 april", "2024-04-30", Some(false)),
             ("what happened on may 12th", "2024-05-11", Some(false)),
             ("what did she do in 2021", "2021-03-01", Some(true)),
             ("what may she do", "2021-05-01", None),

@@ -8,6 +8,8 @@
 //! The rarity of a word is known only after all sessions have been looked up, which is why these
 //! are two steps. Messages that are not indexed yet are read.
 
+use std::ops::Range;
+
 use super::read::TextReader;
 use super::{Form, Question, QuestionTerm, Weights};
 use crate::error::StoreError;
@@ -17,7 +19,7 @@ use crate::search::run::Search;
 use crate::store::index::list::List;
 use crate::store::index::segment::Segment;
 use crate::store::index::vocabulary::Vocabulary;
-use crate::store::{Key, SessionId};
+use crate::store::{Key, SessionId, latest_time};
 
 /// Which messages of a session contain which term. `lists` has the ordinals for each term, in
 /// order.
@@ -33,6 +35,8 @@ pub(super) struct Weighed {
     messages: u32,
     /// For each group, the ordinals of the messages that contain it and its weight there, in order.
     groups: Vec<Vec<(u32, f64)>>,
+    /// The messages from the period that the question names.
+    in_period: Vec<Range<u32>>,
 }
 
 /// The number of pairs without a common word that are added to those of [`Weighed::runs`]. Few pairs
@@ -49,6 +53,22 @@ pub(super) fn coherence(weighed: &[Weighed]) -> f64 {
         possible += possible_there;
     }
     (seen / possible).clamp(0.0, 1.0)
+}
+
+/// Returns the bonus for a message from the period that the question names. As with a word, it is
+/// higher if fewer messages are from there.
+pub(super) fn period_bonus(weighed: &[Weighed], weights: &Weights) -> f64 {
+    let all: f64 = weighed
+        .iter()
+        .map(|session| f64::from(session.messages))
+        .sum();
+    let ranges = weighed.iter().flat_map(|session| &session.in_period);
+    let inside = ranges.map(ExactSizeIterator::len).sum::<usize>() as f64;
+    let rarity = ((all - inside + 0.5) / (inside + 0.5)).ln();
+    match weights.period > 0.0 {
+        true => (weights.period + rarity).max(0.0),
+        false => 0.0,
+    }
 }
 
 /// Returns the rarity of a term that `with` of `all` messages contain. It is the inverse document
@@ -81,16 +101,38 @@ impl Question<'_> {
         sessions: Vec<Holders>,
     ) -> Result<(Vec<Key>, Vec<Weighed>), StoreError> {
         self.set_rarity(&sessions);
-        let mut best = Vec::new();
         let mut weighed = Vec::new();
         for holders in sessions {
-            let session = self.weigh(holders);
-            best.extend(session.best(search, &self.weights)?);
-            weighed.push(session);
+            let in_period = self.in_period(search, holders.session)?;
+            weighed.push(self.weigh(holders, in_period));
+        }
+        let from_period = period_bonus(&weighed, &self.weights);
+        let mut best = Vec::new();
+        for session in &weighed {
+            best.extend(session.best(search, &self.weights, from_period)?);
         }
         best.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
         best.truncate(self.weights.candidates);
         Ok((best.into_iter().map(|(key, _)| key).collect(), weighed))
+    }
+
+    /// Returns the messages of a session that are from the period that the question names.
+    fn in_period(
+        &self,
+        search: &Search<'_>,
+        session: SessionId,
+    ) -> Result<Vec<Range<u32>>, StoreError> {
+        let all = 0..search.extent(session).messages;
+        let Some(period) = self.period.filter(|_| !all.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let time = |ordinal| latest_time(search.connection, Key::new(session, ordinal));
+        let told = period.told(time(all.start)?, time(all.end - 1)?);
+        told.map(|told| {
+            let start = first_from(all.clone(), told.start, time)?;
+            Ok(start..first_from(start..all.end, told.end, time)?)
+        })
+        .collect()
     }
 
     fn set_rarity(&mut self, sessions: &[Holders]) {
@@ -163,7 +205,7 @@ impl Question<'_> {
         })
     }
 
-    fn weigh(&self, holders: Holders) -> Weighed {
+    fn weigh(&self, holders: Holders, in_period: Vec<Range<u32>>) -> Weighed {
         let mut groups = vec![Vec::new(); self.groups];
         for (term, list) in self.terms.iter().zip(holders.lists) {
             let weight = term.weight * term.idf;
@@ -182,14 +224,21 @@ impl Question<'_> {
             session: holders.session,
             messages: holders.messages,
             groups,
+            in_period,
         }
     }
 }
 
 impl Weighed {
-    /// Returns the best messages that contain a word or are near one that does, with their scores.
+    /// Returns the best messages that contain a word, are near one that does or are from the period
+    /// that the question names, with their scores. Of the latter each gains `from_period`.
     /// Filters are applied, so the result may be short.
-    fn best(&self, search: &Search<'_>, weights: &Weights) -> Result<Vec<(Key, f64)>, StoreError> {
+    fn best(
+        &self,
+        search: &Search<'_>,
+        weights: &Weights,
+        from_period: f64,
+    ) -> Result<Vec<(Key, f64)>, StoreError> {
         let mut scores = vec![0f64; self.messages as usize];
         let mut of_group = vec![0f64; self.messages as usize];
         let mut touched = Vec::new();
@@ -210,6 +259,9 @@ impl Weighed {
             for at in touched.drain(..) {
                 scores[at] += std::mem::take(&mut of_group[at]);
             }
+        }
+        for ordinal in self.in_period.iter().cloned().flatten() {
+            scores[ordinal as usize] += from_period;
         }
         let mut ordinals: Vec<u32> = (0..self.messages)
             .filter(|ordinal| scores[*ordinal as usize] > 0.0)
@@ -253,6 +305,11 @@ impl Weighed {
         (seen, possible)
     }
 
+    /// Whether a message is from the period that the question names.
+    pub(super) fn is_in_period(&self, ordinal: u32) -> bool {
+        self.in_period.iter().any(|range| range.contains(&ordinal))
+    }
+
     /// Returns the weight of a group's words in a message, which is 0 if it contains none or does
     /// not exist.
     pub(super) fn weight(&self, group: usize, ordinal: i64) -> f64 {
@@ -263,6 +320,23 @@ impl Weighed {
         list.binary_search_by_key(&ordinal, |entry| entry.0)
             .map_or(0.0, |at| list[at].1)
     }
+}
+
+/// Returns the first of the messages that was said at a time or later, or the end of the range.
+/// `time` says when a message was said.
+fn first_from(
+    mut among: Range<u32>,
+    at: i64,
+    time: impl Fn(u32) -> Result<i64, StoreError>,
+) -> Result<u32, StoreError> {
+    while !among.is_empty() {
+        let middle = among.start + among.len() as u32 / 2;
+        match time(middle)? < at {
+            true => among.start = middle + 1,
+            false => among.end = middle,
+        }
+    }
+    Ok(among.start)
 }
 
 /// Appends the messages of a segment that contain each of the terms to the lists.
@@ -312,6 +386,7 @@ mod tests {
             session: SessionId(1),
             messages: 1_000,
             groups: groups.iter().map(weights).collect(),
+            in_period: Vec::new(),
         }])
     }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::read::{Occurrence, Reading};
-use super::retrieve::{Weighed, coherence, idf};
+use super::retrieve::{Weighed, coherence, idf, period_bonus};
 use super::speaker::Participant;
 use super::{Question, Weights};
 use crate::error::StoreError;
@@ -39,6 +39,7 @@ impl Question<'_> {
     ) -> Result<Vec<Found>, StoreError> {
         let weights = &self.weights;
         let wanted_weight = wanted_weight(readings).min(weights.wanted);
+        let from_period = period_bonus(weighed, weights);
         let asks: FxHashMap<Key, bool> = readings
             .iter()
             .map(|(key, reading)| (*key, reading.asks))
@@ -101,10 +102,8 @@ impl Question<'_> {
                     score += weights.telling;
                 }
             }
-            if let (Some(period), Some(at)) = (self.period, row.at)
-                && period.is_told_at(at)
-            {
-                score += weights.period;
+            if weighed.is_in_period(key.ordinal()) {
+                score += from_period;
             }
             order_at.insert(*key, row.order_at);
             ranked.push((*key, score));

@@ -46,8 +46,9 @@ pub struct Weights {
     /// What is added to [`speaker`](Self::speaker) if the message has "I" or "my" in it, because the
     /// person then most likely tells of themselves.
     pub telling: f64,
-    /// The bonus for a message from the period that the question names. If half of the other
-    /// messages are from outside it, the answer is from inside nine times out of ten.
+    /// The bonus for a message from the period that the question names, if half of all messages are
+    /// from there. The answer is from there nine times out of ten, which is ln (0.9 / 0.1). If fewer
+    /// messages are, one of them gains more.
     pub period: f64,
     /// The largest bonus for containing what is asked for, however rare that is. The text may
     /// contain another thing of the same kind.
