@@ -153,10 +153,7 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
                 rows.extend(provider_rows(&input.recording, ttl.at_first(), &prices));
             }
             Ok(ConversationReport::new(
-                &input.name,
-                input.number,
-                &input.recording,
-                rows,
+                &input.name, input.number, &input.recording, rows,
             ))
         })
         .collect::<Result<Vec<_>, CliError>>()?;

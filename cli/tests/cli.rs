@@ -30,21 +30,9 @@ fn a_long_conversation_is_compacted_to_stdout_with_a_report_on_stderr_and_in_a_f
     }
     let report = json(&home.read("report.json"));
     for key in [
-        "engine",
-        "source",
-        "outcome",
-        "reason",
-        "messages_before",
-        "messages_after",
-        "tokens_before",
-        "tokens_after",
-        "kept",
-        "replaced",
-        "inserted",
-        "dropped",
-        "degraded",
-        "model_calls",
-        "elapsed_ms",
+        "engine", "source", "outcome", "reason", "messages_before", "messages_after",
+        "tokens_before", "tokens_after", "kept", "replaced", "inserted", "dropped", "degraded",
+        "model_calls", "elapsed_ms",
     ] {
         assert!(report.get(key).is_some(), "no {key} in {report}");
     }
@@ -541,17 +529,8 @@ fn errors_are_plain_in_a_pipe_and_drawn_on_demand() {
 fn every_command_has_help_with_an_example() {
     let home = Home::new();
     let commands = [
-        "",
-        "compress",
-        "engines list",
-        "engines show",
-        "engines doctor",
-        "plugins build",
-        "plugins list",
-        "config check",
-        "config show",
-        "config path",
-        "completions",
+        "", "compress", "engines list", "engines show", "engines doctor", "plugins build",
+        "plugins list", "config check", "config show", "config path", "completions",
     ];
     for command in commands {
         let ran = home.run(command.split_whitespace().chain(["--help"]));

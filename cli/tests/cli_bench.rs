@@ -147,13 +147,7 @@ fn folder() -> Home {
 fn bench(home: &Home, args: &[&str]) -> Ran {
     let window = WINDOW.to_string();
     let fixed = [
-        "bench",
-        "sessions",
-        "logs",
-        "--model",
-        "gpt-5",
-        "--context-length",
-        &window,
+        "bench", "sessions", "logs", "--model", "gpt-5", "--context-length", &window,
     ];
     home.run([&fixed, args].concat())
 }
@@ -296,12 +290,7 @@ fn what_the_agent_goes_on_to_use_is_measured_after_each_compaction() {
 fn rows_go_to_a_table_or_a_spreadsheet() {
     let home = folder();
     let one = [
-        "--engines",
-        "compressor",
-        "--timing",
-        "economy",
-        "--limit",
-        "1",
+        "--engines", "compressor", "--timing", "economy", "--limit", "1",
     ];
     let said = bench(&home, &one);
     said.exits(0);

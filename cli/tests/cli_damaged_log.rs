@@ -48,13 +48,7 @@ fn lines_that_cannot_be_read_are_named_once_and_stay_as_they_are() {
     let log = lines.join("\n") + "\n";
     home.put("log.jsonl", &log);
     let compress = [
-        "compress",
-        "log.jsonl",
-        "--to",
-        "claude-code",
-        "--force",
-        "--context-length",
-        "5000",
+        "compress", "log.jsonl", "--to", "claude-code", "--force", "--context-length", "5000",
     ];
     let ran = home.run(compress);
     ran.exits(0);
@@ -167,12 +161,7 @@ fn a_line_that_is_no_message_costs_that_line_alone() {
             serde_json::json!(true),
         ] {
             for member in [
-                "",
-                "/role",
-                "/content",
-                "/type",
-                "/content/0",
-                "/content/0/text",
+                "", "/role", "/content", "/type", "/content/0", "/content/0/text",
             ] {
                 let mut lines = lines.clone();
                 let Some(place) = lines[16].pointer_mut(&format!("{message}{member}")) else {

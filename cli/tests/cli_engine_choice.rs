@@ -6,12 +6,7 @@ mod cli_support;
 use cli_support::{Home, Ran, chat, json};
 
 const COMPRESS: [&str; 6] = [
-    "compress",
-    "chat.json",
-    "--session",
-    "s",
-    "--context-length",
-    "2000",
+    "compress", "chat.json", "--session", "s", "--context-length", "2000",
 ];
 const IMPORT: [&str; 4] = ["import", "chat.json", "--session", "s"];
 const STATUS: [&str; 4] = ["tool", "lcm_status", "--session", "s"];

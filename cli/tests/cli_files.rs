@@ -122,19 +122,8 @@ fn what_is_made_is_its_owners_alone_whatever_the_umask() {
         for args in [
             ["import", "chat.json", "--session", "s"].as_slice(),
             &[
-                "compress",
-                "chat.json",
-                "--session",
-                "c",
-                "--engine",
-                "lcm",
-                "--force",
-                "--context-length",
-                "2000",
-                "-o",
-                "made.json",
-                "--report",
-                "report.json",
+                "compress", "chat.json", "--session", "c", "--engine", "lcm", "--force",
+                "--context-length", "2000", "-o", "made.json", "--report", "report.json",
             ],
             &["compress", "chat.json", "-o", "there.json"],
             &[
@@ -461,12 +450,7 @@ fn a_full_disk_is_read_and_whoever_would_write_is_told() {
     }
     // A turn is answered, and says that it is not kept.
     let ran = home.run([
-        "compress",
-        "longer.json",
-        "--session",
-        "s",
-        "--engine",
-        "lcm",
+        "compress", "longer.json", "--session", "s", "--engine", "lcm",
     ]);
     let is_told = ran.stderr.contains("disk is full") || ran.stderr.contains("No space left");
     assert!(is_told, "{}: {}", ran.code, ran.stderr);
@@ -680,13 +664,7 @@ fn a_damaged_record_is_seen_and_mended_and_named_by_who_needs_it_meanwhile() {
     home.put("chat.json", &chat(60));
     done(&home.run(["import", "chat.json", "--session", "s"]));
     done(&home.run([
-        "compress",
-        "chat.json",
-        "--session",
-        "s",
-        "--force",
-        "-o",
-        "out.json",
+        "compress", "chat.json", "--session", "s", "--force", "-o", "out.json",
     ]));
     done(&home.run(["import", "chat.json", "--session", "t"]));
     let record = home.path("home/sessions.sqlite3");
@@ -730,12 +708,7 @@ fn a_damaged_record_is_seen_and_mended_and_named_by_who_needs_it_meanwhile() {
         }
         // A conversation is compacted all the same, from what its file holds.
         let compacts = [
-            "compress",
-            "chat.json",
-            "--session",
-            "s",
-            "--dry-run",
-            "--force",
+            "compress", "chat.json", "--session", "s", "--dry-run", "--force",
         ];
         let ran = home.run(compacts);
         assert_eq!(ran.code, 0, "{what}: {}{}", ran.stdout, ran.stderr);
@@ -766,14 +739,7 @@ fn a_damaged_record_is_seen_and_mended_and_named_by_who_needs_it_meanwhile() {
             assert!(is_as_before || lost != "[]", "{what}: {}", again.stdout);
         }
         done(&home.run([
-            "compress",
-            "chat.json",
-            "--engine",
-            "lcm",
-            "--session",
-            "t",
-            "--force",
-            "-o",
+            "compress", "chat.json", "--engine", "lcm", "--session", "t", "--force", "-o",
             "out.json",
         ]));
         let now = (export("s").stdout, export("t").stdout);
@@ -840,12 +806,7 @@ fn what_is_kept(home: &Home) -> Vec<String> {
         let exported = home.run(["sessions", "export", engine]);
         said.push(format!("{engine}: {} {}", exported.code, exported.stdout));
         let again = home.run([
-            "compress",
-            "results.json",
-            "--session",
-            engine,
-            "--context-length",
-            "20000",
+            "compress", "results.json", "--session", engine, "--context-length", "20000",
             "--dry-run",
         ]);
         said.push(format!("{engine}: {}", again.code));
@@ -928,13 +889,7 @@ fn a_backup_beside_sessions_that_are_written_and_deleted_is_whole() {
                         return;
                     }
                     done(&home.run([
-                        "compress",
-                        &file,
-                        "--session",
-                        engine,
-                        "--context-length",
-                        "20000",
-                        "-o",
+                        "compress", &file, "--session", engine, "--context-length", "20000", "-o",
                         "more.json",
                     ]));
                 }
@@ -998,11 +953,7 @@ fn a_damaged_record_costs_no_engine_more_than_is_said() {
             ways.push(vec!["sessions", "show", engine]);
             ways.push(vec!["sessions", "export", engine]);
             ways.push(vec![
-                "compress",
-                "results.json",
-                "--session",
-                engine,
-                "--dry-run",
+                "compress", "results.json", "--session", engine, "--dry-run",
             ]);
         }
         for args in ways {
@@ -1100,28 +1051,13 @@ const ON_STORES: [&[&str]; 24] = [
     &["sessions", "delete", "virtual-files", "--yes"],
     &["import", "results.json", "--session", "lcm"],
     &[
-        "compress",
-        "results.json",
-        "--session",
-        "lcm",
-        "-o",
-        "out.json",
+        "compress", "results.json", "--session", "lcm", "-o", "out.json",
     ],
     &[
-        "compress",
-        "results.json",
-        "--session",
-        "tiered",
-        "-o",
-        "out.json",
+        "compress", "results.json", "--session", "tiered", "-o", "out.json",
     ],
     &[
-        "compress",
-        "results.json",
-        "--session",
-        "virtual-files",
-        "-o",
-        "out.json",
+        "compress", "results.json", "--session", "virtual-files", "-o", "out.json",
     ],
     &[
         "tool",

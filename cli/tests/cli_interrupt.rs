@@ -295,12 +295,7 @@ fn a_benchmark_that_is_stopped_prints_the_rows_so_far() {
         home.put(&format!("logs/{number}.json"), &messages);
     }
     let bench = [
-        "bench",
-        "sessions",
-        "logs",
-        "--context-length",
-        "4k",
-        "--json",
+        "bench", "sessions", "logs", "--context-length", "4k", "--json",
     ];
     let is_stopped = (0..TRIES).any(|attempt| {
         let mut child = home

@@ -80,17 +80,8 @@ fn commands_that_are_killed_lose_nothing() {
     home.put("victim.jsonl", &lines(300));
     home.put("body.json", &body(chat));
     let compress = [
-        "compress",
-        "body.json",
-        "--session",
-        "chat",
-        "--engine",
-        "lcm",
-        "--force",
-        "--context-length",
-        "4000",
-        "-o",
-        "smaller.json",
+        "compress", "body.json", "--session", "chat", "--engine", "lcm", "--force",
+        "--context-length", "4000", "-o", "smaller.json",
     ];
     let commands: [&[&str]; 10] = [
         &["import", "log.jsonl", "--session", "log"],

@@ -201,13 +201,7 @@ fn what_is_compacted_comes_back_exactly_after_a_restart() {
     let home = Home::new();
     let chat = home.put("chat.json", &original);
     let args = [
-        "compress",
-        &chat,
-        "--engine",
-        "tiered",
-        "--session",
-        "s",
-        "--force",
+        "compress", &chat, "--engine", "tiered", "--session", "s", "--force",
     ];
     let ran = home.run(args);
     ran.exits(0);
@@ -250,13 +244,7 @@ fn who_carries_on_from_what_was_handed_out_gets_it_back_too() {
     let home = Home::new();
     let chat = home.put("chat.json", &document());
     let args = [
-        "compress",
-        &chat,
-        "--engine",
-        "tiered",
-        "--session",
-        "s",
-        "--force",
+        "compress", &chat, "--engine", "tiered", "--session", "s", "--force",
     ];
     home.put("handed.json", &home.run(args).stdout);
     home.done("sessions restore s");
@@ -275,13 +263,7 @@ fn the_tool_restores_from_the_command_line_too() {
     let original = document();
     let chat = home.put("chat.json", &original);
     let args = [
-        "compress",
-        &chat,
-        "--engine",
-        "tiered",
-        "--session",
-        "s",
-        "--force",
+        "compress", &chat, "--engine", "tiered", "--session", "s", "--force",
     ];
     let compacted = messages(&home.run(args).stdout);
     let whole = messages(&original);
@@ -317,13 +299,7 @@ fn what_was_restored_stays_restored_where_the_client_goes_back_to_an_older_body(
     let original = document();
     let chat = home.put("chat.json", &original);
     let args = [
-        "compress",
-        &chat,
-        "--engine",
-        "tiered",
-        "--session",
-        "s",
-        "--force",
+        "compress", &chat, "--engine", "tiered", "--session", "s", "--force",
     ];
     let handed = home.put("handed.json", &home.run(args).stdout);
     let whole = messages(&original);

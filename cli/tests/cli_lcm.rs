@@ -119,12 +119,7 @@ fn wrong_input_changes_nothing() {
     home.put("two.jsonl", &format!("{}\n{}\n", chat(4), chat(6)));
     home.put("list.jsonl", "[1, 2, 3]\n");
     for file in [
-        "empty.jsonl",
-        "prose.txt",
-        "binary",
-        "two.jsonl",
-        "list.jsonl",
-        "nowhere.json",
+        "empty.jsonl", "prose.txt", "binary", "two.jsonl", "list.jsonl", "nowhere.json",
     ] {
         for session in ["s", "new"] {
             let ran = home.contexture(format!("import {file} --session {session}"));
@@ -214,14 +209,8 @@ fn export_import_export_is_the_same_for_every_format() {
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One."}]}}),
     ].map(|line| format!("{line}\n")).concat());
     for file in [
-        "chat.json",
-        "claude.jsonl",
-        "lines.jsonl",
-        "anthropic.json",
-        "responses.json",
-        "run.traj",
-        "tau2.json",
-        "codex.jsonl",
+        "chat.json", "claude.jsonl", "lines.jsonl", "anthropic.json", "responses.json", "run.traj",
+        "tau2.json", "codex.jsonl",
     ] {
         let taken = import(&home, file, file);
         let exported = export(&home, file);
@@ -567,12 +556,7 @@ fn the_log_is_silent_unless_asked_for() {
     let home = Home::new();
     let input = home.put("chat.json", &chat(200));
     let compress = [
-        "compress",
-        &input,
-        "--context-length",
-        "8000",
-        "--engine",
-        "lcm",
+        "compress", &input, "--context-length", "8000", "--engine", "lcm",
     ];
     let silent = home.run(compress).stderr;
     assert!(silent.starts_with("compacted"), "{silent}");

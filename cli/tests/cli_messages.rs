@@ -91,12 +91,7 @@ fn a_window_is_read_as_people_write_it_and_one_that_holds_nothing_is_refused() {
         let window = format!("window of {tokens}\n");
         assert!(ran.stderr.contains(&window), "{written}: {}", ran.stderr);
         let replay = [
-            "replay",
-            "chat.json",
-            "--report",
-            "-",
-            "--context-length",
-            written,
+            "replay", "chat.json", "--report", "-", "--context-length", written,
         ];
         let report = json(&home.run(replay).stdout);
         let played = report["conversations"][0]["context_length"].to_string();

@@ -329,10 +329,7 @@ fn items(conversation: &Conversation) -> Vec<&str> {
 /// Whether the host wrote it, or a part of it.
 fn is_written(item: &str) -> bool {
     [
-        SUMMARY_MARK,
-        SHORTENED_MARK,
-        CLEARED_TOOL_OUTPUT,
-        MISSING_RESULT,
+        SUMMARY_MARK, SHORTENED_MARK, CLEARED_TOOL_OUTPUT, MISSING_RESULT,
     ]
     .iter()
     .any(|mark| item.contains(mark))
@@ -383,12 +380,7 @@ fn frame(input: &str, output: &str) -> Result<(), String> {
     let members = |text: &str| match serde_json::from_str::<Value>(text) {
         Ok(Value::Object(mut object)) => {
             for list in [
-                "messages",
-                "input",
-                "history",
-                "simulations",
-                "system",
-                "instructions",
+                "messages", "input", "history", "simulations", "system", "instructions",
             ] {
                 object.remove(list);
             }

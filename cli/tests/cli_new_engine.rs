@@ -108,12 +108,7 @@ fn an_engine_from_the_sources_builds_holds_everything_and_compresses() {
 
     home.put("config.yaml", "plugins:\n  dirs: [.]\n");
     let args = [
-        "compress",
-        "chat.json",
-        "--context-length",
-        "4000",
-        "--config",
-        "config.yaml",
+        "compress", "chat.json", "--context-length", "4000", "--config", "config.yaml",
     ];
     let small = done(&home, args.into_iter().chain(["--engine", "my-engine"]));
     assert!(json(&small)["messages"].as_array().unwrap().len() < 300);
@@ -186,12 +181,7 @@ fn the_lossless_engine_can_be_begun_with() {
     home.put("chat.json", &chat(300));
     home.put("config.yaml", "plugins:\n  dirs: [.]\n");
     let args = [
-        "compress",
-        "chat.json",
-        "--context-length",
-        "4000",
-        "--config",
-        "config.yaml",
+        "compress", "chat.json", "--context-length", "4000", "--config", "config.yaml",
     ];
     let small = done(&home, args.into_iter().chain(["--engine", "my-lcm"]));
     assert!(small.contains("lcm_expand"), "{small:.500}");

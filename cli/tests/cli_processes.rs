@@ -32,16 +32,7 @@ fn compress<'a>(file: &'a str, session: &'a str) -> [&'a str; 10] {
     let window = ["--context-length", "8000", "-o", "out.json"];
     let [length, tokens, o, out] = window;
     [
-        "compress",
-        file,
-        "--engine",
-        "lcm",
-        "--session",
-        session,
-        length,
-        tokens,
-        o,
-        out,
+        "compress", file, "--engine", "lcm", "--session", session, length, tokens, o, out,
     ]
 }
 

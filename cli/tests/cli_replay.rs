@@ -44,11 +44,7 @@ fn prints_a_table_of_totals_over_all_inputs() {
     let said = replay(
         &home,
         &[
-            "one.json",
-            "two.jsonl",
-            "--context-length",
-            "6000",
-            "--offline",
+            "one.json", "two.jsonl", "--context-length", "6000", "--offline",
         ],
     );
     said.exits(0);
@@ -108,14 +104,7 @@ fn prices_and_lifetime_decide_what_it_costs() {
         (2_004.0 + 208.0) * 6.0 + 2_004.0 * 0.3
     ));
     let own = [
-        "--price-in",
-        "9",
-        "--price-cached",
-        "1",
-        "--price-write",
-        "2",
-        "--cache-ttl",
-        "1h",
+        "--price-in", "9", "--price-cached", "1", "--price-write", "2", "--cache-ttl", "1h",
     ];
     assert!(is(cost(&own), 2_212.0 * 2.0 + 2_004.0));
     assert!(is(cost(&["--price-in", "10"]), (2_004.0 + 2_212.0) * 10.0));
@@ -131,13 +120,7 @@ fn the_report_goes_to_its_file_and_the_table_to_stdout() {
     let said = replay(
         &home,
         &[
-            "chats.jsonl",
-            "--engine",
-            "compressor",
-            "--engine",
-            "compressor",
-            "--report",
-            "r.json",
+            "chats.jsonl", "--engine", "compressor", "--engine", "compressor", "--report", "r.json",
         ],
     );
     said.exits(0);

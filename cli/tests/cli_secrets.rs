@@ -431,20 +431,8 @@ fn a_report_holds_no_text_of_a_message_unless_it_is_asked_for() {
         home.put("document", &document);
         let compress = |more: &[&str]| {
             let args = [
-                "compress",
-                "document",
-                "--session",
-                "s",
-                "--engine",
-                engine,
-                "--force",
-                "--offline",
-                "--context-length",
-                "32000",
-                "-o",
-                "out",
-                "--report",
-                "report.json",
+                "compress", "document", "--session", "s", "--engine", engine, "--force",
+                "--offline", "--context-length", "32000", "-o", "out", "--report", "report.json",
             ];
             let args = args.iter().chain(more).copied();
             cli_support::ran(home.command(args).output().unwrap());

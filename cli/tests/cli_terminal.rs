@@ -95,12 +95,7 @@ fn the_status_of_the_prompt_cache_has_its_sign_at_a_terminal_alone() {
     let home = Home::new();
     home.put("chat.json", &chat(6));
     let marked = [
-        "compress",
-        "chat.json",
-        "--model",
-        "claude-sonnet-4-5",
-        "--cache-markers",
-        "--dry-run",
+        "compress", "chat.json", "--model", "claude-sonnet-4-5", "--cache-markers", "--dry-run",
     ];
     let line = "Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)";
     let (code, screen) = at_terminal(&home, &marked, &[]);
@@ -162,18 +157,10 @@ fn a_session_is_chosen_by_its_id_project_first_words_and_age() {
     assert_eq!(code, 0, "{screen}");
     for line in [
         [
-            "4 min ago",
-            "claude-code",
-            "7c5b21de",
-            "~/work/ledger",
-            "Mend the ledger",
+            "4 min ago", "claude-code", "7c5b21de", "~/work/ledger", "Mend the ledger",
         ],
         [
-            "9 min ago",
-            "claude-code",
-            "\\u001b]0",
-            "evil name",
-            "\\u001b[31mred",
+            "9 min ago", "claude-code", "\\u001b]0", "evil name", "\\u001b[31mred",
         ],
         ["1 h ago", "codex", "01998a77", "/srv/shop", "Grüße"],
     ] {

@@ -225,11 +225,7 @@ pub fn is_pinnable(words: &str) -> bool {
     // A mark of the host's would make the summary unreadable, and in a section a command would be
     // carried out.
     let marks = [
-        SUMMARY_MARK,
-        SUMMARY_END_MARK,
-        NOTICE_MARK,
-        PINS_HEADING,
-        MODEL_PINS_HEADING,
+        SUMMARY_MARK, SUMMARY_END_MARK, NOTICE_MARK, PINS_HEADING, MODEL_PINS_HEADING,
     ];
     let is_marked = marks.iter().any(|mark| words.contains(mark));
     let is_line = !words.trim().is_empty() && words.lines().count() == 1;

@@ -116,10 +116,7 @@ fn a_sound_proposal_is_counted() {
         100 + 3 * count(LONG) + CALLS + inserted + cleared
     );
     let parts = (
-        checked.kept,
-        checked.replaced,
-        checked.summarised,
-        checked.dropped,
+        checked.kept, checked.replaced, checked.summarised, checked.dropped,
     );
     assert_eq!(parts, (3, 1, 1, 1));
     assert_eq!(checked.inserted, 1);

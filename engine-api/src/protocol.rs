@@ -184,11 +184,7 @@ impl Open {
     /// Returns the request that this was made from, with the given services added.
     pub fn request(&self, services: Services) -> OpenRequest<'_> {
         OpenRequest::new(
-            &self.session,
-            &self.settings,
-            &self.data_dir,
-            services,
-            &self.window,
+            &self.session, &self.settings, &self.data_dir, services, &self.window,
         )
         .compaction(self.compaction.as_ref())
     }

@@ -74,30 +74,15 @@ const CONVERSATIONS: [(&str, Endpoint); 5] = [
 /// Parts of providers' base paths that mean nothing to the upstream, apart from versions. Clients
 /// with such a base URL ask for the same endpoint.
 const BASE_PATH_PARTS: [&str; 9] = [
-    "api",
-    "openai",
-    "anthropic",
-    "backend-api",
-    "codex",
-    "paas",
-    "coding",
-    "compatible-mode",
+    "api", "openai", "anthropic", "backend-api", "codex", "paas", "coding", "compatible-mode",
     "inference",
 ];
 
 /// The resources of OpenAI's API apart from conversations, by the first part of their path. They
 /// are needed for clients whose base URL has no version.
 const RESOURCES: [&str; 10] = [
-    "models",
-    "embeddings",
-    "completions",
-    "files",
-    "images",
-    "audio",
-    "moderations",
-    "batches",
-    "responses",
-    "conversations",
+    "models", "embeddings", "completions", "files", "images", "audio", "moderations", "batches",
+    "responses", "conversations",
 ];
 
 /// The path prefix of everything except conversations, if Codex uses a ChatGPT login.

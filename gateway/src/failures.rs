@@ -178,10 +178,7 @@ fn message(body: &[u8]) -> String {
     let value = serde_json::from_str::<Value>(&text).unwrap_or_default();
     let error = &value["error"];
     let named = [
-        &error["message"],
-        error,
-        &value["message"],
-        &value["detail"],
+        &error["message"], error, &value["message"], &value["detail"],
     ];
     let named = named.into_iter().find_map(Value::as_str);
     let mut message = named.map_or_else(|| text.trim().to_owned(), str::to_owned);

@@ -130,87 +130,32 @@ fn add(one: &str, text: &mut String) {
 }
 
 const INPUT: &[&str] = &[
-    "prompt",
-    "input",
-    "message",
-    "conversation",
-    "history",
-    "chat",
-    "dialogue",
-    "query",
+    "prompt", "input", "message", "conversation", "history", "chat", "dialogue", "query",
     "sequence",
 ];
 /// Words that say that something is too much. One of them is enough.
 const EXCEEDS: &[&str] = &[
-    "exceed",
-    "exceeding",
-    "overflow",
-    "overflowed",
-    "longer",
-    "larger",
-    "greater",
-    "bigger",
-    "surpass",
-    "beyond",
-    "over",
-    "above",
+    "exceed", "exceeding", "overflow", "overflowed", "longer", "larger", "greater", "bigger",
+    "surpass", "beyond", "over", "above",
 ];
 /// Words for a limit. They mean little without a word for what is limited.
 const LIMITS: &[&str] = &[
-    "maximum",
-    "max",
-    "limit",
-    "only",
-    "most",
-    "<=",
-    "supports",
-    "support",
-    "allowed",
-    "must",
-    "cannot",
-    "reached",
-    "full",
-    "less",
-    "fewer",
-    "insufficient",
+    "maximum", "max", "limit", "only", "most", "<=", "supports", "support", "allowed", "must",
+    "cannot", "reached", "full", "less", "fewer", "insufficient",
 ];
 /// If one of these words follows "input" or the like, the error is about a field of the request and
 /// not about the model's input.
 const NOT_INPUT: &[&str] = &[
-    "should",
-    "tag",
-    "value",
-    "validation",
-    "id",
-    "key",
-    "cache",
-    "name",
-    "template",
-    "type",
+    "should", "tag", "value", "validation", "id", "key", "cache", "name", "template", "type",
 ];
 /// Fields of a request that have limits of their own. An error about one of them is not about the
 /// prompt.
 const FIELDS: &[&str] = &[
-    "name",
-    "id",
-    "key",
-    "title",
-    "field",
-    "description",
-    "string",
-    "array",
-    "item",
-    "property",
+    "name", "id", "key", "title", "field", "description", "string", "array", "item", "property",
 ];
 /// Words before "tokens" that show that the tokens of the answer are meant.
 const OF_THE_ANSWER: &[&str] = &[
-    "max",
-    "output",
-    "completion",
-    "new",
-    "budget",
-    "thinking",
-    "reasoning",
+    "max", "output", "completion", "new", "budget", "thinking", "reasoning",
 ];
 /// Words before "token" that show that a credential is meant.
 const OF_ACCOUNTS: &[&str] = &[
@@ -459,19 +404,8 @@ impl ErrorText<'_> {
             .positions(&["per"])
             .any(|at| self.is(at + 1, &["minute", "min", "day", "second", "hour", "month"]))
             || self.has_any(&[
-                "tpm",
-                "rpm",
-                "tpd",
-                "throttling",
-                "throttled",
-                "throttle",
-                "quota",
-                "billing",
-                "credit",
-                "balance",
-                "afford",
-                "subscription",
-                "overloaded",
+                "tpm", "rpm", "tpd", "throttling", "throttled", "throttle", "quota", "billing",
+                "credit", "balance", "afford", "subscription", "overloaded",
             ])
             || self.has(&["please", "wait"])
             || self.has(&["wait", "before"])
@@ -489,28 +423,9 @@ impl ErrorText<'_> {
     /// tokens or the context.
     fn is_about_sizes(&self) -> bool {
         let sizes = [
-            "byte",
-            "kb",
-            "mb",
-            "gb",
-            "kib",
-            "mib",
-            "gib",
-            "megabyte",
-            "kilobyte",
-            "character",
-            "char",
-            "pixel",
-            "image",
-            "picture",
-            "pdf",
-            "page",
-            "file",
-            "audio",
-            "video",
-            "payload",
-            "entity",
-            "attachment",
+            "byte", "kb", "mb", "gb", "kib", "mib", "gib", "megabyte", "kilobyte", "character",
+            "char", "pixel", "image", "picture", "pdf", "page", "file", "audio", "video",
+            "payload", "entity", "attachment",
         ];
         self.has_any(&sizes) && !self.has_any(&["token", "context"])
     }

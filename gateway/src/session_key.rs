@@ -82,10 +82,7 @@ pub(crate) fn row(tenant: Option<&str>, name: Option<String>) -> Option<String> 
 /// `metadata`, and `LATER_NAME_HEADERS` comes after it.
 const NAME_HEADERS: [&str; 2] = [SESSION, "x-claude-code-session-id"];
 const LATER_NAME_HEADERS: [&str; 4] = [
-    "session-id",
-    "session_id",
-    "x-session-id",
-    "x-session-affinity",
+    "session-id", "session_id", "x-session-id", "x-session-affinity",
 ];
 
 /// The value of the first of these headers that is present.

@@ -161,26 +161,9 @@ const ONLY: &[(Purpose, &str)] = &[
 
 /// Verbs and word stems that ask for something to be made, in lower case.
 const VERBS: &[&str] = &[
-    "generat",
-    "write",
-    "creat",
-    "provide",
-    "suggest",
-    "craft",
-    "extract",
-    "come up with",
-    "respond with",
-    "reply with",
-    "return",
-    "output",
-    "produce",
-    "propose",
-    "determine",
-    "give",
-    "pick",
-    "choose",
-    "summariz",
-    "summaris",
+    "generat", "write", "creat", "provide", "suggest", "craft", "extract", "come up with",
+    "respond with", "reply with", "return", "output", "produce", "propose", "determine", "give",
+    "pick", "choose", "summariz", "summaris",
 ];
 
 /// What agents have made for their user interface: the purpose, and the phrase for it in lower
@@ -203,13 +186,7 @@ const MADE: &[(Purpose, &str)] = &[
 /// Phrases that say what a title or summary is for. A person who asks for a title usually means a
 /// title of something else.
 const ABOUT: &[&str] = &[
-    "conversation",
-    "chat",
-    "session",
-    "thread",
-    "exchange",
-    "diff",
-    "staged changes",
+    "conversation", "chat", "session", "thread", "exchange", "diff", "staged changes",
 ];
 
 /// The member names of JSON forms for such things, each with its purpose.

@@ -385,19 +385,12 @@ async fn the_clients_own_model_summarises_what_it_has_in_its_cache() {
             let mut before = before.filter(|request| !is_question(request)).take(2);
             let last = before.find(|request| request.messages() == asked).unwrap();
             for name in [
-                "system",
-                "tools",
-                "model",
-                "max_tokens",
-                "systemInstruction",
+                "system", "tools", "model", "max_tokens", "systemInstruction",
             ] {
                 assert_eq!(question.json[name], last.json[name], "{api:?} {name}");
             }
             for name in [
-                "x-api-key",
-                "authorization",
-                "anthropic-version",
-                "anthropic-beta",
+                "x-api-key", "authorization", "anthropic-version", "anthropic-beta",
                 "x-goog-api-key",
             ] {
                 assert_eq!(question.header(name), last.header(name), "{api:?} {name}");

@@ -105,15 +105,8 @@ async fn the_page_is_one_file_that_puts_text_in_as_text() {
     let page = answer.text().await.unwrap();
     assert_eq!(page.matches("<script").count(), 1);
     for way in [
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacentHTML",
-        "document.write",
-        "eval(",
-        "src=",
-        "href=",
-        "@import",
-        "url(",
+        "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "src=", "href=",
+        "@import", "url(",
     ] {
         assert!(!page.contains(way), "{way}");
     }
@@ -312,12 +305,7 @@ async fn the_overview_sums_all_sessions_up_and_names_what_failed() {
     let (_, list) = get(&format!("{base}/contexture/sessions")).await;
     let rows = list["sessions"].as_array().unwrap();
     for key in [
-        "turns",
-        "prompt",
-        "output",
-        "without",
-        "compactions",
-        "cache_read",
+        "turns", "prompt", "output", "without", "compactions", "cache_read",
     ] {
         let sum: u64 = rows.iter().map(|row| row[key].as_u64().unwrap()).sum();
         assert_eq!(totals[key], sum, "{key}");

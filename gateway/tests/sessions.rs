@@ -529,13 +529,7 @@ fn attacks(api: Api) -> Vec<(&'static str, Vec<Value>)> {
         ),
     ];
     let common = [
-        "Yes.",
-        "OK.",
-        "Done.",
-        "Sure!",
-        "Noted.",
-        GREETING,
-        "You're welcome!",
+        "Yes.", "OK.", "Done.", "Sure!", "Noted.", GREETING, "You're welcome!",
     ];
     let dictionary = common.iter().flat_map(|text| [user("x"), assistant(text)]);
     attacks.push(("a dictionary of answers", dictionary.collect()));
@@ -959,16 +953,8 @@ async fn a_summary_of_the_beginning_is_no_proof_of_the_rest() {
 
 /// Names of sessions that look like a tenant's, or like more than one.
 const LOOKALIKES: [&str; 10] = [
-    "alice/work",
-    "alice/",
-    "alice//work",
-    "Alice/work",
-    "alice/../bob/work",
-    "../alice/work",
-    "*",
-    "alice/*",
-    "alice%2Fwork",
-    "al\u{200b}ice/work",
+    "alice/work", "alice/", "alice//work", "Alice/work", "alice/../bob/work", "../alice/work", "*",
+    "alice/*", "alice%2Fwork", "al\u{200b}ice/work",
 ];
 
 async fn ids(gateway: &support::Running, token: Option<&str>) -> Vec<String> {

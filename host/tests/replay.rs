@@ -943,25 +943,10 @@ fn engines_stand_side_by_side_in_one_report() {
     // Each key that the report promises, flat in its row; none where no engine ran.
     let row = &json["conversations"][1]["rows"][1];
     for key in [
-        "engine",
-        "source",
-        "requests",
-        "overflows",
-        "peak_prompt_tokens",
-        "mean_prompt_tokens",
-        "prompt_tokens",
-        "cached_tokens",
-        "written_tokens",
-        "cache_share",
-        "cost_usd",
-        "compactions",
-        "degraded",
-        "refused",
-        "failures",
-        "model_calls",
-        "engine_ms",
-        "worst_turn_ms",
-        "warnings",
+        "engine", "source", "requests", "overflows", "peak_prompt_tokens", "mean_prompt_tokens",
+        "prompt_tokens", "cached_tokens", "written_tokens", "cache_share", "cost_usd",
+        "compactions", "degraded", "refused", "failures", "model_calls", "engine_ms",
+        "worst_turn_ms", "warnings",
     ] {
         assert!(!row[key].is_null(), "{key} in {row}");
     }

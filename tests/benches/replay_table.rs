@@ -14,12 +14,7 @@ use contexture_tests::{Home, repository, shared_data};
 use serde_json::Value;
 
 const ENGINES: [&str; 6] = [
-    "compressor",
-    "keep-tail",
-    "lcm",
-    "tiered",
-    "two-layer",
-    "virtual-files",
+    "compressor", "keep-tail", "lcm", "tiered", "two-layer", "virtual-files",
 ];
 /// What is played, what it is called, and the window.
 const SETS: [(&str, &str, u64); 3] = [

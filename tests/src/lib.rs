@@ -61,12 +61,7 @@ pub fn built_plugins() -> &'static Path {
             .args(["-p", "keep-tail", "-p", "lcm"])
             .args(["-p", "two-layer", "-p", "tiered", "-p", "virtual-files"])
             .args([
-                "-p",
-                "misbehaving",
-                "-p",
-                "wrong-abi-version",
-                "-p",
-                "wrong-layout",
+                "-p", "misbehaving", "-p", "wrong-abi-version", "-p", "wrong-layout",
             ])
             .current_dir(repository())
             .output()

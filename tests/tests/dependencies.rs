@@ -86,11 +86,7 @@ fn packages() -> Vec<Value> {
         )
     };
     let metadata = [
-        "metadata",
-        "--offline",
-        "--locked",
-        "--all-features",
-        "--format-version=1",
+        "metadata", "--offline", "--locked", "--all-features", "--format-version=1",
     ];
     let (mut done, mut text, mut said) = run(&cargo, &metadata);
     if !done {

@@ -232,16 +232,7 @@ fn odd_calls(tool: &ToolSpec) -> Vec<String> {
         .map(|name| (name.to_owned(), fitting(name, &properties[name])))
         .collect();
     let mut calls: Vec<String> = [
-        "",
-        "{",
-        "[]",
-        "null",
-        "7",
-        "\"x\"",
-        "{}",
-        "{\"no_such\": 1}",
-        "{\"a\":1}{",
-        "\u{feff}{}",
+        "", "{", "[]", "null", "7", "\"x\"", "{}", "{\"no_such\": 1}", "{\"a\":1}{", "\u{feff}{}",
     ]
     .map(str::to_owned)
     .into();

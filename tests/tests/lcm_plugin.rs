@@ -187,13 +187,7 @@ fn a_session_goes_on_with_the_other() {
             _ => drop(swapped.install(PLUGIN, "lcm")),
         }
         let args = [
-            "compress",
-            "chat.json",
-            "--session",
-            "work",
-            "--context-length",
-            "5000",
-            "--report",
+            "compress", "chat.json", "--session", "work", "--context-length", "5000", "--report",
             "report.json",
         ];
         let [(sent, said), (expected, _)] = [&swapped, &linked].map(|home| home.command(&args));

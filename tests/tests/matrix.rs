@@ -44,14 +44,7 @@ fn homes() -> Vec<(&'static str, Home)> {
 fn played(home: &Home, file: &Path, engine: &str, window: &str) -> Value {
     let file = file.to_str().unwrap();
     let (report, _) = home.command(&[
-        "replay",
-        file,
-        "--context-length",
-        window,
-        "--engine",
-        engine,
-        "--report",
-        "-",
+        "replay", file, "--context-length", window, "--engine", engine, "--report", "-",
     ]);
     let report: Value = serde_json::from_str(&report).unwrap();
     let rows = report["totals"].as_array().unwrap();

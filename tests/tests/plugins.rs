@@ -335,12 +335,7 @@ fn a_replay_of_an_engine_that_fails_says_so_in_its_row() {
     }
     let sound = misbehaving("", "");
     let replay = [
-        "replay",
-        "chat.json",
-        "--context-length",
-        "20000",
-        "--engine",
-        "misbehaving",
+        "replay", "chat.json", "--context-length", "20000", "--engine", "misbehaving",
     ];
     let sound = ran(&mut sound.contexture(&replay));
     assert_eq!(sound.code, Some(0), "{}", sound.stderr);

@@ -251,11 +251,7 @@ fn passthrough_and_fail_leave_the_conversation_as_it_was() {
 #[test]
 fn a_panic_in_any_method_closes_the_session_to_the_engine() {
     for method in [
-        "open",
-        "observe",
-        "should_compress",
-        "compress",
-        "committed",
+        "open", "observe", "should_compress", "compress", "committed",
     ] {
         let home = Home::new();
         home.misbehave(&format!("panic:{method}"), "");
@@ -319,16 +315,8 @@ fn call_everything(engines: &Arc<Engines>) -> Vec<String> {
 #[test]
 fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
     let methods = [
-        "select",
-        "tools",
-        "call_tool",
-        "background",
-        "background_done",
-        "model_changed",
-        "update_usage",
-        "turn_complete",
-        "status",
-        "reset",
+        "select", "tools", "call_tool", "background", "background_done", "model_changed",
+        "update_usage", "turn_complete", "status", "reset",
     ];
     for method in methods {
         let home = Home::new();
@@ -355,11 +343,7 @@ const SHORT: &str =
 #[test]
 fn a_hang_in_any_method_costs_its_deadline_and_no_more() {
     for method in [
-        "open",
-        "observe",
-        "should_compress",
-        "compress",
-        "committed",
+        "open", "observe", "should_compress", "compress", "committed",
     ] {
         let home = Home::new();
         home.misbehave(&format!("hang:{method}"), SHORT);

@@ -276,13 +276,8 @@ impl Session {
             // The host reads only these keys, so nothing else in the body has to be written as
             // JSON.
             for key in [
-                "model",
-                "system",
-                "instructions",
-                "systemInstruction",
-                "system_instruction",
-                "tools",
-                "tool_choice",
+                "model", "system", "instructions", "systemInstruction", "system_instruction",
+                "tools", "tool_choice",
             ] {
                 let Some(value) = dict.get_item(key)?.filter(|value| !value.is_none()) else {
                     continue;

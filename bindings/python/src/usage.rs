@@ -24,10 +24,7 @@ const CACHE_READ: &[&str] = &[
 ];
 const CACHE_WRITE: &[&str] = &["cache_write_tokens", "cache_creation_input_tokens"];
 const INPUT: &[&str] = &[
-    "prompt_tokens",
-    "input_tokens",
-    "promptTokenCount",
-    "prompt_token_count",
+    "prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count",
 ];
 const OUTPUT: &[&str] = &[
     "completion_tokens",

@@ -106,20 +106,10 @@ impl Home {
             .env("CONTEXTURE_HOME", self.0.path().join("home"))
             .env("HOME", self.0.path());
         for variable in [
-            "OPENAI_API_KEY",
-            "ANTHROPIC_API_KEY",
-            "OPENROUTER_API_KEY",
-            "NOUS_API_KEY",
-            "ANTHROPIC_BASE_URL",
-            "ANTHROPIC_API_BASE",
-            "OPENAI_BASE_URL",
-            "OPENAI_API_BASE",
+            "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "NOUS_API_KEY",
+            "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "OPENAI_BASE_URL", "OPENAI_API_BASE",
             // Where agents keep their logs, if it is not the home directory.
-            "CLAUDE_CONFIG_DIR",
-            "CODEX_HOME",
-            "XDG_CONFIG_HOME",
-            "XDG_DATA_HOME",
-            "RUST_LOG",
+            "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "RUST_LOG",
             "NO_COLOR",
         ] {
             command.env_remove(variable);

@@ -138,8 +138,7 @@ impl ContextEngine for Compressor {
                 )));
             }
             return Ok(Outcome::NothingToDo(nothing_to_do(
-                &outline,
-                &self.settings,
+                &outline, &self.settings,
             )));
         }
 

@@ -110,22 +110,8 @@ fn is_answer(text: &str) -> bool {
         .trim_matches(|c: char| c.is_ascii_punctuation() || c.is_whitespace())
         .to_lowercase();
     const NONE: [&str; 16] = [
-        "",
-        "no answer",
-        "no answer provided",
-        "no response",
-        "no answer given",
-        "none",
-        "null",
-        "n/a",
-        "na",
-        "skipped",
-        "cancelled",
-        "canceled",
-        "timeout",
-        "timed out",
-        "无",
-        "没有回答",
+        "", "no answer", "no answer provided", "no response", "no answer given", "none", "null",
+        "n/a", "na", "skipped", "cancelled", "canceled", "timeout", "timed out", "无", "没有回答",
     ];
     !NONE.contains(&bare.as_str())
         && !bare.starts_with("the user did not")

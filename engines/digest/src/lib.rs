@@ -290,12 +290,7 @@ impl<'a> Digest<'a> {
         max_chars: usize,
     ) -> Page<'d, 'l> {
         Page::new(
-            &self.span,
-            &self.facts,
-            &self.lines,
-            self.language,
-            surroundings,
-            max_chars,
+            &self.span, &self.facts, &self.lines, self.language, surroundings, max_chars,
         )
     }
 }

@@ -49,43 +49,17 @@ const FIRST_NEW: usize = 1 << 20;
 
 static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
-        "decided",
-        "decision:",
-        "instead of",
-        "root cause",
-        "the fix is",
-        "we will use",
-        "chose to",
-        "rather than",
-        "important:",
-        "决定",
-        "因为",
-        "原因",
+        "decided", "decision:", "instead of", "root cause", "the fix is", "we will use",
+        "chose to", "rather than", "important:", "决定", "因为", "原因",
     ])
 });
 
 /// Words with which an assistant says that it did not succeed.
 static GAVE_UP_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
-        "could not",
-        "couldn't",
-        "unable to",
-        "cannot",
-        "still fail",
-        "still not",
-        "not yet",
-        "not finished",
-        "not done",
-        "blocked",
-        "无法",
-        "不能",
-        "还没",
-        "尚未",
-        "未能",
-        "仍然",
-        "仍有",
-        "没有完成",
-        "失败",
+        "could not", "couldn't", "unable to", "cannot", "still fail", "still not", "not yet",
+        "not finished", "not done", "blocked", "无法", "不能", "还没", "尚未", "未能", "仍然",
+        "仍有", "没有完成", "失败",
     ])
 });
 

@@ -57,40 +57,14 @@ impl Head {
         // Check this first, because headings for unfinished work often contain the words for
         // finished work too.
         if has(&[
-            "in progress",
-            "in-progress",
-            "ongoing",
-            "current work",
-            "under way",
-            "进行中",
-            "正在",
+            "in progress", "in-progress", "ongoing", "current work", "under way", "进行中", "正在",
             "当前工作",
         ]) {
             Some(Self::Of(Section::InProgress))
         } else if has(&[
-            "next step",
-            "not done",
-            "undone",
-            "not yet",
-            "unfinished",
-            "incomplete",
-            "to be ",
-            "to do",
-            "to-do",
-            "todo",
-            "remaining",
-            "outstanding",
-            "pending",
-            "open task",
-            "left to",
-            "未完成",
-            "待",
-            "尚未",
-            "还没",
-            "下一步",
-            "后续",
-            "接下来",
-            "剩余",
+            "next step", "not done", "undone", "not yet", "unfinished", "incomplete", "to be ",
+            "to do", "to-do", "todo", "remaining", "outstanding", "pending", "open task",
+            "left to", "未完成", "待", "尚未", "还没", "下一步", "后续", "接下来", "剩余",
         ]) {
             Some(Self::Of(Section::NextSteps))
         } else if has(&["blocked", "blocker", "阻"]) {

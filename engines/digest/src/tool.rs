@@ -26,13 +26,7 @@ pub(crate) enum Action {
 }
 
 const PATH_KEYS: [&str; 8] = [
-    "file_path",
-    "path",
-    "filename",
-    "file_name",
-    "target_file",
-    "notebook_path",
-    "filepath",
+    "file_path", "path", "filename", "file_name", "target_file", "notebook_path", "filepath",
     "file",
 ];
 const COMMAND_KEYS: [&str; 4] = ["command", "cmd", "script", "bash_command"];
@@ -60,13 +54,7 @@ impl Action {
             Self::Ask
         } else if has(&PATH_KEYS) {
             if has(&[
-                "old_string",
-                "old_str",
-                "new_string",
-                "edits",
-                "diff",
-                "patch",
-                "new_source",
+                "old_string", "old_str", "new_string", "edits", "diff", "patch", "new_source",
             ]) || says("str_replace")
                 || says("insert")
                 || named(&["edit", "replace", "patch"]) && !says("view") && !says("create")
@@ -155,18 +143,8 @@ impl Call<'_> {
             };
         }
         const TELLING: [&str; 12] = [
-            "description",
-            "title",
-            "pattern",
-            "query",
-            "url",
-            "question",
-            "name",
-            "file_path",
-            "path",
-            "id",
-            "subject",
-            "",
+            "description", "title", "pattern", "query", "url", "question", "name", "file_path",
+            "path", "id", "subject", "",
         ];
         let telling = TELLING
             .iter()

@@ -23,23 +23,8 @@ const RULE_CHARS: usize = 240;
 /// Words that mark a sentence as a rule. They count only as whole words.
 static RULE_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
-        "always",
-        "never",
-        "must",
-        "mustn't",
-        "don't",
-        "dont",
-        "prefer",
-        "avoid",
-        "ensure",
-        "only",
-        "without",
-        "instead",
-        "make sure",
-        "do not",
-        "should not",
-        "shouldn't",
-        "rather than",
+        "always", "never", "must", "mustn't", "don't", "dont", "prefer", "avoid", "ensure", "only",
+        "without", "instead", "make sure", "do not", "should not", "shouldn't", "rather than",
     ])
 });
 
@@ -136,24 +121,8 @@ fn users_own(text: &str) -> Cow<'_, str> {
 /// very long sentences do not.
 fn is_rule(sentence: &str) -> bool {
     const CJK: [&str; 18] = [
-        "不要",
-        "必须",
-        "总是",
-        "始终",
-        "务必",
-        "禁止",
-        "不能",
-        "不准",
-        "只能",
-        "尽量",
-        "记住",
-        "別",
-        "してはいけ",
-        "しないで",
-        "必ず",
-        "하지 마",
-        "반드시",
-        "항상",
+        "不要", "必须", "总是", "始终", "务必", "禁止", "不能", "不准", "只能", "尽量", "记住",
+        "別", "してはいけ", "しないで", "必ず", "하지 마", "반드시", "항상",
     ];
     if sentence.len() > 1200 || sentence.ends_with('?') {
         return false;

@@ -30,49 +30,17 @@ use crate::words::Words;
 /// Words with which a sentence claims that a file was changed.
 static CHANGED: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
-        "created",
-        "wrote",
-        "written",
-        "added",
-        "modified",
-        "edited",
-        "updated",
-        "changed",
-        "rewrote",
-        "rewritten",
-        "refactored",
-        "saved",
-        "implemented",
-        "patched",
-        "extended",
-        "创建",
-        "新建",
-        "新增",
-        "写入",
-        "修改",
-        "编辑了",
-        "更新了",
-        "添加",
-        "重构",
-        "改写",
+        "created", "wrote", "written", "added", "modified", "edited", "updated", "changed",
+        "rewrote", "rewritten", "refactored", "saved", "implemented", "patched", "extended",
+        "创建", "新建", "新增", "写入", "修改", "编辑了", "更新了", "添加", "重构", "改写",
         "实现了",
     ])
 });
 /// Words with which a sentence claims that a run succeeded.
 static PASSED: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
-        "pass",
-        "passes",
-        "passed",
-        "passing",
-        "green",
-        "succeed",
-        "succeeds",
-        "succeeded",
-        "successful",
-        "successfully",
-        "通过",
-        "成功",
+        "pass", "passes", "passed", "passing", "green", "succeed", "succeeds", "succeeded",
+        "successful", "successfully", "通过", "成功",
     ])
 });
 /// Words that make a sentence one about all tests.

@@ -390,12 +390,7 @@ fn an_item_moves_only_if_it_was_shown_to_be_done() {
                 );
             }
             for heading in [
-                "## Progress",
-                "### Done",
-                "## Next Steps",
-                "## 进展",
-                "### 进行中",
-                "## 下一步",
+                "## Progress", "### Done", "## Next Steps", "## 进展", "### 进行中", "## 下一步",
             ] {
                 let count = summary.lines().filter(|line| *line == heading).count();
                 assert!(count <= 1, "{heading} in {summary}");

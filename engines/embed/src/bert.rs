@@ -185,11 +185,7 @@ impl Layer {
             norm: norm("output.LayerNorm")?,
         };
         let as_wide = [
-            &layer.query,
-            &layer.key,
-            &layer.value,
-            &layer.attended,
-            &layer.narrow,
+            &layer.query, &layer.key, &layer.value, &layer.attended, &layer.narrow,
         ];
         match as_wide.iter().all(|linear| linear.bias.len() == width) {
             true => Ok(layer),

@@ -89,16 +89,7 @@ fn patterns() -> Vec<String> {
     let mut patterns: Vec<String> = Vec::new();
     // Counted repetitions, of one part and of several, one in the other.
     for part in [
-        "a",
-        "[ab]",
-        ".",
-        r"\w",
-        r"\pL",
-        "(?:a|ab)",
-        r"(?:\w|索)",
-        "(?s:.)",
-        r"[^\n]",
-        r"\p{Han}",
+        "a", "[ab]", ".", r"\w", r"\pL", "(?:a|ab)", r"(?:\w|索)", "(?s:.)", r"[^\n]", r"\p{Han}",
     ] {
         for count in [
             "10", "100", "1000", "60000", "0,50", "0,900", "1,2000", "20,",

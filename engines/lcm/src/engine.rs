@@ -373,12 +373,7 @@ impl ContextEngine for Engine {
             false => MAX_TEXTS,
         };
         let calls = self.background.calls(
-            &self.session,
-            &self.settings,
-            &budgets,
-            &mut self.staging,
-            due,
-            most,
+            &self.session, &self.settings, &budgets, &mut self.staging, due, most,
         );
         calls.unwrap_or_else(|error| {
             self.log(

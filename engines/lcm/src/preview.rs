@@ -157,25 +157,8 @@ fn looks_like_code(line: &str) -> bool {
 }
 
 const DEFINITIONS: [&str; 20] = [
-    "fn ",
-    "pub ",
-    "def ",
-    "class ",
-    "func ",
-    "function ",
-    "struct ",
-    "enum ",
-    "trait ",
-    "impl ",
-    "interface ",
-    "type ",
-    "mod ",
-    "export ",
-    "async ",
-    "const ",
-    "static ",
-    "public ",
-    "private ",
+    "fn ", "pub ", "def ", "class ", "func ", "function ", "struct ", "enum ", "trait ", "impl ",
+    "interface ", "type ", "mod ", "export ", "async ", "const ", "static ", "public ", "private ",
     "namespace ",
 ];
 
@@ -258,12 +241,7 @@ fn log_preview(text: &str) -> String {
     let is_error = |line: &str| {
         let lower = line.to_lowercase();
         [
-            "error",
-            "fatal",
-            "panic",
-            "exception",
-            "failed",
-            "traceback",
+            "error", "fatal", "panic", "exception", "failed", "traceback",
         ]
         .iter()
         .any(|word| lower.contains(word))

@@ -3,14 +3,8 @@
 
 /// The names of the tools, as the model calls them.
 pub(crate) const NAMES: [&str; 8] = [
-    "lcm_grep",
-    "lcm_expand",
-    "lcm_expand_query",
-    "lcm_read",
-    "lcm_describe",
-    "lcm_recent",
-    "lcm_status",
-    "lcm_doctor",
+    "lcm_grep", "lcm_expand", "lcm_expand_query", "lcm_read", "lcm_describe", "lcm_recent",
+    "lcm_status", "lcm_doctor",
 ];
 
 /// Whether a name is that of one of these tools. The name of the server that provides the tool may

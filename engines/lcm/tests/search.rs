@@ -364,12 +364,7 @@ fn words_identifiers_and_paths_are_exact() {
 #[test]
 fn letters_are_found_however_they_are_written() {
     let said = [
-        "Le café ferme",
-        "The résumé",
-        "Ångström",
-        "파일이름",
-        "でんわ",
-        "йод",
+        "Le café ferme", "The résumé", "Ångström", "파일이름", "でんわ", "йод",
     ];
     let decomposed: Vec<String> = said.iter().map(|text| text.nfd().collect()).collect();
     let all = [texts(&said), decomposed].concat();

@@ -121,15 +121,7 @@ fn what_the_regex_crate_does_with_empty_repetitions() {
         r"(?:(?:[a&&b]|\b{start-half})|.)*",
     ] {
         for text in [
-            "",
-            "a",
-            "aab",
-            "ab\nab",
-            "abcd",
-            "AAAA",
-            "Kſs",
-            "索引 引a",
-            "\r\n\n\r",
+            "", "a", "aab", "ab\nab", "abcd", "AAAA", "Kſs", "索引 引a", "\r\n\n\r",
         ] {
             check(pattern, false, text);
             check(pattern, true, text);

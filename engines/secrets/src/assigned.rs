@@ -144,27 +144,9 @@ pub(crate) fn is_key_of(name: &str, value: &str) -> bool {
 
 fn is_key_word(word: &str) -> bool {
     const WORDS: [&str; 21] = [
-        "key",
-        "keys",
-        "token",
-        "tokens",
-        "secret",
-        "secrets",
-        "api",
-        "apikey",
-        "auth",
-        "access",
-        "password",
-        "pass",
-        "credential",
-        "credentials",
-        "client",
-        "pat",
-        "license",
-        "sid",
-        "cred",
-        "creds",
-        "pwd",
+        "key", "keys", "token", "tokens", "secret", "secrets", "api", "apikey", "auth", "access",
+        "password", "pass", "credential", "credentials", "client", "pat", "license", "sid", "cred",
+        "creds", "pwd",
     ];
     WORDS.contains(&word)
 }
@@ -172,25 +154,8 @@ fn is_key_word(word: &str) -> bool {
 /// Whether a word says that the value is something else that looks like a key, such as a hash.
 fn is_of_another_thing(word: &str) -> bool {
     const WORDS: [&str; 19] = [
-        "hash",
-        "commit",
-        "sha",
-        "sha1",
-        "sha256",
-        "digest",
-        "checksum",
-        "revision",
-        "rev",
-        "ref",
-        "etag",
-        "md5",
-        "version",
-        "url",
-        "path",
-        "image",
-        "id",
-        "uuid",
-        "integrity",
+        "hash", "commit", "sha", "sha1", "sha256", "digest", "checksum", "revision", "rev", "ref",
+        "etag", "md5", "version", "url", "path", "image", "id", "uuid", "integrity",
     ];
     WORDS.contains(&word)
 }

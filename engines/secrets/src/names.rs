@@ -62,26 +62,9 @@ pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -
     // A `key` of one of these is a name in a data structure and no secret.
     if whole && is_key {
         const OF_OTHER_THINGS: [&str; 20] = [
-            "cache",
-            "primary",
-            "foreign",
-            "public",
-            "sort",
-            "partition",
-            "object",
-            "s3",
-            "row",
-            "index",
-            "group",
-            "hash",
-            "lookup",
-            "dedup",
-            "idempotency",
-            "routing",
-            "range",
-            "unique",
-            "job",
-            "translation",
+            "cache", "primary", "foreign", "public", "sort", "partition", "object", "s3", "row",
+            "index", "group", "hash", "lookup", "dedup", "idempotency", "routing", "range",
+            "unique", "job", "translation",
         ];
         let start = text.floor_char_boundary(place.start.saturating_sub(GAP));
         let before = text[start..place.start].to_ascii_lowercase();
@@ -107,38 +90,10 @@ pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -
     }
     // A name with one of these in its rest is about a secret, but its value is none.
     const OF_OTHER_THINGS: [&str; 32] = [
-        "length",
-        "_len",
-        "field",
-        "input",
-        "reset",
-        "policy",
-        "path",
-        "file",
-        "count",
-        "strength",
-        "label",
-        "hint",
-        "name",
-        "url",
-        "uri",
-        "type",
-        "expir",
-        "less",
-        "manager",
-        "store",
-        "stdin",
-        "valid",
-        "require",
-        "error",
-        "mismatch",
-        "change",
-        "forgot",
-        "prompt",
-        "ize",
-        "endpoint",
-        "authentication",
-        "algo",
+        "length", "_len", "field", "input", "reset", "policy", "path", "file", "count", "strength",
+        "label", "hint", "name", "url", "uri", "type", "expir", "less", "manager", "store",
+        "stdin", "valid", "require", "error", "mismatch", "change", "forgot", "prompt", "ize",
+        "endpoint", "authentication", "algo",
     ];
     let rest = rest.to_ascii_lowercase();
     !OF_OTHER_THINGS.iter().any(|other| rest.contains(other)) && !rest.ends_with("id")

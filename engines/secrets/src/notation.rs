@@ -39,28 +39,11 @@ const KUBERNETES_BACK: usize = 256;
 /// Words that come before a name and before a value, if both are in a pair: `name="token"
 /// value="…"`.
 const NAMES: [&str; 13] = [
-    "name",
-    "key",
-    "id",
-    "field",
-    "variable",
-    "parameter",
-    "param",
-    "option",
-    "property",
-    "header",
-    "label",
-    "attribute",
-    "k",
+    "name", "key", "id", "field", "variable", "parameter", "param", "option", "property", "header",
+    "label", "attribute", "k",
 ];
 const VALUES: [&str; 7] = [
-    "v",
-    "value",
-    "val",
-    "default",
-    "plaintext",
-    "secret",
-    "string",
+    "v", "value", "val", "default", "plaintext", "secret", "string",
 ];
 
 /// Whether a word says that a name follows, as in `name="token"`.
@@ -505,19 +488,8 @@ impl Scan<'_> {
     /// Whether a command sets the name: `ENV NAME value` or `config set NAME value`.
     fn is_set(&self, start: usize) -> bool {
         const SET: [&str; 13] = [
-            "Set-Item",
-            "set_header",
-            "--secret",
-            "-Path",
-            "ENV",
-            "ARG",
-            "setenv",
-            "setx",
-            "config set",
-            "configure set",
-            "#define",
-            "secrets set",
-            "git config",
+            "Set-Item", "set_header", "--secret", "-Path", "ENV", "ARG", "setenv", "setx",
+            "config set", "configure set", "#define", "secrets set", "git config",
         ];
         let before = self.behind(start, 2 * GAP);
         let before = before.trim_ascii_end();
@@ -1123,26 +1095,9 @@ const LINKS: [&str; 40] = [
 
 /// The words that may stand between one of these words and the value.
 const ADVERBS: [&str; 20] = [
-    "now",
-    "currently",
-    "still",
-    "set",
-    "changed",
-    "just",
-    "actually",
-    "simply",
-    "again",
-    "temporarily",
-    "jetzt",
-    "nun",
-    "ahora",
-    "maintenant",
-    "agora",
-    "adesso",
-    "теперь",
-    "अब",
-    "sekarang",
-    "also",
+    "now", "currently", "still", "set", "changed", "just", "actually", "simply", "again",
+    "temporarily", "jetzt", "nun", "ahora", "maintenant", "agora", "adesso", "теперь", "अब",
+    "sekarang", "also",
 ];
 
 fn is_digit(word: &str) -> bool {

@@ -53,13 +53,7 @@ pub(crate) fn is_plausible(body: &str) -> bool {
 /// Whether a value only stands for one: a variable, a template, a masked value or a shortened one.
 pub(crate) fn is_placeholder(value: &str) -> bool {
     const WORDS: [&str; 8] = [
-        "your_",
-        "your-",
-        "yourpass",
-        "yoursecret",
-        "example_",
-        "changeme",
-        "redacted",
+        "your_", "your-", "yourpass", "yoursecret", "example_", "changeme", "redacted",
         "placeholder",
     ];
     const OPENINGS: [&str; 6] = ["<", "{", "[", "(", "${", "$("];
@@ -116,39 +110,10 @@ fn is_code(value: &str) -> bool {
 /// placeholder. With quotes around it, fewer things can be code.
 pub(crate) fn is_password(value: &str, quoted: bool) -> bool {
     const DECLARED: [&str; 33] = [
-        "await",
-        "new",
-        "options",
-        "str",
-        "string",
-        "none",
-        "null",
-        "nil",
-        "true",
-        "false",
-        "password",
-        "passwd",
-        "option",
-        "optional",
-        "bytes",
-        "bool",
-        "boolean",
-        "int",
-        "integer",
-        "secret",
-        "secretstr",
-        "text",
-        "varchar",
-        "any",
-        "undefined",
-        "required",
-        "optional",
-        "hidden",
-        "prompt",
-        "default",
-        "empty",
-        "unknown",
-        "disabled",
+        "await", "new", "options", "str", "string", "none", "null", "nil", "true", "false",
+        "password", "passwd", "option", "optional", "bytes", "bool", "boolean", "int", "integer",
+        "secret", "secretstr", "text", "varchar", "any", "undefined", "required", "optional",
+        "hidden", "prompt", "default", "empty", "unknown", "disabled",
     ];
     const PROSE: [&str; 16] = [
         "the", "your", "a", "is", "are", "must", "enter", "please", "of", "for", "to", "be",

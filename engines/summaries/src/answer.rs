@@ -38,17 +38,8 @@ pub fn words_of(answer: &str) -> &str {
 fn is_refusal(text: &str) -> bool {
     let text = text.to_lowercase().replace('’', "'");
     [
-        "i'm sorry",
-        "i am sorry",
-        "sorry,",
-        "i can't",
-        "i cannot",
-        "i'm unable",
-        "i am unable",
-        "i won't",
-        "抱歉",
-        "对不起",
-        "我无法",
+        "i'm sorry", "i am sorry", "sorry,", "i can't", "i cannot", "i'm unable", "i am unable",
+        "i won't", "抱歉", "对不起", "我无法",
     ]
     .iter()
     .any(|opening| text.starts_with(opening))

@@ -329,11 +329,7 @@ impl TwoLayer {
         let least = self.settings.keep_important.unwrap_or(f64::INFINITY);
         let spares = |at: usize| importance.as_ref().is_some_and(|each| each[at] >= least);
         let shorter = shorter_forms(
-            &outline,
-            &self.settings,
-            &self.services,
-            &spares,
-            is_too_large,
+            &outline, &self.settings, &self.services, &spares, is_too_large,
         );
         let sizes = messages.iter().zip(&shorter);
         Read {

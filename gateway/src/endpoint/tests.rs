@@ -16,14 +16,7 @@ fn url(provider: Provider, base: &str, path: &str, header: Option<(&'static str,
 fn whatever_the_client_writes_the_upstream_is_asked_as_it_is_configured() {
     let openai = ["/chat/completions", "/responses"];
     let before = [
-        "",
-        "/v1",
-        "/api/v1",
-        "/openai/v1",
-        "/api/paas/v4",
-        "/v1beta/openai",
-        "//v1",
-        "/v1/v1",
+        "", "/v1", "/api/v1", "/openai/v1", "/api/paas/v4", "/v1beta/openai", "//v1", "/v1/v1",
     ];
     // Each base URL with its expected result.
     let bases = [

@@ -24,37 +24,14 @@ const LIMIT: &[&str] = &[
     "window", "size", "should", "up", "context", "cannot", "maximal", "capacity", "under", "below",
 ];
 const SIZE: &[&str] = &[
-    "requested",
-    "request",
-    "contain",
-    "has",
-    "have",
-    "resulted",
-    "given",
-    "got",
-    "actual",
-    "count",
-    "current",
-    "passed",
-    "sent",
-    "received",
-    "used",
-    "provided",
-    "need",
-    "require",
-    "total",
-    "estimated",
-    "value",
+    "requested", "request", "contain", "has", "have", "resulted", "given", "got", "actual",
+    "count", "current", "passed", "sent", "received", "used", "provided", "need", "require",
+    "total", "estimated", "value",
 ];
 const INPUT: &[&str] = &["prompt", "input", "message", "text", "conversation"];
 /// Words for the answer of the model. Numbers next to them are ignored.
 const ANSWER: &[&str] = &[
-    "completion",
-    "output",
-    "generated",
-    "generation",
-    "new",
-    "draft",
+    "completion", "output", "generated", "generation", "new", "draft",
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,18 +16,8 @@ fn ids_that_somebody_could_count_are_not_random() {
         assert!(has_random_part(id), "{id}");
     }
     for id in [
-        "",
-        "call_1",
-        "call_0001",
-        "functions.bash:12",
-        "tool_call",
-        "call",
-        "run_command_3",
-        "1",
-        "12345678",
-        "Functions.ReadFile",
-        "toolu_1",
-        "get_weather",
+        "", "call_1", "call_0001", "functions.bash:12", "tool_call", "call", "run_command_3", "1",
+        "12345678", "Functions.ReadFile", "toolu_1", "get_weather",
     ] {
         assert!(!has_random_part(id), "{id}");
     }

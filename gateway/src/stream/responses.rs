@@ -25,11 +25,7 @@ const USAGE: UsageNames = UsageNames {
 /// The types of items that the client has to answer. If one of them is in a round, the model waits
 /// for the client.
 const CALLS: [&str; 6] = [
-    "function_call",
-    "custom_tool_call",
-    "local_shell_call",
-    "shell_call",
-    "apply_patch_call",
+    "function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call",
     "computer_call",
 ];
 

@@ -1,10 +1,6 @@
 //! A gateway before a provider simulator, and an agent that speaks to it as real ones do.
 #![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used
+    dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used
 )]
 
 pub mod agent;

@@ -25,15 +25,8 @@ pub(super) const ISOLATION: &str = "isolation";
 
 /// The keys of `compression` that the host reads itself, for every engine.
 const HOST_KEYS: [&str; 9] = [
-    "wait_for_model",
-    "automatic",
-    "timing",
-    "guidance",
-    "contradicted",
-    "template",
-    "pin",
-    "model_tools",
-    "models",
+    "wait_for_model", "automatic", "timing", "guidance", "contradicted", "template", "pin",
+    "model_tools", "models",
 ];
 
 /// The whole configuration. Every key has a default, so an empty file is valid and a file needs

@@ -682,12 +682,7 @@ fn media(part: Raw<'_>, kind: MediaKind) -> Media {
         Some(inner)
     } else {
         [
-            "data",
-            "url",
-            "file_data",
-            "image_url",
-            "file_url",
-            "file_id",
+            "data", "url", "file_data", "image_url", "file_url", "file_id",
         ]
         .iter()
         .find_map(|key| inner.get(key))

@@ -249,13 +249,7 @@ pub(super) fn is_prompt(item: Raw<'_>) -> bool {
 pub(super) fn is_setup(item: Raw<'_>) -> bool {
     const OF_CONVERSATIONS: [&str; 4] = ["message", "reasoning", "item_reference", "compaction"];
     const ENDS: [&str; 8] = [
-        "_call",
-        "_output",
-        "_result",
-        "_request",
-        "_response",
-        "_search",
-        "_compaction",
+        "_call", "_output", "_result", "_request", "_response", "_search", "_compaction",
         "_summary",
     ];
     let Some(kind) = item.get("type").and_then(Raw::string) else {

@@ -173,19 +173,8 @@ const TABLE: [Row; 44] = [
     }),
     ("LangChain messages", |seen| {
         let kinds = [
-            "human",
-            "ai",
-            "HumanMessage",
-            "AIMessage",
-            "SystemMessage",
-            "ToolMessage",
-            "AIMessageChunk",
-            "HumanMessageChunk",
-            "system",
-            "tool",
-            "function",
-            "chat",
-            "remove",
+            "human", "ai", "HumanMessage", "AIMessage", "SystemMessage", "ToolMessage",
+            "AIMessageChunk", "HumanMessageChunk", "system", "tool", "function", "chat", "remove",
         ];
         let is_dumped = |entry: &Object<'_>| has(entry, &["lc", "kwargs"]);
         let is_one = |entry: &Object<'_>| {
@@ -232,11 +221,7 @@ const TABLE: [Row; 44] = [
     ("a Bedrock Converse request", |seen| {
         let is_its = |part: &Object<'_>| {
             let keys = [
-                "toolUse",
-                "toolResult",
-                "reasoningContent",
-                "cachePoint",
-                "guardContent",
+                "toolUse", "toolResult", "reasoningContent", "cachePoint", "guardContent",
             ];
             !has(part, &["type"]) && keys.iter().any(|key| has(part, &[key]))
         };

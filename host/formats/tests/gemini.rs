@@ -138,12 +138,7 @@ fn each_part_is_read_as_what_it_is() {
     assert_eq!(
         roles(&read),
         [
-            "user",
-            "assistant",
-            "tool",
-            "assistant",
-            "assistant",
-            "tool"
+            "user", "assistant", "tool", "assistant", "assistant", "tool"
         ]
     );
     let [user, model, result, signed, empty, other] = read.messages() else {

@@ -543,11 +543,7 @@ impl<'a> Writer<'a> {
                 "UPDATE conversation SET project = ?2, title = ?3, first = ?4, newest = ?5 WHERE id = ?1",
             )?;
             update.execute(params![
-                open.id,
-                open.project,
-                open.title,
-                open.first,
-                open.newest
+                open.id, open.project, open.title, open.first, open.newest
             ])?;
         }
         Ok(())

@@ -253,15 +253,8 @@ fn where_a_table_of_the_index_ends_makes_no_difference() {
         })
         .collect();
     let questions = [
-        "common",
-        "both*",
-        "b*",
-        "rare",
-        "both2 common",
-        "\"common often\"",
-        "rare common",
-        "rare nowhere",
-        "both7 rare",
+        "common", "both*", "b*", "rare", "both2 common", "\"common often\"", "rare common",
+        "rare nowhere", "both7 rare",
     ];
     // How many of the later messages are in the first table.
     let answers = (0..=6).map(|first| {

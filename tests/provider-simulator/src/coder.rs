@@ -203,12 +203,7 @@ fn shell(request: &Request) -> Option<&Value> {
         COMMAND.iter().any(takes) || runs_scripts(tool)
     };
     let known = [
-        "bash",
-        "exec_command",
-        "shell",
-        "shell_command",
-        "terminal",
-        "local_shell",
+        "bash", "exec_command", "shell", "shell_command", "terminal", "local_shell",
         "run_shell_command",
     ];
     let is_known = |tool: &&Value| known.contains(&name(tool).to_lowercase().as_str());

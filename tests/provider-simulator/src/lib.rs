@@ -82,12 +82,8 @@ impl Default for Options {
             piece_after: Duration::ZERO,
             record: true,
             models: [
-                "claude-opus-4-8",
-                "claude-sonnet-4-6",
-                "claude-haiku-4-5",
-                "gpt-5.2",
-                "gpt-5.2-codex",
-                "gemini-2.5-pro",
+                "claude-opus-4-8", "claude-sonnet-4-6", "claude-haiku-4-5", "gpt-5.2",
+                "gpt-5.2-codex", "gemini-2.5-pro",
             ]
             .map(str::to_owned)
             .to_vec(),

@@ -1341,10 +1341,7 @@ impl Client {
 
 /// What begins the shorter form of a message.
 const SHORT_MARKS: [&str; 4] = [
-    "[Shortened to save",
-    "[truncated: ",
-    "[COMPACTED: ",
-    "[file ",
+    "[Shortened to save", "[truncated: ", "[COMPACTED: ", "[file ",
 ];
 
 /// The place in an answer of what is an item of one with the Responses API: thoughts, text, calls.

@@ -163,11 +163,7 @@ mod tests {
     fn what_is_misspelt_is_refused() {
         let session = "session engine=lcm wire=chat window=2000\n";
         for wrong in [
-            "trun",
-            "turn sya=4",
-            "turn reply=4",
-            "turn say=go-no",
-            "rewind",
+            "trun", "turn sya=4", "turn reply=4", "turn say=go-no", "rewind",
         ] {
             assert!(plays(&format!("{session}{wrong}")).is_err(), "{wrong}");
         }

@@ -368,18 +368,8 @@ pub(crate) fn texts(value: &Value, into: &mut String) {
         Value::Array(list) => list.iter().for_each(|value| texts(value, into)),
         Value::Object(map) => {
             let read = [
-                "content",
-                "text",
-                "arguments",
-                "input",
-                "output",
-                "tool_calls",
-                "function",
-                "thinking",
-                "parts",
-                "functionCall",
-                "functionResponse",
-                "response",
+                "content", "text", "arguments", "input", "output", "tool_calls", "function",
+                "thinking", "parts", "functionCall", "functionResponse", "response",
             ];
             let read = map.iter().filter(|(key, _)| read.contains(&key.as_str()));
             read.for_each(|(_, value)| texts(value, into));

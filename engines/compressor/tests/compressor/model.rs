@@ -372,10 +372,7 @@ const NOTES: [(&str, [&str; 4], [&str; 4]); 2] = [
             "Write the release notes",
         ],
         [
-            "### Done",
-            "### In Progress",
-            "### Blocked",
-            "## Next Steps",
+            "### Done", "### In Progress", "### Blocked", "## Next Steps",
         ],
     ),
     (

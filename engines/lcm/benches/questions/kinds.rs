@@ -79,13 +79,7 @@ fn shared(path: &str) -> PathBuf {
 }
 
 const CHATS: [&str; 7] = [
-    "colleagues",
-    "friends1",
-    "friends2",
-    "grandmother",
-    "neighbours",
-    "work1",
-    "work2",
+    "colleagues", "friends1", "friends2", "grandmother", "neighbours", "work1", "work2",
 ];
 
 /// Pauses longer than this part two sittings, in ms.
@@ -278,12 +272,7 @@ const ADVICE: [&str; 12] = [
 /// A user tells of people; the assistant answers each time with a page about the same matter.
 fn long_answers() -> Set {
     let whom = [
-        "my sister",
-        "my brother",
-        "my boss",
-        "my cousin",
-        "my neighbour",
-        "my uncle",
+        "my sister", "my brother", "my boss", "my cousin", "my neighbour", "my uncle",
         "my flatmate",
     ];
     let mut seed = Seed(3);

@@ -19,11 +19,7 @@ mod others;
 /// The keys under which the wire formats store readable thinking. Signatures and encrypted thinking
 /// are under other keys.
 const THINKING_KEYS: [&str; 5] = [
-    "thinking",
-    "reasoning",
-    "reasoning_content",
-    "reasoning_details",
-    "summary",
+    "thinking", "reasoning", "reasoning_content", "reasoning_details", "summary",
 ];
 
 /// The parts of a message, each on separate lines. The body of a summary has one part. A match

@@ -1,11 +1,7 @@
 //! A host as small as can be, for the engine's tests: it keeps its ids, its window and its compaction in a
 //! file of its own, written before the engine is told, and goes on from there after a restart.
 #![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    dead_code,
-    missing_docs,
-    unreachable_pub
+    clippy::unwrap_used, clippy::expect_used, dead_code, missing_docs, unreachable_pub
 )]
 
 use std::path::{Path, PathBuf};

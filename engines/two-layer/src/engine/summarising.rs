@@ -80,10 +80,7 @@ impl Task for Covered<'_> {
         let previous = ready.map(|ready| ready.text.as_str()).or(self.previous());
         let digest = digest_of(messages, previous);
         let digest = digested(
-            &digest,
-            &self.rules.text,
-            self.question.budget,
-            &self.services,
+            &digest, &self.rules.text, self.question.budget, &self.services,
         );
         match self.question.format {
             SummaryFormat::Text => digest,

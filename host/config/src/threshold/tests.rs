@@ -51,12 +51,7 @@ fn a_number_is_a_share_or_tokens_and_stays_as_written() {
 #[test]
 fn the_most_specific_pattern_counts() {
     let patterns = [
-        "*",
-        "gpt-*",
-        "gpt-6*",
-        "GPT-6-mini",
-        "gpt-6-????",
-        "openai/gpt-6*",
+        "*", "gpt-*", "gpt-6*", "GPT-6-mini", "gpt-6-????", "openai/gpt-6*",
     ];
     let compression = with(&patterns.map(String::from));
     for (model, pattern) in [

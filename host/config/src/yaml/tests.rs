@@ -40,13 +40,7 @@ fn a_duplicate_key_is_named_with_both_places() {
 #[test]
 fn a_document_of_nothing_is_null() {
     for text in [
-        "",
-        "\n\n",
-        "# only a comment\n",
-        "---\n",
-        "---\n# x\n",
-        "null\n",
-        "~",
+        "", "\n\n", "# only a comment\n", "---\n", "---\n# x\n", "null\n", "~",
     ] {
         assert_eq!(read(text), Ok(Value::Null), "{text:?}");
     }
@@ -55,12 +49,7 @@ fn a_document_of_nothing_is_null() {
 #[test]
 fn what_json_cannot_hold_is_an_error_with_its_place() {
     for text in [
-        "a: .nan",
-        "a: -.inf",
-        "a: !secret x",
-        "a: 1\n---\nb: 2",
-        "a: [",
-        "a: *x",
+        "a: .nan", "a: -.inf", "a: !secret x", "a: 1\n---\nb: 2", "a: [", "a: *x",
     ] {
         assert!(
             matches!(read(text), Err(YamlError::Syntax { .. })),

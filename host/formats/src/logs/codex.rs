@@ -40,18 +40,8 @@ const UNSENT: [&str; 2] = ["ghost_snapshot", "other"];
 /// The members that identify an item. Others, such as ids and status, differ between copies of
 /// the same item.
 const TELLING: [&str; 12] = [
-    "type",
-    "role",
-    "content",
-    "call_id",
-    "name",
-    "arguments",
-    "input",
-    "output",
-    "action",
-    "summary",
-    "encrypted_content",
-    "result",
+    "type", "role", "content", "call_id", "name", "arguments", "input", "output", "action",
+    "summary", "encrypted_content", "result",
 ];
 
 /// Whether a line without a `payload` comes from a rollout of 2025. In these rollouts, the

@@ -74,12 +74,7 @@ pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> V
 fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Value> {
     let role = message["role"].as_str().unwrap_or_default().to_owned();
     if ![
-        "system",
-        "developer",
-        "user",
-        "assistant",
-        "tool",
-        "function",
+        "system", "developer", "user", "assistant", "tool", "function",
     ]
     .contains(&role.as_str())
         && !text_of(&message["content"]).trim().is_empty()
@@ -136,12 +131,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
 fn message_or_none(message: Value, notes: &mut Notes) -> Option<Value> {
     let role = message["role"].as_str().unwrap_or_default();
     if [
-        "system",
-        "developer",
-        "user",
-        "assistant",
-        "tool",
-        "function",
+        "system", "developer", "user", "assistant", "tool", "function",
     ]
     .contains(&role)
     {

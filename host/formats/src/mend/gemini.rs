@@ -66,10 +66,7 @@ const DATA: [&str; 7] = [
     "codeExecutionResult",
 ];
 const BESIDE: [&str; 4] = [
-    "thought",
-    "thoughtSignature",
-    "videoMetadata",
-    "partMetadata",
+    "thought", "thoughtSignature", "videoMetadata", "partMetadata",
 ];
 
 /// Fixes the contents of a body. Contents that say nothing are left out, and a content of the user

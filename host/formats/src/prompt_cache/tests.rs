@@ -377,11 +377,7 @@ fn the_hosts_markers_are_told_from_a_clients_in_the_same_spelling() {
 #[test]
 fn what_is_no_request_is_an_error_that_says_so() {
     for bad in [
-        "",
-        "nonsense",
-        "{}",
-        r#"{"messages":7}"#,
-        r#"{"messages":[]"#,
+        "", "nonsense", "{}", r#"{"messages":7}"#, r#"{"messages":[]"#,
     ] {
         let error = mark(bad, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap_err();
         assert!(matches!(error, MarkError::NotARequest(_)), "{bad}");

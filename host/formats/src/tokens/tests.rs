@@ -244,15 +244,8 @@ fn encodings_by_model_name() {
         );
     }
     for model in [
-        "gpt-4o",
-        "gpt-4.1",
-        "gpt-5",
-        "openai/gpt-oss-20b",
-        "o3",
-        "ft:gpt-4o:acme",
-        "claude-opus-4-5",
-        "qwen3",
-        "",
+        "gpt-4o", "gpt-4.1", "gpt-5", "openai/gpt-oss-20b", "o3", "ft:gpt-4o:acme",
+        "claude-opus-4-5", "qwen3", "",
     ] {
         assert_eq!(
             TokenCounter::for_model(model).encoding,

@@ -21,13 +21,7 @@ const FILE: &str = "api_conversation_history.json";
 
 /// The editors that are forks of VS Code, by the names of their folders.
 const EDITORS: [&str; 7] = [
-    "Code",
-    "Code - Insiders",
-    "VSCodium",
-    "Cursor",
-    "Windsurf",
-    "Trae",
-    "Antigravity",
+    "Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf", "Trae", "Antigravity",
 ];
 
 pub(super) static FORMAT: Format = Format {

@@ -136,12 +136,7 @@ impl<'a> Speech<'a> {
         };
         let kind = text(part, "type").unwrap_or_default();
         let id = any(&[
-            "tool_use_id",
-            "tool_call_id",
-            "call_id",
-            "toolCallId",
-            "callID",
-            "id",
+            "tool_use_id", "tool_call_id", "call_id", "toolCallId", "callID", "id",
         ])
         .as_str();
         let name = || {
@@ -152,12 +147,7 @@ impl<'a> Speech<'a> {
         match kind {
             "thinking" | "reasoning" | "thought" => {
                 for value in [
-                    "thinking",
-                    "text",
-                    "reasoning",
-                    "thought",
-                    "summary",
-                    "content",
+                    "thinking", "text", "reasoning", "thought", "summary", "content",
                 ] {
                     if let Some(value) = part.get(value) {
                         let said = readable(value);
@@ -284,16 +274,8 @@ fn is_attachment(part: &Value) -> bool {
 /// The name of a file or picture, or its kind if it has none.
 fn name_of_attachment(part: &Value) -> String {
     let names = [
-        "filename",
-        "file_name",
-        "title",
-        "name",
-        "displayName",
-        "path",
-        "fileUri",
-        "file_id",
-        "url",
-        "asset_pointer",
+        "filename", "file_name", "title", "name", "displayName", "path", "fileUri", "file_id",
+        "url", "asset_pointer",
     ];
     let inside = ["source", "file", "image_url", "inlineData", "fileData"];
     let own = std::iter::once(part);

@@ -190,11 +190,7 @@ impl ErrorText {
 fn kind(status: u16, words: &str) -> FailureKind {
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| words.contains(phrase));
     let unknown_model = says(&[
-        "model_not_found",
-        "model not found",
-        "not a valid model",
-        "unknown model",
-        "invalid model",
+        "model_not_found", "model not found", "not a valid model", "unknown model", "invalid model",
     ]) || says(&["model"]) && says(&["does not exist", "not found"]);
     if matches!(status, 0 | 400 | 404 | 413 | 422) {
         if says(TOO_LONG) {
@@ -251,11 +247,7 @@ const TOO_LONG: &[&str] = &[
 fn refuses_field(words: &str, limit: LimitField) -> bool {
     words.contains(limit.name())
         && [
-            "unsupported",
-            "not supported",
-            "unrecognized",
-            "unknown",
-            "not permitted",
+            "unsupported", "not supported", "unrecognized", "unknown", "not permitted",
         ]
         .iter()
         .any(|phrase| words.contains(phrase))

@@ -12,33 +12,10 @@ use super::*;
 /// Members whose strings a model does not read: ids, types, signatures, and what is encrypted or not charged, such as a
 /// citation's copy of the cited text.
 const UNREAD: [&str; 27] = [
-    "type",
-    "role",
-    "id",
-    "call_id",
-    "status",
-    "tool_use_id",
-    "tool_call_id",
-    "signature",
-    "encrypted_content",
-    "file_id",
-    "detail",
-    "media_type",
-    "container_id",
-    "fingerprint",
-    "format",
-    "execution",
-    "namespace",
-    "citations",
-    "annotations",
-    "toolset_name",
-    "mime",
-    "data",
-    "result",
-    "image_url",
-    "file_data",
-    "url",
-    "file_url",
+    "type", "role", "id", "call_id", "status", "tool_use_id", "tool_call_id", "signature",
+    "encrypted_content", "file_id", "detail", "media_type", "container_id", "fingerprint",
+    "format", "execution", "namespace", "citations", "annotations", "toolset_name", "mime", "data",
+    "result", "image_url", "file_data", "url", "file_url",
 ];
 
 /// A picture of 600 by 600 pixels, as large as an uncompressed one.

@@ -58,21 +58,9 @@ pub(super) async fn restore_session(
         .execute(
             &insert,
             &[
-                tenant,
-                session,
-                &dump.created_ms,
-                &dump.used_ms,
-                &dump.archived_ms,
-                &row.next_id,
-                &row.engine,
-                &row.format,
-                &row.shown_last,
-                &row.pending_cut,
-                &row.recovered,
-                &row.pauses_more,
-                &row.pauses_saved,
-                &row.compactions,
-                &row.usage,
+                tenant, session, &dump.created_ms, &dump.used_ms, &dump.archived_ms, &row.next_id,
+                &row.engine, &row.format, &row.shown_last, &row.pending_cut, &row.recovered,
+                &row.pauses_more, &row.pauses_saved, &row.compactions, &row.usage,
             ],
         )
         .await?;
@@ -188,21 +176,9 @@ pub(super) async fn begin_commit(
         .execute(
             &update,
             &[
-                &&*key.tenant,
-                &key.session,
-                &commits,
-                &row.next_id,
-                &row.format,
-                &row.compactions,
-                &row.recovered,
-                &row.pauses_more,
-                &row.pauses_saved,
-                &row.usage,
-                &commit.now_ms,
-                &commit.moves_cursor,
-                &row.engine,
-                &row.shown_last,
-                &row.pending_cut,
+                &&*key.tenant, &key.session, &commits, &row.next_id, &row.format, &row.compactions,
+                &row.recovered, &row.pauses_more, &row.pauses_saved, &row.usage, &commit.now_ms,
+                &commit.moves_cursor, &row.engine, &row.shown_last, &row.pending_cut,
             ],
         )
         .await?;
@@ -284,12 +260,7 @@ async fn insert_written(
         .execute(
             &insert,
             &[
-                &&*key.tenant,
-                &key.session,
-                &identity,
-                &text.id,
-                &text.shortens,
-                &text.covers,
+                &&*key.tenant, &key.session, &identity, &text.id, &text.shortens, &text.covers,
             ],
         )
         .await?;
@@ -315,10 +286,7 @@ async fn insert_compaction(
         .execute(
             &insert,
             &[
-                &&*key.tenant,
-                &key.session,
-                &compaction.number,
-                &compaction.engine,
+                &&*key.tenant, &key.session, &compaction.number, &compaction.engine,
                 &compaction.entries,
             ],
         )
@@ -375,14 +343,7 @@ async fn write_log(
         .execute(
             &insert,
             &[
-                tenant,
-                session,
-                &ids,
-                &identities,
-                &shapes,
-                &chains,
-                &replaces,
-                &now_ms,
+                tenant, session, &ids, &identities, &shapes, &chains, &replaces, &now_ms,
             ],
         )
         .await?;
@@ -453,15 +414,8 @@ async fn insert_text(
         .execute(
             &insert,
             &[
-                &&*key.tenant,
-                &key.session,
-                &number,
-                &row.format,
-                &row.tools,
-                &row.reading,
-                &text.bytes,
-                &text.checksum,
-                &text.data,
+                &&*key.tenant, &key.session, &number, &row.format, &row.tools, &row.reading,
+                &text.bytes, &text.checksum, &text.data,
             ],
         )
         .await?;
@@ -488,13 +442,7 @@ async fn write_artifacts(
                     )
                     .await?;
                 let text: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
-                    tenant,
-                    session,
-                    engine,
-                    name,
-                    &text.bytes,
-                    &text.checksum,
-                    &text.data,
+                    tenant, session, engine, name, &text.bytes, &text.checksum, &text.data,
                 ];
                 transaction.execute(&insert, text).await?;
             }

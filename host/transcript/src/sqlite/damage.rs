@@ -53,19 +53,8 @@ const TABLES: [(&str, &[&str], &[&str]); 8] = [
         "sessions",
         &["key"],
         &[
-            "id",
-            "created_ms",
-            "used_ms",
-            "archived_ms",
-            "next_id",
-            "engine",
-            "format",
-            "shown_last",
-            "pending_cut",
-            "recovered",
-            "pauses_more",
-            "pauses_saved",
-            "compactions",
+            "id", "created_ms", "used_ms", "archived_ms", "next_id", "engine", "format",
+            "shown_last", "pending_cut", "recovered", "pauses_more", "pauses_saved", "compactions",
             "usage",
         ],
     ),
@@ -73,14 +62,7 @@ const TABLES: [(&str, &[&str], &[&str]); 8] = [
         "messages",
         &["session", "id"],
         &[
-            "identity",
-            "shape",
-            "chain",
-            "replaces",
-            "cut",
-            "said_ms",
-            "arrived_ms",
-            "wire",
+            "identity", "shape", "chain", "replaces", "cut", "said_ms", "arrived_ms", "wire",
             "part",
         ],
     ),
@@ -348,13 +330,7 @@ fn carry_over(
         });
         if !whole {
             probe(
-                old,
-                &transaction,
-                table,
-                key,
-                &columns,
-                &mut insert,
-                &mut incomplete,
+                old, &transaction, table, key, &columns, &mut insert, &mut incomplete,
             )?;
         }
         if !whole || bad > 0 {
@@ -530,12 +506,7 @@ fn mend(
 ) -> rusqlite::Result<usize> {
     let mut orphans = BTreeSet::new();
     for table in [
-        "messages",
-        "texts",
-        "artifacts",
-        "wire",
-        "compactions",
-        "written",
+        "messages", "texts", "artifacts", "wire", "compactions", "written",
     ] {
         let rule = "session NOT IN (SELECT key FROM sessions)";
         let mut select = new.prepare(&format!(

@@ -54,17 +54,8 @@ pub(super) fn restore_session(
     )?;
     for message in &dump.messages {
         insert.execute(params![
-            key,
-            message.id,
-            message.identity,
-            message.shape,
-            message.chain,
-            message.replaces,
-            message.cut,
-            message.said_ms,
-            message.arrived_ms,
-            message.wire,
-            message.part,
+            key, message.id, message.identity, message.shape, message.chain, message.replaces,
+            message.cut, message.said_ms, message.arrived_ms, message.wire, message.part,
         ])?;
     }
     for row in &dump.texts {
@@ -104,15 +95,8 @@ pub(super) fn write_commit(
              WHERE key = ?1",
         )?
         .execute(params![
-            key,
-            session.next_id,
-            session.format,
-            session.compactions,
-            session.recovered,
-            session.pauses_more,
-            session.pauses_saved,
-            session.usage,
-            commit.now_ms,
+            key, session.next_id, session.format, session.compactions, session.recovered,
+            session.pauses_more, session.pauses_saved, session.usage, commit.now_ms,
         ])?;
     if commit.moves_cursor {
         transaction
@@ -120,10 +104,7 @@ pub(super) fn write_commit(
                 "UPDATE sessions SET engine = ?2, shown_last = ?3, pending_cut = ?4 WHERE key = ?1",
             )?
             .execute(params![
-                key,
-                session.engine,
-                session.shown_last,
-                session.pending_cut
+                key, session.engine, session.shown_last, session.pending_cut
             ])?;
     }
     // The log is written before the texts, because a text is noted in the rows of its messages.
@@ -182,11 +163,7 @@ fn insert_written(transaction: &Connection, key: i64, text: &WrittenRow) -> rusq
              VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
         .execute(params![
-            key,
-            text.identity,
-            text.id,
-            text.shortens,
-            text.covers
+            key, text.identity, text.id, text.shortens, text.covers
         ])?;
     Ok(())
 }
@@ -236,12 +213,7 @@ fn write_log(
     )?;
     for message in &log.messages {
         insert.execute(params![
-            key,
-            message.id,
-            message.identity,
-            message.shape,
-            message.chain,
-            message.replaces,
+            key, message.id, message.identity, message.shape, message.chain, message.replaces,
             now_ms,
         ])?;
     }
@@ -286,14 +258,7 @@ pub(super) fn insert_text(
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?
         .execute(params![
-            key,
-            number,
-            row.format,
-            row.tools,
-            row.reading,
-            text.bytes,
-            text.checksum,
-            text.data
+            key, number, row.format, row.tools, row.reading, text.bytes, text.checksum, text.data
         ])?;
     Ok(())
 }

@@ -232,21 +232,11 @@ fn check_block(role: &str, place: &str, block: &Value) -> Checked {
         _ => &["text", "tool_result", "image", "document", "search_result"],
     };
     let anywhere = [
-        "server_tool_use",
-        "mcp_tool_use",
-        "container_upload",
-        "compaction",
-        "fallback",
+        "server_tool_use", "mcp_tool_use", "container_upload", "compaction", "fallback",
     ];
     let results_of_servers = kind.ends_with("_tool_result") || kind.starts_with("tool_");
     let others = [
-        "text",
-        "tool_use",
-        "thinking",
-        "redacted_thinking",
-        "tool_result",
-        "image",
-        "document",
+        "text", "tool_use", "thinking", "redacted_thinking", "tool_result", "image", "document",
         "search_result",
     ];
     let known = by_role.contains(&kind)

@@ -82,12 +82,7 @@ fn content(at: usize, message: &Value, model: &str) -> Checked {
     let role = message["role"].as_str().unwrap_or_default();
     hold(
         [
-            "system",
-            "developer",
-            "user",
-            "assistant",
-            "tool",
-            "function",
+            "system", "developer", "user", "assistant", "tool", "function",
         ]
         .contains(&role),
         || {

@@ -11,15 +11,8 @@ use crate::request::field;
 /// The members of a request, of a content and of a part, in camel case. Google refuses any other.
 /// <https://ai.google.dev/api/generate-content#request-body>, <https://ai.google.dev/api/caching#Content>
 const MEMBERS: [&str; 9] = [
-    "model",
-    "contents",
-    "tools",
-    "toolConfig",
-    "safetySettings",
-    "systemInstruction",
-    "generationConfig",
-    "cachedContent",
-    "labels",
+    "model", "contents", "tools", "toolConfig", "safetySettings", "systemInstruction",
+    "generationConfig", "cachedContent", "labels",
 ];
 const OF_CONTENT: [&str; 2] = ["role", "parts"];
 /// What a part is; it is exactly one of these.
@@ -34,35 +27,13 @@ const DATA: [&str; 7] = [
 ];
 /// What a part may have beside it.
 const BESIDE: [&str; 4] = [
-    "thought",
-    "thoughtSignature",
-    "videoMetadata",
-    "partMetadata",
+    "thought", "thoughtSignature", "videoMetadata", "partMetadata",
 ];
 /// <https://ai.google.dev/api/caching#Schema>
 const OF_SCHEMA: [&str; 22] = [
-    "type",
-    "format",
-    "title",
-    "description",
-    "nullable",
-    "enum",
-    "maxItems",
-    "minItems",
-    "properties",
-    "required",
-    "minProperties",
-    "maxProperties",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "example",
-    "anyOf",
-    "propertyOrdering",
-    "default",
-    "items",
-    "minimum",
-    "maximum",
+    "type", "format", "title", "description", "nullable", "enum", "maxItems", "minItems",
+    "properties", "required", "minProperties", "maxProperties", "minLength", "maxLength",
+    "pattern", "example", "anyOf", "propertyOrdering", "default", "items", "minimum", "maximum",
 ];
 
 fn wrong(rule: &'static Rule, message: impl Into<String>) -> Refusal {

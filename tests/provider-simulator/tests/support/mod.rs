@@ -1,10 +1,6 @@
 //! Asking the simulator as a client would.
 #![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    dead_code,
-    missing_docs,
-    unreachable_pub
+    clippy::unwrap_used, clippy::expect_used, dead_code, missing_docs, unreachable_pub
 )]
 
 use contexture_provider_simulator::Simulator;

@@ -49,13 +49,7 @@ impl Ban {
     /// Whether a sentence is a ban: "No new dependencies, please." It has no verb, and nothing else.
     pub(super) fn is(&self, flat: &str) -> bool {
         const BESIDE: [&str; 8] = [
-            "please",
-            "thanks",
-            "absolutely",
-            "bitte",
-            "danke",
-            "merci",
-            "s'il te plaît",
+            "please", "thanks", "absolutely", "bitte", "danke", "merci", "s'il te plaît",
             "por favor",
         ];
         let mut has_ban = false;

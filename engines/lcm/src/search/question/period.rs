@@ -12,18 +12,8 @@ use jiff::civil::Date;
 use crate::dates::{date, midnight};
 
 const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
 ];
 
 /// A date, as far as a question names it. Each part that is None fits any date.

@@ -15,42 +15,16 @@ use crate::wire_items::wire_items;
 /// Substrings of the type names of items that this module reads. Few messages contain any of them,
 /// and only those are parsed.
 const HINTS: [&str; 8] = [
-    "_call\"",
-    "_tool_result\"",
-    "tool_use\"",
-    "mcp_",
-    "document\"",
-    "file\"",
-    "search_result\"",
+    "_call\"", "_tool_result\"", "tool_use\"", "mcp_", "document\"", "file\"", "search_result\"",
     "program",
 ];
 
 /// The types of items that are read elsewhere or contain nothing readable.
 const READ: [&str; 24] = [
-    "",
-    "text",
-    "input_text",
-    "output_text",
-    "summary_text",
-    "refusal",
-    "thinking",
-    "redacted_thinking",
-    "reasoning",
-    "image",
-    "image_url",
-    "input_image",
-    "input_audio",
-    "audio",
-    "tool_use",
-    "tool_result",
-    "message",
-    "function_call",
-    "custom_tool_call",
-    "compaction",
-    "compaction_summary",
-    "context_compaction",
-    "item_reference",
-    "assistant",
+    "", "text", "input_text", "output_text", "summary_text", "refusal", "thinking",
+    "redacted_thinking", "reasoning", "image", "image_url", "input_image", "input_audio", "audio",
+    "tool_use", "tool_result", "message", "function_call", "custom_tool_call", "compaction",
+    "compaction_summary", "context_compaction", "item_reference", "assistant",
 ];
 
 /// The keys under which items store ids, states or encrypted data. Their values are not searched.

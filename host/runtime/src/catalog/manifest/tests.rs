@@ -93,13 +93,7 @@ fn the_problems_are_told_apart() {
         "{message}"
     );
     for library in [
-        "../evil",
-        "/usr/lib/evil",
-        "a\\\\b",
-        "''",
-        "libx.so",
-        ".hidden",
-        "a b",
+        "../evil", "/usr/lib/evil", "a\\\\b", "''", "libx.so", ".hidden", "a b",
     ] {
         let text = text(&format!("library: {library}"));
         assert!(
@@ -120,11 +114,7 @@ fn the_problems_are_told_apart() {
     ));
     // A plain first word is a program on the PATH, even if a file has its name.
     for command in [
-        "[]",
-        "[python3]",
-        "[python3, no.py]",
-        "[plugin.yaml]",
-        "[sh, ../x]",
+        "[]", "[python3]", "[python3, no.py]", "[plugin.yaml]", "[sh, ../x]",
     ] {
         let text = text(&format!("command: {command}"));
         assert!(
