@@ -6,7 +6,7 @@ use regex::RegexSet;
 
 use super::patterns::set;
 use super::tongue::Ban;
-use super::words::{behind, clauses, has, lists};
+use super::words::{behind, clauses, has, lists, places};
 
 /// Common words, also of other languages.
 pub(super) const COMMON: &str = "the|to|and|is|of|in|it|you|for|not|do|with|on|are|please|use|never|always|that|\
@@ -84,13 +84,9 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
 pub(super) fn states_rule(flat: &str) -> bool {
     // If users repeat what they said themselves, they still mean it.
     const OWN: &str = "i said|i say|i told|i wrote|unless i|i've said|i already said";
-    let reported = REPORTED
-        .split('|')
-        .filter_map(|words| flat.find(&format!(" {words} ")))
-        .min();
-    match reported {
+    match places(flat, REPORTED).min() {
         // What follows is somebody else's rule. A rule before it stays one.
-        Some(at) if !has(flat, OWN) => states_rule(&format!("{} | ", &flat[..at])),
+        Some(at) if !has(flat, OWN) => states_rule(&format!("{}| ", &flat[..at])),
         _ => PATTERNS.is_match(flat) || clauses(flat).any(clause_states_rule),
     }
 }

@@ -15,6 +15,7 @@ pub(super) const COMMON: &str = "le|la|les|des|et|est|pas|un|une|que|pour|dans|s
 const TONGUE: Tongue = Tongue {
     adverbs: "jamais|toujours|uniquement|seulement|exclusivement|systématiquement",
     modals: "doit|doivent|dois|devez|faut|devra|devront",
+    all: "chaque|tous|toutes|tout|toute",
     not_first: "je|ça|cela|il|elle|on|le|la|les|ce|cette|ces|un|une|mon|ma|pourquoi|hier|ils|nous|tu|depuis",
     reports: "échoue|plante|marche|fonctionne|marché|fonctionné|échouent",
     fillers: "et|mais|puis|merci|de|alors|donc|ok",
@@ -33,7 +34,6 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" sans (?:mon|me demander|demander) | sauf si | demandez?-moi | je préfère | s'il te plaît ne ",
         r" interdit de | est (?:interdit|obligatoire) | sont interdits ",
         r"START(?:assure-toi|assurez-vous|veillez? à|évitez?|préfère|préférez|souviens-toi|rappelle-toi|interdiction|règle) ",
-        r"START(?:chaque|tous|toutes|tout|toute) (?:.* )?(?:doit|doivent|dois|devez|faut|devra|devront) ",
         r"START(?:réponds|répondez|écris|écrivez|parle|parlez|commente|commentez) SOMEen LANGUAGE",
         r"START(?:je|nous) ne (?:veux|voulons) (?:pas|plus|aucun|aucune) (?:de |d'|que )",
         r"STARTseule?s? SOME(?:peut|peuvent|doit|doivent) ",

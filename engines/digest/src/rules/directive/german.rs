@@ -15,6 +15,7 @@ pub(super) const COMMON: &str = "der|die|das|und|nicht|ist|ein|eine|den|dem|mit|
 const TONGUE: Tongue = Tongue {
     adverbs: "nie|niemals|immer|nur|nicht|kein|keine|keinen|keinem|keinerlei|stets|jedes mal",
     modals: "muss|müssen|darf|dürfen|soll|sollen|sollte|sollten|musst|darfst|sollst",
+    all: "jede|jeder|jedes|alle|sämtliche",
     not_first: "ich|er|es|das|der|die|dieser|diese|dieses|sie|hier|da|seit|gestern|heute|bisher|leider|warum|wieso|\
         weil|ein|eine|meine|unsere|deine|habe|hätte|wäre|wurde|konnte|könnte|würde|alle|beide|welche|keine|manche|\
         viele",
@@ -37,7 +38,6 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" bitte (?:nie|niemals|immer|nur) | frage? mich | es sei denn | merk dir | denke? daran ",
         r"START(?:(?:stelle?|stellen sie) sicher|achte(?:n sie)? darauf|achte immer|sorge dafür|vermeide(?:n sie)?) ",
         r"START(?:bevorzuge|vergiss nicht|nie wieder|regel) ",
-        r"START(?:jede|jeder|jedes|alle|sämtliche) (?:.* )?(?:muss|müssen|musst|darf|dürfen|darfst|sollt?|sollten?|sollen|sollst) ",
         r"START(?:antworte|antworten sie|schreib|schreibe|sprich|kommentiere|erkläre) SOMEauf LANGUAGE",
         r"STARTbitte SOME(?:nicht|kein|keine|keinen|keinem) ",
         r"START(?:halt|halte|halten sie|lass|lasse|lassen sie|belass|belasse) SOME(?:kurz|knapp|klein|unverändert|in ruhe|so wie|wie es ist|wie sie sind|die finger|privat|stabil) ",

@@ -15,6 +15,7 @@ pub(super) const COMMON: &str = "el|la|los|las|y|es|de|que|en|una|para|por|con|s
 const TONGUE: Tongue = Tongue {
     adverbs: "nunca|jamás|siempre|solo|sólo|solamente|únicamente",
     modals: "debe|deben|debes|tiene que|tienen que|tienes que|hay que",
+    all: "cada|todos|todas|todo|toda",
     not_first: "yo|eso|esto|él|ella|el|la|los|las|un|una|mi|por|ayer|se|lo|este|esta|he|ha|casi",
     reports: "falla|fallan|funciona|funcionó|rompe|arranca|ha|he|había",
     fillers: "y|pero|luego|entonces|ok|favor",
@@ -32,7 +33,6 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" (?:prohibido|es obligatorio|sin (?:mi|preguntar|preguntarme)|(?:a menos|salvo) que|excepto si|pregúntame) ",
         r" (?:no (?:debes?|deben|puedes)|debe siempre|(?:nunca|siempre) debe|por favor no|prefiero) ",
         r"START(?:asegúrate|asegúrese|recuerda|evita|evite|prefiere|no olvides|ni se te ocurra|regla) ",
-        r"START(?:cada|todos|todas|todo|toda) (?:.* )?(?:deben?|debes|tiene que|tienen que|tienes que|hay que) ",
         r"START(?:responde|responda|escribe|escriba|habla|comenta|contesta) SOMEen LANGUAGE",
         r"START(?:yo )?no quiero (?:que |MANY)",
         r"START(?:aquí |en este proyecto )?(?:usamos|utilizamos|escribimos) SOME(?:\| )?(?:aquí|no|siempre|en vez de|en lugar de) ",

@@ -8,6 +8,8 @@ pub(super) struct Tongue {
     pub adverbs: &'static str,
     /// Verbs such as *must*. If a sentence has one, an adverb counts wherever it stands.
     pub modals: &'static str,
+    /// Words such as *every*. A clause that begins with one is a rule if the sentence has a modal verb.
+    pub all: &'static str,
     /// Words such as *it* or *here*. If a clause begins with one, it is a report, unless the
     /// sentence has a modal verb.
     pub not_first: &'static str,
@@ -18,19 +20,22 @@ pub(super) struct Tongue {
 }
 
 impl Tongue {
-    /// Whether a clause of a sentence has an adverb of rules and is an order. It is an order if the
-    /// sentence has a modal verb, or if its first word is such an adverb or an imperative, which
-    /// `is_imperative` tells.
+    /// Whether a clause of a sentence is about all of a kind and says what must be, or has an adverb
+    /// of rules and is an order. It is an order if the sentence has a modal verb, or if its first word
+    /// is such an adverb or an imperative, which `is_imperative` tells.
     pub(super) fn states_rule(&self, flat: &str, is_imperative: fn(&str) -> bool) -> bool {
         // The verb may be in another clause than the adverb, so it is looked for in the whole
         // sentence.
         let has_modal = has(flat, self.modals);
         clauses(flat).any(|clause| {
+            let words = behind(clause, self.fillers);
+            let first = words.first().copied().unwrap_or_default();
+            if has_modal && lists(self.all, first) {
+                return true;
+            }
             if has(clause, self.reports) || !has(clause, self.adverbs) {
                 return false;
             }
-            let words = behind(clause, self.fillers);
-            let first = words.first().copied().unwrap_or_default();
             let is_order = has(first, self.adverbs) || is_imperative(first);
             has_modal || is_order && !lists(self.not_first, first)
         })

@@ -55,12 +55,19 @@ pub(super) fn lists(list: &str, word: &str) -> bool {
 
 /// Whether a sentence or a clause of [`flat`] words has one of a list with bars between them.
 pub(super) fn has(flat: &str, list: &str) -> bool {
+    places(flat, list).next().is_some()
+}
+
+/// Returns where a sentence or a clause of [`flat`] words has those of a list, at most once for each.
+pub(super) fn places<'a>(flat: &'a str, list: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_whole = |at: usize, part: &str| {
         let (before, after) = (&flat[..at], &flat[at + part.len()..]);
         (before.is_empty() || before.ends_with(' ')) && (after.is_empty() || after.starts_with(' '))
     };
-    list.split('|')
-        .any(|part| flat.match_indices(part).any(|(at, _)| is_whole(at, part)))
+    list.split('|').filter_map(move |part| {
+        let mut found = flat.match_indices(part).map(|(at, _)| at);
+        found.find(|at| is_whole(*at, part))
+    })
 }
 
 /// Whether a text of a language without spaces has one of a list with bars between them.
