@@ -653,7 +653,8 @@ pub(super) fn escape(text: &str) -> String {
 /// The same JSON on one line. A valid string contains no bare newline, so every newline is
 /// white space between values and becomes a space.
 pub(super) fn on_one_line(json: &str) -> Cow<'_, str> {
-    if json.contains(['\n', '\r']) {
+    // Two searches for a byte are faster than one for either of two.
+    if json.contains('\n') || json.contains('\r') {
         Cow::Owned(json.replace(['\n', '\r'], " "))
     } else {
         Cow::Borrowed(json)

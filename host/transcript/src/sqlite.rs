@@ -66,15 +66,25 @@ pub(crate) struct SqliteStore {
     has_kept: AtomicBool,
 }
 
-/// A transaction that writes. Dropping it rolls back. Unlike that of `rusqlite`, it does not compile
-/// its statements anew each time, which took 4 % of the time of a short request.
-struct WriteTransaction<'c>(&'c Connection);
+/// A transaction. Dropping it rolls back. Unlike that of `rusqlite`, it does not compile its
+/// statements anew each time, which took 4 % of the time of a short request.
+struct Transaction<'c>(&'c Connection);
 
-impl<'c> WriteTransaction<'c> {
-    fn begin(connection: &'c Connection) -> rusqlite::Result<Self> {
-        // A deferred transaction would take its lock only at the first write and fail there if
-        // another process writes.
-        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+impl<'c> Transaction<'c> {
+    /// Begins one that only reads: all statements in it see one state. It locks the file once,
+    /// where each statement would do so by itself.
+    fn to_read(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Self::begin(connection, "BEGIN")
+    }
+
+    /// Begins one that writes. A deferred one would take its lock only at the first write and fail
+    /// there if another process writes.
+    fn to_write(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Self::begin(connection, "BEGIN IMMEDIATE")
+    }
+
+    fn begin(connection: &'c Connection, begin: &str) -> rusqlite::Result<Self> {
+        connection.prepare_cached(begin)?.execute([])?;
         Ok(Self(connection))
     }
 
@@ -84,7 +94,7 @@ impl<'c> WriteTransaction<'c> {
     }
 }
 
-impl Drop for WriteTransaction<'_> {
+impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         // Some errors end the transaction, as a commit does.
         if !self.0.is_autocommit() {
@@ -186,13 +196,25 @@ impl SqliteStore {
         lock(&self.connection)
     }
 
-    /// Reads from the file, or makes a small change outside a transaction. An error gets the path
-    /// of the file.
+    /// Reads from the file in one transaction, so from one state.
     fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, RecordError> {
-        read(&self.lock()).map_err(|error| RecordError::of(&self.path, error))
+        self.run(|connection| {
+            let transaction = Transaction::to_read(connection)?;
+            let found = read(connection)?;
+            transaction.commit()?;
+            Ok(found)
+        })
+    }
+
+    /// Runs statements, each as a transaction of its own. An error gets the path of the file.
+    fn run<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, RecordError> {
+        work(&self.lock()).map_err(|error| RecordError::of(&self.path, error))
     }
 
     /// Runs `work` in a transaction, and counts the write for the next checkpoint.
@@ -202,7 +224,7 @@ impl SqliteStore {
     ) -> Result<(), RecordError> {
         let connection = self.lock();
         let run = || {
-            let transaction = WriteTransaction::begin(&connection)?;
+            let transaction = Transaction::to_write(&connection)?;
             work(&connection)?;
             transaction.commit()
         };
@@ -286,7 +308,7 @@ impl Store for SqliteStore {
         let read = || {
             // The insert needs the write lock, and two processes may open the same new session at
             // once.
-            let transaction = WriteTransaction::begin(&connection)?;
+            let transaction = Transaction::to_write(&connection)?;
             connection
                 .prepare_cached(
                     "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
@@ -343,7 +365,7 @@ impl Store for SqliteStore {
     }
 
     fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<bool, RecordError> {
-        let changed = self.read(|connection| {
+        let changed = self.run(|connection| {
             connection.execute(
                 "UPDATE sessions SET archived_ms = ?2 WHERE id = ?1",
                 params![session, at_ms],
@@ -451,13 +473,16 @@ impl Store for SqliteStore {
 
     fn texts(&self, session: &str, numbers: &[i64]) -> Result<Vec<TextRow>, RecordError> {
         self.read(|connection| {
+            let Some(key) = key_of(connection, session)? else {
+                return Ok(Vec::new());
+            };
             let mut select = connection.prepare_cached(
-                "SELECT number, texts.format, tools, reading, bytes, checksum, data
-                 FROM texts JOIN sessions ON sessions.key = texts.session WHERE id = ?1 AND number = ?2",
+                "SELECT number, format, tools, reading, bytes, checksum, data FROM texts
+                 WHERE session = ?1 AND number = ?2",
             )?;
             let mut texts = Vec::with_capacity(numbers.len());
             for number in numbers {
-                let found = select.query_row(params![session, number], text);
+                let found = select.query_row([key, *number], text);
                 texts.extend(found.optional()?);
             }
             Ok(texts)
@@ -472,7 +497,7 @@ impl Store for SqliteStore {
     }
 
     fn set_entries(&self, session: &str, entries: String) -> Result<(), RecordError> {
-        self.read(|connection| {
+        self.run(|connection| {
             connection.execute(
                 "UPDATE compactions SET entries = ?2
                  WHERE session = (SELECT key FROM sessions WHERE id = ?1)",
@@ -570,16 +595,14 @@ impl Store for SqliteStore {
 
     fn dump(&self, session: &str) -> Result<Option<Dump>, RecordError> {
         self.read(|connection| {
-            // One transaction shows one state.
-            let transaction = connection.unchecked_transaction()?;
-            let kept = match self.has_kept(&transaction)? {
-                true => kept_with(&transaction, session)?,
+            let kept = match self.has_kept(connection)? {
+                true => kept_with(connection, session)?,
                 false => Vec::new(),
             };
-            let key = key_of(&transaction, session)?;
+            let key = key_of(connection, session)?;
             let dump = Dump {
                 session: key
-                    .map(|key| dump_of(&transaction, key, session))
+                    .map(|key| dump_of(connection, key, session))
                     .transpose()?,
                 kept,
             };
@@ -610,12 +633,12 @@ impl Store for SqliteStore {
     fn copy_to(&self, home: &Path, _session: &str) -> Result<(), RecordError> {
         let to = home.join(FILE).display().to_string();
         // A copy of the file alone would lack what is still in the log.
-        self.read(|connection| connection.execute("VACUUM INTO ?1", [to]))?;
+        self.run(|connection| connection.execute("VACUUM INTO ?1", [to]))?;
         Ok(())
     }
 
     fn shrink(&self, dry_run: bool) -> Result<u64, RecordError> {
-        let free = self.read(|connection| {
+        let free = self.run(|connection| {
             let pragma =
                 |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
             let free = pragma("freelist_count")? * pragma("page_size")?;
