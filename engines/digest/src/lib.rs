@@ -243,6 +243,11 @@ impl<'a> Digest<'a> {
         }
     }
 
+    /// The rules of users in the messages and in the earlier summary.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// Returns the paths of the files that tools changed in these messages, in order of first use.
     /// Patches count as changes too.
     pub fn changed_files(&self) -> Vec<String> {

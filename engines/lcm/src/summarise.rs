@@ -186,7 +186,7 @@ impl Job {
     ) -> Self {
         let digest = Digest::of(messages, None);
         let source_tokens = messages.iter().map(MessageView::tokens).sum();
-        let rules = section(&Rules::of(messages, None), budget, source_tokens, services);
+        let rules = section(digest.rules(), budget, source_tokens, services);
         let beside = format!("{}\n{after}", rules.text);
         let extracted = extracted(&digest, &beside, budget, services, || bare(messages));
         let mut draft = Draft {

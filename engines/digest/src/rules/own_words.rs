@@ -296,9 +296,15 @@ impl BlankedText<'_> {
             ('‘', '’'),
             ('\'', '\''),
         ];
+        // The first bytes of the marks above. Few other characters begin with one of them.
+        let may_open = |byte: &u8| matches!(byte, b'`' | b'"' | b'\'' | 0xc2 | 0xe2 | 0xe3);
         let text = self.text;
         let mut at = 0;
-        while let Some(open) = text[at..].chars().next() {
+        while let Some(next) = text.as_bytes()[at..].iter().position(may_open) {
+            at += next;
+            let Some(open) = text[at..].chars().next() else {
+                break;
+            };
             let inside = at + open.len_utf8();
             let before = text[..at].chars().next_back();
             at = inside;
@@ -385,10 +391,7 @@ fn is_log_or_code(line: &str, lower: &str) -> bool {
     // `[INFO]` or `[12:00:01]`.
     let is_level = line.starts_with('[')
         && line[1..].starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
-    let marks = bytes
-        .iter()
-        .filter(|b| b"{}();=<>[]|\\".contains(b))
-        .count();
+    let marks = bytes.iter().filter(|byte| is_mark(**byte)).count();
     let ends_as_code = line.ends_with(['{', '}', ';', ')', '\\']) && marks >= 2;
     let first = line.split([' ', ':', '\t']).next().unwrap_or_default();
     let is_said =
@@ -400,4 +403,13 @@ fn is_log_or_code(line: &str, lower: &str) -> bool {
     // them.
     let is_code = ends_as_code || is_diff || marks * 5 > line.len().max(10);
     is_time || is_level || is_said || is_frame || is_code
+}
+
+/// Whether a byte is a bracket, a semicolon or another mark that code has more of than prose.
+fn is_mark(byte: u8) -> bool {
+    // A set of bytes is tested at once. A slice would be searched, for each byte of each message.
+    matches!(
+        byte,
+        b'{' | b'}' | b'(' | b')' | b';' | b'=' | b'<' | b'>' | b'[' | b']' | b'|' | b'\\'
+    )
 }
