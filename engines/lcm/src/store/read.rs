@@ -436,20 +436,24 @@ struct OwnedBody {
 impl OwnedBody {
     /// Builds the body of a message. Results of this engine's own tools have none, because a search
     /// would otherwise find the results of earlier searches.
-    fn of(view: &MessageView<'_>) -> Self {
-        if view.tool_name().is_some_and(is_own) {
+    fn of(message: OwnedMessage) -> Self {
+        let parts = with_views(std::slice::from_ref(&message), |views| match views {
+            [view] if !view.tool_name().is_some_and(is_own) => Some(beside_text(view)),
+            _ => None,
+        });
+        let Some(parts) = parts else {
             return Self {
                 all: String::new(),
                 text_len: 0,
                 beside: Vec::new(),
             };
-        }
-        let parts = beside_text(view);
-        let mut all = view.text().to_owned();
+        };
+        let mut all = message.text;
+        let text_len = all.len();
         push_beside(parts.iter().map(String::as_str), 0, &mut all);
         Self {
             all,
-            text_len: view.text().len(),
+            text_len,
             beside: parts.iter().map(String::len).collect(),
         }
     }
@@ -521,17 +525,15 @@ impl<'c> Bodies<'c> {
                 continue;
             };
             let ids: Vec<MessageId> = piece.iter().map(|(_, id, _)| *id).collect();
-            let messages = self.snapshot.messages(first.session(), &ids)?;
-            with_views(&messages, |views| {
-                for view in views {
-                    let row = piece.iter().find(|(_, id, _)| *id == view.id());
-                    if let Some((key, ..)) = row {
-                        let body = OwnedBody::of(view);
-                        self.held_bytes += body.all.len();
-                        self.held.insert(*key, Some(body));
-                    }
+            let keys: HashMap<MessageId, Key> =
+                piece.iter().map(|(key, id, _)| (*id, *key)).collect();
+            for message in self.snapshot.messages(first.session(), &ids)? {
+                if let Some(key) = keys.get(&message.id) {
+                    let body = OwnedBody::of(message);
+                    self.held_bytes += body.all.len();
+                    self.held.insert(*key, Some(body));
                 }
-            });
+            }
         }
         Ok(())
     }
