@@ -230,7 +230,8 @@ impl<'a> Digest<'a> {
                 earlier.push_str(summary);
             }
         }
-        let rules = Rules::of(messages, previous);
+        let (rules, stated) = Rules::with_stated(messages, previous);
+        span.stated = stated;
         let earlier = without_rules(&earlier);
         let language = Language::of_headings(&earlier).unwrap_or(language);
         let lines = outline(&span, &facts.all, &earlier, task, language);
@@ -262,6 +263,11 @@ impl<'a> Digest<'a> {
     pub fn render(&self, budget: Budget<'_>) -> String {
         let section = self.rules.section(budget.part(RULES_PART));
         section.before(&self.render_beside(&section.text, budget.without(&section.text)))
+    }
+
+    /// Returns the rules that users stated in these messages, and those of the earlier summaries.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// Writes the summary without the rules of users, for an engine that shows it beside other
