@@ -40,6 +40,7 @@
 //! ```
 
 mod arguments;
+mod beside;
 mod files;
 mod headings;
 mod interaction;
@@ -64,6 +65,7 @@ mod user;
 mod words;
 mod work_record;
 
+pub use beside::TextsBeside;
 pub use language::Language;
 pub use merge::merge;
 pub use readings::Readings;
@@ -76,7 +78,7 @@ use contexture_engine_api::MessageView;
 
 use outline::{Line, outline};
 use rank::Facts;
-use render::Page;
+use render::{Page, SaidBeside};
 use span::Span;
 use surroundings::Surroundings;
 
@@ -230,7 +232,8 @@ impl<'a> Digest<'a> {
                 earlier.push_str(summary);
             }
         }
-        let rules = Rules::of(messages, previous);
+        let (rules, stated) = Rules::with_stated(messages, previous);
+        span.stated = stated;
         let earlier = without_rules(&earlier);
         let language = Language::of_headings(&earlier).unwrap_or(language);
         let lines = outline(&span, &facts.all, &earlier, task, language);
@@ -241,11 +244,6 @@ impl<'a> Digest<'a> {
             language,
             rules,
         }
-    }
-
-    /// The rules of users in the messages and in the earlier summary.
-    pub fn rules(&self) -> &Rules {
-        &self.rules
     }
 
     /// Returns the paths of the files that tools changed in these messages, in order of first use.
@@ -266,19 +264,41 @@ impl<'a> Digest<'a> {
     /// sections are left out, and the mark of a compaction is not added.
     pub fn render(&self, budget: Budget<'_>) -> String {
         let section = self.rules.section(budget.part(RULES_PART));
-        section.before(&self.render_beside(&section.text, budget.without(&section.text)))
+        let beside = TextsBeside::of(&section.text);
+        section.before(&self.render_beside(&beside, budget.without(&section.text)))
+    }
+
+    /// Returns the rules that users stated in these messages, and those of the earlier summaries.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// Writes the summary without the rules of users, for an engine that shows it beside other
     /// texts, such as their section of rules. The facts and the user's words in these texts are not
     /// repeated, so a rule for which their section has no room is quoted like any other words.
-    pub fn render_beside(&self, beside: &str, budget: Budget<'_>) -> String {
+    pub fn render_beside(&self, beside: &TextsBeside, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
-        let beside = self.page(&mut surroundings, 0).said_beside(beside);
+        let beside = SaidBeside::of(&self.facts, &self.lines, beside);
         budget.fit(|max_chars| {
             let page = self.page(&mut surroundings, max_chars);
             page.beside(&beside).summary()
         })
+    }
+
+    /// Returns about how many characters a summary needs to have every line and to name every fact
+    /// that is not beside it.
+    pub fn whole_chars(&self, beside: &TextsBeside) -> usize {
+        let mut is_beside = vec![false; self.facts.all.len()];
+        for (hash, fact) in self.facts.hashes() {
+            is_beside[fact] = beside.mentions(hash);
+        }
+        let chars_of = |line: &Line| {
+            let facts = line.facts.iter().filter(|fact| !is_beside[**fact]);
+            let facts: usize = facts.map(|fact| self.facts.all[*fact].cost).sum();
+            let is_written = facts > 0 || line.value > 0.0;
+            facts + usize::from(is_written) * ("- \n".len() + line.head_chars)
+        };
+        self.lines.iter().map(chars_of).sum()
     }
 
     /// Writes the highest ranked facts that are missing from `summary`, which a model wrote. They

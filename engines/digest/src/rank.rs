@@ -118,6 +118,11 @@ impl Facts {
         }
     }
 
+    /// Returns the hash of each fact's text, with its index.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.by_text.iter().copied()
+    }
+
     /// Returns the index of the fact with exactly this text.
     pub(crate) fn find(&self, text: &str) -> Option<usize> {
         let hash = xxh3_64(text.as_bytes());

@@ -9,11 +9,11 @@
 
 use std::ops::Range;
 
+use crate::beside::{TextsBeside, for_each_mention};
 use crate::headings::{Heading, Headings};
 use crate::language::{Language, said};
 use crate::outline::Line;
 use crate::rank::{Fact, Facts};
-use crate::scan::{Find, Kind, scan};
 use crate::sections::Section;
 use crate::span::Span;
 use crate::surroundings::Surroundings;
@@ -45,11 +45,31 @@ pub(crate) enum Mention {
     In(usize),
 }
 
-/// What a text beside the summary says: each fact that it mentions, and each line whose words of the
-/// user it has.
+/// What stands beside the summary: each fact that is mentioned there, and each line whose words of the
+/// user are.
 pub(crate) struct SaidBeside {
     facts: Vec<Mention>,
     lines: Vec<bool>,
+}
+
+impl SaidBeside {
+    pub(crate) fn of(facts: &Facts, lines: &[Line], beside: &TextsBeside) -> Self {
+        let quoted = |line: &Line| {
+            let words = said(&line.head).filter(|_| line.section == Section::Constraints);
+            // A long quote has lost its middle.
+            words.is_some_and(|words| words.split(LEFT_OUT).all(|part| beside.has(part)))
+        };
+        let mut mentions = vec![Mention::Nowhere; facts.all.len()];
+        for (hash, fact) in facts.hashes() {
+            if beside.mentions(hash) {
+                mentions[fact] = Mention::InHead;
+            }
+        }
+        Self {
+            facts: mentions,
+            lines: lines.iter().map(quoted).collect(),
+        }
+    }
 }
 
 /// A summary that is being fitted into its budget. `room` is the number of characters left.
@@ -127,22 +147,7 @@ impl<'d, 'l> Page<'d, 'l> {
         self.facts.all[at].text(self.span)
     }
 
-    /// Finds what a text that stands beside the summary says already.
-    pub(crate) fn said_beside(mut self, text: &str) -> SaidBeside {
-        self.say(text, Mention::InHead);
-        let text = text.replace('"', "'");
-        let quoted = |line: &Line| {
-            let words = said(&line.head).filter(|_| line.section == Section::Constraints);
-            // A long quote has lost its middle.
-            words.is_some_and(|words| words.split(LEFT_OUT).all(|part| text.contains(part)))
-        };
-        SaidBeside {
-            facts: self.said,
-            lines: self.lines.iter().map(quoted).collect(),
-        }
-    }
-
-    /// Leaves out what a text beside the summary says.
+    /// Leaves out what stands beside the summary.
     pub(crate) fn beside(self, beside: &SaidBeside) -> Self {
         Self {
             said: beside.facts.clone(),
@@ -269,27 +274,7 @@ impl<'d, 'l> Page<'d, 'l> {
     /// Marks every word in `text`, and every part of a path, as mentioned, so that nothing is
     /// repeated.
     fn say(&mut self, text: &str, said: Mention) {
-        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-            self.say_word(word, said);
-        }
-        scan(text, |found| {
-            if let Find::Fact(kind, range) = found {
-                let fact = &text[range];
-                self.say_word(fact, said);
-                if matches!(kind, Kind::Path | Kind::Url) {
-                    for (at, _) in fact.match_indices('/') {
-                        self.say_word(&fact[at + 1..], said);
-                        self.say_word(&fact[at..], said);
-                        self.say_word(&fact[..at], said);
-                        self.say_word(&fact[..=at], said);
-                    }
-                    // If a path is written, nobody needs its parts as separate facts.
-                    for segment in fact.split('/') {
-                        self.say_word(segment, said);
-                    }
-                }
-            }
-        });
+        for_each_mention(text, |mention| self.say_word(mention, said));
     }
 
     fn say_word(&mut self, word: &str, said: Mention) {

@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
 use contexture_secrets::mask_secrets;
+use hashbrown::HashMap;
 
 use crate::Budget;
 use crate::text::{chars, clip, one_line, sentences};
@@ -89,37 +90,59 @@ impl Rules {
     /// Collects the rules of these messages. Those of `previous`, the text of the summary before
     /// them, and of summaries among the messages come first.
     pub fn of(messages: &[MessageView<'_>], previous: Option<&str>) -> Self {
+        Self::with_stated(messages, previous).0
+    }
+
+    /// Collects the rules, and returns for the index of each user's message those that its text
+    /// states.
+    pub(crate) fn with_stated(
+        messages: &[MessageView<'_>],
+        previous: Option<&str>,
+    ) -> (Self, HashMap<usize, Vec<String>>) {
         let mut rules = Self::default();
         previous.iter().for_each(|text| rules.add_summary(text));
-        let (summaries, said): (Vec<&MessageView<'_>>, Vec<_>) =
-            messages.iter().partition(|message| is_summary(message));
+        let numbered = messages.iter().enumerate();
+        let (summaries, said): (Vec<_>, Vec<_>) =
+            numbered.partition(|(_, message)| is_summary(message));
         summaries
             .iter()
-            .for_each(|message| rules.add_summary(message.text()));
-        said.iter().for_each(|message| rules.add_message(message));
-        rules
+            .for_each(|(_, message)| rules.add_summary(message.text()));
+        let stated = said.into_iter().filter_map(|(at, message)| {
+            let stated = rules.add_stated_in(message)?;
+            Some((at, stated))
+        });
+        let stated = stated.collect();
+        (rules, stated)
     }
 
     /// Adds the rules that a message states. Only messages of users have any, and messages of the
     /// system that hold a project file.
     pub fn add_message(&mut self, message: &MessageView<'_>) {
+        self.add_stated_in(message);
+    }
+
+    /// Adds the rules that a message states. Returns them if they are all that the text of a user's
+    /// message states.
+    fn add_stated_in(&mut self, message: &MessageView<'_>) -> Option<Vec<String>> {
+        let text = message.text();
         let project_only = match message.role() {
             "user" if message.is_real_user() => false,
             "system" | "developer" if message.kind() == MessageKind::Original => true,
-            _ => return,
+            _ => return None,
         };
         if message.kind() == MessageKind::Replaced {
             // The shorter form of a long message may end inside a code block, so its section is
             // read before the rest.
             // The section has all rules of the message, unless it says that some did not fit.
             let left_out = self.left_out;
-            if self.add_section(message.text()) && self.left_out == left_out {
-                return;
+            if self.add_section(text) && self.left_out == left_out {
+                return None;
             }
         }
-        for rule in stated_in(&without_rules(message.text()), project_only) {
-            self.add(rule);
-        }
+        let own = without_rules(text);
+        let stated = stated_in(&own, project_only);
+        stated.iter().for_each(|rule| self.add(rule.clone()));
+        (!project_only && own.len() == text.len()).then_some(stated)
     }
 
     /// Adds the rules that an earlier summary kept, of whatever engine. They are those of its section

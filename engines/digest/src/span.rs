@@ -24,6 +24,9 @@ pub(crate) struct Span<'a> {
     pub(crate) messages: usize,
     pub(crate) summaries: Vec<&'a str>,
     pub(crate) is_masked: bool,
+    /// The rules that the text of a user's message states, by the index of the message. If one is
+    /// missing, its text has to be read.
+    pub(crate) stated: HashMap<usize, Vec<String>>,
     /// Whether the message that is being added was read before and holds no secret, so that masking
     /// can be skipped.
     holds_no_secret: bool,

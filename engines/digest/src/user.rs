@@ -68,7 +68,13 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
                 });
             }
         };
-        let rules = stated_in(&said.text, false);
+        // The rules were read in the message itself, which masking may have changed.
+        let known = span.stated.get(&said.message);
+        let known = known.filter(|_| matches!(said.text, Cow::Borrowed(_)));
+        let rules = match known {
+            Some(rules) => Cow::Borrowed(rules),
+            None => Cow::Owned(stated_in(&said.text, false)),
+        };
         let is_stated = |sentence: &str| {
             let words = one_line(item(sentence).unwrap_or(sentence));
             words.len() > 3 && rules.iter().any(|rule| rule.contains(&words))

@@ -1,7 +1,9 @@
 //! What a reader of a digest sees.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use contexture_digest::{Budget, Digest, Language, RULES_HEADING, Readings, Section, sections};
+use contexture_digest::{
+    Budget, Digest, Language, RULES_HEADING, Readings, Section, TextsBeside, sections,
+};
 use contexture_engine_api::{
     MessageId, MessageKind, MessageView, OwnedMessage, OwnedToolCall, SUMMARY_MARK, ToolCallView,
     with_views,
@@ -883,7 +885,8 @@ fn what_is_repeated_and_not_beside_the_summary_is_kept_more_often() {
     let beside = "src/shared_1.rs src/shared_2.rs src/shared_3.rs";
     let budgets_with_it = |beside: &str| {
         let has_it = |chars: &usize| {
-            let summary = digest.render_beside(beside, Budget::chars(*chars));
+            let beside = TextsBeside::of(beside);
+            let summary = digest.render_beside(&beside, Budget::chars(*chars));
             summary.contains("src/shared_0.rs")
         };
         (50..1_000).step_by(10).filter(has_it).count()

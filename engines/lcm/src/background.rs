@@ -245,14 +245,7 @@ impl Background {
             }
             let budget = budgets.node.min(tokens / LEAF_SHARE).max(LEAST_TEXT);
             let services = &session.services;
-            let job = Job::of_messages(
-                &views,
-                budget,
-                None,
-                services.model().as_ref(),
-                "",
-                services,
-            );
+            let job = Job::of_messages(&views, budget, None, services.model().as_ref(), services);
             self.add(Purpose::Leaf(ids), job, session, staging);
         }
         Ok(())
@@ -346,7 +339,7 @@ impl Background {
                     let keys = nodes::messages_under(&session.store, session.id, *id)?;
                     let budget = budget(node.source_tokens, LEAF_SHARE);
                     with_views(&session.store.owned_messages(&keys)?, |views| {
-                        Job::of_messages(views, budget, None, model.as_ref(), "", services)
+                        Job::of_messages(views, budget, None, model.as_ref(), services)
                     })
                 }
                 // The text is written from the texts of the children, so better ones of those come
@@ -562,6 +555,7 @@ mod tests {
         let message = |at: u32| Loose {
             key: Key::new(SessionId(1), at),
             tokens: 100,
+            at: None,
             is_user: at == user,
             is_answer: false,
         };

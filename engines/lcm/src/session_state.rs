@@ -30,6 +30,8 @@ use crate::summarise::Written;
 pub(crate) struct Loose {
     pub(crate) key: Key,
     pub(crate) tokens: u64,
+    /// When the message was said, in milliseconds since the Unix epoch, if it says so.
+    pub(crate) at: Option<i64>,
     /// Whether the user wrote the message. Summaries, replacements and messages without content do
     /// not count, because only a real request has to stay in the window.
     pub(crate) is_user: bool,
@@ -44,6 +46,7 @@ impl Loose {
         Self {
             key: row.key,
             tokens: row.tokens,
+            at: row.at,
             is_user: row.role == "user" && is_original && (row.has_text || row.has_media),
             is_answer: row.role == "assistant" && row.kind != MessageKind::Summary && row.has_text,
         }
@@ -53,6 +56,7 @@ impl Loose {
         Self {
             key,
             tokens: view.tokens(),
+            at: view.time(),
             is_user: view.is_real_user(),
             is_answer: is_answer(view),
         }

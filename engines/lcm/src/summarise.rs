@@ -12,12 +12,14 @@
 
 use std::borrow::Cow;
 
-use contexture_digest::{Budget, Digest, RuleSection, Rules, WorkRecord, merge, without_rules};
+use contexture_digest::{
+    Budget, Digest, RuleSection, Rules, TextsBeside, WorkRecord, merge, without_rules,
+};
 use contexture_engine_api::{
     EngineError, FailureKind, LogLevel, MessageView, ModelFailure, ModelInfo, Services,
 };
 use contexture_secrets::mask_secrets;
-use contexture_summaries::{Prompts, Summariser, digested, excerpt};
+use contexture_summaries::{Prompts, Summariser, digested_beside, excerpt};
 
 use crate::dag::Level;
 use crate::transcript::{fit, fit_and_count, is_blank, speaker, transcript};
@@ -174,21 +176,36 @@ impl Prompts for SummaryPrompts {
 impl Job {
     /// A job for the summary of these messages in about `budget` tokens. Without a `model`, or if
     /// the messages are blank, the text is extracted and there are no calls. `focus` names what to
-    /// keep in detail. The facts in `after`, which stands after the summary in the window, are not
-    /// extracted.
+    /// keep in detail.
     pub(crate) fn of_messages(
         messages: &[MessageView<'_>],
         budget: u64,
         focus: Option<&str>,
         model: Option<&ModelInfo>,
-        after: &str,
         services: &Services,
     ) -> Self {
         let digest = Digest::of(messages, None);
+        let after = &mut TextsBeside::default();
+        Self::of_digest(&digest, messages, budget, focus, model, after, services)
+    }
+
+    /// Like [`of_messages`](Self::of_messages), if their digest is made already. The facts in
+    /// `after`, which stands after the summary in the window, are not extracted. The text of the
+    /// job is added to it.
+    pub(crate) fn of_digest(
+        digest: &Digest<'_>,
+        messages: &[MessageView<'_>],
+        budget: u64,
+        focus: Option<&str>,
+        model: Option<&ModelInfo>,
+        after: &mut TextsBeside,
+        services: &Services,
+    ) -> Self {
         let source_tokens = messages.iter().map(MessageView::tokens).sum();
         let rules = section(digest.rules(), budget, source_tokens, services);
-        let beside = format!("{}\n{after}", rules.text);
-        let extracted = extracted(&digest, &beside, budget, services, || bare(messages));
+        after.add(&rules.text);
+        let extracted = extracted(digest, after, budget, services, || bare(messages));
+        after.add(&extracted);
         let mut draft = Draft {
             extracted,
             facts: Vec::new(),
@@ -228,7 +245,8 @@ impl Job {
         let texts: Vec<String> = texts.iter().map(|text| without_rules(text)).collect();
         let joined = texts.join("\n\n");
         let digest = Digest::of(&[], Some(&joined));
-        let extracted = extracted(&digest, &rules.text, budget, services, || {
+        let beside = TextsBeside::of(&rules.text);
+        let extracted = extracted(&digest, &beside, budget, services, || {
             shares(&texts, budget, services)
         });
         let draft = Draft {
@@ -268,11 +286,6 @@ impl Draft {
         };
         let (prompts, services) = (Box::new(prompts), services.clone());
         Summariser::new(prompts, material, model.context_length, services)
-    }
-
-    /// Returns the text that is used if the model does not write one.
-    pub(crate) fn extracted(&self) -> &str {
-        &self.extracted
     }
 
     /// Returns the approximate budget of the text, in tokens.
@@ -423,6 +436,11 @@ fn material_tokens(context_length: u64, budget: u64) -> u64 {
     room.saturating_sub(budget * TOLERANCE).max(64)
 }
 
+/// Returns the approximate number of tokens of a digest with so many characters.
+pub(crate) fn tokens_of(chars: usize) -> u64 {
+    (chars as f64 / CHARS_PER_TOKEN) as u64
+}
+
 fn chars(tokens: u64) -> Budget<'static> {
     Budget::chars((tokens as f64 * CHARS_PER_TOKEN) as usize)
 }
@@ -437,12 +455,12 @@ fn section(rules: &Rules, budget: u64, source_tokens: u64, services: &Services) 
 
 fn extracted(
     digest: &Digest<'_>,
-    beside: &str,
+    beside: &TextsBeside,
     budget: u64,
     services: &Services,
     otherwise: impl FnOnce() -> String,
 ) -> String {
-    let text = digested(digest, beside, budget, services);
+    let text = digested_beside(digest, beside, budget, services);
     match text.trim().is_empty() {
         true => otherwise(),
         false => text,

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use contexture_digest::{Budget, Digest, RULES_PART, RuleSection, Rules, merge};
+use contexture_digest::{Budget, Digest, RULES_PART, RuleSection, Rules, TextsBeside, merge};
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
 
@@ -63,6 +63,16 @@ pub fn tokens_beside(section: &RuleSection, tokens: u64, services: &Services) ->
 /// text are not repeated. `tokens` is the budget of the digest alone. This is the summary if no model
 /// can be asked.
 pub fn digested(digest: &Digest<'_>, beside: &str, tokens: u64, services: &Services) -> String {
+    digested_beside(digest, &TextsBeside::of(beside), tokens, services)
+}
+
+/// Like [`digested`], beside several texts, which also stand beside other digests.
+pub fn digested_beside(
+    digest: &Digest<'_>,
+    beside: &TextsBeside,
+    tokens: u64,
+    services: &Services,
+) -> String {
     let count = |text: &str| services.count_tokens(text);
     unmarked(&digest.render_beside(beside, budget(tokens, &count)))
 }

@@ -38,7 +38,7 @@ pub use brief::{Headings, SEAL_TOKENS, WHAT_HOLDS, body_of, framing_tokens, mark
 pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
-pub use facts::{digested, rule_section, rules_in, rules_left_out, tokens_beside};
+pub use facts::{digested, digested_beside, rule_section, rules_in, rules_left_out, tokens_beside};
 pub use groups::{Groups, is_answer, tail_within};
 pub use headroom::{Headroom, Sizes, to_host_tokens};
 pub use material::material;

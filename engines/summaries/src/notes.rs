@@ -13,7 +13,7 @@ use contexture_engine_api::{CompressOrder, MessageId, MessageView, Services};
 
 use crate::brief::{Brief, Headings};
 use crate::cycle::{Ready, Task};
-use crate::facts::{digested, digested_with_focus, rules_in, tokens_beside, with_facts};
+use crate::facts::{digested, digested_with_focus, rule_section, tokens_beside, with_facts};
 use crate::material::material;
 use crate::summariser::Prompts;
 
@@ -77,7 +77,7 @@ impl<'t, 'a> Notes<'t, 'a> {
 
     fn section(&self) -> &RuleSection {
         self.rules
-            .get_or_init(|| rules_in(self.messages, self.previous, self.largest, self.services))
+            .get_or_init(|| rule_section(self.digest().rules(), self.largest, self.services))
     }
 
     /// The tokens of the notes beside the rules.

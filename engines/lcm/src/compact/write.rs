@@ -11,8 +11,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_digest::{Budget, Rules};
-use contexture_engine_api::{MessageId, MessageView, ModelFailure, ModelInfo, with_views};
+use contexture_digest::{Budget, Digest, Rules, TextsBeside};
+use contexture_engine_api::{
+    MessageId, MessageKind, MessageView, ModelFailure, ModelInfo, with_views,
+};
 
 use super::arrange::Arrangement;
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
@@ -23,13 +25,13 @@ use crate::error::StoreError;
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
 use crate::store::nodes::{self, NewNode, Over, Placed};
-use crate::summarise::{Job, Written, write_all};
+use crate::summarise::{Job, Written, tokens_of, write_all};
 use crate::transcript::plain;
 
 /// Messages of at most this many tokens together are kept word for word in a leaf. A summary of so
 /// little would hardly be shorter.
 const VERBATIM_TOKENS: u64 = 64;
-/// The maximum number of tokens of a leaf's text, however much room the budget leaves.
+/// The maximum number of tokens of a leaf's text on average, however much room the budget leaves.
 const MAX_LEAF_TOKENS: u64 = 2_000;
 /// Nodes that cannot be condensed are extracted again if they exceed their room by this factor. A
 /// small excess is tolerated, because an extract is worse than what the model wrote.
@@ -150,56 +152,88 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 
     /// Makes a leaf over each span. `standing` is the number of tokens that the other nodes take.
-    /// The leaves share what is left of the budget, and none repeats what stands after it.
+    /// The leaves share what is left of the budget by what each needs, and none repeats what stands
+    /// after it.
     fn leaves(&mut self, spans: &[&[MessageId]], standing: u64) -> Result<Vec<Made>, StoreError> {
-        let budgets = &self.compactor.budgets;
-        let services = &self.compactor.session.services;
         let room = self.summaries.saturating_sub(standing + PREAMBLE_TOKENS);
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         // If few leaves share the budget, each may be longer than a node usually is.
-        let each = each.clamp(budgets.node, MAX_LEAF_TOKENS);
-        self.next.0 += spans.len() as i64;
-        let mut id = self.next;
-        let mut after = self.kept.clone();
-        let mut jobs: Vec<Job> = Vec::new();
-        let mut drafts: Vec<(Node, Vec<Key>, Option<Written>)> = Vec::with_capacity(spans.len());
-        for ids in spans.iter().rev() {
-            id.0 -= 1;
-            let keys = self.keys(ids)?;
-            let stored = self.compactor.session.store.owned_messages(&keys)?;
-            with_views(&stored, |views| {
-                let node = leaf(id, ids, views);
-                let prepared = self.compactor.staging.leaf(ids).cloned();
-                let written = prepared.or_else(|| self.word_for_word(views));
-                after.push('\n');
-                match &written {
-                    Some(written) => after.push_str(&written.text),
-                    None => {
-                        let budget = each.min(node.source_tokens / LEAF_SHARE).max(LEAST_TEXT);
-                        let job = Job::of_messages(
-                            views,
-                            budget,
-                            self.compactor.focus,
-                            self.model().as_ref(),
-                            &after,
-                            services,
-                        );
-                        after.push_str(job.draft.extracted());
-                        jobs.push(job);
-                    }
-                }
-                drafts.push((node, keys, written));
+        let each = each.clamp(self.compactor.budgets.node, MAX_LEAF_TOKENS);
+        let shown = self.compactor.views.iter();
+        let shown = shown.filter(|view| view.kind() == MessageKind::Original);
+        let shown: HashMap<MessageId, &MessageView<'_>> =
+            shown.map(|view| (view.id(), view)).collect();
+        let found = spans.iter().map(|ids| self.find(ids, &shown));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let unseen = found.iter().flatten().filter(|(_, view)| view.is_none());
+        let unseen: Vec<Key> = unseen.map(|(key, _)| *key).collect();
+        let stored = self.compactor.session.store.owned_messages(&unseen)?;
+        let (drafts, jobs) = with_views(&stored, |stored| {
+            let mut stored = stored.iter().copied();
+            let views = found.iter().map(|span| {
+                let views = span.iter().map(|(_, view)| view.or_else(|| stored.next()));
+                views.flatten().collect()
             });
-        }
-        jobs.reverse();
-        drafts.reverse();
+            self.draft(spans, views.collect(), each)
+        });
+        self.next.0 += spans.len() as i64;
         // The texts of all leaves are written together, so that the model calls run concurrently.
         let mut texts = self.texts(jobs)?.into_iter();
-        let made = drafts.into_iter().filter_map(|(node, keys, written)| {
+        let leaves = drafts.into_iter().zip(found);
+        let leaves = leaves.filter_map(|((node, written), span)| {
             let written = written.or_else(|| texts.next())?;
-            Some(made(node, written, Over::Messages(keys)))
+            let keys = span.into_iter().map(|(key, _)| key);
+            Some(made(node, written, Over::Messages(keys.collect())))
         });
-        Ok(made.collect())
+        Ok(leaves.collect())
+    }
+
+    /// Returns the leaves over these messages, each with its text if that is there already, and jobs
+    /// for the missing texts. They share `each` tokens for one of them.
+    fn draft(
+        &self,
+        spans: &[&[MessageId]],
+        views: Vec<Vec<MessageView<'_>>>,
+        each: u64,
+    ) -> (Vec<(Node, Option<Written>)>, Vec<Job>) {
+        let ids = (self.next.0..).map(NodeId);
+        let drafts = ids.zip(spans).zip(&views).map(|((id, ids), views)| {
+            let prepared = self.compactor.staging.leaf(ids).cloned();
+            let written = prepared.or_else(|| self.word_for_word(views));
+            (leaf(id, ids, views), written)
+        });
+        let drafts: Vec<(Node, Option<Written>)> = drafts.collect();
+        let missing = drafts.iter().zip(&views);
+        let missing = missing.filter(|((_, written), _)| written.is_none());
+        let mut digests: Vec<(Digest<'_>, u64)> = missing
+            .map(|((node, _), views)| (Digest::of(views, None), node.source_tokens / LEAF_SHARE))
+            .collect();
+        let mut room = each * digests.len() as u64;
+        let mut after = TextsBeside::of(&self.kept);
+        let mut jobs = Vec::with_capacity(digests.len());
+        for ((_, written), views) in drafts.iter().zip(&views).rev() {
+            if let Some(written) = written {
+                after.add(&written.text);
+                continue;
+            }
+            // What stands after the others is known only now, and they need less for it.
+            let needs = digests.iter().map(|(digest, most)| Demand {
+                wanted: tokens_of(digest.whole_chars(&after)),
+                most: *most,
+            });
+            let share = shares(room, &needs.collect::<Vec<_>>()).pop().unwrap_or(0);
+            let Some((digest, _)) = digests.pop() else {
+                break;
+            };
+            room -= share;
+            let (focus, model) = (self.compactor.focus, self.model());
+            let (budget, model) = (share.max(LEAST_TEXT), model.as_ref());
+            let services = &self.compactor.session.services;
+            let job = Job::of_digest(&digest, views, budget, focus, model, &mut after, services);
+            jobs.push(job);
+        }
+        jobs.reverse();
+        (drafts, jobs)
     }
 
     /// Returns the messages themselves as a text, if they are so short that no summary could be
@@ -239,17 +273,30 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             .flatten()
     }
 
-    fn keys(&self, ids: &[MessageId]) -> Result<Vec<Key>, StoreError> {
+    /// Returns the keys of messages, each with the message if it is among those that are `shown`.
+    /// Other messages have to be read.
+    fn find<'v>(
+        &self,
+        ids: &[MessageId],
+        shown: &HashMap<MessageId, &MessageView<'v>>,
+    ) -> Result<Vec<(Key, Option<MessageView<'v>>)>, StoreError> {
         let session = self.compactor.session;
         let loose = session.loose()?;
-        let mut keys = Vec::with_capacity(ids.len());
+        let mut found = Vec::with_capacity(ids.len());
         for id in ids {
-            keys.extend(match loose.get(id) {
-                Some(loose) => Some(loose.key),
-                None => session.store.key(session.id, *id)?,
+            let Some(loose) = loose.get(id) else {
+                let key = session.store.key(session.id, *id)?;
+                found.extend(key.map(|key| (key, None)));
+                continue;
+            };
+            // The client may have told the time only once.
+            let view = shown.get(id).map(|view| match loose.at {
+                Some(at) => view.with_time(at),
+                None => **view,
             });
+            found.push((loose.key, view));
         }
-        Ok(keys)
+        Ok(found)
     }
 
     /// Condenses nodes until all together are within the budget. Groups with a prepared text come
@@ -384,9 +431,10 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let is_final = !self.compactor.model_wanted();
         if is_final && !by_model && below <= self.compactor.budgets.usable {
             let stored = session.store.owned_messages(&self.keys_under(children)?)?;
-            let after = self.after(children);
+            let mut after = self.after(children);
             return Ok(with_views(&stored, |views| {
-                Job::of_messages(views, budget, focus, None, &after, services)
+                let digest = Digest::of(views, None);
+                Job::of_digest(&digest, views, budget, focus, None, &mut after, services)
             }));
         }
         let texts: Vec<&str> = nodes().map(|node| node.text.as_str()).collect();
@@ -417,17 +465,16 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         Ok(keys)
     }
 
-    /// Returns the texts of what stands after these nodes: later nodes, and the messages that stay.
-    fn after(&self, nodes: &[Made]) -> String {
+    /// Returns what stands after these nodes: later nodes, and the messages that stay.
+    fn after(&self, nodes: &[Made]) -> TextsBeside {
         let last = nodes.iter().map(|made| made.placed.node.last).max();
-        let mut text = self.kept.clone();
+        let mut after = TextsBeside::of(&self.kept);
         for made in self.runs.iter().flatten() {
             if Some(made.placed.node.first) > last {
-                text.push('\n');
-                text.push_str(&made.placed.node.text);
+                after.add(&made.placed.node.text);
             }
         }
-        text
+        after
     }
 
     fn parent(&mut self, children: &[Made], written: Written) -> Made {
@@ -483,6 +530,50 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 }
 
+/// What a leaf would take of the budget, in tokens.
+struct Demand {
+    /// What it needs to have every fact.
+    wanted: u64,
+    /// The most that its text may have, because it has to be shorter than its messages.
+    most: u64,
+}
+
+/// Divides the budget among leaves. Each gets what it wants, or all that want more get the same. What
+/// is left then goes to all in equal parts.
+fn shares(budget: u64, needs: &[Demand]) -> Vec<u64> {
+    let wanted: Vec<u64> = (needs.iter())
+        .map(|need| need.wanted.min(need.most))
+        .collect();
+    let mut shares = fill(budget, &wanted);
+    let left = budget - shares.iter().sum::<u64>();
+    let open: Vec<u64> = (needs.iter().zip(&shares))
+        .map(|(need, share)| need.most - share)
+        .collect();
+    let more = fill(left, &open);
+    shares
+        .iter_mut()
+        .zip(more)
+        .for_each(|(share, more)| *share += more);
+    shares
+}
+
+/// Divides an amount so that everybody gets the same, but nobody more than their limit.
+fn fill(amount: u64, limits: &[u64]) -> Vec<u64> {
+    let mut sorted = limits.to_vec();
+    sorted.sort_unstable();
+    let mut left = amount;
+    let mut level = u64::MAX;
+    for (at, limit) in sorted.iter().enumerate() {
+        let equal = left / (sorted.len() - at) as u64;
+        if *limit > equal {
+            level = equal;
+            break;
+        }
+        left -= limit;
+    }
+    limits.iter().map(|limit| level.min(*limit)).collect()
+}
+
 fn leaf(id: NodeId, ids: &[MessageId], views: &[MessageView<'_>]) -> Node {
     let times = || views.iter().filter_map(MessageView::time);
     Node {
@@ -521,4 +612,31 @@ fn rewrite(placed: &mut Placed, written: &Written) {
     placed.node.tokens = written.tokens;
     placed.node.level = written.level;
     placed.degraded = false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_leaf_with_many_facts_gets_what_others_do_not_need() {
+        let need = |wanted| Demand { wanted, most: 400 };
+        let needs = [need(50), need(1_000), need(100), need(300)];
+        assert_eq!(shares(800, &needs), [50, 350, 100, 300]);
+        // Nobody wants what is left, so it is for all.
+        assert_eq!(shares(1_000, &needs[..3]), [275, 400, 325]);
+        assert_eq!(shares(300, &needs), [50, 83, 83, 83]);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_within_the_budget(budget in 0_u64..5_000, needs in prop::collection::vec((0_u64..900, 0_u64..900), 0..9)) {
+            let needs: Vec<Demand> = needs.into_iter().map(|(wanted, most)| Demand { wanted, most }).collect();
+            let shares = shares(budget, &needs);
+            let (sum, most) = (shares.iter().sum::<u64>(), needs.iter().map(|need| need.most).sum::<u64>());
+            prop_assert!(sum <= budget && sum + needs.len() as u64 >= budget.min(most));
+            prop_assert!(shares.iter().zip(&needs).all(|(share, need)| *share <= need.most));
+        }
+    }
 }
