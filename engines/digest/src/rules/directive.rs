@@ -17,7 +17,32 @@ mod spanish;
 mod tongue;
 mod words;
 
-use words::{contains, flat, has, lists};
+use std::sync::LazyLock;
+
+use hashbrown::HashMap;
+
+use words::{contains, flat, has};
+
+/// The common words of a language, and whether a sentence of it states a rule.
+type Language = (&'static str, fn(&str) -> bool);
+
+const LANGUAGES: [Language; 4] = [
+    (english::COMMON, english::states_rule),
+    (german::COMMON, german::states_rule),
+    (french::COMMON, french::states_rule),
+    (spanish::COMMON, spanish::states_rule),
+];
+
+/// Which of the languages a common word is of.
+static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
+    let mut languages: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (language, (common, _)) in LANGUAGES.iter().enumerate() {
+        for word in common.split('|') {
+            languages.entry(word).or_default().push(language);
+        }
+    }
+    languages
+});
 
 /// Whether a sentence states a rule. Quotes in it are expected to be blanked out.
 pub(super) fn is_directive(sentence: &str) -> bool {
@@ -56,23 +81,17 @@ pub(super) fn is_directive(sentence: &str) -> bool {
     if flat.is_ascii() && is_plural && english::BAN.is(&flat) {
         return true;
     }
-    /// The common words of a language, and whether a sentence of it states a rule.
-    type Language = (&'static str, fn(&str) -> bool);
-    let languages: [Language; 4] = [
-        (english::COMMON, english::states_rule),
-        (german::COMMON, german::states_rule),
-        (french::COMMON, french::states_rule),
-        (spanish::COMMON, spanish::states_rule),
-    ];
     // The language whose words occur most often in a sentence is the one that it is read in.
-    let counts = languages.map(|(common, _)| {
-        let words = flat.split_whitespace();
-        words.filter(|word| lists(common, word)).count()
-    });
+    let mut counts = [0; LANGUAGES.len()];
+    for word in flat.split_whitespace() {
+        for language in COMMON.get(word).into_iter().flatten() {
+            counts[*language] += 1;
+        }
+    }
     let most = counts.iter().max().copied().unwrap_or_default();
     // A short sentence often has as many common words of two languages, or none of any. Then each
     // of them may say that it is a rule.
-    let likely = languages
+    let likely = LANGUAGES
         .iter()
         .zip(counts)
         .filter(|(_, count)| *count == most);
