@@ -3,8 +3,8 @@
 //!
 //! [`Notes`] is what an engine with headings passes to [`SummaryCycle`](crate::SummaryCycle). The
 //! engine fills its public fields, and the rest is done here: the prompts come from `brief`, the
-//! material from `material`, and the facts from `facts`. The digest of the messages is computed
-//! only when something needs it, because preparing a summary in the background does not.
+//! material from `material`, and the facts from `facts`. The digest of the messages, from which the
+//! rules of users come as well, is computed when something first needs it.
 
 use std::cell::OnceCell;
 
