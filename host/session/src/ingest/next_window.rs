@@ -133,8 +133,14 @@ impl ConversationState {
             whole.flatten().filter(|whole| whole.is_original())
         };
         let mut slots = self.window.slots().iter();
-        if slots.any(|slot| whole(slot).is_some()) {
-            self.replace_window(self.window.with_originals(whole));
+        if !slots.any(|slot| whole(slot).is_some()) {
+            return;
+        }
+        self.replace_window(self.window.with_originals(whole));
+        // The saved window said that it shows what the client sends.
+        if let Some(mut in_force) = self.history.in_force().cloned() {
+            in_force.window = self.window.save(in_force.window.left_out().clone());
+            self.history.set_in_force(Some(in_force));
         }
     }
 
