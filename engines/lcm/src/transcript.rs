@@ -54,9 +54,10 @@ fn whole_or_excerpt(message: &MessageView<'_>, max_tokens: u64, services: &Servi
 
 fn render(message: &MessageView<'_>, chars: usize) -> String {
     let mut text = String::new();
+    let tool = mask_secrets(message.tool_name().unwrap_or("tool"));
     let what = match (message.role(), message.is_error()) {
-        ("tool", true) => format!("error of {}", message.tool_name().unwrap_or("tool")),
-        ("tool", false) => format!("result of {}", message.tool_name().unwrap_or("tool")),
+        ("tool", true) => format!("error of {tool}"),
+        ("tool", false) => format!("result of {tool}"),
         _ => speaker(message),
     };
     let media = match message.has_media() {
@@ -166,11 +167,14 @@ mod tests {
                 .with_result_of("c", "bash")
                 .with_error(true)
                 .with_text(&long),
+            MessageView::new(MessageId(3), "tool")
+                .with_result_of("d", "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCD")
+                .with_text("done"),
         ];
         let services = Services::none();
         let parts = transcript(&messages, 500, &services);
         let fits = |text: &String| services.count_tokens(text) <= 500;
-        assert!(parts.len() == 2 && parts.iter().all(fits));
+        assert!(parts.len() == 3 && parts.iter().all(fits));
         let text = parts.concat();
         assert!(
             text.contains("[error of bash] BEGIN") && text.contains("END"),

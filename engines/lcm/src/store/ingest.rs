@@ -90,7 +90,8 @@ impl Store {
                 let ids = delivery.messages.iter().map(MessageView::id).collect();
                 // A record that cannot be read now must not stop the delivery. The rows are built
                 // again when the session is opened the next time.
-                source.hashes(source.session(), ids).unwrap_or_default()
+                let name = self.session_info(session)?.name;
+                source.hashes(&name, ids).unwrap_or_default()
             }
             _ => Hashes::new(),
         };
