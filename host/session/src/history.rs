@@ -324,6 +324,18 @@ impl History {
         &self.without_text
     }
 
+    /// The messages whose text a request is read for: all that share a wire message with a `new` one, or
+    /// with one that should have been stored before.
+    pub(super) fn needed_texts(&self, new: &Ids) -> Ids {
+        let is_wanted = |id: MessageId| new.contains(&id) || self.without_text.contains(&id);
+        let is_one_wire = |one: &WireEntry, next: &WireEntry| one.wires.start == next.wires.start;
+        (self.sent.units.chunk_by(is_one_wire))
+            .filter(|wire| wire.iter().any(|unit| is_wanted(unit.origin.id())))
+            .flatten()
+            .map(|unit| unit.origin.id())
+            .collect()
+    }
+
     /// Marks messages as to be stored in the words of the client. Messages of the same wire message
     /// must follow each other, since a wire message is stored once for all of them. Messages that
     /// were not read from a wire message are skipped.

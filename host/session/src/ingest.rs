@@ -357,14 +357,15 @@ impl Ingest {
         current
             .history
             .set_sent(&request.raw, kept, units, request.format);
-        // Some new messages were recognised by their bytes and not parsed yet. The engine needs
-        // their text.
-        if !new.iter().all(|id| slots.contains_key(id)) {
-            let read = current.slots_of(request, &slots, |id| new.contains(&id))?;
+        // Some messages were recognised by their bytes and not parsed yet. The engine needs the text
+        // of the new ones. The record stores a wire message once, so it needs all that share one.
+        let needed = current.history.needed_texts(&new);
+        if !needed.iter().all(|id| slots.contains_key(id)) {
+            let read = current.slots_of(request, &slots, |id| needed.contains(&id))?;
             slots.extend(read);
         }
         current.update_window(request, &changes, &slots, &ingested.new, next_id)?;
-        current.keep_texts_of(request, &new, &slots)?;
+        current.keep_texts_of(&new, &needed, &slots);
         slots.retain(|id, slot| new.contains(id) && slot.is_original());
         match current.unshown.is_empty() {
             true => current.unshown = slots,
@@ -428,40 +429,21 @@ impl Ingest {
 }
 
 impl ConversationState {
-    /// Marks for storing the wire messages that hold new messages, or messages that should have
-    /// been stored before. The engine could not be shown the latter, so it is shown the conversation
-    /// again from the first of them. Does nothing if the session stores no text.
-    ///
-    /// # Errors
-    /// A wire message of the request cannot be read.
-    fn keep_texts_of(
-        &mut self,
-        request: &Request<'_>,
-        new: &Ids,
-        slots: &IdMap<WindowEntry>,
-    ) -> Result<(), FormatError> {
-        let without_text = self.history.without_text().clone();
-        if !self.history.keeps_texts() || new.is_empty() && without_text.is_empty() {
-            return Ok(());
+    /// Marks for storing the wire messages of the request that hold new messages, or messages that
+    /// should have been stored before: `needed` are all messages in them. The engine could not be
+    /// shown the latter, so it is shown the conversation again from the first of them. Does nothing
+    /// if the session stores no text.
+    fn keep_texts_of(&mut self, new: &Ids, needed: &Ids, slots: &IdMap<WindowEntry>) {
+        if !self.history.keeps_texts() {
+            return;
         }
-        let late = match without_text.is_empty() {
-            true => IdMap::default(),
-            false => self.slots_of(request, slots, |id| without_text.contains(&id))?,
-        };
-        let slot = |id: MessageId| slots.get(&id).or_else(|| late.get(&id));
-        let is_wanted = |id: MessageId| new.contains(&id) || without_text.contains(&id);
-        let units = &self.history.sent.units;
-        let mut said: Vec<&WindowEntry> = Vec::new();
-        let mut placed = Ids::default();
-        for wire in units.chunk_by(|one, next| one.wires.start == next.wires.start) {
-            if wire.iter().any(|unit| is_wanted(unit.origin.id())) {
-                let ids = wire.iter().filter(|unit| unit.is_said());
-                let found = ids.filter_map(|unit| slot(unit.origin.id()));
-                let before = said.len();
-                said.extend(found.filter(|slot| slot.is_original()));
-                placed.extend(said.iter().skip(before).map(|slot| slot.id()));
-            }
-        }
+        let units = self.history.sent.units.iter();
+        let units = units.filter(|unit| unit.is_said() && needed.contains(&unit.origin.id()));
+        let mut said: Vec<&WindowEntry> = units
+            .filter_map(|unit| slots.get(&unit.origin.id()))
+            .filter(|slot| slot.is_original())
+            .collect();
+        let placed: Ids = said.iter().map(|slot| slot.id()).collect();
         // Messages that are said again while the client has only a shorter form or a summary of
         // them. Their text is not in the request.
         let others = slots.values().filter(|slot| {
@@ -482,12 +464,12 @@ impl ConversationState {
                 )
             });
         }
+        let without_text = self.history.without_text();
         let late = said.iter().map(|slot| slot.id());
         if let Some(first) = late.filter(|id| without_text.contains(id)).min() {
             self.history.show_again(first);
         }
         self.history.keep(said);
-        Ok(())
     }
 
     /// Finds the full text of messages that are said again while the client has only a shorter form
