@@ -324,9 +324,12 @@ impl History {
         &self.without_text
     }
 
-    /// The messages whose text a request is read for: all that share a wire message with a `new` one, or
-    /// with one that should have been stored before.
+    /// The messages whose text a request is read for: the `new` ones and, if texts are stored, all that
+    /// share a wire message with one of them or with one that should have been stored before.
     pub(super) fn needed_texts(&self, new: &Ids) -> Ids {
+        if !self.keeps_texts() {
+            return new.clone();
+        }
         let is_wanted = |id: MessageId| new.contains(&id) || self.without_text.contains(&id);
         let is_one_wire = |one: &WireEntry, next: &WireEntry| one.wires.start == next.wires.start;
         (self.sent.units.chunk_by(is_one_wire))

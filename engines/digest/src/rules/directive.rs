@@ -24,9 +24,9 @@ use hashbrown::HashMap;
 use words::{contains, flat, has};
 
 /// The common words of a language, and whether a sentence of it states a rule.
-type Language = (&'static str, fn(&str) -> bool);
+type LanguageRules = (&'static str, fn(&str) -> bool);
 
-const LANGUAGES: [Language; 4] = [
+const LANGUAGES: [LanguageRules; 4] = [
     (english::COMMON, english::states_rule),
     (german::COMMON, german::states_rule),
     (french::COMMON, french::states_rule),
