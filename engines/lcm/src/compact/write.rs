@@ -159,8 +159,10 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         // If few leaves share the budget, each may be longer than a node usually is.
         let each = each.clamp(self.compactor.budgets.node, MAX_LEAF_TOKENS);
+        // The store masks what it reads, if secrets are to be masked. The window is as it was sent.
+        let may_show = !self.compactor.settings.redact;
         let shown = self.compactor.views.iter();
-        let shown = shown.filter(|view| view.kind() == MessageKind::Original);
+        let shown = shown.filter(|view| may_show && view.kind() == MessageKind::Original);
         let shown: HashMap<MessageId, &MessageView<'_>> =
             shown.map(|view| (view.id(), view)).collect();
         let found = spans.iter().map(|ids| self.find(ids, &shown));
