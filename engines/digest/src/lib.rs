@@ -288,10 +288,7 @@ impl<'a> Digest<'a> {
     /// Returns about how many characters a summary needs to have every line and to name every fact
     /// that is not beside it.
     pub fn whole_chars(&self, beside: &TextsBeside) -> usize {
-        let mut is_beside = vec![false; self.facts.all.len()];
-        for (hash, fact) in self.facts.hashes() {
-            is_beside[fact] = beside.mentions(hash);
-        }
+        let is_beside = self.facts.are_beside(beside);
         let chars_of = |line: &Line| {
             let facts = line.facts.iter().filter(|fact| !is_beside[**fact]);
             let facts: usize = facts.map(|fact| self.facts.all[*fact].cost).sum();

@@ -8,6 +8,7 @@
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::beside::TextsBeside;
 use crate::readings::Reading;
 use crate::scan::{Find, Kind, Signal, scan};
 use crate::source::Origin;
@@ -118,9 +119,13 @@ impl Facts {
         }
     }
 
-    /// Returns the hash of each fact's text, with its index.
-    pub(crate) fn hashes(&self) -> impl Iterator<Item = (u64, usize)> {
-        self.by_text.iter().copied()
+    /// Returns for each fact whether it is mentioned beside the summary.
+    pub(crate) fn are_beside(&self, texts: &TextsBeside) -> Vec<bool> {
+        let mut are_beside = vec![false; self.all.len()];
+        for (hash, fact) in &self.by_text {
+            are_beside[*fact] = texts.mentions(*hash);
+        }
+        are_beside
     }
 
     /// Returns the index of the fact with exactly this text.

@@ -59,14 +59,13 @@ impl SaidBeside {
             // A long quote has lost its middle.
             words.is_some_and(|words| words.split(LEFT_OUT).all(|part| beside.has(part)))
         };
-        let mut mentions = vec![Mention::Nowhere; facts.all.len()];
-        for (hash, fact) in facts.hashes() {
-            if beside.mentions(hash) {
-                mentions[fact] = Mention::InHead;
-            }
-        }
+        let mentions = facts.are_beside(beside).into_iter();
+        let mentions = mentions.map(|is_beside| match is_beside {
+            true => Mention::InHead,
+            false => Mention::Nowhere,
+        });
         Self {
-            facts: mentions,
+            facts: mentions.collect(),
             lines: lines.iter().map(quoted).collect(),
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! [`Notes`] is what an engine with headings passes to [`SummaryCycle`](crate::SummaryCycle). The
 //! engine fills its public fields, and the rest is done here: the prompts come from `brief`, the
-//! material from `material`, and the facts from `facts`. The digest of the messages, from which the
-//! rules of users come as well, is computed when something first needs it.
+//! material from `material`, and the facts from `facts`. The digest of the messages is computed
+//! only when something needs it, because preparing a summary in the background does not.
 
 use std::cell::OnceCell;
 
@@ -13,7 +13,9 @@ use contexture_engine_api::{CompressOrder, MessageId, MessageView, Services};
 
 use crate::brief::{Brief, Headings};
 use crate::cycle::{Ready, Task};
-use crate::facts::{digested, digested_with_focus, rule_section, tokens_beside, with_facts};
+use crate::facts::{
+    digested, digested_with_focus, rule_section, rules_in, tokens_beside, with_facts,
+};
 use crate::material::material;
 use crate::summariser::Prompts;
 
@@ -76,8 +78,10 @@ impl<'t, 'a> Notes<'t, 'a> {
     }
 
     fn section(&self) -> &RuleSection {
-        self.rules
-            .get_or_init(|| rule_section(self.digest().rules(), self.largest, self.services))
+        self.rules.get_or_init(|| match self.digest.get() {
+            Some(digest) => rule_section(digest.rules(), self.largest, self.services),
+            None => rules_in(self.messages, self.previous, self.largest, self.services),
+        })
     }
 
     /// The tokens of the notes beside the rules.
@@ -139,6 +143,10 @@ impl Task for Notes<'_, '_> {
     }
 
     fn extract(&self, ready: Option<&Ready>) -> String {
+        if ready.is_none() {
+            // It finds the rules too, so they are not looked for once more.
+            self.digest();
+        }
         let (rules, tokens, services) = (self.section(), self.room(), self.services);
         match (ready, self.order.focus.as_deref()) {
             (Some(ready), _) => {

@@ -71,8 +71,8 @@ pub(crate) struct SqliteStore {
 struct Transaction<'c>(&'c Connection);
 
 impl<'c> Transaction<'c> {
-    /// Begins one that only reads: all statements in it see one state. It locks the file once,
-    /// where each statement would do so by itself.
+    /// Begins one that only reads. All statements in it see one state, and the file is locked once
+    /// for all of them.
     fn to_read(connection: &'c Connection) -> rusqlite::Result<Self> {
         Self::begin(connection, "BEGIN")
     }

@@ -58,7 +58,8 @@ pub(super) fn has(flat: &str, list: &str) -> bool {
     places(flat, list).next().is_some()
 }
 
-/// Returns where a sentence or a clause of [`flat`] words has those of a list, at most once for each.
+/// Returns the places in a sentence or a clause of [`flat`] words of those that a list has, at most one
+/// for each.
 pub(super) fn places<'a>(flat: &'a str, list: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_whole = |at: usize, part: &str| {
         let (before, after) = (&flat[..at], &flat[at + part.len()..]);
