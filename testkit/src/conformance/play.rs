@@ -13,6 +13,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use contexture_contract::{Checked, Grouping, Limits, Purpose, check};
 use contexture_engine_api::{
@@ -20,6 +21,7 @@ use contexture_engine_api::{
     Decision, Delivery, EngineError, EngineFactory, Entry, FailureKind, MessageId, MessageKind,
     Outcome, Usage, WindowState,
 };
+use serde_json::Value;
 
 use super::scenes::{Model, Scene, Turn};
 use super::watch::{Panicked, Watch};
@@ -38,6 +40,14 @@ const TOKENS_A_CALL: u64 = 50;
 /// How many rounds of background calls are too many while nothing new is said. An engine that still
 /// asks after them would never stop.
 const MANY_ROUNDS: usize = 200;
+/// How long an engine has to finish its work in the background before it is told again of the same
+/// compaction, because its status changed while it was told. After the last the change counts.
+const STATUS_PAUSES: [Duration; 4] = [
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::ZERO,
+];
 
 type Played = Result<(), Panicked>;
 
@@ -192,7 +202,7 @@ impl<'a> Player<'a> {
         self.watch
             .call("turn_complete", || engine.turn_complete())?;
         self.answer_background(1)?;
-        let status = self.watch.call("status", || self.engine.status())?;
+        let status = self.status()?;
         self.watch.hold(Row::Status, status.is_object(), || {
             format!("status is not a JSON object: {status:.200}")
         });
@@ -597,17 +607,30 @@ impl<'a> Player<'a> {
         let engine = &mut self.engine;
         self.watch
             .call("committed", || engine.committed(&committed))?;
-        let before = self.watch.call("status", || engine.status())?;
         // As a host does after a crash, without the entries.
         let again = Committed::new(self.compactions);
-        self.watch.call("committed", || engine.committed(&again))?;
-        let after = self.watch.call("status", || engine.status())?;
+        let (mut before, mut after) = (self.status()?, Value::Null);
+        for pause in STATUS_PAUSES {
+            let engine = &mut self.engine;
+            self.watch.call("committed", || engine.committed(&again))?;
+            after = self.status()?;
+            if before == after {
+                break;
+            }
+            // The engine may work in the background and say how far it is.
+            std::thread::sleep(pause);
+            before = self.status()?;
+        }
         self.watch.hold(Row::Idempotence, before == after, || {
             format!(
                 "when it was told of a compaction twice, its status changed from {before:.300} to {after:.300}"
             )
         });
         Ok(())
+    }
+
+    fn status(&self) -> Result<Value, Panicked> {
+        self.watch.call("status", || self.engine.status())
     }
 
     /// Tells the engine that its proposal was not used, with the reason. The number is that of the
