@@ -52,9 +52,11 @@ fn main() {
                 }
             }
         }
-        let row = "the turn that compacts 1,000 messages";
-        if wanted(engine, row) {
-            print(row, 8.0, &bench.compacting(1_000));
+        for messages in [1_000, 10_000] {
+            let row = format!("the turn that compacts {messages} messages");
+            if wanted(engine, &row) {
+                print(&row, 0.008 * messages as f64, &bench.compacting(messages));
+            }
         }
     }
     if wanted("isolation", "isolation") {
