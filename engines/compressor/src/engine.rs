@@ -293,7 +293,7 @@ impl Compressor {
     /// Forgets what depends on the messages after `cut`: their readings, the open proposal, the
     /// reported size and the reason to wait.
     fn cut(&mut self, cut: Cut) {
-        self.readings.cut(cut);
+        self.readings.retain(|id| cut.keeps(id));
         self.proposal = None;
         self.reported_tokens = None;
         self.headroom.things_changed();

@@ -9,7 +9,7 @@ use crate::scan::{Find, Kind, scan};
 /// summaries. A digest does not repeat their facts and their quotes of users.
 ///
 /// Each text is read once, however many digests it stands beside.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct TextsBeside {
     /// The hashes of everything that the texts mention.
     mentioned: HashSet<u64>,

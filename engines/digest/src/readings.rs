@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use contexture_engine_api::{Cut, MessageId, MessageKind, MessageView};
+use contexture_engine_api::{MessageId, MessageKind, MessageView};
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -61,9 +61,10 @@ impl Readings {
         }
     }
 
-    /// Forgets the messages behind a cut of the conversation, which are no longer part of it.
-    pub fn cut(&mut self, cut: Cut) {
-        self.by_id.retain(|id, _| cut.keeps(*id));
+    /// Forgets all messages but those for which `is_kept` returns true, for instance those before a
+    /// cut of the conversation.
+    pub fn retain(&mut self, is_kept: impl Fn(MessageId) -> bool) {
+        self.by_id.retain(|id, _| is_kept(*id));
     }
 
     /// Returns what was found in a message, or `None` if it was not read or its text has changed

@@ -167,6 +167,8 @@ impl Engine {
             true => self.session.forget_loose(),
             false => self.session.now_covered(&proposal.covered),
         }
+        let usable = self.settings.budgets(&self.window.borrow()).usable;
+        self.session.forget_readings(usable);
         let better: Vec<_> = proposal.better.iter().map(|(id, _)| *id).collect();
         self.staging.used(&proposal.covered, &better);
         self.background

@@ -12,6 +12,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use contexture_digest::Readings;
 use contexture_engine_api::{
     Delivery, LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services,
 };
@@ -95,6 +96,8 @@ pub(crate) struct SessionState {
     follows_artifacts: bool,
     /// The messages outside the frontier, read from the store on first use.
     loose: OnceCell<BTreeMap<MessageId, Loose>>,
+    /// What was found in messages when they arrived, as long as a summary may still be made of them.
+    readings: Readings,
 }
 
 impl SessionState {
@@ -129,6 +132,7 @@ impl SessionState {
             frontier,
             compaction,
             loose: OnceCell::new(),
+            readings: Readings::default(),
             follows_artifacts: false,
         };
         // Only a compaction of this engine shows nodes of this store.
@@ -307,6 +311,10 @@ impl SessionState {
         if let Some(frontier) = frontier {
             self.frontier = frontier;
         }
+        if let Some(cut) = delivery.cut {
+            self.readings.retain(|id| cut.keeps(id));
+        }
+        (delivery.messages.iter()).for_each(|view| self.readings.read(view));
         if let Some(loose) = self.loose.get_mut() {
             for (_, old) in delivery.revisions {
                 loose.remove(old);
@@ -418,6 +426,20 @@ impl SessionState {
                 loose.remove(id);
             }
         }
+    }
+
+    pub(crate) fn readings(&self) -> &Readings {
+        &self.readings
+    }
+
+    /// Forgets what was found in messages under nodes with more than `most` tokens of them. The
+    /// parents of such nodes are made from their texts.
+    pub(crate) fn forget_readings(&mut self, most: u64) {
+        let nodes = self.frontier.iter().map(|placed| &placed.node);
+        let large = nodes.filter(|node| node.source_tokens > most);
+        let large: Vec<_> = large.map(|node| node.first..=node.last).collect();
+        let is_read = |id| !large.iter().any(|under| under.contains(&id));
+        self.readings.retain(is_read);
     }
 
     /// Forgets the messages outside the frontier, so that the next use reads them again. This is

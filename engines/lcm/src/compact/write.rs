@@ -33,6 +33,9 @@ use crate::transcript::plain;
 const VERBATIM_TOKENS: u64 = 64;
 /// The maximum number of tokens of a leaf's text on average, however much room the budget leaves.
 const MAX_LEAF_TOKENS: u64 = 2_000;
+/// How many leaves before the one that was just written are asked anew what they need. They say most
+/// of the same, and asking all takes too long if there are many.
+const NEAR: usize = 8;
 /// Nodes that cannot be condensed are extracted again if they exceed their room by this factor. A
 /// small excess is tolerated, because an extract is worse than what the model wrote.
 const MUCH_TOO_LONG: u64 = 2;
@@ -59,7 +62,7 @@ pub(super) struct SummaryWriter<'c, 'a, 'm> {
     /// tightened.
     summaries: u64,
     /// The texts of the messages that stay in the window.
-    kept: String,
+    kept: TextsBeside,
     /// The number of the next new node. The store may assign higher ones in the end.
     next: NodeId,
     /// The nodes of each run of the arrangement, in the order of the conversation.
@@ -81,7 +84,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         Self {
             compactor,
             summaries: compactor.budgets.summaries,
-            kept: String::new(),
+            kept: TextsBeside::default(),
             next,
             runs: Vec::new(),
             retired: Vec::new(),
@@ -94,7 +97,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// Writes the nodes of each run. Existing nodes stay, and everything between them gets leaves.
     /// If all nodes together exceed the budget, the oldest are condensed.
     pub(super) fn write(&mut self, arrangement: &Arrangement) -> Result<(), StoreError> {
-        self.kept = self.compactor.kept_text(arrangement);
+        self.kept = TextsBeside::of(&self.compactor.kept_text(arrangement));
         let runs = arrangement.steps.iter().filter_map(|step| match step {
             PlanStep::Run(run) => Some(run),
             PlanStep::Keep(_) => None,
@@ -208,22 +211,27 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let missing = drafts.iter().zip(&views);
         let missing = missing.filter(|((_, written), _)| written.is_none());
         let mut digests: Vec<(Digest<'_>, u64)> = missing
-            .map(|((node, _), views)| (Digest::of(views, None), node.source_tokens / LEAF_SHARE))
+            .map(|((node, _), views)| (self.digest(views), node.source_tokens / LEAF_SHARE))
             .collect();
+        let mut after = self.kept.clone();
+        let demand = |(digest, most): &(Digest<'_>, u64), after: &TextsBeside| Demand {
+            wanted: tokens_of(digest.whole_chars(after)),
+            most: *most,
+        };
+        let mut demands: Vec<Demand> = digests.iter().map(|one| demand(one, &after)).collect();
         let mut room = each * digests.len() as u64;
-        let mut after = TextsBeside::of(&self.kept);
         let mut jobs = Vec::with_capacity(digests.len());
         for ((_, written), views) in drafts.iter().zip(&views).rev() {
             if let Some(written) = written {
                 after.add(&written.text);
                 continue;
             }
-            // What stands after the others is known only now, and they need less for it.
-            let needs = digests.iter().map(|(digest, most)| Demand {
-                wanted: tokens_of(digest.whole_chars(&after)),
-                most: *most,
-            });
-            let share = shares(room, &needs.collect::<Vec<_>>()).pop().unwrap_or(0);
+            // The leaves after these are written now, and what they have these do not need.
+            for at in digests.len().saturating_sub(NEAR)..digests.len() {
+                demands[at] = demand(&digests[at], &after);
+            }
+            let share = shares(room, &demands).pop().unwrap_or(0);
+            demands.pop();
             let Some((digest, _)) = digests.pop() else {
                 break;
             };
@@ -236,6 +244,10 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         }
         jobs.reverse();
         (drafts, jobs)
+    }
+
+    fn digest<'v>(&self, views: &[MessageView<'v>]) -> Digest<'v> {
+        Digest::with(self.compactor.session.readings(), views, None, None)
     }
 
     /// Returns the messages themselves as a text, if they are so short that no summary could be
@@ -435,7 +447,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             let stored = session.store.owned_messages(&self.keys_under(children)?)?;
             let mut after = self.after(children);
             return Ok(with_views(&stored, |views| {
-                let digest = Digest::of(views, None);
+                let digest = self.digest(views);
                 Job::of_digest(&digest, views, budget, focus, None, &mut after, services)
             }));
         }
@@ -470,7 +482,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// Returns what stands after these nodes: later nodes, and the messages that stay.
     fn after(&self, nodes: &[Made]) -> TextsBeside {
         let last = nodes.iter().map(|made| made.placed.node.last).max();
-        let mut after = TextsBeside::of(&self.kept);
+        let mut after = self.kept.clone();
         for made in self.runs.iter().flatten() {
             if Some(made.placed.node.first) > last {
                 after.add(&made.placed.node.text);
