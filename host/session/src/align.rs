@@ -75,11 +75,15 @@ pub(super) struct Alignment {
 /// `unsent` are messages that were missing from earlier requests too. The client did not remove
 /// them now, so they are not paired if enough others are left. If the common beginning holds one of
 /// them, the client has its originals again, and has removed whatever else is missing.
+///
+/// `summaries` are those of the host that both hold, each at its place among the messages. Nobody
+/// says their text by chance, so where one is unchanged, the conversation before it stays.
 pub(super) fn align(
     old: &[Known],
     new: &[Fingerprint],
     abridged: Option<usize>,
     unsent: &Ids,
+    summaries: &Ids,
 ) -> Alignment {
     let same = old
         .iter()
@@ -96,7 +100,7 @@ pub(super) fn align(
         true => &Ids::default(),
         false => unsent,
     };
-    pair(old, new, same, unsent)
+    pair(old, new, same, unsent, summaries)
 }
 
 impl Alignment {
@@ -276,7 +280,13 @@ fn find_backwards(
 }
 
 /// Aligns a request without unknown summaries. The first `same` messages of both are the same.
-fn pair(old: &[Known], new: &[Fingerprint], same: usize, unsent: &Ids) -> Alignment {
+fn pair(
+    old: &[Known],
+    new: &[Fingerprint],
+    same: usize,
+    unsent: &Ids,
+    summaries: &Ids,
+) -> Alignment {
     let (head, old) = old.split_at(same);
     let (_, new) = new.split_at(same);
     let mut matches: Vec<Match> = head.iter().map(|old| Match::Same(old.id)).collect();
@@ -314,7 +324,7 @@ fn pair(old: &[Known], new: &[Fingerprint], same: usize, unsent: &Ids) -> Alignm
             let mut gap = in_place;
             let cut = !gap.unmatched.is_empty();
             if cut {
-                gap.cut_after_last_same(old);
+                gap.cut_after_last_same(old, summaries);
             }
             matches.extend(gap.matches);
             (gap.unmatched, cut)
@@ -427,14 +437,17 @@ impl Gap {
     }
 
     /// Ends the pairing after the last message that is unchanged. What follows was not revised but
-    /// cut off, and the messages of the request from there on are new. An unchanged message counts
-    /// only if, up to it, most messages are unchanged: the same word at the same position proves
-    /// nothing.
-    fn cut_after_last_same(&mut self, old: &[Known]) {
-        let (mut same, mut stays) = (0, 0);
+    /// cut off, and the messages of the request from there on are new. A summary always counts. An
+    /// unchanged message counts only if most of those since the last summary are unchanged: the same
+    /// word at the same position proves nothing.
+    fn cut_after_last_same(&mut self, old: &[Known], summaries: &Ids) {
+        let (mut same, mut since, mut stays) = (0, 0, 0);
         for (at, matched) in self.matches.iter().take(old.len()).enumerate() {
-            same += usize::from(matches!(matched, Match::Same(_)));
-            if matches!(matched, Match::Same(_)) && same * 2 > at + 1 {
+            let Match::Same(id) = matched else { continue };
+            same += 1;
+            if summaries.contains(id) {
+                (same, since, stays) = (0, at + 1, at + 1);
+            } else if same * 2 > at + 1 - since {
                 stays = at + 1;
             }
         }

@@ -34,7 +34,13 @@ struct Conversation {
 impl Conversation {
     fn advance(&mut self, history: &[Said]) -> Alignment {
         let fingerprints: Vec<Fingerprint> = history.iter().map(Said::fingerprint).collect();
-        let mut alignment = align(&self.known, &fingerprints, None, &Ids::default());
+        let mut alignment = align(
+            &self.known,
+            &fingerprints,
+            None,
+            &Ids::default(),
+            &Ids::default(),
+        );
         alignment.branch_at_insertion(&self.known);
         let ids = alignment.matches.iter().map(|matched| match matched {
             Match::Same(id) => *id,
@@ -133,7 +139,13 @@ fn what_a_summary_hides_is_not_found_in_a_new_word() {
     session.advance(&history(&[1, 9, 2, 3, 4, 5]));
     let sent = [said(2, 0), said(3, 1), said(9, 1), said(4, 0), said(5, 1)];
     let fingerprints = sent.each_ref().map(Said::fingerprint);
-    let alignment = align(&session.known, &fingerprints, Some(0), &Ids::default());
+    let alignment = align(
+        &session.known,
+        &fingerprints,
+        Some(0),
+        &Ids::default(),
+        &Ids::default(),
+    );
     let same = |id| Match::Same(MessageId(id));
     let matches = [same(3), same(4), Match::New, same(5), same(6)];
     assert_eq!(alignment.matches, matches);
@@ -176,7 +188,7 @@ fn hidden_messages_keep_their_place_beside_an_insertion() {
             }
             sent.insert(at as usize, said(50, 0).fingerprint());
             texts.insert(next.id.0 as usize - 1, 50);
-            let mut alignment = align(&shown, &sent, None, &Ids::default());
+            let mut alignment = align(&shown, &sent, None, &Ids::default(), &Ids::default());
             alignment.branch_at_insertion(&known);
             let stays = known
                 .iter()
@@ -299,10 +311,43 @@ proptest! {
         sent.extend(words.iter().enumerate().map(|(at, word)| said(*word, (stays + at) as u64 % 2)));
         prop_assume!(sent[stays].text != texts[stays]);
         let fingerprints: Vec<Fingerprint> = sent.iter().map(Said::fingerprint).collect();
-        let alignment = align(&session.known, &fingerprints, None, &unsent);
+        let alignment = align(&session.known, &fingerprints, None, &unsent, &Ids::default());
         let removed: Vec<MessageId> = session.known[stays..].iter().map(|known| known.id).collect();
         prop_assert!(alignment.cut);
         prop_assert_eq!(alignment.unmatched, removed);
+    }
+
+    /// A client that goes on from a summary edits some of the messages before it and goes back to one
+    /// behind it. The summary stays, whatever share of the messages is edited.
+    #[test]
+    fn a_summary_stays_between_edits_and_a_rewind(
+        texts in prop::collection::vec(0..3u64, 1..9),
+        edited in prop::collection::vec(any::<bool>(), 9),
+        before in any::<prop::sample::Index>(),
+        behind in any::<prop::sample::Index>(),
+    ) {
+        let before = before.index(texts.len() + 1);
+        let mut sent = history(&texts);
+        sent.insert(before, said(100, 2));
+        let mut session = Conversation::default();
+        session.advance(&sent);
+        let summaries = Ids::from_iter([session.known[before].id]);
+        let stays = before + 1 + behind.index(texts.len() - before + 1);
+        sent.truncate(stays);
+        for at in (0..before).filter(|at| edited[*at]) {
+            sent[at].text = 50;
+        }
+        sent.push(said(60, 0));
+        let fingerprints: Vec<Fingerprint> = sent.iter().map(Said::fingerprint).collect();
+        let alignment = align(&session.known, &fingerprints, None, &Ids::default(), &summaries);
+        // What is said again and again behind it may be matched in another way.
+        for (at, known) in session.known[..=before].iter().enumerate() {
+            let expected = match at < before && edited[at] {
+                true => Match::Revises(known.id),
+                false => Match::Same(known.id),
+            };
+            prop_assert_eq!(alignment.matches[at], expected);
+        }
     }
 
     /// For any two requests, every message has exactly one id, no id occurs twice, and old ids

@@ -252,8 +252,8 @@ fn incoming(
 }
 
 /// Compares all messages of a request with the conversation. The first `within` messages are
-/// known. Messages that the host wrote, and messages that its summaries cover, take no part in
-/// the alignment.
+/// known. Of the messages that the host wrote, only summaries take part in the alignment, instead of
+/// the messages that they cover.
 fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usize) -> Compared {
     let covers: Vec<&IdSet> = (incoming.iter())
         .filter_map(|incoming| match incoming.origin {
@@ -270,18 +270,18 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         .collect();
     let from = branch.iter().rposition(|known| head.contains(&known.id));
     let behind = branch.get(from.map_or(0, |at| at + 1)..).unwrap_or(&[]);
-    let old: Vec<Known> = (behind.iter().copied())
+    let mut old: Vec<Known> = (behind.iter().copied())
         .filter(|known| {
             !head.contains(&known.id) && !covers.iter().any(|ids| ids.contains(known.id))
         })
         .collect();
     recognise_short_forms(history, &mut incoming, &old, within);
+    let summaries = insert_summaries(history, &incoming, &mut old, within);
     let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
-    let aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
-        .filter(|(_, new)| {
-            !matches!(new.origin, Some(Origin::Host(_)))
-                && !new.is_foreign_summary()
-                && !new.is_foreign_notice()
+    let mut aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
+        .filter(|(_, new)| match new.origin {
+            Some(Origin::Host(id)) => summaries.contains(&id),
+            _ => !new.is_foreign_summary() && !new.is_foreign_notice(),
         })
         .map(|(at, _)| at)
         .collect();
@@ -317,8 +317,20 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
     let unsent: Ids = (old.iter().map(|known| known.id))
         .filter(|id| !sent.contains(id) && !stood_for.iter().any(|ids| ids.contains(*id)))
         .collect();
-    let mut alignment = align(&old, &fingerprints, before, &unsent);
+    let mut alignment = align(&old, &fingerprints, before, &unsent, &summaries);
     let appends = alignment.appends() && !is_abridged;
+    // The summaries have done their part. What follows is about messages.
+    let is_message = |(at, _): &(usize, Match)| {
+        let new = incoming.get(*at);
+        new.is_some_and(|new| !matches!(new.origin, Some(Origin::Host(_))))
+    };
+    let matches = std::mem::take(&mut alignment.matches);
+    (aligned, alignment.matches) = (aligned.into_iter().zip(matches))
+        .filter(is_message)
+        .unzip();
+    alignment.unmatched.retain(|id| !summaries.contains(id));
+    alignment.abridged.retain(|id| !summaries.contains(id));
+    alignment.cut &= !alignment.unmatched.is_empty();
     for (at, matched) in aligned.iter().zip(&alignment.matches) {
         // Of some messages only a shorter form is left, by which they are known.
         if let (Match::Same(id), Some(new)) = (matched, incoming.get_mut(*at))
@@ -344,6 +356,36 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         alignment,
         aligned,
     }
+}
+
+/// Inserts the host's summaries that the request holds among the messages of the conversation, as
+/// they were handed out, and returns them. Each covers messages, and it was not known before.
+fn insert_summaries(
+    history: &History,
+    incoming: &[Incoming],
+    old: &mut Vec<Known>,
+    within: usize,
+) -> Ids {
+    let handed = &history.handed().units;
+    let mut summaries = Ids::default();
+    for new in incoming.iter().skip(within) {
+        let Some(Origin::Host(id)) = new.origin else {
+            continue;
+        };
+        let covers = history.host_texts.covers(id);
+        if covers.is_none_or(IdSet::is_empty) || summaries.contains(&id) {
+            continue;
+        }
+        let Some(at) = handed.iter().position(|unit| unit.origin.id() == id) else {
+            continue;
+        };
+        let before = (handed.iter().take(at).rev())
+            .find_map(|unit| old.iter().rposition(|known| known.id == unit.origin.id()));
+        let fingerprint = new.fingerprint;
+        old.insert(before.map_or(0, |at| at + 1), Known { id, fingerprint });
+        summaries.insert(id);
+    }
+    summaries
 }
 
 /// Finds the messages whose shorter forms the request holds. The record of what the host wrote
