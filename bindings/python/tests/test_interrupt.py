@@ -39,6 +39,12 @@ class Sleeps:
         return "What the model makes of it."
 
 
+@pytest.fixture(autouse=True)
+def heard() -> None:
+    """Whatever a shell starts in the background ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     home = tmp_path / "home"
