@@ -76,8 +76,8 @@ pub(super) struct Alignment {
 /// them now, so they are not paired if enough others are left. If the common beginning holds one of
 /// them, the client has its originals again, and has removed whatever else is missing.
 ///
-/// `summaries` are those of the host that both hold, each at its place among the messages. Nobody
-/// says their text by chance, so where one is unchanged, the conversation before it stays.
+/// `summaries` are summaries of the host that both hold, each at its place among the messages. Their
+/// text does not recur by chance, so the conversation stays up to a summary that matches.
 pub(super) fn align(
     old: &[Known],
     new: &[Fingerprint],

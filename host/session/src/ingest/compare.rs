@@ -3,8 +3,9 @@
 //!
 //! Read [`compare`] first. It has a fast path for the usual request, which repeats
 //! the last one and adds messages at the end: only what follows the common bytes is parsed. Any
-//! other request goes through [`compare_at_large`]. That takes out what the host wrote,
-//! finds the messages behind shortened forms, and aligns the rest with the conversation.
+//! other request goes through [`compare_at_large`]. That puts the host's summaries in the place of
+//! the messages that they cover, takes out what else the host wrote, finds the messages behind
+//! shortened forms, and aligns the result with the conversation.
 //!
 //! Nothing is changed here apart from the tool names that are learned while parsing. The alignment
 //! itself is in `align`, and `ingest` applies the result.
@@ -358,8 +359,8 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
     }
 }
 
-/// Inserts the host's summaries that the request holds among the messages of the conversation, as
-/// they were handed out, and returns them. Each covers messages, and it was not known before.
+/// Inserts the host's summaries that the request still holds into `old`, at the places at which they
+/// were handed out, and returns their ids. Texts of the host that cover no messages are left out.
 fn insert_summaries(
     history: &History,
     incoming: &[Incoming],
