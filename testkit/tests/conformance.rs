@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contexture_engine_api::*;
 use contexture_testkit::conformance::{Checking, Report, Row, Subject, check_engine};
@@ -15,6 +15,17 @@ struct Faulty {
     /// What it was shown, as JSON text.
     seen: Vec<(MessageId, String)>,
     asked: AtomicU64,
+    commits: Commits,
+}
+
+/// What the status says of compactions.
+#[derive(Clone, Copy, PartialEq)]
+enum Commits {
+    Nothing,
+    /// How often the engine was told of one, which is the fault.
+    Counted(u64),
+    /// How far the work is that began in the background when the session was opened.
+    Work(Instant),
 }
 
 /// What sessions share that should share nothing.
@@ -153,19 +164,30 @@ impl ContextEngine for Faulty {
             .collect()
     }
 
-    fn status(&self) -> Value {
-        match self.has(Row::Status) {
-            true => json!("all is well"),
-            false => json!({"messages": self.seen.len()}),
+    fn committed(&mut self, _committed: &Committed) {
+        if let Commits::Counted(times) = &mut self.commits {
+            *times += 1;
         }
+    }
+
+    fn status(&self) -> Value {
+        if self.has(Row::Status) {
+            return json!("all is well");
+        }
+        let commits = match self.commits {
+            Commits::Nothing => 0,
+            Commits::Counted(times) => times,
+            Commits::Work(began) => began.elapsed().as_micros().min(50_000) as u64,
+        };
+        json!({"messages": self.seen.len(), "commits": commits})
     }
 }
 
-struct Factory(Option<Row>);
+struct Factory(Option<Row>, Commits);
 
 impl EngineFactory for Factory {
     fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        Ok(Self(None))
+        Ok(Self(None, Commits::Nothing))
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
@@ -177,13 +199,21 @@ impl EngineFactory for Factory {
             services: request.services.clone(),
             seen: Vec::new(),
             asked: AtomicU64::new(0),
+            commits: match self.1 {
+                Commits::Work(_) => Commits::Work(Instant::now()),
+                commits => commits,
+            },
         }))
     }
 }
 
 fn checked(fault: Option<Row>) -> Report {
+    checked_with(fault, Commits::Nothing)
+}
+
+fn checked_with(fault: Option<Row>, commits: Commits) -> Report {
     let subject = Subject::new("faulty", About::default(), move |_| {
-        Ok(Box::new(Factory(fault)))
+        Ok(Box::new(Factory(fault, commits)))
     });
     let mut how = Checking::default();
     how.generated = 6;
@@ -225,4 +255,13 @@ fn a_fault_breaks_its_row_and_the_table_says_where() {
             "{row:?}: {report}"
         );
     }
+}
+
+#[test]
+fn a_compaction_that_is_counted_twice_is_told_from_work_in_the_background() {
+    let counted = checked_with(None, Commits::Counted(0));
+    let why = counted.of(Row::Idempotence).why.clone().unwrap();
+    assert!(why.contains("told of a compaction twice"), "{why}");
+    let works = checked_with(None, Commits::Work(Instant::now()));
+    assert_eq!(works.broken().collect::<Vec<_>>(), [], "{works}");
 }
