@@ -53,9 +53,13 @@ fn alternatives(shape: &str) -> Vec<String> {
     }
 }
 
-/// A key of a shape, and what of it is secret.
-fn key(random: &mut Random, shape: &str) -> (String, String) {
-    let (mut text, mut secret) = (String::new(), 0);
+/// So many characters between the parts of a key that are the same in every key of its shape are no secret.
+const SAME: usize = 8;
+
+/// A key of a shape, and the parts of it that are secret.
+fn key(random: &mut Random, shape: &str) -> (String, Vec<String>) {
+    // Each part by its first byte and the byte after its last. The first part begins with the key.
+    let (mut text, mut secrets) = (String::new(), vec![(0, 0)]);
     let mut rest = shape;
     while let Some(first) = rest.chars().next() {
         let inside = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
@@ -70,18 +74,25 @@ fn key(random: &mut Random, shape: &str) -> (String, String) {
                 };
                 let len = least + random.next() as usize % (most - least + 1);
                 let letter = inside.chars().next().unwrap_or('a');
+                let from = text.len();
                 text.push_str(&run(random, letter, len.max(1)));
+                match secrets.last_mut() {
+                    Some((start, end)) if start == end || *end + SAME > from => *end = text.len(),
+                    _ => secrets.push((from, text.len())),
+                }
                 rest = behind;
                 continue;
             }
-            ('[', ..) => secret = text.len(),
+            ('[', ..) => secrets = vec![(text.len(), text.len())],
             (']', ..) => {}
             _ => text.push(first),
         }
         rest = &rest[first.len_utf8()..];
     }
-    let secret = text[secret..].to_owned();
-    (text, secret)
+    let parts = secrets.into_iter();
+    let parts = parts.map(|(start, end)| text[start..end].to_owned());
+    let parts = parts.collect();
+    (text, parts)
 }
 
 /// A key of every shape of `keys.txt`.
@@ -95,7 +106,7 @@ pub fn keys(random: &mut Random) -> Vec<Case> {
     shapes
         .enumerate()
         .map(|(at, (shape, kind))| {
-            let (key, secret) = key(random, &shape);
+            let (key, secrets) = key(random, &shape);
             let text = match at % 5 {
                 0 => format!("use {key} for it"),
                 1 => format!("{key}\nnext line"),
@@ -106,7 +117,7 @@ pub fn keys(random: &mut Random) -> Vec<Case> {
             Case {
                 kind,
                 text,
-                secrets: vec![secret],
+                secrets,
             }
         })
         .collect()
