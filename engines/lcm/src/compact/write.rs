@@ -218,7 +218,8 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             wanted: tokens_of(digest.whole_chars(after)),
             most: *most,
         };
-        let mut demands: Vec<Demand> = digests.iter().map(|one| demand(one, &after)).collect();
+        let far = digests.iter().take(digests.len().saturating_sub(NEAR));
+        let mut demands: Vec<Demand> = far.map(|one| demand(one, &after)).collect();
         let mut room = each * digests.len() as u64;
         let mut jobs = Vec::with_capacity(digests.len());
         for ((_, written), views) in drafts.iter().zip(&views).rev() {
@@ -227,11 +228,10 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
                 continue;
             }
             // The leaves after these are written now, and what they have these do not need.
-            for at in digests.len().saturating_sub(NEAR)..digests.len() {
-                demands[at] = demand(&digests[at], &after);
-            }
+            let near = digests.len().saturating_sub(NEAR);
+            demands.truncate(near);
+            demands.extend(digests.iter().skip(near).map(|one| demand(one, &after)));
             let share = shares(room, &demands).pop().unwrap_or(0);
-            demands.pop();
             let Some((digest, _)) = digests.pop() else {
                 break;
             };
