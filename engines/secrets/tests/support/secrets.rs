@@ -749,10 +749,12 @@ pub fn placements(text: &str) -> Vec<Placed> {
     ]
 }
 
+/// So many bytes of a secret in a row give it away.
+const PIECE: usize = 8;
+
 /// The first secret of which `text` holds a piece: the whole of a short one, or eight bytes in a row of any other,
 /// be they its beginning, its end or in its middle.
 pub fn leak<'c>(text: &str, cases: &'c [Case]) -> Option<&'c Case> {
-    const PIECE: usize = 8;
     cases.iter().find(|case| {
         case.secrets.iter().any(|secret| {
             let pieces = secret.as_bytes().windows(PIECE.min(secret.len()));

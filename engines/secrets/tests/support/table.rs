@@ -1,6 +1,6 @@
 //! Keys of every shape of the tables of the crate, made from the tables.
 
-use super::{Case, DIGITS, HEX, LOWER, Random, UPPER};
+use super::{Case, DIGITS, HEX, LOWER, PIECE, Random, UPPER};
 
 const KEYS: &str = include_str!("../../src/keys.txt");
 const PROVIDERS: &str = include_str!("../../src/providers.txt");
@@ -53,10 +53,7 @@ fn alternatives(shape: &str) -> Vec<String> {
     }
 }
 
-/// So many characters between the parts of a key that are the same in every key of its shape are no secret.
-const SAME: usize = 8;
-
-/// A key of a shape, and the parts of it that are secret.
+/// A key of a shape, and the parts of it that are secret. A piece that is the same in every key of the shape is in none.
 fn key(random: &mut Random, shape: &str) -> (String, Vec<String>) {
     // Each part by its first byte and the byte after its last. The first part begins with the key.
     let (mut text, mut secrets) = (String::new(), vec![(0, 0)]);
@@ -77,8 +74,12 @@ fn key(random: &mut Random, shape: &str) -> (String, Vec<String>) {
                 let from = text.len();
                 text.push_str(&run(random, letter, len.max(1)));
                 match secrets.last_mut() {
-                    Some((start, end)) if start == end || *end + SAME > from => *end = text.len(),
-                    _ => secrets.push((from, text.len())),
+                    Some((start, end)) if start != end && *end + PIECE <= from => {
+                        *end += PIECE - 1;
+                        secrets.push((from + 1 - PIECE, text.len()));
+                    }
+                    Some((_, end)) => *end = text.len(),
+                    None => {}
                 }
                 rest = behind;
                 continue;
@@ -89,10 +90,9 @@ fn key(random: &mut Random, shape: &str) -> (String, Vec<String>) {
         }
         rest = &rest[first.len_utf8()..];
     }
-    let parts = secrets.into_iter();
-    let parts = parts.map(|(start, end)| text[start..end].to_owned());
-    let parts = parts.collect();
-    (text, parts)
+    let part = |(start, end): (usize, usize)| text[start..end].to_owned();
+    let secrets = secrets.into_iter().map(part).collect();
+    (text, secrets)
 }
 
 /// A key of every shape of `keys.txt`.
