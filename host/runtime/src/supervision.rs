@@ -551,7 +551,8 @@ impl Supervisor {
             }
         });
         let ticket = self.workers.start(engine, job).map_err(|error| {
-            self.health.ended(engine, session, Verdict::Nothing, None);
+            self.health
+                .ended((engine, session), method, Verdict::Nothing, None);
             CallError::NoThread {
                 engine: engine.to_owned(),
                 cause: error.to_string(),
@@ -602,7 +603,7 @@ impl Supervisor {
                 deadline_ms,
             };
             self.health
-                .ended(engine, session, Verdict::Stuck, Some(&error));
+                .ended((engine, session), method, Verdict::Stuck, Some(&error));
             return Err(error);
         };
         self.workers.finish(engine, ticket);
@@ -644,7 +645,8 @@ impl Supervisor {
     ) -> Result<T, CallError> {
         let error = match answer.unwrap_or_else(|panic| Err(thrown(panic))) {
             Ok(value) => {
-                self.health.ended(engine, session, Verdict::Works, None);
+                self.health
+                    .ended((engine, session), method, Verdict::Works, None);
                 return Ok(value);
             }
             Err(error) => error,
@@ -672,7 +674,8 @@ impl Supervisor {
                 error,
             },
         };
-        self.health.ended(engine, session, verdict, Some(&error));
+        self.health
+            .ended((engine, session), method, verdict, Some(&error));
         Err(error)
     }
 }

@@ -1,9 +1,11 @@
 //! The health of each engine, and quarantine for those that keep failing.
 //!
-//! An engine that fails in every call costs each turn an error or a missed deadline. Quarantine
-//! stops calling it for a while. A session whose calls keep failing, or leave threads that do not
-//! return, does without the engine, and no other session is affected. If several sessions fail and
-//! none succeeds in between, the engine is in quarantine for all of them.
+//! An engine that keeps failing costs each turn an error or a missed deadline. Quarantine stops
+//! calling it for a while. A session in which a method keeps failing, or leaves threads that do not
+//! return, does without the engine, and no other session is affected. If a method fails in several
+//! sessions and succeeds in none in between, the engine is in quarantine for all of them. Failures
+//! are counted by method, because an engine that follows the conversation well may fail in every
+//! compaction.
 //!
 //! Both levels end by themselves. When the time is up, one call is let through as a probe, and its
 //! result decides. A quarantine that follows soon after another one lasts twice as long.
@@ -155,7 +157,8 @@ impl Quarantine {
 /// library, are recorded under [`NO_SESSION`], and neither affect nor depend on the other sessions.
 #[derive(Debug, Default)]
 struct InSession {
-    failures_in_a_row: u32,
+    /// The number of failures of each method since it succeeded last.
+    failures_in_a_row: BTreeMap<&'static str, u32>,
     /// The number of abandoned threads that have not returned.
     stuck: u32,
     quarantine: Quarantine,
@@ -171,8 +174,8 @@ struct Record {
     /// The sessions in which a call failed. A session is removed when it works and nothing is left
     /// to remember.
     sessions: HashMap<String, InSession>,
-    /// The sessions that failed since a call of any session succeeded.
-    failing: BTreeSet<String>,
+    /// The sessions and the methods that failed in them since that method succeeded in any session.
+    failing: BTreeSet<(String, &'static str)>,
     /// The sessions with threads that have not returned. It is cleared when a quarantine for all
     /// sessions ends.
     stuck: BTreeSet<String>,
@@ -233,8 +236,8 @@ impl HealthBook {
     /// argument, is not counted as succeeded.
     pub(super) fn ended(
         &self,
-        engine: &str,
-        session: &str,
+        (engine, session): (&str, &str),
+        method: &'static str,
         verdict: Verdict,
         error: Option<&CallError>,
     ) {
@@ -246,7 +249,7 @@ impl HealthBook {
         match verdict {
             Verdict::Works => {
                 record.succeeded += u64::from(error.is_none());
-                record.works(session);
+                record.works(session, method);
             }
             // The probe gave no result, so the next call is the probe instead.
             Verdict::Nothing => {
@@ -260,7 +263,7 @@ impl HealthBook {
             Verdict::Slow | Verdict::Failed | Verdict::Stuck => {
                 record.failed += 1;
                 record.last_error = error.map(ToString::to_string);
-                record.fails(session, verdict, &self.policy);
+                record.fails(session, method, verdict, &self.policy);
             }
         }
     }
@@ -278,7 +281,7 @@ impl HealthBook {
             return;
         };
         own.stuck = own.stuck.saturating_sub(1);
-        if own.failures_in_a_row < policy.failure_limit {
+        if own.most_in_a_row() < policy.failure_limit {
             // The session had too few failures in a row, so it was in quarantine for its threads
             // alone.
             own.quarantine.until = own.quarantine.until.map(|until| until.min(Instant::now()));
@@ -323,6 +326,13 @@ impl HealthBook {
     }
 }
 
+impl InSession {
+    /// The failures in a row of the method that has the most.
+    fn most_in_a_row(&self) -> u32 {
+        self.failures_in_a_row.values().copied().max().unwrap_or(0)
+    }
+}
+
 impl Record {
     /// Returns why a call of this session is refused. The session's own quarantine comes first,
     /// because it is the more specific reason. Calls without a session ignore the quarantine for
@@ -336,11 +346,12 @@ impl Record {
         }
     }
 
-    /// Records a success. It ends the session's quarantine and, if the call belongs to a session,
-    /// the quarantine for all sessions.
-    fn works(&mut self, session: &str) {
+    /// Records that a method succeeded. It ends the session's quarantine and, if the call belongs to
+    /// a session, the quarantine for all sessions. Failures of other methods stay counted, so the
+    /// next one may begin another quarantine at once.
+    fn works(&mut self, session: &str, method: &'static str) {
         if session != NO_SESSION {
-            self.failing.clear();
+            self.failing.retain(|(_, failed)| *failed != method);
         }
         if session != NO_SESSION && self.quarantine.is_on() {
             self.quarantine.end();
@@ -349,10 +360,11 @@ impl Record {
             self.stuck.clear();
         }
         if let Some(own) = self.sessions.get_mut(session) {
-            own.failures_in_a_row = 0;
+            own.failures_in_a_row.remove(method);
             own.quarantine.end();
             // A record with a past quarantine is kept: a new one soon after it must last longer.
-            if own.stuck == 0 && own.quarantine.until.is_none() {
+            let has_failed = !own.failures_in_a_row.is_empty() || own.quarantine.until.is_some();
+            if own.stuck == 0 && !has_failed {
                 self.sessions.remove(session);
             }
         }
@@ -360,7 +372,7 @@ impl Record {
 
     /// Records a failure, and begins a quarantine of the session or of all sessions if its limit is
     /// reached.
-    fn fails(&mut self, session: &str, verdict: Verdict, policy: &Policy) {
+    fn fails(&mut self, session: &str, method: &'static str, verdict: Verdict, policy: &Policy) {
         // Only sessions that are in quarantine or have abandoned threads are needed later.
         if self.sessions.len() >= SESSIONS {
             self.sessions
@@ -368,7 +380,9 @@ impl Record {
         }
         let last = self.last_error.clone().unwrap_or_default();
         let own = self.sessions.entry(session.to_owned()).or_default();
-        own.failures_in_a_row += 1;
+        let in_a_row = own.failures_in_a_row.entry(method).or_default();
+        *in_a_row += 1;
+        let in_a_row = *in_a_row;
         if verdict == Verdict::Stuck {
             own.stuck += 1;
             self.abandoned_threads += 1;
@@ -382,11 +396,9 @@ impl Record {
                 own.stuck
             );
             own.quarantine.begin(policy.quarantine, reason);
-        } else if own.failures_in_a_row >= policy.failure_limit {
-            let reason = format!(
-                "it failed {} times in a row in this session; last: {last}",
-                own.failures_in_a_row
-            );
+        } else if in_a_row >= policy.failure_limit {
+            let reason =
+                format!("it failed {in_a_row} times in a row in this session; last: {last}");
             own.quarantine.begin(policy.quarantine, reason);
         } else {
             // If this was the probe, its result is known, so other calls are no longer refused for
@@ -403,7 +415,9 @@ impl Record {
             self.quarantine.probing = false;
             return;
         }
-        self.failing.insert(session.to_owned());
+        self.failing.insert((session.to_owned(), method));
+        let failing = self.failing.iter().filter(|(_, failed)| *failed == method);
+        let failing = failing.count();
         // At least two, even if the limit is one: a single session must never stop the engine for
         // the others.
         let several = (policy.failure_limit as usize).max(2);
@@ -414,11 +428,8 @@ impl Record {
                 self.stuck.len()
             );
             self.quarantine.begin(policy.quarantine, reason);
-        } else if was_tried || self.failing.len() >= several {
-            let reason = format!(
-                "it failed in {} sessions in a row; last: {last}",
-                self.failing.len()
-            );
+        } else if was_tried || failing >= several {
+            let reason = format!("it failed in {failing} sessions in a row; last: {last}");
             self.quarantine.begin(policy.quarantine, reason);
         }
     }

@@ -297,6 +297,44 @@ fn a_session_that_keeps_failing_is_in_quarantine_for_a_while_and_no_other_is() {
     assert_eq!(supervisor.health()[0].sessions_in_quarantine, 0);
 }
 
+/// An engine may follow the conversation well, and fail or hang in every compaction.
+#[test]
+fn what_other_methods_do_does_not_hide_a_method_that_keeps_failing() {
+    let supervisor = Supervisor::new(policy());
+    let mut session = open_in(&supervisor, "bad", &Arc::default()).unwrap();
+    let observe = |session: &mut Supervised| session.call("observe", Deadline::Short, |_| Ok(()));
+    for _ in 0..3 {
+        observe(&mut session).unwrap();
+        fail(&mut session);
+    }
+    assert!(observe(&mut session).is_err());
+    // The probe may be another method. The next failure then begins a longer quarantine.
+    std::thread::sleep(Duration::from_millis(350));
+    observe(&mut session).unwrap();
+    fail(&mut session);
+    std::thread::sleep(Duration::from_millis(350));
+    assert!(observe(&mut session).is_err());
+    std::thread::sleep(Duration::from_millis(350));
+    session
+        .call("compress", Deadline::Short, |_| Ok(()))
+        .unwrap();
+    fail(&mut session);
+    observe(&mut session).unwrap();
+
+    let supervisor = Supervisor::new(policy());
+    let mut sessions: Vec<_> = ["a", "b", "c"]
+        .map(|name| open_in(&supervisor, name, &Arc::default()).unwrap())
+        .into();
+    for session in &mut sessions {
+        observe(session).unwrap();
+        fail(session);
+    }
+    assert!(matches!(
+        supervisor.health()[0].state,
+        HealthState::Quarantined { .. }
+    ));
+}
+
 #[test]
 fn failing_in_several_sessions_is_quarantine_for_all_until_one_call_succeeds() {
     let supervisor = Supervisor::new(policy());
@@ -307,7 +345,7 @@ fn failing_in_several_sessions_is_quarantine_for_all_until_one_call_succeeds() {
         fail(session);
     }
     sessions[3]
-        .call("status", Deadline::Short, |_| Ok(()))
+        .call("compress", Deadline::Short, |_| Ok(()))
         .unwrap();
     // What succeeds in between counts.
     for session in &mut sessions[..2] {
@@ -445,12 +483,12 @@ fn threads_of_several_sessions_that_do_not_return_are_quarantine_for_all_which_e
     ));
     std::thread::sleep(Duration::from_millis(320));
     // The threads are still there, and do not count a second time.
-    open_in(&supervisor, "c", &Arc::default()).unwrap();
+    let mut session = open_in(&supervisor, "c", &Arc::default()).unwrap();
+    session
+        .call("compress", Deadline::Short, |_| Ok(()))
+        .unwrap();
     assert_eq!(supervisor.health()[0].abandoned_threads, 2);
-    get_stuck(
-        &mut open_in(&supervisor, "c", &Arc::default()).unwrap(),
-        &end,
-    );
+    get_stuck(&mut session, &end);
     assert_eq!(supervisor.health()[0].state, HealthState::Serving);
     end.store(true, Ordering::Release);
 }
