@@ -110,3 +110,53 @@ fn a_tool_gets_another_name_if_the_client_has_one_of_its_name() {
     let warned = link.warnings.take();
     assert!(warned[0].contains("no good name"), "{warned:?}");
 }
+
+#[test]
+fn no_two_tools_of_a_request_have_the_same_name() {
+    let (_home, mut link, script) = open("link-names", "");
+    let tool = |name: &str| ToolSpec::new(name, "finds", json!({"type": "object"}));
+    let long = "a".repeat(60);
+    let own = ["twice", "twice", "look", "find", "scripted_find", &long];
+    script.has_tools(own.into_iter().map(tool).collect());
+    let taken = ["look", "scripted_look", "find", &long];
+    let room = ToolRoom {
+        is_compacted: false,
+        hides_something: false,
+        taken: &taken.map(str::to_owned),
+        room: 10_000,
+        cost: &|_| 7,
+    };
+    link.offer_tools(&room).unwrap();
+    let offered: Vec<String> = link.offered_tools().map(str::to_owned).collect();
+    assert_eq!(
+        offered,
+        ["twice", "scripted_find", "scripted_scripted_find"]
+    );
+    let warned = link.warnings.take().join("\n");
+    for left_out in ["twice", "look", &long] {
+        assert!(
+            warned.contains(&format!("`{left_out}`")),
+            "{left_out}: {warned}"
+        );
+    }
+}
+
+#[test]
+fn tools_that_need_too_much_room_are_left_out() {
+    let (_home, mut link, script) = open("link-room", "");
+    script.has_tools(vec![ToolSpec::new("look", "", json!({"type": "object"}))]);
+    let room = |tokens| ToolRoom {
+        is_compacted: false,
+        hides_something: false,
+        taken: &[],
+        room: 4_000,
+        cost: match tokens {
+            1_001 => &|_| 1_001,
+            _ => &|_| 1_000,
+        },
+    };
+    assert_eq!(link.offer_tools(&room(1_001)).unwrap(), 0);
+    let warned = link.warnings.take();
+    assert!(warned[0].contains("1001 tokens of the 4000"), "{warned:?}");
+    assert_eq!(link.offer_tools(&room(1_000)).unwrap(), 1_000);
+}

@@ -74,23 +74,40 @@ impl OfferedTools {
         self.tools.iter().map(|offered| offered.tokens).sum()
     }
 
-    /// Adds the host's tools before all others, if they are not there yet and the room is enough.
+    /// Adds the host's tools before all others, if they are not there yet and the room is enough. A
+    /// tool whose names the client has taken both is left out.
     fn offer_host_tools(&mut self, room: &ToolRoom<'_>) {
         if self.of_host().next().is_some() {
             return;
         }
-        let own = self.of_host.iter().map(|tool| {
-            let name = match room.taken.contains(&tool.name) {
-                true => format!("{PREFIX}{}", tool.name),
-                false => tool.name.clone(),
-            };
-            Offered::new(true, tool.clone(), name, room)
+        let own = self.of_host.iter().filter_map(|tool| {
+            let name = self.free_name(&tool.name, PREFIX, &[], room)?;
+            Some(Offered::new(true, tool.clone(), name, room))
         });
         let own: Vec<Offered> = own.collect();
         let tokens: u64 = own.iter().map(|offered| offered.tokens).sum();
         if (self.tokens() + tokens) * ROOM_SHARE <= room.room {
             self.tools.splice(0..0, own);
         }
+    }
+
+    /// The name of a tool in requests: its own, or with the prefix if that is taken. `None` if both
+    /// are taken or providers accept neither. `added` are offered with it.
+    fn free_name(
+        &self,
+        own: &str,
+        prefix: &str,
+        added: &[Offered],
+        room: &ToolRoom<'_>,
+    ) -> Option<String> {
+        let is_free = |name: &String| {
+            let mut offered = self.tools.iter().chain(added);
+            is_name(name)
+                && !room.taken.contains(name)
+                && !offered.any(|offered| offered.tool.name == *name)
+        };
+        let names = [own.to_owned(), format!("{prefix}{own}")];
+        names.into_iter().find(is_free)
     }
 }
 
@@ -138,36 +155,51 @@ impl EngineLink {
             Ok(tools) => tools,
             Err(error) => return self.not_told(error).map(|()| self.tools.tokens()),
         };
-        let mut added = Vec::new();
+        let prefix = format!("{}_", self.engine.name());
+        let mut added: Vec<Offered> = Vec::new();
         for tool in tools {
             let mut known = self.tools.of_engine();
             if known.any(|offered| offered.own == tool.name) {
                 continue;
             }
-            if !is_offerable(&tool) {
-                self.warnings.add(format!(
-                    "the tool `{}` of engine `{}` is not offered: its name must be letters, digits, `_` and `-`, 64 \
-                     at most, and its parameters a JSON schema of an object. Report it to the engine's author.",
-                    tool.name.escape_default(),
-                    self.engine.name()
-                ));
-                continue;
+            let is_repeated = added.iter().any(|offered| offered.own == tool.name);
+            let name = self.tools.free_name(&tool.name, &prefix, &added, room);
+            match name.filter(|_| !is_repeated && is_offerable(&tool)) {
+                Some(name) => added.push(Offered::new(false, tool, name, room)),
+                None => self.not_offered(&tool, is_repeated),
             }
-            let mut hosts = self.tools.of_host();
-            let is_taken = room.taken.contains(&tool.name)
-                || hosts.any(|offered| offered.tool.name == tool.name);
-            let name = match is_taken {
-                true => format!("{}_{}", self.engine.name(), tool.name),
-                false => tool.name.clone(),
-            };
-            added.push(Offered::new(false, tool, name, room));
         }
         let added_tokens: u64 = added.iter().map(|offered| offered.tokens).sum();
+        let tokens = self.tools.tokens() + added_tokens;
         // The result is the same after a restart, because neither figure depends on the messages.
-        if always || (self.tools.tokens() + added_tokens) * ROOM_SHARE <= room.room {
+        if tokens * ROOM_SHARE <= room.room {
             self.tools.tools.extend(added);
+        } else if always {
+            self.warnings.add(format!(
+                "the tools of engine `{}` are not offered: they take {tokens} tokens of the {} that messages and \
+                 tools have, and a quarter is the most. Use a model with a larger window, or report it to the \
+                 engine's author.",
+                self.engine.name(),
+                room.room
+            ));
         }
         Ok(self.tools.tokens())
+    }
+
+    /// Warns that the model does not get a tool.
+    fn not_offered(&self, tool: &ToolSpec, is_repeated: bool) {
+        let why = match (is_repeated, is_offerable(tool)) {
+            (true, _) => "the engine lists it twice",
+            (_, false) => {
+                "its name must be letters, digits, `_` and `-`, 64 at most, and its parameters a JSON schema of an object"
+            }
+            _ => "the request has other tools of this name, also behind the engine's",
+        };
+        self.warnings.add(format!(
+            "the tool `{}` of engine `{}` is not offered: {why}. Report it to the engine's author.",
+            tool.name.escape_default(),
+            self.engine.name()
+        ));
     }
 
     /// Removes the engine's tools from requests if the engine is no longer called, because nobody
@@ -275,11 +307,15 @@ impl EngineLink {
 
 /// Whether providers accept a tool with this name and these parameters.
 fn is_offerable(tool: &ToolSpec) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let has_name = (1..=64).contains(&tool.name.len()) && tool.name.chars().all(is_plain);
-    has_name
+    is_name(&tool.name)
         && tool
             .parameters
             .get("type")
             .is_some_and(|kind| kind == "object")
+}
+
+/// Whether providers accept a tool with this name.
+fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (1..=64).contains(&name.len()) && name.chars().all(is_plain)
 }
