@@ -79,6 +79,21 @@ impl Api {
         }
     }
 
+    /// Whether a JSON body is an answer. Some providers send an error with a status of success.
+    pub(crate) fn is_answer(self, body: &Value) -> bool {
+        let content = match self {
+            Self::Chat => "choices",
+            Self::Responses => "output",
+            Self::Messages => "content",
+            Self::Gemini => "candidates",
+        };
+        // Without events, a stream of Gemini is a list of responses.
+        let list = body.as_array().filter(|_| self == Self::Gemini);
+        let all = list.map_or(std::slice::from_ref(body), Vec::as_slice);
+        let has_error = all.iter().any(|one| !one["error"].is_null());
+        !has_error && all.iter().any(|one| one[content].is_array())
+    }
+
     /// The provider that usually serves it. ChatGPT's variant of Responses is recognized by the
     /// request.
     pub(crate) fn provider(self) -> Provider {

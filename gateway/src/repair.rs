@@ -87,7 +87,8 @@ fn answer(api: Api, message: &mut Value, ids: &HashSet<String>) -> bool {
     match api {
         Api::Messages => {
             let mut any = false;
-            for block in message["content"].as_array_mut().into_iter().flatten() {
+            let blocks = message.get_mut("content").and_then(Value::as_array_mut);
+            for block in blocks.into_iter().flatten() {
                 if block["type"] == "tool_result" && is_one(&block["tool_use_id"]) {
                     block["content"] = json!(ANSWER);
                     // The client marked its own result as an error, and the new text is none.
@@ -101,7 +102,8 @@ fn answer(api: Api, message: &mut Value, ids: &HashSet<String>) -> bool {
         }
         Api::Gemini => {
             let mut any = false;
-            for part in message["parts"].as_array_mut().into_iter().flatten() {
+            let parts = message.get_mut("parts").and_then(Value::as_array_mut);
+            for part in parts.into_iter().flatten() {
                 if let Some(result) = field_mut(part, "functionResponse")
                     && is_one(&result["name"])
                 {

@@ -18,6 +18,7 @@ mod messages;
 mod reader;
 mod responses;
 pub(crate) mod sse;
+pub(crate) mod surrogates;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -155,9 +156,22 @@ fn text_of(answer: &Result<String, String>) -> String {
     }
 }
 
-/// The number in a member. 0 if it is missing or not a number.
+/// The number in a member. 0 if it is missing or not a number. Larger ones than JSON's numbers can
+/// count are cut, so that sums of them do not overflow.
 fn number(value: &Value, key: &str) -> u64 {
-    value.get(key).and_then(Value::as_u64).unwrap_or(0)
+    let number = value.get(key).and_then(Value::as_u64);
+    number.unwrap_or(0).min(1 << 53)
+}
+
+/// Sets a member of an object. Null becomes an object first. Anything else stays as it is, because a
+/// provider may send any JSON where an object belongs.
+fn set(value: &mut Value, key: &str, member: Value) {
+    if value.is_null() {
+        *value = json!({});
+    }
+    if let Some(members) = value.as_object_mut() {
+        members.insert(key.to_owned(), member);
+    }
 }
 
 /// The text of a member. Empty if it is missing or not a text.

@@ -8,6 +8,7 @@
 //! result. Which URL and headers a request has is decided by [`endpoint`](crate::endpoint) and
 //! [`headers`](crate::headers).
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,9 +22,10 @@ use crate::{telemetry, trace};
 
 /// Why a provider gave no answer. The message goes to the client, so it contains only the host.
 #[derive(Debug, thiserror::Error)]
-#[error("the provider at {host} cannot be reached: {cause}")]
+#[error("the provider at {host} {what}: {cause}")]
 pub(crate) struct Unreachable {
     host: String,
+    what: &'static str,
     cause: String,
     pub(crate) timed_out: bool,
 }
@@ -33,8 +35,19 @@ impl Unreachable {
     fn of(url: &str, error: &reqwest::Error) -> Self {
         // The whole URL may contain a key.
         let host = url.split('/').nth(2).unwrap_or_default().to_owned();
+        let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
+        let is_answer = causes.any(|cause| {
+            let error = cause.downcast_ref::<hyper::Error>();
+            error.is_some_and(hyper::Error::is_parse)
+        });
+        let what = match is_answer {
+            // For example, more than 100 headers.
+            true => "sent an answer that cannot be read",
+            false => "cannot be reached",
+        };
         Self {
             host,
+            what,
             cause: cause_of(error),
             timed_out: error.is_timeout(),
         }
@@ -130,6 +143,31 @@ mod tests {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(answer).unwrap();
         (head, has_left)
+    }
+
+    /// A provider that answers in a way that cannot be read is not one that cannot be reached.
+    #[tokio::test]
+    async fn an_answer_that_cannot_be_read_is_called_so() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/a", listener.local_addr().unwrap());
+        let client = Client::build(Client::builder(&config::Upstream::default()).no_proxy());
+        let client = client.unwrap();
+        let send = || client.send(Method::GET, &url, HeaderMap::new(), Bytes::new());
+        let answering = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            let headers: String = (0..120).map(|at| format!("x-{at}: a\r\n")).collect();
+            let head = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+        });
+        let error = send().await.unwrap_err().to_string();
+        assert!(
+            error.contains("sent an answer that cannot be read"),
+            "{error}"
+        );
+        answering.join().unwrap();
+        let error = send().await.unwrap_err().to_string();
+        assert!(error.contains("cannot be reached"), "{error}");
     }
 
     #[tokio::test]

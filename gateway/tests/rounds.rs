@@ -3,8 +3,13 @@
 
 mod support;
 
-use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
 use contexture::engines::register_context_engine;
 use contexture_engine_api::{
     About, ContextEngine, EngineError, EngineFactory, FactoryRequest, HostInfo, OpenRequest,
@@ -13,7 +18,7 @@ use contexture_engine_api::{
 use contexture_provider_simulator::{Answer, Usage};
 use serde_json::{Value, json};
 use support::agent::{self, APIS, Agent, Api, Said};
-use support::{Stage, each};
+use support::{Running, Stage, each};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -523,4 +528,260 @@ async fn a_pin_that_the_model_makes_in_a_hidden_round_is_in_the_next_window() {
         assert_eq!(count_of(&last.json, &pinned), 1, "{}", last.json);
     })
     .await;
+}
+
+/// The type and the bytes of an answer.
+type Sent = (String, Vec<u8>);
+
+/// A gateway whose provider answers as the simulator does, except for what is changed: a request before it is sent, by
+/// its number, and the answer to it.
+async fn changed(
+    stage: &Stage,
+    ask: impl Fn(usize, &mut String, &mut Value) + Clone + Send + Sync + 'static,
+    answer: impl Fn(usize, Sent) -> Sent + Clone + Send + Sync + 'static,
+) -> Running {
+    let simulator = stage.provider.base_url().to_owned();
+    let count = Arc::new(AtomicUsize::new(0));
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let relay = move |request: Request| async move {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        let (head, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let mut body = serde_json::from_slice(&body).unwrap();
+        let mut path = head.uri.path_and_query().unwrap().to_string();
+        ask(number, &mut path, &mut body);
+        let mut headers = head.headers;
+        headers.remove("host");
+        headers.remove("content-length");
+        let sending = http.post(format!("{simulator}{path}")).headers(headers);
+        let came = sending.body(body.to_string()).send().await.unwrap();
+        assert_eq!(came.status(), 200);
+        let kind = came.headers()["content-type"].to_str().unwrap().to_owned();
+        let (kind, bytes) = answer(number, (kind, came.bytes().await.unwrap().to_vec()));
+        Response::builder()
+            .header("content-type", kind)
+            .body(Body::from(bytes))
+            .unwrap()
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(relay)).await });
+    let config = std::fs::read_to_string(stage.config()).unwrap();
+    let config = config.replace(stage.provider.base_url().as_str(), &base);
+    std::fs::write(stage.config(), config).unwrap();
+    stage.gateway().await
+}
+
+/// The type and the bytes of the answer to an agent's history, which may be no answer that an agent can read.
+async fn sent_to(agent: &Agent) -> (String, String) {
+    let body = agent.body();
+    let url = format!("{}{}", agent.base, agent.api.path(&body));
+    let request = agent.http.post(url).header("x-contexture-session", "s");
+    let request = match agent.api {
+        Api::Messages => request
+            .header("x-api-key", "k")
+            .header("anthropic-version", "2023-06-01"),
+        Api::Gemini => request.header("x-goog-api-key", "k"),
+        Api::Chat | Api::Responses => request.header("authorization", "Bearer k"),
+    };
+    let request = request.header("content-type", "application/json");
+    let request = request.body(agent.api.sent(&body).to_string());
+    let came = request.send().await.unwrap();
+    assert_eq!(came.status(), 200);
+    let kind = came.headers()["content-type"].to_str().unwrap().to_owned();
+    (kind, came.text().await.unwrap())
+}
+
+/// Some providers send an error with the status 200. In a later round it is told as any other error.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_with_a_good_status_ends_a_later_round() {
+    for api in APIS {
+        for stream in [true, false] {
+            for error in [
+                json!({"error": {"message": "Provider overloaded", "code": 502}}),
+                json!({"detail": "Provider overloaded"}),
+            ] {
+                let stage = stage("");
+                let sent = error.to_string();
+                let gateway = changed(
+                    &stage,
+                    |_, _, _| (),
+                    move |number, came| match number {
+                        1 => ("application/json".to_owned(), sent.clone().into_bytes()),
+                        _ => came,
+                    },
+                )
+                .await;
+                let mut agent = Agent::new(api, &gateway.base, "s");
+                agent.stream = stream;
+                stage
+                    .provider
+                    .script([grep("port"), Answer::text("Found.")]);
+                agent.user("Which port was it?");
+                let (_, raw) = sent_to(&agent).await;
+                let what = format!("{api:?} {stream} {error}: {raw}");
+                assert!(raw.contains("Provider overloaded"), "{what}");
+                assert!(!raw.contains("lcm_grep"), "{what}");
+                for end in [
+                    "[DONE]", "message_stop", "response.completed", "finishReason",
+                ] {
+                    assert!(!raw.contains(end), "{what}");
+                }
+                if !stream {
+                    assert_eq!(raw, error.to_string(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// A provider may answer a later round with a stream although the answer is a JSON body.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_round_of_a_json_answer_may_be_a_stream() {
+    for api in APIS {
+        let stage = stage("");
+        let ask = move |number: usize, path: &mut String, body: &mut Value| {
+            if number == 1 {
+                match api {
+                    Api::Gemini => {
+                        *path = path.replace("generateContent", "streamGenerateContent?alt=sse");
+                    }
+                    _ => body["stream"] = json!(true),
+                }
+            }
+        };
+        let gateway = changed(&stage, ask, |_, came| came).await;
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        agent.stream = false;
+        stage
+            .provider
+            .script([grep("port"), Answer::text("Found.")]);
+        let said = agent.ask("Which port was it?", "").await;
+        assert_eq!(
+            said[0].text, "I look it up. Found.",
+            "{api:?}: {}",
+            said[0].raw
+        );
+        assert_eq!(said[0].header("content-type"), "application/json");
+        assert!(!said[0].raw.contains("lcm_grep"), "{}", said[0].raw);
+        assert_eq!(stage.provider.requests().len(), 2);
+    }
+}
+
+/// What makes a stream one is its events, whatever its type is, and their data may be on several lines.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_any_type_and_form_is_read() {
+    for api in APIS {
+        for (kind, form) in [
+            ("Text/Event-Stream; charset=utf-8", ""),
+            ("text/plain", ""),
+            ("application/octet-stream", "mark"),
+            ("application/json", ""),
+            ("text/event-stream", "lines"),
+            ("text/event-stream", "mark"),
+        ] {
+            let stage = stage("");
+            let answer = move |_, (_, bytes): Sent| {
+                let text = String::from_utf8(bytes).unwrap();
+                let text = match form {
+                    "lines" => text.replace(",\"", ",\ndata: \""),
+                    "mark" => format!("\u{feff}{text}"),
+                    _ => text,
+                };
+                (kind.to_owned(), text.into_bytes())
+            };
+            let gateway = changed(&stage, |_, _, _| (), answer).await;
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            stage
+                .provider
+                .script([grep("port"), Answer::text("Found.")]);
+            agent.user("Which port was it?");
+            let (came, raw) = sent_to(&agent).await;
+            let what = format!("{api:?} {kind} {form}: {raw}");
+            assert_eq!(came, kind, "{what}");
+            assert_eq!(stage.provider.requests().len(), 2, "{what}");
+            // The simulator sends texts in pieces.
+            assert!(raw.contains("nd."), "{what}");
+            assert!(!raw.contains("lcm_grep"), "{what}");
+            assert!(!raw.contains("response.failed"), "{what}");
+            let tokens = gateway.metric("contexture_tokens_total").await;
+            assert!(tokens > 0.0, "{what}");
+        }
+    }
+}
+
+/// The two events of an event with an emoji, each with half of the emoji. JavaScript cuts texts like this.
+fn cut_in_an_emoji(event: &str) -> Option<String> {
+    let emoji = event.find('🎨')?;
+    // The events that repeat a whole text have it in one piece.
+    let is_piece = ["delta", "candidates"]
+        .iter()
+        .any(|name| event.contains(name));
+    let is_whole = [
+        "response.output_text.done",
+        "response.completed",
+        "\"item\"",
+        "_part.done",
+    ];
+    if !is_piece || is_whole.iter().any(|name| event.contains(name)) {
+        return None;
+    }
+    let begin = event[..emoji].rfind('"')? + 1;
+    let end = emoji + event[emoji..].find('"')?;
+    let (head, tail) = (&event[..begin], &event[end..]);
+    let (before, after) = (&event[begin..emoji], &event[emoji + '🎨'.len_utf8()..end]);
+    Some(format!(
+        "{head}{before}\\ud83c{tail}\n\n{head}\\udfa8{after}{tail}"
+    ))
+}
+
+/// A character that is cut in two reaches the client as it was sent, and is whole for the model and the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_character_that_is_cut_in_two_is_joined() {
+    for api in APIS {
+        let (mut history, mut next) = (Vec::new(), Vec::new());
+        for is_cut in [false, true] {
+            let stage = stage("");
+            let answer = move |_, (kind, bytes): Sent| {
+                let text = String::from_utf8(bytes).unwrap().replace("\r\n", "\n");
+                let events = text
+                    .split("\n\n")
+                    .map(|event| match cut_in_an_emoji(event) {
+                        Some(cut) if is_cut => cut,
+                        _ => event.to_owned(),
+                    });
+                (kind, events.collect::<Vec<_>>().join("\n\n").into_bytes())
+            };
+            let gateway = changed(&stage, |_, _, _| (), answer).await;
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            let first =
+                Answer::text("Paint 🎨 it. ").and_call("lcm_grep", json!({"pattern": "port"}));
+            stage
+                .provider
+                .script([first, Answer::text("Done 🎨 now."), Answer::text("Gladly.")]);
+            agent.user("Which colour was it?");
+            match is_cut {
+                false => history = agent.send().await.items,
+                true => {
+                    let (_, raw) = sent_to(&agent).await;
+                    let halves = ["\\ud83c", "\\udfa8"].map(|half| raw.matches(half).count());
+                    assert!(halves[0] > 0 && halves[0] == halves[1], "{raw}");
+                }
+            }
+            agent.history.extend(history.iter().cloned());
+            agent.user("Thanks.");
+            sent_to(&agent).await;
+            let requests = stage.provider.requests();
+            assert_eq!(requests.len(), 3, "{api:?}");
+            let texts = [&requests[1], &requests[2]].map(|request| request.json.to_string());
+            assert_eq!(texts[0].matches("Paint 🎨 it.").count(), 1, "{}", texts[0]);
+            let counts = ["Paint 🎨 it.", "Done 🎨 now.", "lcm_grep", "\u{fffd}"];
+            let counts = counts.map(|text| texts[1].matches(text).count());
+            match is_cut {
+                false => next = counts.to_vec(),
+                true => assert_eq!(counts.to_vec(), next, "{api:?}: {}", texts[1]),
+            }
+            assert_eq!(counts[3], 0);
+        }
+    }
 }

@@ -20,7 +20,7 @@ use tracing::Instrument;
 use super::Exchange;
 use super::list::as_list;
 use super::replies::{
-    MAX_ERROR_BYTES, full_response, is_stream, read_all, stream_back, unreachable,
+    MAX_ERROR_BYTES, full_response, is_event_stream, read_all, stream_back, unreachable,
 };
 use super::rounds::relay_answer;
 use crate::answer::Rounds;
@@ -124,12 +124,13 @@ impl ProviderAnswer {
     }
 }
 
-/// The part of a stream that was read before anything is passed on.
+/// The part of an answer that was read before anything is passed on.
 #[derive(Debug, Default)]
 pub(super) struct StreamStart {
+    pub(super) is_stream: bool,
     pub(super) bytes: Vec<u8>,
-    /// Why the stream broke off. Has to be kept, because reading again would only report the end of
-    /// the stream.
+    /// Why the answer broke off. Has to be kept, because reading again would only report its
+    /// end.
     pub(super) broken: Option<String>,
 }
 
@@ -179,8 +180,9 @@ pub(super) async fn send_fitting(
         let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
             Some(read_all(response, MAX_ERROR_BYTES).await)
         } else {
-            if is_stream(&response) && result.prompt_tokens >= SMALL_PROMPT {
-                start = read_start(exchange.api, &mut response).await;
+            start.is_stream = begins_stream(&mut response, &mut start).await;
+            if start.is_stream && result.prompt_tokens >= SMALL_PROMPT && start.broken.is_none() {
+                read_start(exchange.api, &mut response, &mut start).await;
             }
             // Other errors in a stream are for the client, and reach it as part of the stream.
             match immediate_error(exchange.api, &start.bytes) {
@@ -268,31 +270,68 @@ async fn send_original(
 /// Reads a stream up to its first event with content, for at most [`START_TIMEOUT`]. If the request
 /// does not fit, that event says so. Streams of Responses begin with announcements, which are
 /// skipped.
-async fn read_start(api: Api, response: &mut reqwest::Response) -> StreamStart {
-    let mut start = StreamStart::default();
+async fn read_start(api: Api, response: &mut reqwest::Response, start: &mut StreamStart) {
     let until = tokio::time::Instant::now() + START_TIMEOUT;
-    while let Ok(chunk) = tokio::time::timeout_at(until, response.chunk()).await {
-        match chunk {
-            Ok(Some(chunk)) => start.bytes.extend_from_slice(&chunk),
-            Ok(None) => break,
-            Err(error) => {
-                start.broken = Some(cause_of(&error));
-                break;
-            }
-        }
-        let mut events = Events::default();
-        events.push(&start.bytes);
+    let mut events = Events::default();
+    events.push(&start.bytes);
+    loop {
         while let Some(event) = events.next() {
             let begins = |data: &str| {
                 let mut kinds = ANNOUNCEMENTS.iter();
                 api == Api::Responses && kinds.any(|kind| data.contains(kind))
             };
-            if event.data.is_some_and(|data| !begins(data)) {
-                return start;
+            if event.data.is_some_and(|data| !begins(&data)) {
+                return;
+            }
+        }
+        let Ok(chunk) = tokio::time::timeout_at(until, response.chunk()).await else {
+            return;
+        };
+        match chunk {
+            Ok(Some(chunk)) => {
+                start.bytes.extend_from_slice(&chunk);
+                events.push(&chunk);
+            }
+            Ok(None) => return,
+            Err(error) => {
+                start.broken = Some(cause_of(&error));
+                return;
             }
         }
     }
-    start
+}
+
+/// Whether a response is a stream, which many servers send under another type. If its type does not
+/// say so, its first bytes decide, and they are read for it.
+async fn begins_stream(response: &mut reqwest::Response, start: &mut StreamStart) -> bool {
+    if !response.status().is_success() || is_event_stream(response.headers()) {
+        return response.status().is_success();
+    }
+    loop {
+        match begins_like_events(&start.bytes) {
+            Some(begins) => return begins,
+            None => match response.chunk().await {
+                Ok(Some(chunk)) => start.bytes.extend_from_slice(&chunk),
+                Ok(None) => return false,
+                Err(error) => {
+                    start.broken = Some(cause_of(&error));
+                    return false;
+                }
+            },
+        }
+    }
+}
+
+/// Whether these are the first bytes of a stream of events. None if more bytes are needed.
+fn begins_like_events(bytes: &[u8]) -> Option<bool> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = bytes.trim_ascii_start();
+    let fields: [&[u8]; 5] = [b":", b"data:", b"event:", b"id:", b"retry:"];
+    if fields.iter().any(|field| bytes.starts_with(field)) {
+        return Some(true);
+    }
+    let may_become_one = fields.iter().any(|field| field.starts_with(bytes));
+    (!may_become_one).then_some(false)
 }
 
 /// The events of a Responses stream that only announce the answer.
@@ -304,7 +343,7 @@ const ANNOUNCEMENTS: [&str; 3] = [
 
 /// The error of a stream whose first event with content is an error. Returns None for every other
 /// stream.
-fn immediate_error(api: Api, start: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn immediate_error(api: Api, start: &[u8]) -> Option<Vec<u8>> {
     let mut events = Events::default();
     events.push(start);
     while let Some(event) = events.next() {

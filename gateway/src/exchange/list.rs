@@ -64,7 +64,7 @@ struct ListBody {
 impl ListBody {
     /// Adds the response in an event to the list.
     fn add(has_begun: &mut bool, event: &Event<'_>, out: &mut Vec<u8>) {
-        if let Some(data) = event.data.filter(|_| event.json().is_some()) {
+        if let Some(data) = event.data.as_ref().filter(|_| event.json().is_some()) {
             let before = if std::mem::replace(has_begun, true) {
                 ",\r\n"
             } else {

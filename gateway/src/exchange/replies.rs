@@ -76,17 +76,13 @@ pub(super) fn unreachable(api: Api, error: &Unreachable) -> Response {
     error_response(api, status, "api_error", &error.to_string())
 }
 
-/// Whether a response is a successful stream of server-sent events.
-pub(super) fn is_stream(response: &reqwest::Response) -> bool {
-    response.status().is_success() && is_event_stream(response.headers())
-}
-
 /// Whether the headers of a response announce server-sent events.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+    let kind = kind.and_then(|kind| kind.split(';').next());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// Reads a response until it ends, breaks off or exceeds `most` bytes. Returns what was read until

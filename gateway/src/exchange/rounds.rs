@@ -12,6 +12,7 @@
 //! The calls themselves are executed by [`Rounds`], and the next request is sent by
 //! [`send_fitting`].
 
+use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,7 +24,7 @@ use bytes::Bytes;
 use contexture::Usage;
 use futures_util::FutureExt as _;
 use http::StatusCode;
-use http::header::{HeaderMap, TRAILER};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TRAILER};
 use http_body::Frame;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -32,10 +33,8 @@ use tokio::time::{timeout, timeout_at};
 use tracing::Instrument;
 
 use super::Exchange;
-use super::first::{ProviderAnswer, StreamStart, send_fitting};
-use super::replies::{
-    MAX_ERROR_BYTES, error_response, full_response, is_stream, read_all, unreachable,
-};
+use super::first::{ProviderAnswer, StreamStart, immediate_error, send_fitting};
+use super::replies::{MAX_ERROR_BYTES, error_response, full_response, read_all, unreachable};
 use crate::account::now_ms;
 use crate::answer::Rounds;
 use crate::api::Api;
@@ -46,6 +45,7 @@ use crate::limits::ActiveRequest;
 use crate::sessions::SessionSlot;
 use crate::stream::AnswerReader;
 use crate::stream::sse::Events;
+use crate::stream::surrogates;
 
 /// Relays an answer that has begun, round by round, until the model waits for the client or is
 /// done. Totals of hidden rounds follow in headers, or in trailers if the answer is a stream.
@@ -58,9 +58,14 @@ pub(super) async fn relay_answer(
 ) -> Response {
     let (status, passed) = (response.status(), response.headers().clone());
     let reader = AnswerReader::new(exchange.api, rounds.tools());
-    if !is_stream(&response) {
-        return relay_json(exchange, slot, rounds, reader, response).await;
+    if !start.is_stream {
+        let api = exchange.api;
+        let relaying = relay_json(exchange, slot, rounds, reader, (start, response));
+        let relayed = AssertUnwindSafe(relaying).catch_unwind().await;
+        return relayed
+            .unwrap_or_else(|_| error_response(api, StatusCode::BAD_GATEWAY, "api_error", PANIC));
     }
+    let wants_list = exchange.wants_list;
     let (sender, receiver) = mpsc::channel(16);
     let shared = Arc::clone(&exchange.shared);
     let relaying = async move {
@@ -70,12 +75,17 @@ pub(super) async fn relay_answer(
     shared.work.start(relaying);
     let mut answer = Response::new(Body::new(RelayBody {
         frames: receiver,
+        has_end: false,
         is_flushed: false,
         broken: None,
     }));
     *answer.status_mut() = status;
     let own = answer.headers_mut();
     *own = headers::downstream(&passed, true);
+    if wants_list {
+        // The events are about to become a list, whatever the provider calls them.
+        own.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    }
     headers::set(
         own,
         TRAILER.as_str(),
@@ -83,6 +93,9 @@ pub(super) async fn relay_answer(
     );
     answer
 }
+
+/// What a client is told if reading an answer panics.
+const PANIC: &str = "the gateway failed to read the provider's answer";
 
 /// The provider's stream broke off. The client's connection is broken off too, as it would be
 /// without the gateway.
@@ -95,9 +108,11 @@ struct StreamCut;
 type FrameSender = mpsc::Sender<Result<Frame<Bytes>, StreamCut>>;
 
 /// The body of a streamed answer. If the provider broke off, it ends with an error, but only after
-/// all bytes before it have been written.
+/// all bytes before it have been written. It ends properly only after trailers, which may be empty,
+/// so that nothing that stops the relay looks like an end.
 struct RelayBody {
     frames: mpsc::Receiver<Result<Frame<Bytes>, StreamCut>>,
+    has_end: bool,
     /// Whether the server had a chance to write everything before the error.
     is_flushed: bool,
     broken: Option<StreamCut>,
@@ -114,6 +129,11 @@ impl http_body::Body for RelayBody {
         if self.broken.is_none() {
             match self.frames.poll_recv(context) {
                 Poll::Ready(Some(Err(broken))) => self.broken = Some(broken),
+                Poll::Ready(None) if !self.has_end => self.broken = Some(StreamCut),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.has_end |= frame.is_trailers();
+                    return Poll::Ready(Some(Ok(frame)));
+                }
                 other => return other,
             }
         }
@@ -142,25 +162,34 @@ async fn relay_json(
     slot: SessionSlot,
     mut rounds: Rounds,
     mut reader: AnswerReader,
-    mut response: reqwest::Response,
+    (mut start, mut response): (StreamStart, reqwest::Response),
 ) -> Response {
     let api = exchange.api;
+    let failed = |message: &str| error_response(api, StatusCode::BAD_GATEWAY, "api_error", message);
     loop {
-        let (status, passed) = (response.status(), response.headers().clone());
-        let body = match response.bytes().await {
+        let (status, mut passed) = (response.status(), response.headers().clone());
+        let is_stream = start.is_stream;
+        let body = match whole_body(start, response).await {
             Ok(body) => body,
-            Err(error) => {
-                let cause = cause_of(&error);
-                let message = format!("the provider's answer broke off: {cause}");
-                return error_response(api, StatusCode::BAD_GATEWAY, "api_error", &message);
+            Err(cause) => return failed(&format!("the provider's answer broke off: {cause}")),
+        };
+        if is_stream {
+            // Only a later round can be one, and the answer has begun as a JSON body.
+            if let Err(message) = read_events(api, &mut reader, &body) {
+                return failed(&message);
             }
-        };
-        let value = serde_json::from_slice::<Value>(&body);
-        let value = match value {
-            Ok(value) if status.is_success() => value,
-            _ => return full_response(status, &passed, body, true),
-        };
-        reader.json(value);
+            passed.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        } else {
+            let text = std::str::from_utf8(&body).ok();
+            match text.and_then(|text| reader.parse(text)) {
+                Some(value)
+                    if status.is_success() && (rounds.hidden == 0 || api.is_answer(&value)) =>
+                {
+                    reader.json(value);
+                }
+                _ => return full_response(status, &passed, body, true),
+            }
+        }
         let round = reader.take_round();
         if !round.continues || rounds.is_exhausted(&exchange.settings) {
             if round.continues {
@@ -178,7 +207,7 @@ async fn relay_json(
                 .await;
             let composed = reader.composed();
             let changed = composed.is_some();
-            let body = composed.map_or(body, |composed| Bytes::from(composed.to_string()));
+            let body = composed.map_or(body, Bytes::from);
             let mut answer = full_response(status, &passed, body, changed);
             set_totals(answer.headers_mut(), hidden, &usage);
             return answer;
@@ -189,8 +218,8 @@ async fn relay_json(
         rounds = match next {
             Ok(again) => again,
             Err(failure) => {
-                let message = format!("the gateway cannot continue the answer: {}", failure.detail);
-                return error_response(api, StatusCode::BAD_GATEWAY, "api_error", &message);
+                let detail = failure.detail;
+                return failed(&format!("the gateway cannot continue the answer: {detail}"));
             }
         };
         let (request, result) = rounds.to_send();
@@ -202,11 +231,48 @@ async fn relay_json(
         };
         sent.answer.note_refusal(&call);
         rounds.sent(sent.result, call);
-        response = match sent.answer {
-            ProviderAnswer::Started(_, response) => response,
+        (start, response) = match sent.answer {
+            ProviderAnswer::Started(start, response) => (start, response),
             ProviderAnswer::Refused(refused) => return refused.into_response(),
         };
     }
+}
+
+/// Reads an answer to its end. The error says why it broke off.
+async fn whole_body(start: StreamStart, response: reqwest::Response) -> Result<Bytes, String> {
+    if let Some(broken) = start.broken {
+        return Err(broken);
+    }
+    let rest = response.bytes().await.map_err(|error| cause_of(&error))?;
+    Ok(match start.bytes.is_empty() {
+        true => rest,
+        false => Bytes::from([start.bytes.as_slice(), &rest].concat()),
+    })
+}
+
+/// Reads a round that came as a stream although the answer is a JSON body. The error says why the
+/// round is not complete.
+fn read_events(api: Api, reader: &mut AnswerReader, body: &[u8]) -> Result<(), String> {
+    let mut events = Events::default();
+    events.push(body);
+    let mut out = Vec::new();
+    while let Some(event) = events.next() {
+        reader.event(&event, &mut out);
+    }
+    if let Some(rest) = events.rest() {
+        reader.event(&rest, &mut out);
+    }
+    let progress = reader.progress();
+    if !progress.failed && (progress.finished || progress.is_whole) {
+        return Ok(());
+    }
+    Err(match immediate_error(api, body) {
+        Some(error) => {
+            let error = String::from_utf8_lossy(&error);
+            format!("the provider refused the next round: {error}")
+        }
+        None => "the provider ended its answer before it was complete".to_owned(),
+    })
 }
 
 /// Why a stream ended before the answer was complete. Decides what the client receives at the end.
@@ -237,7 +303,9 @@ async fn relay(
 ) {
     let (request, _) = rounds.to_send();
     let arrived = Instant::now().checked_sub(rounds.time());
-    let broken = relay_rounds(&exchange, &slot, rounds, &mut reader, response, &sender).await;
+    let relaying = relay_rounds(&exchange, &slot, rounds, &mut reader, response, &sender);
+    let relayed = AssertUnwindSafe(relaying).catch_unwind().await;
+    let broken = relayed.unwrap_or_else(|_| Err(RelayError::Failed(PANIC.to_owned())));
     let api = exchange.api;
     let failed = |reader: &mut AnswerReader, error: &Value| {
         let mut event = Vec::new();
@@ -245,7 +313,11 @@ async fn relay(
         Some(Ok(Frame::data(Bytes::from(event))))
     };
     let (message, last) = match broken {
-        Ok(()) | Err(RelayError::ClientGone | RelayError::ByProvider) => return,
+        Ok(()) | Err(RelayError::ClientGone) => return,
+        Err(RelayError::ByProvider) => {
+            let _ = sender.send(Ok(Frame::trailers(HeaderMap::new()))).await;
+            return;
+        }
         Err(RelayError::Failed(message)) => {
             let last = failed(&mut reader, &api.stream_error(&message));
             (message, last)
@@ -287,8 +359,12 @@ async fn relay(
         error: message,
         ms: arrived.map_or(0.0, |at| at.elapsed().as_secs_f64() * 1e3),
     });
+    let is_cut = matches!(last, Some(Err(_)));
     if let Some(last) = last {
         let _ = sender.send(last).await;
+    }
+    if !is_cut {
+        let _ = sender.send(Ok(Frame::trailers(HeaderMap::new()))).await;
     }
 }
 
@@ -364,15 +440,23 @@ async fn relay_rounds(
         sent.answer.note_refusal(&call);
         rounds.sent(sent.result, call);
         let (status, error) = match sent.answer {
-            ProviderAnswer::Started(read, next) if next.status().is_success() => {
+            ProviderAnswer::Started(read, next) if read.is_stream => {
                 (start, response) = (read, next);
                 continue;
             }
-            ProviderAnswer::Started(_, refused) => {
-                (refused.status(), read_all(refused, MAX_ERROR_BYTES).await)
+            ProviderAnswer::Started(read, refused) => {
+                let status = refused.status();
+                let rest = read_all(refused, MAX_ERROR_BYTES).await;
+                (status, [read.bytes, rest].concat())
             }
             ProviderAnswer::Refused(refused) => (refused.status, refused.error),
         };
+        let body = std::str::from_utf8(&error).ok();
+        let body = body.and_then(|body| Some(surrogates::parse(body)?.0));
+        if status.is_success() && body.is_some_and(|body| exchange.api.is_answer(&body)) {
+            let message = "the provider answered the next round with JSON in place of a stream";
+            return Err(RelayError::Failed(message.to_owned()));
+        }
         return Err(RelayError::Refused(status, error));
     }
 }
@@ -440,7 +524,7 @@ async fn relay_round(
         if let Some(rest) = events.rest() {
             // Half an event can never be completed, and may belong to a call that the client must
             // not see.
-            let is_half = rest.json().is_none() && rest.data != Some("[DONE]");
+            let is_half = rest.json().is_none() && rest.data.as_deref() != Some("[DONE]");
             let is_last = exchange.api != Api::Responses && reader.progress().is_untouched();
             if !is_half || is_last {
                 reader.event(&rest, &mut out);
@@ -529,5 +613,35 @@ async fn send_piece(
     match given {
         Ok(Ok(())) => Ok(()),
         _ => Err(RelayError::ClientGone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// If the relay stops for any reason, the client does not take what it has for the whole answer.
+    #[tokio::test]
+    async fn an_answer_whose_relay_stops_is_cut() {
+        for has_end in [true, false] {
+            let (sender, frames) = mpsc::channel(4);
+            let piece = Frame::data(Bytes::from_static(b"data: {}\n\n"));
+            sender.send(Ok(piece)).await.unwrap();
+            if has_end {
+                let end = Frame::trailers(HeaderMap::new());
+                sender.send(Ok(end)).await.unwrap();
+            }
+            drop(sender);
+            let body = RelayBody {
+                frames,
+                has_end: false,
+                is_flushed: false,
+                broken: None,
+            };
+            assert_eq!(body.collect().await.is_ok(), has_end);
+        }
     }
 }

@@ -17,7 +17,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -129,9 +128,10 @@ fn remember(
 /// The wire items of an answer, whether it is a JSON body or an event stream. No tools are hidden.
 fn items(api: Api, body: &[u8]) -> Vec<String> {
     let mut reader = AnswerReader::new(api, Arc::default());
-    match serde_json::from_slice::<Value>(body) {
-        Ok(body) => reader.json(body),
-        Err(_) => {
+    let json = std::str::from_utf8(body).ok();
+    match json.and_then(|json| reader.parse(json)) {
+        Some(body) => reader.json(body),
+        None => {
             let mut events = Events::default();
             events.push(body);
             let mut out = Vec::new();

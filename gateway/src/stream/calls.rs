@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Call, ToolNames, string};
+use super::{Call, ToolNames, set, string};
 
 /// Who answers a call. The name of the tool decides, and it may arrive after other pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,12 +87,14 @@ impl PartialCall {
     /// the call needs an id.
     fn value(&self, salt: u128) -> Value {
         let mut value = self.more.clone();
-        value["id"] = json!(self.id_or_own(salt));
+        set(&mut value, "id", json!(self.id_or_own(salt)));
         if !value["type"].is_string() {
-            value["type"] = json!("function");
+            set(&mut value, "type", json!("function"));
         }
-        value["function"]["name"] = json!(self.name);
-        value["function"]["arguments"] = json!(self.arguments);
+        let mut function = value["function"].clone();
+        set(&mut function, "name", json!(self.name));
+        set(&mut function, "arguments", json!(self.arguments));
+        set(&mut value, "function", function);
         value
     }
 
@@ -215,7 +217,7 @@ impl Calls {
             more.remove("index");
         }
         if !more["function"].is_object() {
-            more["function"] = json!({});
+            set(&mut more, "function", json!({}));
         }
         // The results of two calls with the same id could not be told apart, so the second one gets
         // an id of its own.
@@ -277,7 +279,7 @@ impl Calls {
     fn whole(&self, position: usize, before: u64) -> Value {
         let mut value =
             (self.all.get(position)).map_or(Value::Null, |call| call.value(self.salt_of(position)));
-        value["index"] = json!(self.shown_as(position, before));
+        set(&mut value, "index", json!(self.shown_as(position, before)));
         value
     }
 

@@ -13,7 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::calls::{Calls, ShownDelta};
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
-use super::{Call, write_event};
+use super::{Call, set, write_event};
+
+/// The path of the answer in a body or chunk.
+const CHOICE: &str = "/choices/0";
 
 /// Separates the texts of two rounds, which would run into each other without it.
 const TEXT_SEPARATOR: &str = "\n\n";
@@ -154,7 +157,7 @@ impl ApiAnswer for Chat {
             is_changed = true;
             // Clients expect all chunks of an answer to have the same id.
             for key in ["id", "created"] {
-                data[key] = state.first[key].clone();
+                set(data, key, state.first[key].clone());
             }
         }
         let usage = data["usage"].clone();
@@ -188,11 +191,15 @@ impl ApiAnswer for Chat {
             let pieces = delta.get("tool_calls").and_then(Value::as_array).cloned();
             let mut shown = Vec::new();
             for mut piece in pieces.iter().flatten().cloned() {
+                if !piece.is_object() {
+                    shown.push(piece);
+                    continue;
+                }
                 match self.calls.add(&piece, state.tools(), self.next_shown) {
                     ShownDelta::Delta(at) => {
                         if !state.tools().is_empty() {
                             is_changed |= piece["index"] != json!(at);
-                            piece["index"] = json!(at);
+                            set(&mut piece, "index", json!(at));
                         }
                         shown.push(piece);
                     }
@@ -232,14 +239,16 @@ impl ApiAnswer for Chat {
             if is_empty || finish.is_null() || !has_text {
                 return Passed::Nothing;
             }
-            data["choices"][0]["finish_reason"] = Value::Null;
+            if let Some(choice) = data.pointer_mut(CHOICE) {
+                set(choice, "finish_reason", Value::Null);
+            }
             return Passed::Changed;
         }
         if is_empty && finish.is_null() && !usage.is_object() {
             return Passed::Nothing;
         }
         if state.is_continued() && usage.is_object() {
-            data["usage"] = state.client_usage(&usage, &USAGE);
+            set(data, "usage", state.client_usage(&usage, &USAGE));
         }
         match is_changed {
             true => Passed::Changed,
@@ -259,7 +268,7 @@ impl ApiAnswer for Chat {
     fn json(&mut self, state: &mut AnswerState, body: &mut Value) {
         let choice = &body["choices"][0];
         let calls = choice["message"]["tool_calls"].as_array();
-        for call in calls.into_iter().flatten() {
+        for call in calls.into_iter().flatten().filter(|call| call.is_object()) {
             self.calls.add_whole(call, state.tools());
         }
         state.progress.is_touched |= self.calls.owners().0;
@@ -302,9 +311,12 @@ impl ApiAnswer for Chat {
 
     fn composed(&self, state: &AnswerState) -> Value {
         let mut body = state.first.clone();
-        body["choices"][0]["message"] = self.shown_message();
-        body["choices"][0]["finish_reason"] = self.finish.clone();
-        body["usage"] = state.client_usage(&state.last_usage, &USAGE);
+        if let Some(choice) = body.pointer_mut(CHOICE) {
+            set(choice, "message", self.shown_message());
+            set(choice, "finish_reason", self.finish.clone());
+        }
+        let usage = state.client_usage(&state.last_usage, &USAGE);
+        set(&mut body, "usage", usage);
         body
     }
 
@@ -315,12 +327,14 @@ impl ApiAnswer for Chat {
     fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
         self.finish = json!("stop");
         let mut chunk = state.first.clone();
-        chunk["object"] = json!("chat.completion.chunk");
-        chunk["choices"] = json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]);
+        set(&mut chunk, "object", json!("chat.completion.chunk"));
+        let choice = json!({"index": 0, "delta": {}, "finish_reason": "stop"});
+        set(&mut chunk, "choices", json!([choice]));
         write_event(None, &chunk, out);
         if state.last_usage.is_object() {
-            chunk["choices"] = json!([]);
-            chunk["usage"] = state.client_usage(&state.last_usage, &USAGE);
+            set(&mut chunk, "choices", json!([]));
+            let usage = state.client_usage(&state.last_usage, &USAGE);
+            set(&mut chunk, "usage", usage);
             write_event(None, &chunk, out);
         }
         out.extend_from_slice(b"data: [DONE]\n\n");

@@ -14,7 +14,7 @@ use contexture::Usage;
 use serde_json::{Value, json};
 
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
-use super::{Call, number, string, write_event};
+use super::{Call, number, set, string, write_event};
 use crate::gemini::{field, field_mut, is_thought, join};
 
 /// Separates the texts of two rounds, which would run into each other without it.
@@ -75,7 +75,8 @@ impl Gemini {
                 return false;
             }
             if state.is_continued() && !has_begun && self.runs_into(part) {
-                part["text"] = json!(TEXT_SEPARATOR.to_owned() + &string(part, "text"));
+                let text = TEXT_SEPARATOR.to_owned() + &string(part, "text");
+                set(part, "text", json!(text));
                 is_changed = true;
             }
             if !join(self.shown.last_mut(), part) {
@@ -124,7 +125,8 @@ impl Gemini {
     /// The last candidate with what the client has received.
     fn candidate(&self, parts: &[Value]) -> Value {
         let mut candidate = self.last.clone();
-        candidate["content"] = json!({"parts": parts, "role": "model"});
+        let content = json!({"parts": parts, "role": "model"});
+        set(&mut candidate, "content", content);
         candidate
     }
 }
@@ -171,7 +173,7 @@ impl ApiAnswer for Gemini {
         }
         if state.first.is_null() {
             state.first = data.clone();
-            state.first["candidates"] = json!([]);
+            set(&mut state.first, "candidates", json!([]));
         }
         let mut is_changed = self.take(state, data);
         let is_last = state.progress.finished;
@@ -264,10 +266,18 @@ impl ApiAnswer for Gemini {
     }
 
     fn composed(&self, state: &AnswerState) -> Value {
-        let mut body = state.first.clone();
-        body["candidates"] = json!([self.candidate(&self.shown)]);
-        body["usageMetadata"] = state.client_usage(&state.last_usage, &USAGE);
-        body
+        // A list of responses stays a list, with all of the answer in one.
+        let list = state.first.as_array();
+        let first = list.map_or(Some(&state.first), |list| list.first());
+        let mut body = first.cloned().unwrap_or_default();
+        let candidates = json!([self.candidate(&self.shown)]);
+        set(&mut body, "candidates", candidates);
+        let usage = state.client_usage(&state.last_usage, &USAGE);
+        set(&mut body, "usageMetadata", usage);
+        match list {
+            Some(_) => json!([body]),
+            None => body,
+        }
     }
 
     fn visible(&self) -> Vec<String> {
@@ -275,10 +285,12 @@ impl ApiAnswer for Gemini {
     }
 
     fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
-        self.last["finishReason"] = json!(DONE);
+        set(&mut self.last, "finishReason", json!(DONE));
         let mut response = state.first.clone();
-        response["candidates"] = json!([self.candidate(&[json!({"text": ""})])]);
-        response["usageMetadata"] = state.client_usage(&state.last_usage, &USAGE);
+        let candidates = json!([self.candidate(&[json!({"text": ""})])]);
+        set(&mut response, "candidates", candidates);
+        let usage = state.client_usage(&state.last_usage, &USAGE);
+        set(&mut response, "usageMetadata", usage);
         write_event(None, &response, out);
     }
 

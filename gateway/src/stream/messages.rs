@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::items::{OutputItem, OutputItems};
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
-use super::{Call, number, string, write_event};
+use super::{Call, number, set, string, write_event};
 
 const USAGE: UsageNames = UsageNames {
     input: "input_tokens",
@@ -39,7 +39,8 @@ impl ContentBlock {
     fn finish(&mut self) {
         if !self.arguments.is_empty() {
             let input = serde_json::from_str(&std::mem::take(&mut self.arguments));
-            self.value["input"] = input.unwrap_or_else(|_| json!({}));
+            let input = input.unwrap_or_else(|_| json!({}));
+            set(&mut self.value, "input", input);
         }
     }
 
@@ -80,15 +81,15 @@ impl Messages {
 
     /// Changes the index of a block's event to the one that the client knows. An event of an
     /// unknown block is left as it is.
-    fn show(&mut self, index: u64, data: &mut Value) -> Passed {
-        if self.blocks.get_mut(index).is_none() {
+    fn show(&mut self, state: &AnswerState, index: u64, data: &mut Value) -> Passed {
+        if state.progress.is_untouched() || self.blocks.get_mut(index).is_none() {
             return Passed::Unchanged;
         }
         match self.blocks.shown_as(index) {
             None => Passed::Nothing,
             Some(shown_as) if shown_as == index => Passed::Unchanged,
             Some(shown_as) => {
-                data["index"] = json!(shown_as);
+                set(data, "index", json!(shown_as));
                 Passed::Changed
             }
         }
@@ -100,7 +101,7 @@ impl Messages {
 fn merge_usage(state: &mut AnswerState, usage: &Value) {
     for (key, value) in usage.as_object().into_iter().flatten() {
         if !value.is_null() {
-            state.usage[key] = value.clone();
+            set(&mut state.usage, key, value.clone());
         }
     }
 }
@@ -130,13 +131,14 @@ impl ApiAnswer for Messages {
         match kind.as_str() {
             "message_start" => {
                 state.usage = json!({});
-                let usage = data["message"]["usage"].take();
-                merge_usage(state, &usage);
+                let message = data.get_mut("message").map(Value::take);
+                let message = message.unwrap_or_default();
+                merge_usage(state, &message["usage"]);
                 // To the client, all rounds are one message, which has begun already.
                 if state.is_continued() {
                     return Passed::Nothing;
                 }
-                state.first = data["message"].take();
+                state.first = message;
             }
             "content_block_start" => {
                 self.begin_block(state, index, data["content_block"].clone());
@@ -154,7 +156,7 @@ impl ApiAnswer for Messages {
                     return Passed::Nothing;
                 }
                 if state.is_continued() {
-                    data["usage"] = state.client_usage(&usage, &USAGE);
+                    set(data, "usage", state.client_usage(&usage, &USAGE));
                     return Passed::Changed;
                 }
             }
@@ -168,7 +170,7 @@ impl ApiAnswer for Messages {
             _ => {}
         }
         match kind.starts_with("content_block") {
-            true => self.show(index, data),
+            true => self.show(state, index, data),
             false => Passed::Unchanged,
         }
     }
@@ -219,11 +221,12 @@ impl ApiAnswer for Messages {
 
     fn composed(&self, state: &AnswerState) -> Value {
         let mut message = state.first.clone();
-        message["content"] = json!(self.blocks.shown());
+        set(&mut message, "content", json!(self.blocks.shown()));
         for key in STOP {
-            message[key] = self.stop[key].clone();
+            set(&mut message, key, self.stop[key].clone());
         }
-        message["usage"] = state.client_usage(&state.last_usage, &USAGE);
+        let usage = state.client_usage(&state.last_usage, &USAGE);
+        set(&mut message, "usage", usage);
         message
     }
 
@@ -235,14 +238,18 @@ impl ApiAnswer for Messages {
         self.stop = json!({"stop_reason": "end_turn", "stop_sequence": null});
         let mut usage = state.client_usage(&state.last_usage, &USAGE);
         // Clients expect this member even if the provider reported no usage.
-        usage[USAGE.output] = json!(USAGE.output(&usage));
+        let output = json!(USAGE.output(&usage));
+        set(&mut usage, USAGE.output, output);
         let delta = json!({"type": "message_delta", "delta": self.stop, "usage": usage});
         write_event(Some("message_delta"), &delta, out);
         write_event(Some("message_stop"), &json!({"type": "message_stop"}), out);
     }
 
     fn write_error(&self, _state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
-        write_event(Some("error"), error, out);
+        // Servers that are almost compatible leave the type out of their errors.
+        let mut error = error.clone();
+        set(&mut error, "type", json!("error"));
+        write_event(Some("error"), &error, out);
     }
 }
 
@@ -267,9 +274,9 @@ fn message(content: Vec<&Value>) -> Vec<String> {
 fn add_delta(block: &mut ContentBlock, delta: &Value) {
     let mut append = |key: &str| {
         let more = delta[key].as_str().unwrap_or_default();
-        match &mut block.value[key] {
-            Value::String(text) => text.push_str(more),
-            other => *other = json!(more),
+        match block.value.get_mut(key) {
+            Some(Value::String(text)) => text.push_str(more),
+            _ => set(&mut block.value, key, json!(more)),
         }
     };
     match delta["type"].as_str() {
@@ -280,9 +287,9 @@ fn add_delta(block: &mut ContentBlock, delta: &Value) {
             let more = delta["partial_json"].as_str().unwrap_or_default();
             block.arguments.push_str(more);
         }
-        Some("citations_delta") => match block.value["citations"].as_array_mut() {
-            Some(citations) => citations.push(delta["citation"].clone()),
-            None => block.value["citations"] = json!([delta["citation"]]),
+        Some("citations_delta") => match block.value.get_mut("citations") {
+            Some(Value::Array(citations)) => citations.push(delta["citation"].clone()),
+            _ => set(&mut block.value, "citations", json!([delta["citation"]])),
         },
         _ => {}
     }

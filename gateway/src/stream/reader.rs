@@ -14,7 +14,8 @@ use super::gemini::Gemini;
 use super::messages::Messages;
 use super::responses::Responses;
 use super::sse::Event;
-use super::{Call, Progress, Round, ToolNames, number, write_event};
+use super::surrogates;
+use super::{Call, Progress, Round, ToolNames, number, set, write_event};
 use crate::api::Api;
 
 /// Follows one answer through all of its rounds.
@@ -25,6 +26,8 @@ use crate::api::Api;
 pub(crate) struct AnswerReader {
     state: AnswerState,
     api: Box<dyn ApiAnswer>,
+    /// Whether texts of the answer contain stand-ins of [`surrogates`].
+    has_stand_ins: bool,
 }
 
 /// The part of an answer's state that is the same in every API. The readers of the APIs change it
@@ -74,11 +77,14 @@ impl AnswerState {
         if self.progress.output_before > 0 && usage.is_object() {
             let before = self.progress.output_before;
             let output = before + names.output(usage);
-            shown[names.output] = json!(output);
+            set(&mut shown, names.output, json!(output));
             if let Some(total) = names.total {
                 // It may count more than input and output.
-                let sum = usage[total].as_u64().map(|sum| sum + before);
-                shown[total] = json!(sum.unwrap_or(names.input(usage) + output));
+                let sum = match usage[total].is_u64() {
+                    true => number(usage, total) + before,
+                    false => names.input(usage) + output,
+                };
+                set(&mut shown, total, json!(sum));
             }
         }
         shown
@@ -210,25 +216,55 @@ impl AnswerReader {
             Api::Messages => Box::new(Messages::default()),
             Api::Gemini => Box::new(Gemini::default()),
         };
-        Self { state, api }
+        Self {
+            state,
+            api,
+            has_stand_ins: false,
+        }
     }
 
     /// Reads an event of a stream. Whatever the client may see of it is appended to `out`,
     /// unchanged if possible.
     pub(crate) fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let mut data = event.json();
+        let mut data = (event.data.as_deref()).and_then(|data| self.parse(data));
         let passed = match &mut data {
-            Some(data) => self.api.event(&mut self.state, data),
-            None => self.api.text_event(&mut self.state, event.data),
+            Some(data) if data.is_object() => self.api.event(&mut self.state, data),
+            Some(_) => Passed::Unchanged,
+            None => (self.api).text_event(&mut self.state, event.data.as_deref()),
         };
+        let before = out.len();
         match (passed, data) {
             (Passed::Unchanged, _) => out.extend_from_slice(event.raw),
             (Passed::Changed, Some(data)) => {
                 let kind = data["type"].as_str();
                 let name = kind.filter(|_| self.api.has_event_names());
                 write_event(name, &data, out);
+                self.restore_from(before, out);
             }
             (Passed::Changed, None) | (Passed::Nothing, _) => {}
+        }
+    }
+
+    /// Parses JSON of the provider, with stand-ins for what a string cannot hold.
+    pub(crate) fn parse(&mut self, text: &str) -> Option<Value> {
+        let (value, has_stand_ins) = surrogates::parse(text)?;
+        self.has_stand_ins |= has_stand_ins;
+        Some(value)
+    }
+
+    /// JSON text without stand-ins.
+    fn restored(&self, json: String) -> String {
+        match self.has_stand_ins {
+            true => surrogates::restore(&json),
+            false => json,
+        }
+    }
+
+    /// Replaces the stand-ins in what was written from a position on.
+    fn restore_from(&self, position: usize, out: &mut Vec<u8>) {
+        if self.has_stand_ins {
+            let written = String::from_utf8_lossy(&out.split_off(position)).into_owned();
+            out.extend(self.restored(written).into_bytes());
         }
     }
 
@@ -252,7 +288,11 @@ impl AnswerReader {
     /// the answer ends with it.
     pub(crate) fn take_round(&mut self) -> Round {
         let waits_for = self.api.waits_for();
-        let (items, calls) = self.api.take_round(waits_for.engine);
+        let (items, mut calls) = self.api.take_round(waits_for.engine);
+        let items = items.into_iter().map(|item| self.restored(item)).collect();
+        for call in &mut calls {
+            call.arguments = self.restored(std::mem::take(&mut call.arguments));
+        }
         let usage = std::mem::take(&mut self.state.usage);
         let output = self.api.output(&usage);
         let round = Round {
@@ -267,15 +307,16 @@ impl AnswerReader {
 
     /// The JSON body for the client, composed from all rounds that were taken. None if the client
     /// gets the provider's body unchanged.
-    pub(crate) fn composed(&self) -> Option<Value> {
+    pub(crate) fn composed(&self) -> Option<String> {
         let is_composed = self.api.is_composed(&self.state);
-        is_composed.then(|| self.api.composed(&self.state))
+        is_composed.then(|| self.restored(self.api.composed(&self.state).to_string()))
     }
 
     /// The wire messages that the client has received. None if they are those that the model wrote.
     pub(crate) fn visible(&self) -> Option<Vec<String>> {
         let is_touched = self.state.progress.is_touched;
-        is_touched.then(|| self.api.visible())
+        let visible = is_touched.then(|| self.api.visible());
+        visible.map(|all| all.into_iter().map(|one| self.restored(one)).collect())
     }
 
     /// Ends an answer in the normal way although the model still calls the engine, because the
@@ -285,12 +326,16 @@ impl AnswerReader {
         let output = self.api.output(&self.state.last_usage);
         let before = &mut self.state.progress.output_before;
         *before = before.saturating_sub(output);
+        let position = out.len();
         self.api.end(&self.state, out);
+        self.restore_from(position, out);
     }
 
     /// Writes the last event of a stream that failed. `error` is in the API's format.
     pub(crate) fn write_error(&mut self, error: &Value, out: &mut Vec<u8>) {
+        let position = out.len();
         self.api.write_error(&self.state, error, out);
+        self.restore_from(position, out);
     }
 
     /// Whether a stream that broke off ends with an error event, too. This is the case if streams
@@ -299,3 +344,6 @@ impl AnswerReader {
         self.api.always_has_final_event()
     }
 }
+
+#[cfg(test)]
+mod tests;

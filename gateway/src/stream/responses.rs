@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::items::OutputItems;
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
-use super::{Call, number, string, write_event};
+use super::{Call, number, set, string, write_event};
 
 const USAGE: UsageNames = UsageNames {
     input: "input_tokens",
@@ -44,7 +44,8 @@ pub(super) struct Responses {
 /// Removes the engine's tools from the list that the provider echoes. Returns whether there were
 /// any.
 fn remove_tools(state: &AnswerState, response: &mut Value) -> bool {
-    let Some(tools) = response["tools"].as_array_mut() else {
+    let tools = response.get_mut("tools").and_then(Value::as_array_mut);
+    let Some(tools) = tools else {
         return false;
     };
     let before = tools.len();
@@ -104,7 +105,8 @@ impl ApiAnswer for Responses {
     fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {
         let kind = string(data, "type");
         // Announcements and the final event repeat the tools of the request.
-        let echoes = data.get("response").is_some() && remove_tools(state, &mut data["response"]);
+        let response = data.get_mut("response");
+        let echoes = response.is_some_and(|response| remove_tools(state, response));
         match kind.as_str() {
             // The client has received these announcements with the first round.
             "response.created" | "response.in_progress" | "response.queued"
@@ -112,7 +114,9 @@ impl ApiAnswer for Responses {
             {
                 return Passed::Nothing;
             }
-            "response.created" => state.first = data["response"].clone(),
+            "response.created" if data["response"].is_object() => {
+                state.first = data["response"].clone();
+            }
             "response.output_item.added" | "response.output_item.done" => {
                 self.take_item(state, number(data, "output_index"), &data["item"]);
             }
@@ -122,7 +126,7 @@ impl ApiAnswer for Responses {
                     return Passed::Nothing;
                 }
                 if state.progress.is_touched {
-                    data["response"] = self.composed(state);
+                    set(data, "response", self.composed(state));
                 }
             }
             "response.failed" | "error" => state.progress.failed = true,
@@ -131,19 +135,21 @@ impl ApiAnswer for Responses {
         if let Some(index) = data["output_index"].as_u64() {
             match self.items.shown_as(index) {
                 None => return Passed::Nothing,
-                Some(shown_as) => data["output_index"] = json!(shown_as),
+                Some(shown_as) => set(data, "output_index", json!(shown_as)),
             }
         }
-        let number = data["sequence_number"].as_u64();
+        let has_number = data["sequence_number"].is_u64();
         // Once an item was hidden, every later event has to be renumbered.
         if state.progress.is_touched {
-            if number.is_some() {
-                data["sequence_number"] = json!(self.sequence);
+            if has_number {
+                set(data, "sequence_number", json!(self.sequence));
                 self.sequence += 1;
             }
             return Passed::Changed;
         }
-        self.sequence = number.map_or(self.sequence, |number| number + 1);
+        if has_number {
+            self.sequence = number(data, "sequence_number") + 1;
+        }
         match echoes {
             true => Passed::Changed,
             false => Passed::Unchanged,
@@ -195,14 +201,16 @@ impl ApiAnswer for Responses {
         let mut response = self.last.clone();
         for key in ["id", "created_at"] {
             if !state.first[key].is_null() {
-                response[key] = state.first[key].clone();
+                set(&mut response, key, state.first[key].clone());
             }
         }
         let now = self.items.current().filter(|item| !item.is_hidden);
         let now = now.map(|item| &item.value);
-        response["output"] = self.items.shown().iter().chain(now).cloned().collect();
+        let output = self.items.shown().iter().chain(now).cloned().collect();
+        set(&mut response, "output", output);
         if response["usage"].is_object() {
-            response["usage"] = state.client_usage(&response["usage"], &USAGE);
+            let usage = state.client_usage(&response["usage"], &USAGE);
+            set(&mut response, "usage", usage);
         }
         response
     }
@@ -212,18 +220,21 @@ impl ApiAnswer for Responses {
     }
 
     fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>) {
-        self.last["status"] = json!("completed");
-        let mut data = json!({"type": "response.completed", "response": self.composed(state)});
-        data["sequence_number"] = json!(self.sequence);
+        set(&mut self.last, "status", json!("completed"));
+        let response = self.composed(state);
+        let data = json!({
+            "type": "response.completed", "response": response, "sequence_number": self.sequence
+        });
         write_event(Some("response.completed"), &data, out);
     }
 
     fn write_error(&self, state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
         // The event has to contain a whole response, and the client knows it by its id.
         let mut response = state.first.clone();
-        response["status"] = json!("failed");
+        set(&mut response, "status", json!("failed"));
         let error = &error["error"];
-        response["error"] = json!({"code": error["code"], "message": error["message"]});
+        let error = json!({"code": error["code"], "message": error["message"]});
+        set(&mut response, "error", error);
         let data = json!({
             "type": "response.failed", "sequence_number": self.sequence, "response": response
         });

@@ -2,25 +2,30 @@
 //!
 //! Bytes arrive in pieces of any size. [`Events`] collects them and returns each [`Event`] once it
 //! is complete, with the exact bytes that it arrived in, so that it can be passed on unchanged.
-//! Only as much of the format is supported as providers use: the data is one line, and the event's
-//! name is not needed, because the data contains its type. What an event means is decided by the
-//! readers in [`stream`](crate::stream).
+//! Only as much of the format is supported as providers use: the event's name is not needed, because
+//! the data contains its type. What an event means is decided by the readers in
+//! [`stream`](crate::stream).
+
+use std::borrow::Cow;
+
+use super::surrogates;
 
 /// One event, with the bytes that it arrived in. It borrows from [`Events`], so it has to be
 /// handled before more bytes are pushed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Event<'b> {
     /// The whole event, including the empty line at its end.
     pub(crate) raw: &'b [u8],
-    /// The event's data. None for a comment, or if the data is not UTF-8. Only the first `data:`
-    /// line is read, because providers write the data into one line.
-    pub(crate) data: Option<&'b str>,
+    /// The event's data, which may be on several lines. None for a comment, or if the data is not
+    /// UTF-8.
+    pub(crate) data: Option<Cow<'b, str>>,
 }
 
 impl Event<'_> {
-    /// The event's data as JSON. None if there is none or it cannot be parsed, as for `[DONE]`.
+    /// The event's data as JSON. None if there is none or it cannot be parsed, as for `[DONE]`. See
+    /// [`surrogates`] for texts with half a character.
     pub(crate) fn json(&self) -> Option<serde_json::Value> {
-        serde_json::from_str(self.data?).ok()
+        Some(surrogates::parse(self.data.as_ref()?)?.0)
     }
 }
 
@@ -51,7 +56,11 @@ impl Events {
         let mut at = self.looked.max(self.start);
         // An empty line ends an event.
         let end = loop {
-            let newline = at + memchr::memchr(b'\n', self.buffer.get(at..)?)?;
+            let Some(step) = memchr::memchr(b'\n', self.buffer.get(at..)?) else {
+                self.looked = self.buffer.len();
+                return None;
+            };
+            let newline = at + step;
             let rest = self.buffer.get(newline + 1..).unwrap_or(&[]);
             match rest {
                 [b'\n', ..] => break newline + 2,
@@ -86,13 +95,19 @@ impl Events {
 
 impl<'b> Event<'b> {
     fn of(raw: &'b [u8]) -> Self {
-        let lines = raw.split(|byte| *byte == b'\n');
-        let data = lines.filter_map(|line| line.strip_prefix(b"data:")).next();
-        let data = data.and_then(|data| std::str::from_utf8(data).ok());
-        Self {
-            raw,
-            data: data.map(str::trim),
-        }
+        // A stream may begin with a byte order mark.
+        let text = raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw);
+        let lines = text.split(|byte| *byte == b'\n');
+        let data = lines.filter_map(|line| line.strip_prefix(b"data:"));
+        let mut data = data.map(|data| Some(std::str::from_utf8(data).ok()?.trim()));
+        let first = data.next().flatten().map(Cow::Borrowed);
+        let data = data.fold(first, |all, line| {
+            let (mut all, line) = (all?.into_owned(), line?);
+            all.push('\n');
+            all.push_str(line);
+            Some(Cow::Owned(all))
+        });
+        Self { raw, data }
     }
 }
 
@@ -104,7 +119,8 @@ mod tests {
     /// Each event comes out once and with its exact bytes, whatever pieces the stream arrives in.
     #[test]
     fn events_are_found_in_pieces_of_any_size() {
-        let text = "event: a\ndata: {\"x\":1}\n\n: ping\n\ndata: é\r\n\r\ndata:[DONE]\n\nhalf";
+        let text = "event: a\ndata: {\"x\":1}\n\n: ping\n\ndata: é\r\n\r\ndata:[DONE]\n\ndata: {\ndata:\r\ndata: }\n\nhalf";
+        let text = format!("\u{feff}{text}");
         for size in 1..text.len() {
             let mut events = Events::default();
             let (mut raw, mut data) = (Vec::new(), Vec::new());
@@ -112,13 +128,19 @@ mod tests {
                 events.push(piece);
                 while let Some(event) = events.next() {
                     raw.extend_from_slice(event.raw);
-                    data.push(event.data.map(str::to_owned));
+                    data.push(event.data.map(Cow::into_owned));
                 }
             }
             assert_eq!(raw, text.strip_suffix("half").unwrap().as_bytes(), "{size}");
             assert_eq!(events.rest().map(|rest| rest.raw), Some(&b"half"[..]));
             assert!(events.rest().is_none() && events.next().is_none());
-            let expected = [Some("{\"x\":1}"), None, Some("é"), Some("[DONE]")];
+            let expected = [
+                Some("{\"x\":1}"),
+                None,
+                Some("é"),
+                Some("[DONE]"),
+                Some("{\n\n}"),
+            ];
             let expected: Vec<_> = expected.iter().map(|one| one.map(str::to_owned)).collect();
             assert_eq!(data, expected, "{size}");
         }
