@@ -531,8 +531,8 @@ fn observe(shared: &Arc<Shared>, slot: SessionSlot, request: Arc<TurnRequest>) {
 }
 
 /// Passes a request on unchanged because something failed. If it would certainly not fit the
-/// model's window, the built-in engine shortens it first, if it can by `until`. The failure appears in the metrics, the
-/// health check and the response headers.
+/// model's window, the built-in engine shortens it first, if it can by `until`. The failure appears
+/// in the metrics, the health check and the response headers.
 async fn fail_open(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
