@@ -339,6 +339,17 @@ async fn edits_and_cuts_stay_in_the_session() {
     stage.nothing_was_refused();
 }
 
+/// Neither part of a session's id makes the lists of sessions as wide as it likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ids_that_clients_send_have_a_limit() {
+    let (_stage, gateway) = stage().await;
+    let agent = Agent::new(Api::Messages, &gateway.base, "s");
+    let mut agent = with_header(agent, "x-claude-code-agent-id", &"a".repeat(5_000));
+    agent.user("Hello");
+    let said = agent.go_on().await;
+    assert_eq!(session(&said), format!("s/{}", "a".repeat(200)));
+}
+
 /// Failing open is seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fails_open_says_why() {
