@@ -687,7 +687,13 @@ async fn the_gateways_own_key_needs_a_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_reaches_no_provider_in_any_form() {
     let stage = answering();
-    keyed(&stage, "");
+    let base = stage.provider.base_url();
+    let config = format!(
+        "upstream:\n  openai: {{base_url: \"{base}/v1\", api_key_env: {}}}\n  anthropic: {{base_url: \"{base}\"}}\n  \
+         google: {{base_url: \"{base}\"}}\n",
+        KEY.0
+    );
+    std::fs::write(stage.config(), config).unwrap();
     let gateway = stage.gateway().await;
     let token = token(&stage);
     let basic = |pair: String| BASE64.encode(pair);

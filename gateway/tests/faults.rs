@@ -459,7 +459,7 @@ async fn a_reload_that_is_refused_changes_nothing() {
         "gateway: {tokens: {alice: PATH, bob: PATH}}",
         "gateway: {tls: {certificate: no.pem, key: no.key}}",
         "gateway: {max_hold_ms: no}",
-        "compression: {threshold: 7}",
+        "model: {context_length: no}",
     ] {
         let engine = |name: &str| format!("context: {{engine: {name}}}\n");
         stage.configure(&format!("{}{wrong}\n", engine("lcm")));
