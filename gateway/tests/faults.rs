@@ -452,7 +452,7 @@ async fn a_reload_that_is_refused_changes_nothing() {
     let stage = Stage::new("context: {engine: compressor}\n");
     let gateway = stage.gateway().await;
     stage.provider.answer_with(|_| Answer::text("Yes."));
-    for wrong in [
+    let wrong = [
         "gateway: {hosts: [\"a b\"]}",
         "gateway: {origins: [\"x\"]}",
         "gateway: {tokens: {alice: A_VARIABLE_THAT_IS_NOT_SET}}",
@@ -460,15 +460,16 @@ async fn a_reload_that_is_refused_changes_nothing() {
         "gateway: {tls: {certificate: no.pem, key: no.key}}",
         "gateway: {max_hold_ms: no}",
         "model: {context_length: no}",
-    ] {
+    ];
+    for (number, wrong) in wrong.into_iter().enumerate() {
         let engine = |name: &str| format!("context: {{engine: {name}}}\n");
         stage.configure(&format!("{}{wrong}\n", engine("lcm")));
         let handle = gateway.handle.clone();
         let reloaded = tokio::task::spawn_blocking(move || handle.reload()).await;
         assert!(reloaded.unwrap().is_err(), "{wrong}");
-        let mut agent = Agent::new(Api::Chat, &gateway.base, wrong);
+        let mut agent = Agent::new(Api::Chat, &gateway.base, &format!("s{number}"));
         agent.user("Hello");
-        let said = agent.send().await;
+        let said = agent.go_on().await;
         let session = said.header("x-contexture-session").to_owned();
         let mut url = reqwest::Url::parse(&format!("{}/contexture/session", gateway.base)).unwrap();
         url.query_pairs_mut().append_pair("id", &session);
