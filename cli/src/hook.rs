@@ -253,7 +253,15 @@ fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> 
     let missing = |what: &str| missing(agent, what);
     let log = || {
         let path = event.transcript_path.as_ref();
-        path.ok_or_else(|| missing("transcript_path"))
+        let path = path.ok_or_else(|| missing("transcript_path"))?;
+        match std::fs::metadata(path) {
+            // A pipe or a device may have no end.
+            Ok(found) if !found.is_file() => Err(CliError::Read {
+                input: path.display().to_string(),
+                source: std::io::Error::other("it is not a regular file"),
+            }),
+            _ => Ok(path),
+        }
     };
     let document = match agent {
         Caller::Claude | Caller::Codex => {

@@ -133,10 +133,22 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for JsonLog {
         for (name, value) in fields.0 {
             line.entry(name).or_insert(value);
         }
-        let line = format!("{}\n", Value::Object(line));
+        let line = escaped(&Value::Object(line).to_string()) + "\n";
         // Without a reader there is nobody to tell.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
+}
+
+/// Escapes the control characters that JSON allows in texts. Terminals obey some of them.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c.is_control() {
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 /// Fields of an event as JSON, with secrets masked.
@@ -186,5 +198,21 @@ impl Visit for RepeatedFields {
         if REPEATED.contains(&field.name()) {
             self.0.record_str(field, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_line_has_no_control_characters_and_says_the_same() {
+        let all: String = ('\0'..='\u{ff}').collect();
+        let value = Value::from(all);
+        let line = escaped(&value.to_string());
+        assert!(!line.contains(char::is_control), "{line:?}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
     }
 }

@@ -356,6 +356,9 @@ fn line(session: &SessionSummary) -> Value {
     })
 }
 
+/// The most characters of an id in the table, which is as wide as the longest. `--json` shows all.
+const MAX_ID_CHARS: usize = 100;
+
 /// Renders the sessions as a table, each with the engine that has it now, and the path of the
 /// record below. If no sessions are stored, a sentence takes the place of the table.
 fn table(store: &Record, sessions: &[SessionSummary], global: &Global) -> String {
@@ -364,7 +367,7 @@ fn table(store: &Record, sessions: &[SessionSummary], global: &Global) -> String
     for session in sessions {
         let used = Timestamp::from_millisecond(last_use(session));
         let used = used.map_or_else(|_| "–".to_owned(), |time| age(time.into()));
-        let mut shown = one_line(&session.session, usize::MAX);
+        let mut shown = one_line(&session.session, MAX_ID_CHARS);
         if session.archived_ms.is_some() {
             shown.push_str(" (archived)");
         }

@@ -587,6 +587,8 @@ fn a_hook_that_fails_never_ends_with_two_and_leaves_no_older_text() {
         b"{}".to_vec(),
         event(&home, "PreCompact", json!({"transcript_path": "/nowhere"})),
         event(&home, "PreCompact", json!({"transcript_path": null})),
+        // It has no end.
+        event(&home, "PreCompact", json!({"transcript_path": "/dev/zero"})),
     ] {
         home.pipe(["hook", "claude"], &broken)
             .exits(1)

@@ -135,6 +135,10 @@ impl TurnResult {
     }
 }
 
+/// The most messages of a request that becomes a turn. A message of a few bytes costs as much time
+/// and memory as one of a few kilobytes, so the limit on bytes does not bound them.
+const MAX_MESSAGES: usize = 50_000;
+
 /// How often an engine is asked to compact further if its result is still too large for the
 /// provider.
 const MAX_RECOMPACTIONS: usize = 2;
@@ -241,6 +245,13 @@ pub(crate) fn read(
     let model = model
         .or_else(|| endpoint::model_in(url))
         .unwrap_or_default();
+    let count = wire.messages.len();
+    if count > MAX_MESSAGES {
+        return Err(Failure::new(
+            "too_many_messages",
+            format!("the request has {count} messages, and a session at most {MAX_MESSAGES}"),
+        ));
+    }
     // Without a window, no engine could decide when to compact.
     let Some(agent) = window::of(settings, headers, &wire, model) else {
         return Err(Failure::new(

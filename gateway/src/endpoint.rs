@@ -119,23 +119,44 @@ pub(crate) fn model_in(url: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Takes Google's key out of a query, if the client sends it there and not in a header. Returns the
-/// query without it, and the key. A query is part of URLs, which must not contain a key.
-pub(crate) fn without_key(query: &str) -> (String, Option<String>) {
-    let is_key = |pair: &&str| pair.split('=').next() == Some("key");
-    let key = query.split('&').find(is_key).and_then(|pair| {
+/// Takes a credential out of a query, if the client sends it there and not in a header. Google's
+/// APIs know each parameter with a `$` before its name, too. Returns the query without it, and the
+/// credential. A query is part of URLs, which must not contain a credential.
+pub(crate) fn without_credential(query: &str, name: &str) -> (String, Option<String>) {
+    let value_of = |pair: &str| {
         let url = reqwest::Url::parse(&format!("http://q/?{pair}")).ok()?;
-        let (_, key) = url.query_pairs().next()?;
-        Some(key.into_owned())
-    });
-    let rest: Vec<&str> = query.split('&').filter(|pair| !is_key(pair)).collect();
-    (rest.join("&"), key)
+        let (named, value) = url.query_pairs().next()?;
+        let is_it = named.trim_start_matches('$').eq_ignore_ascii_case(name);
+        is_it.then(|| value.into_owned())
+    };
+    let (mut rest, mut found) = (Vec::new(), None);
+    for pair in query.split('&') {
+        match value_of(pair) {
+            Some(value) => found = found.or(Some(value).filter(|value| !value.is_empty())),
+            None => rest.push(pair),
+        }
+    }
+    (rest.join("&"), found)
 }
 
 /// The path with single slashes and without a trailing one. The root becomes an empty string.
 pub(crate) fn normalised(path: &str) -> String {
     let parts = path.split('/').filter(|part| !part.is_empty());
     parts.fold(String::new(), |path, part| path + "/" + part)
+}
+
+/// Whether a path may lead out of the base path of an upstream: it does not begin with a slash, or
+/// has a backslash or a segment `.` or `..` in any encoding. URL parsers resolve such segments and
+/// take a backslash for a slash, and an upstream may decode a slash before it resolves them.
+pub(crate) fn may_leave_base(path: &str) -> bool {
+    let mut decoded = path.to_ascii_lowercase();
+    for (encoded, plain) in [("%2e", "."), ("%2f", "/"), ("%5c", "\\")] {
+        decoded = decoded.replace(encoded, plain);
+    }
+    let mut segments = decoded.split(['/', '\\']);
+    !path.starts_with('/')
+        || path.contains('\\')
+        || segments.any(|segment| matches!(segment, "." | ".."))
 }
 
 /// Whether a part of a path is a version, such as `v1`, `v4` or `v1beta`.
@@ -262,7 +283,9 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Whether a request without a conversation is for Google. Its paths have versions that no other
 /// provider has. Google serves OpenAI's API as well, below a path of its own.
 fn is_google(path: &str, headers: &HeaderMap) -> bool {
-    let own = ["/v1beta/", "/v1beta1/", "/v1alpha/", "/upload/v1beta/"];
+    let own = [
+        "/v1beta/", "/v1beta1/", "/v1alpha/", "/upload/v1beta/", "/download/v1beta/",
+    ];
     let is_path = own.iter().any(|start| path.starts_with(start)) && !path.contains("/openai/");
     let methods = [":embedContent", ":batchEmbedContents"];
     is_path

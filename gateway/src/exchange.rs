@@ -18,14 +18,13 @@ mod rounds;
 mod summary;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use axum::response::Response;
 use bytes::Bytes;
 use http::Method;
 use http::header::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::Shared;
 use crate::answer::run_turn_in;
@@ -256,7 +255,8 @@ enum NoTurn {
     Failed(Failure),
 }
 
-/// Reads a request and runs its turn, for at most `gateway.max_hold_ms`.
+/// Reads a request and runs its turn. A turn that would end after `until` is left to itself a little
+/// earlier, so that [`fail_open`] can still shorten the request by then.
 ///
 /// If another request of the session came first, the proof may have expired, so the request is read
 /// again. That other request is finished by then, so the loop ends.
@@ -269,8 +269,9 @@ async fn run_turn(
     settings: &Arc<Settings>,
     api: Api,
     incoming: &ClientRequest,
+    until: Instant,
 ) -> Result<(Arc<TurnRequest>, Result<TurnResult, Failure>), NoTurn> {
-    let until = tokio::time::Instant::now() + settings.max_hold;
+    let until = until - settings.max_hold / 10;
     loop {
         let noted = Arc::default();
         let reading = read_and_run(shared, settings, api, incoming, &noted);
@@ -318,7 +319,8 @@ pub(crate) async fn answer(
         return observed(shared, settings, api, incoming).await;
     }
     let began = Instant::now();
-    let (request, result) = match run_turn(&shared, &settings, api, &incoming).await {
+    let until = began + settings.max_hold;
+    let (request, result) = match run_turn(&shared, &settings, api, &incoming, until).await {
         Ok(ran) => ran,
         Err(NoTurn::PassThrough(pass_through)) => {
             let session = incoming.session(pass_through.session);
@@ -330,7 +332,7 @@ pub(crate) async fn answer(
             };
         }
         Err(NoTurn::Failed(failure)) => {
-            return fail_open(&shared, &settings, api, incoming, None, failure).await;
+            return fail_open(&shared, &settings, api, incoming, None, failure, until).await;
         }
     };
     let slot = slot(&shared, &settings, &request);
@@ -339,7 +341,8 @@ pub(crate) async fn answer(
     let result = match result {
         Ok(result) => result,
         Err(failure) => {
-            return fail_open(&shared, &settings, api, incoming, Some(request), failure).await;
+            let request = Some(request);
+            return fail_open(&shared, &settings, api, incoming, request, failure, until).await;
         }
     };
     shared
@@ -409,7 +412,7 @@ fn held_too_long(settings: &Settings) -> Failure {
     let most = settings.max_hold.as_millis();
     Failure::new(
         "held_too_long",
-        format!("the turn took longer than {most} ms (`gateway.max_hold_ms`)"),
+        format!("the turn takes too long for `gateway.max_hold_ms` ({most} ms)"),
     )
 }
 
@@ -528,8 +531,8 @@ fn observe(shared: &Arc<Shared>, slot: SessionSlot, request: Arc<TurnRequest>) {
 }
 
 /// Passes a request on unchanged because something failed. If it would certainly not fit the
-/// model's window, the built-in engine shortens it first. The failure appears in the metrics, the
-/// health check and the response headers.
+/// model's window, the built-in engine shortens it first, if it can by `until`. The failure appears
+/// in the metrics, the health check and the response headers.
 async fn fail_open(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
@@ -537,6 +540,7 @@ async fn fail_open(
     incoming: ClientRequest,
     request: Option<Arc<TurnRequest>>,
     failure: Failure,
+    until: Instant,
 ) -> Response {
     let reason = failure.reason;
     let session = match &request {
@@ -563,8 +567,9 @@ async fn fail_open(
     let body = match request.filter(|request| request.is_surely_too_large()) {
         Some(request) => {
             let own = Arc::clone(shared);
-            let fitted = shared.work.run(move || request.shorten(&own)).await;
-            fitted.ok().flatten()
+            let shortening = shared.work.run(move || request.shorten(&own));
+            let fitted = timeout_at(until, shortening).await;
+            fitted.ok().and_then(Result::ok).flatten()
         }
         None => None,
     };

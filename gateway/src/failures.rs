@@ -17,6 +17,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use contexture::mask_secrets;
 use http::header::CONTENT_ENCODING;
 use http_body::{Frame, SizeHint};
 use serde::Serialize;
@@ -54,7 +55,12 @@ pub(crate) struct FailedRequest {
 pub(crate) struct FailureLog(Mutex<VecDeque<FailedRequest>>);
 
 impl FailureLog {
-    pub(crate) fn push(&self, one: FailedRequest) {
+    pub(crate) fn push(&self, mut one: FailedRequest) {
+        // Providers quote the key that they refuse. It is masked first, because half of a key would
+        // not be recognized.
+        one.error = mask_secrets(&one.error).into_owned();
+        one.error
+            .truncate(one.error.floor_char_boundary(MAX_MESSAGE_BYTES));
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push_front(one);
         all.truncate(MAX_FAILURES);
@@ -181,9 +187,7 @@ fn message(body: &[u8]) -> String {
         &error["message"], error, &value["message"], &value["detail"],
     ];
     let named = named.into_iter().find_map(Value::as_str);
-    let mut message = named.map_or_else(|| text.trim().to_owned(), str::to_owned);
-    message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-    message
+    named.unwrap_or(text.trim()).to_owned()
 }
 
 #[cfg(test)]
@@ -201,9 +205,33 @@ mod tests {
         ] {
             assert_eq!(message(body.as_bytes()), "Overloaded", "{body}");
         }
-        assert_eq!(
-            message("é".repeat(2_000).as_bytes()).len(),
-            MAX_MESSAGE_BYTES
-        );
+    }
+
+    /// What the log keeps of an error with this body.
+    fn kept(body: &str) -> String {
+        let log = FailureLog::default();
+        log.push(FailedRequest {
+            at_ms: 0,
+            session: None,
+            tenant: None,
+            endpoint: "chat",
+            status: 401,
+            error: message(body.as_bytes()),
+            ms: 0.0,
+        });
+        log.rows(|_| true).remove(0).error
+    }
+
+    #[test]
+    fn an_error_is_kept_short_and_without_the_key_that_it_quotes() {
+        assert_eq!(kept(&"é".repeat(2_000)).len(), MAX_MESSAGE_BYTES);
+        let key = format!("sk-proj-{}", "Ab3d5F7h".repeat(6));
+        for words in 0..MAX_MESSAGE_BYTES / 5 {
+            let error = format!("{}Incorrect API key provided: {key}", "word ".repeat(words));
+            let body = serde_json::json!({"error": {"message": error}}).to_string();
+            for body in [error, body] {
+                assert!(!kept(&body).contains("Ab3d"), "{body}");
+            }
+        }
     }
 }

@@ -59,6 +59,7 @@ mod work;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use contexture::engines::Engines;
 use contexture::tokens::TokenCounter;
 use contexture::{Host, HostError, HostOptions, TokenError};
 use tokio::net::TcpListener;
@@ -160,9 +161,11 @@ pub(crate) struct Shared {
 impl Shared {
     /// See [`Handle::reload`].
     pub(crate) fn reload(&self) -> Result<(), GatewayError> {
-        self.host.reload()?;
+        let settings = self.host.reload_if(|engines| {
+            let command = self.command.as_ref();
+            settings(&self.host, engines, self.address, command)
+        })?;
         let engines = self.host.engines();
-        let settings = settings(&self.host, self.address, self.command.as_ref())?;
         let listen = &engines.config().gateway.listen;
         if *listen != self.listen {
             tracing::warn!(
@@ -277,11 +280,12 @@ impl Handle {
     }
 }
 
-/// Builds the settings from the configuration in force. If the gateway's own token cannot be
+/// Builds the settings from a configuration. If the gateway's own token cannot be
 /// created, for example on a read-only file system, this is an error only if a client needs the
 /// token. Otherwise it logs a warning.
 fn settings(
     host: &Host,
+    engines: &Engines,
     address: SocketAddr,
     command: Option<&BaseUrls>,
 ) -> Result<Settings, GatewayError> {
@@ -289,7 +293,7 @@ fn settings(
         Ok(token) => (Some(token), None),
         Err(error) => (None, Some(error)),
     };
-    let settings = Settings::of(host.engines().loaded(), address, command, token)?;
+    let settings = Settings::of(engines.loaded(), address, command, token)?;
     // If the gateway has no key to protect, no client needs its token.
     let is_needed = (Provider::ALL.iter()).any(|one| settings.key_needs_token(*one));
     match missing {
@@ -350,7 +354,7 @@ impl Gateway {
         let address = addresses.next().ok_or(SettingsError::Address {
             address: wanted.clone(),
         })?;
-        let settings = settings(&host, address, command.as_ref())?;
+        let settings = settings(&host, &engines, address, command.as_ref())?;
         let listener = TcpListener::bind(address)
             .await
             .map_err(|cause| GatewayError::Listen {

@@ -21,7 +21,8 @@ use futures_util::StreamExt;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
-    ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, VARY,
+    ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    UPGRADE, VARY,
 };
 use http::{Method, StatusCode};
 use http_body::Body as _;
@@ -151,6 +152,12 @@ fn refused(
 /// of the checks.
 async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Request) -> Response {
     let path = request.uri().path().to_owned();
+    if endpoint::may_leave_base(&path) {
+        let api = Route::of(&path, request.headers()).api();
+        let message = "the path has a segment `.` or `..` or a backslash: send it without";
+        let status = (StatusCode::BAD_REQUEST, "invalid_request_error");
+        return refused(shared, api, None, status, ("path", message.to_owned()));
+    }
     let normal = endpoint::normalised(&path);
     if normal == "/healthz" {
         // The status stays 200, because restarting a degraded gateway would make it worse.
@@ -161,11 +168,14 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     if normal.is_empty() && request.method() == Method::GET {
         return page::page();
     }
-    let route = Route::of(&path, request.headers());
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let headers = request.headers_mut();
+    // Only Google takes a key in the query, so it tells the provider as the header does.
+    let (mut query, has_moved) = to_header(&query, "key", GOOGLE_KEY, "", headers);
+    let route = Route::of(&path, headers);
     let api = route.api();
-    let mut query = request.uri().query().unwrap_or_default().to_owned();
     if route.provider == Provider::Google {
-        query = take_google_key(&query, request.headers_mut());
+        (query, _) = to_header(&query, "access_token", AUTHORIZATION, "Bearer ", headers);
     }
     const UNKNOWN: (StatusCode, &str) = (StatusCode::UNAUTHORIZED, "authentication_error");
     let Some(caller) = settings.tokens.caller(request.headers_mut()) else {
@@ -173,6 +183,9 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
             "this gateway needs a token: send it as `x-contexture-token` (`gateway.tokens`)";
         return refused(shared, api, None, UNKNOWN, ("token", message.to_owned()));
     };
+    if has_moved && route.provider != Provider::Google {
+        request.headers_mut().remove(GOOGLE_KEY);
+    }
     if normal == "/metrics" {
         return text(
             StatusCode::OK,
@@ -347,18 +360,29 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, BodyError> {
     Ok(read.into())
 }
 
-/// Moves Google's key from the query into the header that means the same, so that no URL contains it
-/// and the gateway's own token is found there, too. Returns the query without it.
-fn take_google_key(query: &str, headers: &mut HeaderMap) -> String {
-    let (rest, key) = endpoint::without_key(query);
-    let header = HeaderName::from_static("x-goog-api-key");
-    if let Some(mut key) = key.and_then(|key| HeaderValue::from_str(&key).ok())
+const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+
+/// Moves a credential from the query into the header that means the same, so that no URL contains it
+/// and the gateway's own token is found there, too. A header that is there stays. Returns the query
+/// without the credential, and whether the header is new.
+fn to_header(
+    query: &str,
+    parameter: &str,
+    header: HeaderName,
+    scheme: &str,
+    headers: &mut HeaderMap,
+) -> (String, bool) {
+    let (rest, credential) = endpoint::without_credential(query, parameter);
+    let value =
+        credential.map(|credential| HeaderValue::from_str(&format!("{scheme}{credential}")));
+    if let Some(Ok(mut value)) = value
         && !headers.contains_key(&header)
     {
-        key.set_sensitive(true);
-        headers.insert(header, key);
+        value.set_sensitive(true);
+        headers.insert(header, value);
+        return (rest, true);
     }
-    rest
+    (rest, false)
 }
 
 /// The status and error type of a body that exceeds `gateway.max_body_mb`.

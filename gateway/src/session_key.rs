@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::gemini;
 use crate::headers::{self, SESSION};
 
-/// The most characters of a client's name for a session that are used.
+/// The most characters that are used of a client's name for a session, and of a subagent's id.
 const MAX_NAME_CHARS: usize = 200;
 
 /// What a request says about its session. Both fields are claims of the client, and grant no access
@@ -115,21 +115,21 @@ pub(crate) fn name_in(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Removes control characters from a client's name for a session, limits its length, and adds the
-/// id of a Claude Code subagent. None if nothing of the name is left.
+/// id of a Claude Code subagent, which is limited as well. None if nothing of the name is left.
 fn cleaned(name: &str, headers: &HeaderMap) -> Option<String> {
     // A control character would make the keys of [`Scope::owner`] ambiguous.
-    let plain = name
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_NAME_CHARS);
-    let name: String = plain.collect();
+    let plain = |text: &str| -> String {
+        let plain = text.chars().filter(|c| !c.is_control());
+        plain.take(MAX_NAME_CHARS).collect()
+    };
+    let name = plain(name);
     // The id of a subagent alone would be the same name for subagents of different sessions.
     if name.trim().is_empty() {
         return None;
     }
     Some(match headers::text(headers, "x-claude-code-agent-id") {
         // Subagents send the session name of their parent, but have their own conversation.
-        Some(agent) => format!("{name}/{agent}"),
+        Some(agent) => format!("{name}/{}", plain(agent)),
         None => name,
     })
 }

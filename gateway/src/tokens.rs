@@ -8,11 +8,20 @@
 //! [`Tokens::caller`] does this, and removes the token from the request. What a caller may do is
 //! decided by [`routes`](crate::routes).
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use contexture::GatewayToken;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use subtle::ConstantTimeEq;
 
 use crate::headers::{self, CREDENTIALS};
+
+/// Reads the credentials of the scheme `Basic`, with or without padding.
+const BASIC: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// A name under `gateway.tokens`, with its token. Its sessions are separate from all others.
 #[derive(Clone)]
@@ -82,17 +91,35 @@ impl Tokens {
         )
     }
 
-    /// Whose token the value of a header is, with or without the scheme `Bearer`. None if it is
-    /// nobody's.
+    /// Whose token the value of a header contains: alone, after a scheme, in a list, or as a name
+    /// or password of the scheme `Basic`. None if it contains nobody's.
     fn caller_of(&self, value: &HeaderValue) -> Option<Caller> {
-        let value = value.to_str().ok()?.trim();
-        let token = match value.split_once(' ') {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-            _ => value,
+        let value = value.as_bytes().trim_ascii();
+        // A tenant's token may have spaces and commas itself.
+        let after_scheme = value.splitn(2, u8::is_ascii_whitespace).nth(1);
+        let found = after_scheme.and_then(|token| self.owner_of(token.trim_ascii()));
+        let found = self.owner_of(value).or(found);
+        let is_between = |b: &u8| b.is_ascii_whitespace() || matches!(b, b',' | b';' | b'"');
+        let pieces = || value.split(is_between).filter(|piece| !piece.is_empty());
+        let encoded = pieces().zip(pieces().skip(1));
+        let encoded = encoded.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"basic"));
+        let in_basic = || {
+            let mut decoded = encoded.filter_map(|(_, piece)| BASIC.decode(piece).ok());
+            decoded.find_map(|pair| {
+                let mut halves = pair.splitn(2, |b| *b == b':');
+                halves.find_map(|half| self.owner_of(half))
+            })
         };
+        found
+            .or_else(|| pieces().find_map(|piece| self.owner_of(piece)))
+            .or_else(in_basic)
+    }
+
+    /// Whose token this is. None if it is nobody's.
+    fn owner_of(&self, token: &[u8]) -> Option<Caller> {
         // The comparison takes the same time wherever the two differ. Otherwise the token could be
         // guessed byte by byte.
-        let is = |other: &str| bool::from(other.as_bytes().ct_eq(token.as_bytes()));
+        let is = |other: &str| bool::from(other.as_bytes().ct_eq(token));
         if self.own.as_ref().is_some_and(|own| is(own.text())) {
             return Some(Caller::Owner);
         }

@@ -6,6 +6,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use contexture::HostOptions;
 use contexture_gateway::Gateway;
 use contexture_provider_simulator::{Answer, Fault};
@@ -678,6 +680,197 @@ async fn the_gateways_own_key_needs_a_token() {
     for lines in [&[][..], &["authorization: Bearer own"]] {
         ask(&gateway, routes[0], lines).await;
         assert_eq!(credential(&stage), key);
+    }
+}
+
+/// A client may put a token wherever its API has a key. It counts there, and goes nowhere else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_reaches_no_provider_in_any_form() {
+    let stage = answering();
+    let base = stage.provider.base_url();
+    let config = format!(
+        "upstream:\n  openai: {{base_url: \"{base}/v1\", api_key_env: {}}}\n  anthropic: {{base_url: \"{base}\"}}\n  \
+         google: {{base_url: \"{base}\"}}\n",
+        KEY.0
+    );
+    std::fs::write(stage.config(), config).unwrap();
+    let gateway = stage.gateway().await;
+    let token = token(&stage);
+    let basic = |pair: String| BASE64.encode(pair);
+    let values = [
+        token.clone(),
+        format!("Bearer {token}"),
+        format!("bearer   {token} "),
+        format!("Bearer\t{token}"),
+        format!("Token {token}"),
+        format!("Token token=\"{token}\""),
+        format!("Bearer own, Bearer {token}"),
+        format!("Bearer own,Bearer {token}"),
+        format!("Basic {}", basic(format!("user:{token}"))),
+        format!("basic  {}", basic(format!("{token}:"))),
+        format!("Basic {}", basic(token.clone()).trim_end_matches('=')),
+        format!("Bearer own, Basic {}", basic(format!("{token}:x"))),
+    ];
+    let headers = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+    let mut ways: Vec<(String, Vec<String>)> = Vec::new();
+    for (header, value) in headers
+        .iter()
+        .flat_map(|header| values.iter().map(move |v| (header, v)))
+    {
+        ways.push((String::new(), vec![format!("{header}: {value}")]));
+    }
+    for name in ["key", "KEY", "%6bey", "$key"] {
+        ways.push((format!("?a=1&{name}={token}"), vec![]));
+        let own = "authorization: Bearer own".to_owned();
+        ways.push((format!("?{name}={token}"), vec![own]));
+    }
+    let is_known = |way: &(String, Vec<String>)| {
+        way.1
+            .first()
+            .is_none_or(|line| line.contains(&token) || line.to_lowercase().contains("basic"))
+    };
+    for route in [
+        ("POST", "/v1/chat/completions", CHAT),
+        ("POST", "/v1/messages", MESSAGES),
+        (
+            "POST",
+            "/v1beta/models/gemini-2.5-pro:generateContent",
+            r#"{"contents": []}"#,
+        ),
+        ("GET", "/v1/models", ""),
+        ("GET", "/somewhere/else", ""),
+    ] {
+        for way in &ways {
+            let (query, lines) = way;
+            let all: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let path = format!("{}{query}", route.1);
+            let answered = ask(&gateway, (route.0, &path, route.2), &all).await;
+            assert!(
+                !answered.is_refused("token"),
+                "{path} {lines:?}: {}",
+                answered.text
+            );
+            for came in stage.provider.requests() {
+                let whole = format!("{} {:?} {:?}", came.path, came.query, came.headers);
+                let pair = came.header("authorization").unwrap_or_default();
+                assert!(!whole.contains(&token), "{path} {lines:?}: {whole}");
+                assert!(
+                    !pair.to_lowercase().contains("basic"),
+                    "{path} {lines:?}: {whole}"
+                );
+                if route.1 == "/v1/chat/completions" && is_known(way) {
+                    assert_eq!(pair, format!("Bearer {}", KEY.1), "{path} {lines:?}");
+                }
+            }
+            stage.provider.forget();
+        }
+    }
+}
+
+/// The key of a client of Google's is in no URL, and goes to no other provider.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_in_the_query_goes_to_google_or_nowhere() {
+    const GOOGLE_KEY: &str = "AIzaSyA1234567890abcdefghijklmnopqrstuv";
+    let stage = answering();
+    let base = stage.provider.base_url();
+    let config = format!(
+        "upstream:\n  openai: {{base_url: \"{base}/openai/v1\"}}\n  anthropic: {{base_url: \"{base}/anthropic\"}}\n  \
+         google: {{base_url: \"{base}/google\"}}\n"
+    );
+    std::fs::write(stage.config(), config).unwrap();
+    let gateway = stage.gateway().await;
+    let body = r#"{"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}"#;
+    for (method, path, provider) in [
+        ("GET", "/v1/models", "google"),
+        ("GET", "/v1/models/gemini-2.0-flash", "google"),
+        ("GET", "/v1/tunedModels", "google"),
+        ("GET", "/v1/operations", "google"),
+        ("GET", "/v1beta/models", "google"),
+        ("GET", "/v1alpha/x", "google"),
+        ("GET", "/download/v1beta/files/x:download", "google"),
+        ("POST", "/upload/v1/files", "google"),
+        ("POST", "/v1/models/x:predict", "google"),
+        ("POST", "/v1/models/text-bison:generateText", "google"),
+        ("POST", "/v1/models/e:batchGenerateContent", "google"),
+        (
+            "POST",
+            "/v1/models/gemini-2.0-flash:generateContent",
+            "google",
+        ),
+        ("POST", "/v1/models/gemini-2.0-flash:countTokens", "google"),
+        ("POST", "/v1beta/openai/chat/completions", "openai"),
+        ("POST", "/v1/chat/completions", "openai"),
+        ("POST", "/v1/messages", "anthropic"),
+        ("GET", "/v1/messages/batches", "anthropic"),
+    ] {
+        for name in ["key", "%6bey", "$key", "KEY", "access_token"] {
+            if name == "access_token" && !path.contains("beta/models") {
+                continue;
+            }
+            stage.provider.forget();
+            let body = if method == "POST" { body } else { "" };
+            let asked = format!("{path}?a=1&{name}={GOOGLE_KEY}");
+            let answered = ask(&gateway, (method, &asked, body), &[]).await;
+            let what = format!("{asked}: {}", answered.text);
+            let came = stage.provider.requests().pop().expect(&what);
+            assert!(
+                came.path.starts_with(&format!("/{provider}/")),
+                "{} {what}",
+                came.path
+            );
+            assert_eq!(came.query.as_deref(), Some("a=1"), "{what}");
+            let has_key = format!("{:?}", came.headers).contains(GOOGLE_KEY);
+            assert_eq!(has_key, provider == "google", "{:?} {what}", came.headers);
+        }
+    }
+}
+
+/// With a key of the gateway's own, nothing is asked beside the base path that it is for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_leaves_the_base_path_is_refused() {
+    let stage = answering();
+    let base = stage.provider.base_url();
+    let config = format!(
+        "upstream: {{openai: {{base_url: \"{base}/team-a/openai/v4\", api_key_env: {}}}}}\n",
+        KEY.0
+    );
+    std::fs::write(stage.config(), config).unwrap();
+    let gateway = stage.gateway().await;
+    let token = format!("x-contexture-token: {}", token(&stage));
+    for dots in ["..", ".%2e", "%2E.", "%2e%2E", ".", "%2e"] {
+        for slash in ["/", "%2f", "%5C", "\\"] {
+            for start in [
+                "/v1/",
+                "/models/",
+                "/x/",
+                "/openai/",
+                "/",
+                "/v1/chat/completions/",
+                "//",
+            ] {
+                let path = format!("{start}{dots}{slash}{dots}{slash}{dots}/admin/keys?a=1");
+                let answered = ask(&gateway, ("GET", &path, ""), &[&token]).await;
+                assert_eq!(answered.status, 400, "{path}: {}", answered.text);
+                assert!(answered.is_refused("path"), "{path}: {}", answered.text);
+                let ending = format!("{start}x{slash}{dots}");
+                let answered = ask(&gateway, ("GET", &ending, ""), &[&token]).await;
+                assert_eq!(answered.status, 400, "{ending}: {}", answered.text);
+            }
+        }
+    }
+    assert!(stage.provider.requests().is_empty());
+    for path in [
+        "/v1/models/ft:a..b",
+        "/v1/files/.hidden",
+        "/v1/models/org%2Fname",
+        "/v1/...",
+        "/v1/a%5cb",
+    ] {
+        stage.provider.forget();
+        let answered = ask(&gateway, ("GET", path, ""), &[&token]).await;
+        assert_ne!(answered.status, 400, "{path}: {}", answered.text);
+        let asked = &stage.provider.requests()[0].path;
+        assert!(asked.starts_with("/team-a/openai/v4/"), "{path}: {asked}");
     }
 }
 

@@ -446,6 +446,39 @@ async fn a_timeout_is_that_of_the_configuration_as_it_is_now() {
     assert_eq!(said.expect("it waits as long as it did").status, 504);
 }
 
+/// A configuration is put in force whole or not at all, wherever its error is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_is_refused_changes_nothing() {
+    let stage = Stage::new("context: {engine: compressor}\n");
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let wrong = [
+        "gateway: {hosts: [\"a b\"]}",
+        "gateway: {origins: [\"x\"]}",
+        "gateway: {tokens: {alice: A_VARIABLE_THAT_IS_NOT_SET}}",
+        "gateway: {tokens: {alice: PATH, bob: PATH}}",
+        "gateway: {tls: {certificate: no.pem, key: no.key}}",
+        "gateway: {max_hold_ms: no}",
+        "model: {context_length: no}",
+    ];
+    for (number, wrong) in wrong.into_iter().enumerate() {
+        let engine = |name: &str| format!("context: {{engine: {name}}}\n");
+        stage.configure(&format!("{}{wrong}\n", engine("lcm")));
+        let handle = gateway.handle.clone();
+        let reloaded = tokio::task::spawn_blocking(move || handle.reload()).await;
+        assert!(reloaded.unwrap().is_err(), "{wrong}");
+        let mut agent = Agent::new(Api::Chat, &gateway.base, &format!("s{number}"));
+        agent.user("Hello");
+        let said = agent.go_on().await;
+        let session = said.header("x-contexture-session").to_owned();
+        let mut url = reqwest::Url::parse(&format!("{}/contexture/session", gateway.base)).unwrap();
+        url.query_pairs_mut().append_pair("id", &session);
+        let shown = reqwest::get(url).await.unwrap().text().await.unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["engine"], "compressor", "{wrong}: {shown}");
+    }
+}
+
 /// An engine that panics loses its session, which is reported once. Its tools leave the requests, and a developer sees
 /// where it panicked and on which thread.
 #[tokio::test(flavor = "multi_thread")]

@@ -339,6 +339,17 @@ async fn edits_and_cuts_stay_in_the_session() {
     stage.nothing_was_refused();
 }
 
+/// Neither part of a session's id makes the lists of sessions as wide as it likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ids_that_clients_send_have_a_limit() {
+    let (_stage, gateway) = stage().await;
+    let agent = Agent::new(Api::Messages, &gateway.base, "s");
+    let mut agent = with_header(agent, "x-claude-code-agent-id", &"a".repeat(5_000));
+    agent.user("Hello");
+    let said = agent.go_on().await;
+    assert_eq!(session(&said), format!("s/{}", "a".repeat(200)));
+}
+
 /// Failing open is seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fails_open_says_why() {
@@ -360,6 +371,18 @@ async fn what_fails_open_says_why() {
             .await,
         1.0
     );
+    // More messages than a session can have, however small they are.
+    let message = json!({"role": "user", "content": "a"});
+    let request = |count| json!({"model": "gpt-4o", "messages": vec![message.clone(); count]});
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let body = request(50_001).to_string();
+    let asked = http.post(format!("{}/v1/chat/completions", gateway.base));
+    let asked = asked.header("content-type", "application/json");
+    let answer = asked.body(body.clone()).send().await.unwrap();
+    let reason = answer.headers()["x-contexture-reason"].to_str().unwrap();
+    assert!(reason.starts_with("too_many_messages"), "{reason}");
+    assert_eq!(stage.provider.requests().pop().unwrap().body, body);
+    stage.provider.forget();
     // A session that is open elsewhere: nothing is waited for longer than it may be.
     stage.configure("gateway: {max_hold_ms: 200}\n");
     let gateway = stage.gateway().await;

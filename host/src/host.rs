@@ -142,6 +142,18 @@ impl Host {
     /// Returns an error if the new configuration is wrong, including the settings of engines. The
     /// last good configuration then stays in force, and the log contains a warning.
     pub fn reload(&self) -> Result<(), HostError> {
+        self.reload_if(|_| Ok(()))
+    }
+
+    /// Like [`reload`](Self::reload), but the program checks the new configuration as well. Nothing
+    /// changes unless `check` accepts it. Returns what `check` makes of it.
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload), or `check` refuses the new configuration.
+    pub fn reload_if<T, E: From<HostError> + std::fmt::Display>(
+        &self,
+        check: impl FnOnce(&Engines) -> Result<T, E>,
+    ) -> Result<T, E> {
         let read = read(&self.options).and_then(|loaded| engines_of(loaded, &self.options));
         let checked = read.and_then(|engines| {
             // The settings of engines are checked here already, so that a bad value does not
@@ -152,12 +164,14 @@ impl Host {
                 false => Err(ConfigError::Invalid(wrong).into()),
             }
         });
+        let checked = checked.map_err(E::from);
+        let checked = checked.and_then(|engines| check(&engines).map(|made| (engines, made)));
         match checked {
-            Ok(engines) => {
+            Ok((engines, made)) => {
                 // Dropped after the lock is released: the old engines may take time to end, and
                 // nobody should wait for that.
                 let _old = std::mem::replace(&mut *lock(&self.engines), engines);
-                Ok(())
+                Ok(made)
             }
             Err(error) => {
                 tracing::warn!("the last good configuration stays in force: {error}");

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn url(provider: Provider, base: &str, path: &str, header: Option<(&'static str, &str)>) -> String {
@@ -53,6 +55,43 @@ fn whatever_the_client_writes_the_upstream_is_asked_as_it_is_configured() {
             let asked = url(Provider::Anthropic, given, path, None);
             assert_eq!(asked, format!("{base}/messages?q=1"), "{given} {path}");
         }
+    }
+}
+
+/// Segments that mean something in a path, in the spellings of URL parsers and of upstreams.
+fn segments() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => "[.]{1,3}",
+        3 => "(%2e|%2E|[.]){1,3}",
+        1 => "(%2e|[.]){2}(%2f|%2F|%5c|%5C|\\\\)(%2e|[.]){2}",
+        1 => Just("\\".to_owned()),
+        4 => prop_oneof![
+            Just("v1"), Just("openai"), Just("models"), Just("x"), Just(""), Just("backend-api"),
+            Just("codex"), Just("chat"), Just("completions"), Just("messages"), Just("v1beta"),
+            Just("m:generateContent"), Just("ft:a..b"),
+        ].prop_map(str::to_owned),
+    ]
+}
+
+proptest! {
+    /// A key of the gateway's own is for the base path that is configured for it.
+    #[test]
+    fn a_path_that_is_passed_on_stays_below_the_base_path(
+        parts in proptest::collection::vec(segments(), 0..9),
+        provider in 0..Provider::ALL.len(),
+        base in prop_oneof![Just("team/a/v4"), Just("team/openai"), Just("team/openai/v1")],
+    ) {
+        let path = format!("/{}", parts.join("/"));
+        let route = Route::of(&path, &HeaderMap::new());
+        let upstream = Upstream::new(Provider::ALL[provider], Some(&format!("http://u/{base}")), None);
+        let url = reqwest::Url::parse(&upstream.url(&route.target, "")).unwrap();
+        // An upstream may decode a slash before it resolves segments.
+        let decoded = ["%2f", "%2F", "%5c", "%5C"].iter().fold(url.to_string(), |url, slash| url.replace(slash, "/"));
+        let is_below = |url: &reqwest::Url| url.host_str() == Some("u") && url.path().starts_with("/team");
+        let stays = is_below(&url) && is_below(&reqwest::Url::parse(&decoded).unwrap());
+        prop_assert!(stays || may_leave_base(&path), "{path} {url}");
+        let is_plain = !path.contains(['%', '\\']) && !parts.iter().any(|part| part == "." || part == "..");
+        prop_assert!(!is_plain || !may_leave_base(&path), "{path}");
     }
 }
 
@@ -141,8 +180,19 @@ fn the_gemini_api_is_asked_for_the_model_that_the_path_names() {
             Provider::OpenAi
         );
     }
-    let (query, key) = without_key("a=1&key=x%2By&b=2");
-    assert_eq!((query.as_str(), key.as_deref()), ("a=1&b=2", Some("x+y")));
+    for name in ["key", "%6bey", "k%65%79", "$key", "%24key", "KEY", "Key"] {
+        let (query, key) = without_credential(&format!("a=1&{name}=x%2By&b=2"), "key");
+        assert_eq!(
+            (query.as_str(), key.as_deref()),
+            ("a=1&b=2", Some("x+y")),
+            "{name}"
+        );
+    }
+    for other in ["a=1&keys=x&monkey=y&b=key", "alt=sse", ""] {
+        assert_eq!(without_credential(other, "key"), (other.to_owned(), None));
+    }
+    let (query, key) = without_credential("key=&key=x&key=y", "key");
+    assert_eq!((query.as_str(), key.as_deref()), ("", Some("x")));
 }
 
 #[test]
