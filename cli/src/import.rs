@@ -44,12 +44,7 @@ With --all, the logs of every agent on this machine are found, and what is new i
 which `contexture search` searches. The logs are not changed. Files and folders that are named with --all are
 read in place of the agents' own; this is how exports get into the history.
 
-It reads every format of `compress`, and JSON lines with one message each and an optional `ts` (Unix seconds).
-A session log is imported completely, including messages that its agent compacted away. The agent's summaries
-are stored as messages of the agent. The session resumes where the agent would. What the session holds already
-is not stored again. A file that is only the beginning of what the
-session holds, or has nothing in common with it, is refused. The system prompt
-is not imported.
+It reads every format of `compress`, and JSON lines with one message each and an optional `ts` (Unix seconds). A session log is imported completely, including messages that its agent compacted away. The agent's summaries are stored as messages of the agent. The session resumes where the agent would. What the session holds already is not stored again. A file that is only the beginning of what the session holds, or has nothing in common with it, is refused. The system prompt is not imported.
 
 Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine, its store or the record
 of sessions failed.")]

@@ -46,10 +46,7 @@ const TO_ITS_END: &str =
 const STOPPING: &str = "stopping; Ctrl-C again ends it at once\n";
 
 const PUT_BACK: &str = "\
-The folder is laid out as a home directory: sessions.sqlite3 is the record of sessions. To restore a backup, close all
-sessions, move the existing sessions.sqlite3, sessions.sqlite3-wal and sessions.sqlite3-shm aside, and copy the content
-of the folder into $CONTEXTURE_HOME. Search indexes, plugins and config.yaml are not backed up. Engines rebuild their
-indexes.";
+The folder is laid out as a home directory: sessions.sqlite3 is the record of sessions. To restore a backup, close all sessions, move the existing sessions.sqlite3, sessions.sqlite3-wal and sessions.sqlite3-shm aside, and copy the content of the folder into $CONTEXTURE_HOME. Search indexes, plugins and config.yaml are not backed up. Engines rebuild their indexes.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
