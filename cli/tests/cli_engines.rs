@@ -454,7 +454,7 @@ fn store_migrate_without_a_config_asks_for_the_url_alone() {
         let ran = home.contexture(line);
         assert_ne!(ran.code, 0, "{line}");
         ran.stderr_has("CONTEXTURE_DATABASE_URL")
-            .stderr_has("postgres://USER:PASSWORD@HOST");
+            .stderr_has("postgres://<user>:<password>@<host>");
         ran.stderr_lacks("transcript.store").stderr_lacks("masked");
     }
 }

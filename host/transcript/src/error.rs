@@ -112,7 +112,7 @@ pub enum RecordError {
     /// The environment variable with the URL of the database is not set.
     #[error(
         "the environment variable `{variable}` is not set: set it to the database's URL \
-         (postgres://USER:PASSWORD@HOST:5432/NAME), or set `transcript.url_env` to the variable that has it"
+         (postgres://<user>:<password>@<host>:5432/<name>), or set `transcript.url_env` to the variable that has it"
     )]
     NoUrl {
         /// The name of the variable.
