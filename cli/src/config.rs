@@ -14,7 +14,8 @@ use clap::Subcommand;
 use crate::edit::{Edit, FileFormat, apply};
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, output, start, terminal};
-use contexture::config::{Loaded, Schema, editor_schema};
+use contexture::catalog::Catalog;
+use contexture::config::{ConfigError, Loaded, Schema, editor_schema};
 use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved};
 use contexture_engine_api::{StoreCommand, make_private_folder};
@@ -109,7 +110,11 @@ pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliErr
 /// Fails with the list of all problems, each with its file, line and column if it has them. The
 /// exit code is then 2.
 fn check(global: &Global) -> Result<u8, CliError> {
-    let loaded = start::read_config(global).map_err(CliError::config)?;
+    let loaded = start::read_config(global).map_err(|error| match error {
+        // The list is the answer, so the help must not name this command again.
+        ConfigError::Invalid(_) => CliError::Findings(Lines(error.to_string())),
+        error => CliError::config(error),
+    })?;
     let mut problems: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     let catalog = start::scan(&loaded)?;
     let wrong = catalog.wrong_settings(&loaded);
@@ -123,7 +128,8 @@ fn check(global: &Global) -> Result<u8, CliError> {
         );
         problems.push(loaded.finding(&["context", "engine"], what).to_string());
     }
-    problems.extend(catalog.unused_settings(&loaded.config, ""));
+    problems.extend(unused_settings(&loaded, &catalog, ""));
+    problems.extend(for_gateway(&loaded));
     let of_model = |key: &str, what| {
         let keys = ["auxiliary", "compression", key];
         loaded.finding(&keys, what).to_string()
@@ -163,6 +169,24 @@ fn check(global: &Global) -> Result<u8, CliError> {
         }
     })?;
     Ok(OK)
+}
+
+/// Returns a problem for each engine that has settings but does not exist, except `requested`.
+pub(crate) fn unused_settings(loaded: &Loaded, catalog: &Catalog, requested: &str) -> Vec<String> {
+    let unused = catalog.unused_settings(&loaded.config, requested);
+    let of_engine = unused.into_iter().map(|(engine, problem)| {
+        let keys = ["context", "engines", &engine];
+        loaded.finding(&keys, problem).to_string()
+    });
+    of_engine.collect()
+}
+
+/// Returns what a gateway could not run with, in words. The environment is not looked at.
+pub(crate) fn for_gateway(loaded: &Loaded) -> Vec<String> {
+    let problems = contexture_gateway::problems(loaded);
+    let problems = problems.iter();
+    let of_key = problems.map(|problem| loaded.finding(&problem.keys(), problem.to_string()));
+    of_key.map(|finding| finding.to_string()).collect()
 }
 
 /// Returns the problems with the settings of an engine, in words. Empty if there are none.

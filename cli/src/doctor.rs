@@ -15,7 +15,7 @@ use anstyle::{AnsiColor, Style};
 use miette::Diagnostic;
 use serde::Serialize;
 
-use crate::config::wrong_settings;
+use crate::config::{for_gateway, unused_settings, wrong_settings};
 use crate::error::CliError;
 use crate::terminal::visible;
 use crate::{Global, NEGATIVE, OK, kept, output, start, window};
@@ -148,6 +148,9 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
     for warning in &loaded.warnings {
         findings.problem("config", warning.to_string());
     }
+    for problem in for_gateway(&loaded) {
+        findings.problem("gateway", problem);
+    }
     match writable(&loaded.home) {
         Ok(()) => findings.ok("data", format!("{} can be written", loaded.home.display())),
         Err(error) => findings.problem(
@@ -249,7 +252,7 @@ fn examine_catalog(catalog: &Catalog, loaded: &Loaded, findings: &mut Findings) 
             findings.problem(about.as_str(), problem);
         }
     }
-    for problem in catalog.unused_settings(&loaded.config, &loaded.config.context.engine) {
+    for problem in unused_settings(loaded, catalog, &loaded.config.context.engine) {
         findings.problem("config", problem);
     }
     for name in catalog.names() {

@@ -172,7 +172,9 @@ pub(crate) enum CliError {
         way_out: String,
     },
     #[error("{} is not a usable plugin", library.display())]
-    #[diagnostic(help("build it again: contexture plugins build FOLDER"))]
+    #[diagnostic(help(
+        "build it again: contexture plugins build FOLDER; a program is not built: correct it, or its plugin.yaml"
+    ))]
     Unusable {
         library: PathBuf,
         #[source]

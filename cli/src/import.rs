@@ -44,12 +44,7 @@ With --all, the logs of every agent on this machine are found, and what is new i
 which `contexture search` searches. The logs are not changed. Files and folders that are named with --all are
 read in place of the agents' own; this is how exports get into the history.
 
-Every format of `compress` is read, and one message a line, with its time in `ts` (Unix seconds) where it
-has one. A session log is kept whole: what its agent compacted away and the agent's summaries, too, which stand
-there as the agent's own messages; the session goes on where the agent would. What the session holds already is
-not stored again. A file that is only the beginning of what the
-session holds, or has nothing in common with it, is refused. A system prompt is no part of the history, and is
-not kept.
+It reads every format of `compress`, and JSON lines with one message each and an optional `ts` (Unix seconds). A session log is imported completely, including messages that its agent compacted away. The agent's summaries are stored as messages of the agent. The session resumes where the agent would. What the session holds already is not stored again. A file that is only the beginning of what the session holds, or has nothing in common with it, is refused. The system prompt is not imported.
 
 Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine, its store or the record
 of sessions failed.")]
@@ -63,7 +58,7 @@ pub(crate) struct ImportArgs {
     /// Read the logs of all agents on this machine into the history
     #[arg(long, conflicts_with_all = ["session", "engine", "format", "strict", "select"])]
     all: bool,
-    /// Go on reading what the logs get, until Ctrl-C
+    /// Keep importing new lines until Ctrl-C
     #[arg(long, requires = "all")]
     watch: bool,
     /// The engine [default: the one that the configuration names as context.engine, else the

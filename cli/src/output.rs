@@ -111,6 +111,11 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
     };
     let there = match std::fs::metadata(path) {
         Ok(there) => Some(there),
+        // Renaming a file over the link would lose it.
+        Err(_) if is_dangling(path) => {
+            let why = "it is a link to a file that does not exist";
+            return Err(failed(std::io::Error::new(ErrorKind::NotFound, why)));
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
@@ -129,6 +134,11 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
         file.write_all(text.as_bytes())
     })
     .map_err(failed)
+}
+
+/// Returns whether this is a link to a file that does not exist.
+pub(crate) fn is_dangling(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
 }
 
 /// Writes text to a new file beside `of` and returns its path. The name is that of the file with

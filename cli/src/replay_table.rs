@@ -262,7 +262,7 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(
             "compactions: writing the prompt to the cache again costs, and the tokens removed from later prompts \
              save.\n\
-             If the cache had expired, the whole prompt had to be written in any case."
+             If the cache had expired, the whole prompt would have been written again anyway."
                 .to_owned(),
         );
     }

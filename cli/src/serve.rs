@@ -9,10 +9,10 @@
 
 use contexture::HostOptions;
 use contexture_engine_api::unwatch_exit;
-use contexture_gateway::{BaseUrls, Gateway, Handle, Telemetry};
+use contexture_gateway::{BaseUrls, Gateway, GatewayError, Handle, Telemetry};
 use tokio::runtime::Runtime;
 
-use crate::error::CliError;
+use crate::error::{CliError, Lines};
 use crate::interrupt::INTERRUPTED;
 use crate::log::{self, LogFormat};
 use crate::{Global, OK, start, terminal};
@@ -24,7 +24,7 @@ Examples:
   ANTHROPIC_BASE_URL=http://127.0.0.1:8787 claude
   OPENAI_BASE_URL=http://127.0.0.1:8787/v1 my-agent
 
-Requests are forwarded to the provider of their API (`upstream.*.base_url`) with the client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token from gateway.token in the home directory. /healthz says whether it runs, /metrics what it did. Ctrl-C and SIGTERM let answers in progress finish; a second signal ends the gateway at once. SIGHUP reloads the configuration.
+Requests are forwarded to the provider of their API (`upstream.*.base_url`) with the client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token from gateway.token in the home directory. /healthz reports whether it runs, and /metrics serves metrics for Prometheus. Ctrl-C and SIGTERM let answers in progress finish; a second signal ends the gateway at once. SIGHUP reloads the configuration.
 
 Exit codes: 0 stopped, 2 wrong usage or configuration.")]
 pub(crate) struct ServeArgs {
@@ -84,7 +84,26 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
 /// Opens a gateway with the configuration of the command. `listen` replaces the configured address.
 async fn open(global: &Global, listen: Option<&str>) -> Result<Gateway, CliError> {
     let opened = Gateway::open(options(global), listen).await;
-    opened.map_err(CliError::Gateway)
+    opened.map_err(|error| failed(error, global, listen.is_some()))
+}
+
+/// Converts the error of a gateway that could not be opened. If a key of the configuration is the
+/// cause, it gets its position in the file.
+fn failed(error: GatewayError, global: &Global, is_listen_given: bool) -> CliError {
+    let GatewayError::Settings(wrong) = &error else {
+        return CliError::Gateway(error);
+    };
+    let keys = wrong.keys();
+    if keys.is_empty() || (is_listen_given && keys == ["gateway", "listen"]) {
+        return CliError::Gateway(error);
+    }
+    match start::read_config(global) {
+        Ok(loaded) => {
+            let finding = loaded.finding(&keys, wrong.to_string());
+            CliError::Findings(Lines(finding.to_string()))
+        }
+        Err(_) => CliError::Gateway(error),
+    }
 }
 
 /// Opens a gateway for a single command. For a provider whose address the configuration does not

@@ -46,14 +46,11 @@ const TO_ITS_END: &str =
 const STOPPING: &str = "stopping; Ctrl-C again ends it at once\n";
 
 const PUT_BACK: &str = "\
-The folder is laid out as a home directory: sessions.sqlite3 is the record of sessions. To put a backup back, let no
-session be open, and copy what is in the folder into $CONTEXTURE_HOME, which has no sessions.sqlite3 then (set the one
-that is there aside, with sessions.sqlite3-wal and sessions.sqlite3-shm). What engines derive of the sessions, such as a
-search index, is no part of it: they make it anew. Plugins and config.yaml are no part of it, either.";
+The folder is laid out as a home directory: sessions.sqlite3 is the record of sessions. To restore a backup, close all sessions, move the existing sessions.sqlite3, sessions.sqlite3-wal and sessions.sqlite3-shm aside, and copy the content of the folder into $CONTEXTURE_HOME. Search indexes, plugins and config.yaml are not backed up. Engines rebuild their indexes.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// List the sessions that are in use
+    /// List sessions, without archived ones
     List {
         /// Include archived sessions
         #[arg(long)]
@@ -169,7 +166,7 @@ Examples:
 /// The engine that a command asks for its derived data
 #[derive(Debug, clap::Args)]
 pub(crate) struct Of {
-    /// The engine to ask about what it derives of the sessions [default: the session's own; of all sessions the
+    /// The engine whose derived data is meant [default: the session's own; of all sessions the
     /// configured one if it derives anything, else lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
@@ -587,7 +584,10 @@ fn repair(engines: &Engines, yes: bool) -> Result<u8, CliError> {
     let damage = damage_of(engines.loaded())?;
     let found = json!({"ok": damage.is_empty(), "problems": damage});
     output::print_json(&json!({"dry_run": true, "found": found}))?;
-    terminal::say("nothing was mended; add --yes to do it, with no session open\n");
+    terminal::say(match damage.is_empty() {
+        true => "There is nothing to repair.\n",
+        false => "Dry run: nothing was repaired; add --yes to do it, with no session open\n",
+    });
     Ok(OK)
 }
 
@@ -826,7 +826,7 @@ fn restore(store: &Record, id: &str, messages: &[MessageId]) -> Result<u8, CliEr
     let said = match placed.len() {
         0 => "nothing is compacted there\n".to_owned(),
         many => format!(
-            "{} will stand in the conversation again with its next request\n",
+            "{} will be restored with the next request\n",
             counted(many as u64, "message")
         ),
     };

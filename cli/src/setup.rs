@@ -13,6 +13,7 @@ mod journal;
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use contexture::config::Loaded;
 use contexture::prompt_cache::{CacheProvider, provider_at};
 use contexture::session::{AgentWindow, Session, SessionError, SessionOptions};
@@ -21,6 +22,7 @@ use contexture_engine_api::ToolSpec;
 use crate::dry_run::DryRun;
 use crate::edit::{Conflict, EditError, apply};
 use crate::error::{CliError, Lines, did_you_mean};
+use crate::output::is_dangling;
 use crate::{Global, OK, consent, output, start, terminal};
 use agents::{AGENTS, Plan, Settable, SetupContext};
 use diff::diff;
@@ -41,6 +43,7 @@ The change is shown as a diff and written only if you agree. Keys with another v
 Exit codes: 0 done, nothing to do, or declined, 2 wrong usage, or a file that cannot be changed.")]
 pub(crate) struct SetupArgs {
     /// The agent: claude, codex, openclaw, opencode, pi, qwen, gemini, aider, cline or hermes [default: list all]
+    #[arg(value_parser = AgentName, hide_possible_values = true)]
     agent: Option<String>,
     /// Restore the agent's settings
     #[arg(long, requires = "agent", conflicts_with_all = ["gateway", "replace"])]
@@ -57,6 +60,29 @@ pub(crate) struct SetupArgs {
     yes: bool,
 }
 
+/// Takes any name, because [`run`] says more about one that it does not know. The completions of a
+/// shell offer those of the table.
+#[derive(Clone)]
+struct AgentName;
+
+impl TypedValueParser for AgentName {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = AGENTS.iter().map(|agent| PossibleValue::new(agent.name));
+        Some(Box::new(names))
+    }
+}
+
 /// Why a file of an agent cannot be changed. Nothing has been written then.
 #[derive(Debug, thiserror::Error)]
 enum FileError {
@@ -67,6 +93,10 @@ enum FileError {
     },
     #[error("{} is not UTF-8 text", path.display())]
     NotText { path: PathBuf },
+    #[error("{} is not a regular file", path.display())]
+    NotFile { path: PathBuf },
+    #[error("{} is a link to a file that does not exist", path.display())]
+    Dangling { path: PathBuf },
     #[error("{} cannot be changed: {source}", path.display())]
     Edit { path: PathBuf, source: EditError },
 }
@@ -85,6 +115,10 @@ impl From<FileError> for CliError {
                 source: EditError::Exists,
                 ..
             } => "rename or remove that file, and run the command again; nothing was written",
+            FileError::Edit {
+                source: EditError::Shape(..),
+                ..
+            } => "write it in that form, and run the command again; nothing was written",
             _ => "correct the file, and run the command again; nothing was written",
         };
         Self::usage(error.to_string(), way_out)
@@ -94,11 +128,17 @@ impl From<FileError> for CliError {
 /// Reads a file as text. `None` if it does not exist.
 fn read_text(path: &Path) -> Result<Option<String>, FileError> {
     let path = path.to_owned();
+    // Reading a pipe would wait for somebody who writes to it.
+    if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+        return Err(FileError::NotFile { path });
+    }
     match std::fs::read(&path) {
         Ok(bytes) => match String::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
             Err(_) => Err(FileError::NotText { path }),
         },
+        // An undo could not restore the link.
+        Err(_) if is_dangling(&path) => Err(FileError::Dangling { path }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(FileError::Read { path, source }),
     }
@@ -282,6 +322,7 @@ fn set_up(
         // Whatever was written is taken back, so that the agent is as it was.
         let back: Vec<Change> = changes.into_iter().map(Change::reversed).collect();
         write(&back)?;
+        remove_folders(&journal);
         match &earlier {
             Some(earlier) => earlier.write(home, agent.name)?,
             None => Journal::delete(home, agent.name)?,
@@ -497,11 +538,13 @@ impl Change {
     }
 }
 
-/// Writes the files that change, and deletes those that are to be gone.
+/// Writes the files that change, and deletes those that are to be gone. A file that is already as
+/// it should be is not touched: what could not be written need not be taken back.
 fn write(changes: &[Change]) -> Result<(), CliError> {
     for change in changes {
         let path = &change.path;
-        if change.before == change.after {
+        let is_done = || read_text(path).is_ok_and(|now| now == change.after);
+        if change.before == change.after || is_done() {
             continue;
         }
         let failed = |source| CliError::Write {

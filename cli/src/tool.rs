@@ -192,7 +192,7 @@ fn note_wished(engines: &Engines, id: &str, wished: &[MessageId]) -> Result<(), 
         .map_err(CliError::Sessions)?;
     if !noted.is_empty() {
         terminal::say(&format!(
-            "{} will stand in the conversation again with its next request\n",
+            "{} will be restored with the next request\n",
             counted(noted.len() as u64, "message")
         ));
     }

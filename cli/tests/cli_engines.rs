@@ -327,6 +327,95 @@ fn config_check_names_a_folder_that_is_no_embedder() {
     }
 }
 
+/// What `serve` refuses, `config check` and `engines doctor` name with its line. A name that has to be
+/// resolved, and variables of the environment, are left to `serve`.
+#[test]
+fn config_check_names_what_a_gateway_cannot_run_with() {
+    let home = Home::new();
+    let cases = [
+        ("listen: \"\"", "not an address to listen on"),
+        ("listen: nonsense", "not an address to listen on"),
+        ("listen: \":8787\"", "not an address to listen on"),
+        ("listen: localhost", "not an address to listen on"),
+        ("listen: \"127.0.0.1:99999\"", "not an address to listen on"),
+        (
+            "listen: \"http://127.0.0.1:8787\"",
+            "not an address to listen on",
+        ),
+        ("listen: \"0.0.0.0:0\"", "no token is configured"),
+        ("listen: \"[::]:0\"", "no token is configured"),
+        ("tokens: {\"\": X}", "not a valid name"),
+        ("tokens: {\"a/b\": X}", "not a valid name"),
+        (
+            "tokens: {a: \"\"}",
+            "`gateway.tokens.a` names no environment variable",
+        ),
+        ("tokens: {a: X, b: X}", "have the same token"),
+        ("origins: [ui.example]", "in `gateway.origins`"),
+        ("origins: [\"https://ui.example/\"]", "in `gateway.origins`"),
+        ("origins: [\"*\"]", "in `gateway.origins`"),
+        ("hosts: [\"http://x\"]", "in `gateway.hosts`"),
+        ("hosts: [\"\"]", "in `gateway.hosts`"),
+        ("hosts: [\"*.example.org\"]", "in `gateway.hosts`"),
+        ("tls: {certificate: none.pem, key: none.key}", "none.pem"),
+    ];
+    for (text, says) in cases {
+        home.put("home/config.yaml", &format!("gateway:\n  {text}\n"));
+        for command in ["config check", "serve"] {
+            let ran = home.contexture(command);
+            ran.exits(2).stderr_has(says).stderr_has("config.yaml:2:");
+        }
+        let doctor = home.contexture("engines doctor");
+        doctor
+            .exits(1)
+            .stdout_has(says)
+            .stdout_has("config.yaml:2:");
+    }
+    let text = "upstream:\n  openai:\n    tls: {ca: none.pem}\n";
+    home.put("home/config.yaml", text);
+    for command in ["config check", "serve"] {
+        let ran = home.contexture(command);
+        ran.exits(2)
+            .stderr_has("none.pem")
+            .stderr_has("config.yaml:3:");
+    }
+    for text in [
+        "listen: \"localhost:8787\"",
+        "listen: \"gateway.internal:8787\"",
+        "listen: \"[::1]:0\"",
+        "listen: \"0.0.0.0:8787\"\n  tokens: {a: X, b: Y}",
+        "hosts: [\"gateway.internal:8080\", \"[::1]\"]\n  origins: [\"https://ui.example:8443\"]",
+    ] {
+        home.put("home/config.yaml", &format!("gateway:\n  {text}\n"));
+        home.done("config check");
+    }
+}
+
+#[test]
+fn config_check_calls_a_misspelled_count_of_tokens_a_misspelling() {
+    let home = Home::new();
+    for (text, near) in [
+        (
+            "model: {max_output_token: 16384}",
+            "model.max_output_tokens",
+        ),
+        ("model: {max_output_token: 16k}", "model.max_output_tokens"),
+        (
+            "compression: {max_threshold_token: 100000}",
+            "compression.max_threshold_tokens",
+        ),
+        (
+            "context: {engines: {lcm: {large_message_token: 5000}}}",
+            "context.engines.lcm.large_message_tokens",
+        ),
+    ] {
+        home.put("home/config.yaml", &format!("{text}\n"));
+        let ran = home.contexture("config check");
+        ran.exits(2).stderr_has(&format!("did you mean `{near}`?"));
+        ran.stderr_lacks("API key");
+    }
+}
+
 #[test]
 fn config_check_names_an_engine_that_is_not_there() {
     let home = Home::new();
@@ -341,6 +430,33 @@ fn config_check_names_an_engine_that_is_not_there() {
     ran.stderr_has("did you mean `lcm`?");
     home.put("home/config.yaml", "context:\n  engine: lcm\n");
     home.done("config check");
+    let text =
+        "context:\n  engines:\n    lmc: {soft_threshold: 0.5}\n    tiered: {isolation: bad}\n";
+    home.put("home/config.yaml", text);
+    let ran = home.contexture("config check");
+    ran.exits(2)
+        .stderr_has("`context.engines.tiered.isolation` is \"bad\"");
+    ran.stderr_lacks("help: `contexture config check`");
+    home.put(
+        "home/config.yaml",
+        text.lines().take(3).collect::<Vec<_>>().join("\n").as_str(),
+    );
+    let ran = home.contexture("config check");
+    ran.exits(2)
+        .stderr_has("config.yaml:3:")
+        .stderr_has("`context.engines.lmc` has settings");
+}
+
+#[test]
+fn store_migrate_without_a_config_asks_for_the_url_alone() {
+    let home = Home::new();
+    for line in ["store migrate", "store copy --from sqlite --to postgres"] {
+        let ran = home.contexture(line);
+        assert_ne!(ran.code, 0, "{line}");
+        ran.stderr_has("CONTEXTURE_DATABASE_URL")
+            .stderr_has("postgres://<user>:<password>@<host>");
+        ran.stderr_lacks("transcript.store").stderr_lacks("masked");
+    }
 }
 
 /// A path that is not UTF-8 is shown with other characters than it has.

@@ -424,6 +424,67 @@ fn a_file_that_cannot_be_changed_stops_before_anything_is_written() {
     }
 }
 
+fn is_set_up(home: &Home, agent: &str) -> bool {
+    let list = setup(home, "");
+    let mut rows = list.exits(0).stdout.lines();
+    let row = rows.find(|line| line.starts_with(agent)).unwrap();
+    row.split_whitespace().nth(1) != Some("no")
+}
+
+/// The settings are a link to a file in a folder in which nothing can be written, as some users have
+/// them whose settings are generated.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_be_written_leaves_no_trace() {
+    let home = Home::new();
+    let file = "/proc/sys/kernel/ostype";
+    std::fs::create_dir(home.path(".gemini")).unwrap();
+    std::os::unix::fs::symlink(file, home.path(".gemini/.env")).unwrap();
+    let before = all(&home);
+    let ran = setup(&home, "gemini --gateway --yes");
+    ran.exits(2).stderr_has(".env");
+    assert_eq!(before, all(&home));
+    assert!(!is_set_up(&home, "gemini"));
+    // A file that can be written again is set up and undone as ever.
+    std::fs::remove_file(home.path(".gemini/.env")).unwrap();
+    home.put(
+        ".gemini/.env",
+        "GOOGLE_GEMINI_BASE_URL=\r\nGEMINI_API_KEY=k\r\n",
+    );
+    let before = all(&home);
+    setup(&home, "gemini --gateway --replace --yes").exits(0);
+    let text = home.read(".gemini/.env");
+    assert!(text.ends_with("\r\nGEMINI_API_KEY=k\r\n"), "{text:?}");
+    setup(&home, "gemini --undo --yes").exits(0);
+    assert_eq!(before, all(&home));
+}
+
+/// Reading a pipe would wait forever, and a link whose file is missing would be lost.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_left_alone() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    for name in [".claude/settings.json", ".claude.json"] {
+        for is_link in [true, false] {
+            let home = Home::new();
+            std::fs::create_dir(home.path(".claude")).unwrap();
+            let path = home.path(name);
+            match is_link {
+                true => std::os::unix::fs::symlink("missing", &path).unwrap(),
+                false => mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap(),
+            }
+            setup(&home, "claude --yes")
+                .exits(2)
+                .stderr_has(name)
+                .stderr_has("nothing was written");
+            let there = std::fs::symlink_metadata(&path).unwrap();
+            assert!(!there.is_file(), "{name}");
+            assert!(!is_set_up(&home, "claude"));
+        }
+    }
+}
+
 /// Names without quotes, single quotes and a list of allowed plugins, to which ours is added.
 #[test]
 fn the_json5_of_openclaw_is_changed_in_place() {

@@ -1,7 +1,7 @@
 //! Pins: words that a user wants in the window verbatim after every compaction.
 //!
-//! A line `/pin WORDS` in a user's message pins the rest of the line, `/pin` alone pins every other
-//! line of the message, and `/unpin WORDS` ends a pin. The configuration may have pins, too. Once
+//! A line `/pin WORDS` in a user's message pins the rest of the line, `/pin` alone pins all other
+//! lines of the message, and `/unpin WORDS` ends a pin. The configuration may have pins, too. Once
 //! the message is compacted, its pins stand in a section at the end of a summary, under
 //! [`PINS_HEADING`]. If the engine makes no summary, a notice has the section.
 //!

@@ -1,4 +1,4 @@
-//! What a host shows to an engine of a conversation.
+//! The part of a conversation that a host shows to an engine.
 //!
 //! A conversation does not only grow. A client can cut it back, or send a message again in another
 //! form. A [`Delivery`] reports all of that in one value: first what was cut ([`Cut`]), then which

@@ -27,8 +27,8 @@ use crate::window::{Decision, Usage, WindowState};
 /// thread at a time. Every call has a deadline. If a call does not return in time, the host goes on
 /// without it.
 ///
-/// Two methods are required, and [`open`](StandaloneEngine::open) if the sessions of the engine
-/// share nothing. This is a complete engine that keeps the last ten messages:
+/// The trait requires two methods, and [`StandaloneEngine`] adds [`open`](StandaloneEngine::open)
+/// for engines whose sessions share nothing. This is a complete engine that keeps the last ten messages:
 ///
 /// ```
 /// use contexture_engine_api::*;
@@ -85,8 +85,8 @@ pub trait ContextEngine: Send {
     fn should_compress(&self, window: &WindowState) -> Decision;
 
     /// Proposes a new window. The engine must not change anything durable that the window depends
-    /// on yet, because the host may still refuse the proposal. It does so when
-    /// [`committed`](Self::committed) is called.
+    /// on yet, because the host may still refuse the proposal. It makes such changes in
+    /// [`committed`](Self::committed).
     ///
     /// # Errors
     /// Returns an error if the engine cannot make a proposal. The conversation then stays as it is.

@@ -87,8 +87,8 @@ open_struct! {
         /// and the id of the earlier form.
         pub revisions: Vec<(MessageId, MessageId)>,
         /// A hash of the content of each message of the page, as pairs of the id and the hash. If
-        /// the session was lost, its ids are given again to other messages. So data that an engine
-        /// derived from a message is of this message only if it was derived under the same hash.
+        /// the session was lost, its ids may be reused for other messages, so an engine may use data
+        /// that it derived from a message only if the hash is the same.
         pub hashes: Vec<(MessageId, u64)>,
         /// When messages without a time of their own were first stored, as pairs of the id and
         /// milliseconds since the Unix epoch.

@@ -41,21 +41,28 @@ impl Access {
     /// # Errors
     /// The key and the entry, if an entry is neither a host name nor an origin.
     pub(crate) fn of(gateway: &config::Gateway) -> Result<Self, (&'static str, String)> {
-        let is_wrong = |host: &&String| host_name(host).is_none();
-        if let Some(host) = gateway.hosts.iter().find(is_wrong) {
-            return Err(("gateway.hosts", host.clone()));
+        match Self::wrong_entries(gateway).next() {
+            Some((key, entry)) => Err((key, entry.clone())),
+            None => Ok(Self {
+                hosts: gateway.hosts.clone(),
+                origins: gateway.origins.clone(),
+            }),
         }
+    }
+
+    /// The entries of a configuration that are neither a host name nor an origin, with their keys.
+    pub(crate) fn wrong_entries(
+        gateway: &config::Gateway,
+    ) -> impl Iterator<Item = (&'static str, &String)> {
+        let is_wrong = |host: &&String| host_name(host).is_none();
+        let hosts = gateway.hosts.iter().filter(is_wrong);
         let is_wrong = |origin: &&String| {
             let (scheme, host) = origin.split_once("://").unwrap_or_default();
             scheme.is_empty() || (scheme != "file" && host_name(host).is_none())
         };
-        if let Some(origin) = gateway.origins.iter().find(is_wrong) {
-            return Err(("gateway.origins", origin.clone()));
-        }
-        Ok(Self {
-            hosts: gateway.hosts.clone(),
-            origins: gateway.origins.clone(),
-        })
+        let origins = gateway.origins.iter().filter(is_wrong);
+        (hosts.map(|host| ("gateway.hosts", host)))
+            .chain(origins.map(|origin| ("gateway.origins", origin)))
     }
 
     /// Decides whether a gateway that listens on `address` serves a request. Returns the origin

@@ -57,6 +57,14 @@ pub enum SettingsError {
         /// The name that is not allowed, as it is written under `gateway.tokens`.
         name: String,
     },
+    /// A name of a token has no environment variable.
+    #[error(
+        "`gateway.tokens.{name}` names no environment variable: name the one that has the token"
+    )]
+    NoVariable {
+        /// The name as it is written under `gateway.tokens`.
+        name: String,
+    },
     /// Two names have the same token, so a request could be from either.
     #[error(
         "`gateway.tokens.{first}` and `gateway.tokens.{second}` have the same token: give each name its own"
@@ -98,6 +106,103 @@ pub enum SettingsError {
         "cannot create the HTTP client for the providers: {0}; check the TLS certificates of this system"
     )]
     Client(String),
+}
+
+impl SettingsError {
+    /// The path of the key that has to be corrected. Empty if the configuration is not the cause.
+    pub fn keys(&self) -> Vec<&str> {
+        match self {
+            Self::Address { .. } | Self::NoTokens { .. } => vec!["gateway", "listen"],
+            Self::Name { name } | Self::NoVariable { name } => vec!["gateway", "tokens", name],
+            Self::SameToken { second, .. } => vec!["gateway", "tokens", second],
+            Self::Entry { key, .. } => key.split('.').collect(),
+            // Only the name of a token may have dots in it, and is the last part.
+            Self::Variable { key, .. } => key.splitn(3, '.').collect(),
+            Self::Certificate(error) => error.key().split('.').collect(),
+            Self::Client(_) => Vec::new(),
+        }
+    }
+}
+
+/// Finds what a gateway could not run with, as far as the configuration and the files that it names
+/// tell. Variables of the environment are not read and names are not resolved, so the configuration
+/// can be checked on another machine, too. Only [`Gateway::open`](crate::Gateway::open) tells
+/// everything.
+pub fn problems(loaded: &Loaded) -> Vec<SettingsError> {
+    let config = &loaded.config;
+    let gateway = &config.gateway;
+    let mut found = wrong_tokens(gateway);
+    match gateway.listen.parse() {
+        Ok(address) if gateway.tokens.is_empty() && !is_loopback(address) => {
+            found.push(SettingsError::NoTokens { address });
+        }
+        Err(_) if !is_host_and_port(&gateway.listen) => {
+            let address = gateway.listen.clone();
+            found.push(SettingsError::Address { address });
+        }
+        _ => {}
+    }
+    let entries = Access::wrong_entries(gateway).map(|(key, entry)| {
+        let entry = entry.clone();
+        SettingsError::Entry { key, entry }
+    });
+    found.extend(entries);
+    let own = tls::acceptor(loaded, &gateway.tls).err();
+    let of_providers = provider_tls(config)
+        .into_iter()
+        .filter_map(|(provider, tls)| {
+            tls::apply(loaded, provider.name(), tls, reqwest::Client::builder()).err()
+        });
+    found.extend(
+        own.into_iter()
+            .chain(of_providers)
+            .map(SettingsError::Certificate),
+    );
+    found
+}
+
+/// The names of `gateway.tokens` that are not valid, and those that share a variable.
+fn wrong_tokens(gateway: &contexture::config::Gateway) -> Vec<SettingsError> {
+    let tokens = &gateway.tokens;
+    let wrong = tokens
+        .iter()
+        .enumerate()
+        .filter_map(|(at, (name, variable))| {
+            let name = name.clone();
+            // The name and a slash precede the ids of a tenant's sessions.
+            if name.is_empty() || name.contains('/') {
+                return Some(SettingsError::Name { name });
+            }
+            if variable.trim().is_empty() {
+                return Some(SettingsError::NoVariable { name });
+            }
+            let mut before = tokens.iter().take(at);
+            let (first, _) = before.find(|(_, other)| *other == variable)?;
+            let (first, second) = (first.clone(), name);
+            Some(SettingsError::SameToken { first, second })
+        });
+    wrong.collect()
+}
+
+/// Whether a text has the form of a host name and a port.
+fn is_host_and_port(text: &str) -> bool {
+    let is_host = |host: &str| {
+        let may_be = |c: char| c.is_alphanumeric() || "-._:%[]".contains(c);
+        !host.is_empty() && host.chars().all(may_be)
+    };
+    let parts = text.rsplit_once(':');
+    parts.is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
+}
+
+/// The certificates of `upstream.*.tls`.
+fn provider_tls(config: &Config) -> [(Provider, &ProviderTls); 4] {
+    let own = &config.upstream;
+    [
+        (Provider::OpenAi, &own.openai.tls),
+        (Provider::Anthropic, &own.anthropic.tls),
+        (Provider::ChatGpt, &own.chatgpt.tls),
+        (Provider::Google, &own.google.tls),
+    ]
 }
 
 /// All options of a gateway. They are read again on SIGHUP, and each request uses the ones that
@@ -192,10 +297,8 @@ impl Settings {
                 variable: variable.to_owned(),
             }),
         };
-        let wrong = |name: &&String| name.is_empty() || name.contains('/');
-        // The name and a slash precede the ids of a tenant's sessions.
-        if let Some(name) = gateway.tokens.keys().find(wrong) {
-            return Err(SettingsError::Name { name: name.clone() });
+        if let Some(wrong) = wrong_tokens(gateway).into_iter().next() {
+            return Err(wrong);
         }
         let tenants: Vec<Tenant> = (gateway.tokens.iter())
             .map(|(name, variable)| {
@@ -239,12 +342,7 @@ impl Settings {
             client.map_err(|error| SettingsError::Client(cause_of(&error)))
         };
         let mut clients = Vec::new();
-        for (provider, tls) in [
-            (Provider::OpenAi, &own.openai.tls),
-            (Provider::Anthropic, &own.anthropic.tls),
-            (Provider::ChatGpt, &own.chatgpt.tls),
-            (Provider::Google, &own.google.tls),
-        ] {
+        for (provider, tls) in provider_tls(config) {
             if *tls != ProviderTls::default() {
                 let client = tls::apply(loaded, provider.name(), tls, Client::builder(own));
                 let client = build(client.map_err(SettingsError::Certificate)?)?;

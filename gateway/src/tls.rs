@@ -50,6 +50,16 @@ pub enum CertificateError {
     },
 }
 
+impl CertificateError {
+    /// The key or the section of the configuration to correct.
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Self::Unreadable { key, .. } | Self::Empty { key, .. } => key,
+            Self::Unusable { section, .. } => section,
+        }
+    }
+}
+
 /// Reads a file, and checks that `parse` finds something in it.
 fn read<T>(
     loaded: &Loaded,

@@ -27,11 +27,11 @@
 //! # }
 //! ```
 //!
-//! **Requests.** A request is a body in the format of OpenAI chat completions, OpenAI Responses or
-//! Anthropic messages. The format is detected, or given to [`Session::turn_with`]. The body may
+//! **Requests.** A request is a body in the format of OpenAI chat completions, OpenAI Responses,
+//! Anthropic messages or Gemini. The format is detected, or given to [`Session::turn_with`]. The body may
 //! contain the whole history again, continue from the last [`Turn::body`], or mix both.
-//! [`TurnOptions`] say whether the turn may compact, what a summary should emphasise, and from
-//! which message on messages stay unchanged. If an agent keeps its history as values of its own,
+//! [`TurnOptions`] say whether the turn may compact, what a summary should emphasise, and which
+//! message is the first that must stay unchanged. If an agent keeps its history as values of its own,
 //! [`Turn::messages`] tells it what happened to each wire message.
 //!
 //! **Answers.** [`Session::answer`] takes the messages of the answer and the usage that the
@@ -62,7 +62,8 @@
 //! **Durability.** Ids and hashes of messages are written before an engine sees these messages, and
 //! a compaction is written before it is returned. When `turn` and `answer` return, their effects
 //! survive the end of the process. A loss of power may lose the latest of them, but never damages
-//! the files. The text of the conversation is only stored by an engine that does so, such as `lcm`.
+//! the files. The text of the conversation is stored if the engine reads it back, as `lcm` does, or
+//! if `transcript.mode` is `full`.
 //! If the disk fails, the session goes on in memory and says so.
 //!
 //! # Features

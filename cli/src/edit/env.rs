@@ -41,8 +41,9 @@ impl Assignment {
                 false => Err(EditError::Syntax(format!("`{name}` is not a variable"))),
             };
         }
+        let after = after.trim_end_matches(['\n', '\r']);
         let text = after.trim_start();
-        let start = line.len() - text.len();
+        let start = before.len() + 1 + after.len() - text.len();
         let quote = text.chars().next().filter(|first| "'\"`".contains(*first));
         let (value, length) = match quote {
             Some(quote) => {
@@ -57,6 +58,9 @@ impl Assignment {
                 (value, value.len())
             }
         };
+        // Without a value, one goes right after the `=`: a shell takes a word after a blank for a
+        // command, and what a comment follows without a blank has the comment in it.
+        let start = if length == 0 { before.len() + 1 } else { start };
         Ok(Some(Self {
             name: name.to_owned(),
             value: value.to_owned(),

@@ -216,6 +216,44 @@ proptest! {
         prop_assert_eq!(value_of(format, back.text.as_deref().unwrap()), value_of(format, &wanted));
         prop_assert_eq!(text.matches("mine").count() + 1, back.text.unwrap().matches("mine").count());
     }
+
+    /// A variable of any spelling, also one without a value, gets its value in its own line. Every
+    /// other line stays as it is.
+    #[test]
+    fn a_value_in_an_env_file_changes_its_line_alone(
+        before in proptest::collection::vec("[A-Z]{3}=[a-z]{0,3}|# mine|", 0..3),
+        after in proptest::collection::vec("[A-Z]{3}=[a-z]{0,3}|# mine|", 0..3),
+        (head, blanks) in ("(export )?base ?", "[ \t]{0,3}"),
+        old in prop_oneof![Just(""), Just("x"), Just("\"\""), Just("'a b'")],
+        comment in prop_oneof![Just(""), Just(" # mine")],
+        crlf in any::<bool>(),
+        last_line_ends in any::<bool>(),
+    ) {
+        let end = if crlf { "\r\n" } else { "\n" };
+        let file = |line: &str| {
+            let rest = |lines: &[String]| lines.iter().map(|line| format!("{line}{end}")).collect::<String>();
+            let mut text = format!("{}{}{end}{}", rest(&before), line, rest(&after));
+            if !last_line_ends {
+                text.truncate(text.len() - end.len());
+            }
+            text
+        };
+        let text = file(&format!("{head}={blanks}{old}{comment}"));
+        let edits = [Edit::set(&["base"], "new")];
+        let applied = apply(FileFormat::Env, Some(&text), &edits).unwrap();
+        // The shell would take what comes after a blank for a command.
+        let blanks = if old.is_empty() { "" } else { &blanks };
+        let lines: Vec<&str> = applied.text.split(end).collect();
+        let wanted = file(&format!("{head}={blanks}new{comment}"));
+        let is_same = |(line, wanted): (&&str, &str)| {
+            line.split_whitespace().eq(wanted.split_whitespace())
+        };
+        prop_assert_eq!(lines.len(), wanted.split(end).count(), "{:?}", applied.text);
+        prop_assert!(lines.iter().zip(wanted.split(end)).all(is_same), "{:?}", applied.text);
+        let back = take_back(FileFormat::Env, &applied.text, Some(&text), &applied.done, &applied.conflicts);
+        let back = back.unwrap().text.unwrap();
+        prop_assert_eq!(back.split(end).count(), text.split(end).count(), "{:?}", back);
+    }
 }
 
 #[test]
@@ -318,13 +356,32 @@ fn a_file_that_cannot_be_parsed_is_an_error() {
 }
 
 #[test]
+fn a_valid_file_of_another_shape_is_named() {
+    for (text, name, wanted) in [
+        ("context: a\n", "context", "mapping"),
+        ("context: [a]\n", "context", "mapping"),
+        ("plugins: 1\n", "plugins", "mapping"),
+        ("plugins:\n  enabled: a\n", "plugins.enabled", "list"),
+        (
+            "plugins:\n  enabled:\n    a: 1\n",
+            "plugins.enabled",
+            "list",
+        ),
+        ("set-env: A=b\n", "set-env", "list"),
+    ] {
+        let error = apply(FileFormat::Yaml, Some(text), &edits(FileFormat::Yaml)).unwrap_err();
+        let EditError::Shape(key, shape) = error else {
+            panic!("{text:?}: {error}");
+        };
+        assert_eq!((key.as_str(), shape), (name, wanted), "{text:?}");
+    }
+}
+
+#[test]
 fn an_edit_that_would_change_more_is_an_error() {
     for text in [
-        "context: a\n",
         "context: &c {engine: a}\nother: *c\n",
         "other: &c {engine: a}\ncontext: *c\n",
-        "plugins:\n  enabled: a\n",
-        "plugins:\n  enabled:\n    a: 1\n",
         "? context\n: a\n",
     ] {
         let applied = apply(FileFormat::Yaml, Some(text), &edits(FileFormat::Yaml));

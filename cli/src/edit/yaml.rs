@@ -36,6 +36,20 @@ impl Yaml {
         })
     }
 
+    /// Returns an error if a key above this path has something else than a mapping.
+    fn check_parents(&self, path: &[String]) -> Result<(), EditError> {
+        let parents = (1..path.len()).filter_map(|length| path.get(..length));
+        for parent in parents {
+            if !matches!(
+                self.get(parent),
+                None | Some(Value::Null | Value::Object(_))
+            ) {
+                return Err(EditError::Shape(parent.join("."), "mapping"));
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the same change in the tree and in the parsed document, and takes the new text if it
     /// means the changed document.
     fn edit(
@@ -100,6 +114,7 @@ impl Document for Yaml {
     }
 
     fn set(&mut self, path: &[String], value: &Value) -> Result<(), EditError> {
+        self.check_parents(path)?;
         let to: Parsed = serde_yaml::to_value(value).unwrap_or_default();
         self.edit(
             path,
@@ -116,6 +131,10 @@ impl Document for Yaml {
     }
 
     fn push(&mut self, path: &[String], value: &Value) -> Result<(), EditError> {
+        self.check_parents(path)?;
+        if !matches!(self.get(path), None | Some(Value::Null | Value::Array(_))) {
+            return Err(EditError::Shape(path.join("."), "list"));
+        }
         let element: Parsed = serde_yaml::to_value(value).unwrap_or_default();
         self.edit(
             path,

@@ -436,7 +436,7 @@ impl Schema {
 
 /// Parses a number of tokens with a unit: `64k`, `200K`, `1M` or `0.2M`. The units are powers of ten.
 /// Returns None for a text without a unit, a fraction of a token, or a number that is too large.
-fn tokens(text: &str) -> Option<u64> {
+pub(crate) fn tokens(text: &str) -> Option<u64> {
     let (number, places) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 3),
         None => (text.strip_suffix(['m', 'M'])?, 6),

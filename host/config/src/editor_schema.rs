@@ -12,6 +12,7 @@ use super::engine_name::BUILT_IN;
 use super::load::COMPRESSION;
 use super::schema::{Format, Schema, Type};
 use super::sections::{Config, ISOLATION, Isolation};
+use super::threshold::LEAST_TOKENS;
 
 /// The JSON Schema of a configuration file in which the settings of these engines may stand, each a name with the
 /// properties that it declares. Settings of other engines are allowed and not checked.
@@ -94,7 +95,11 @@ fn standard(schema: &Schema) -> Value {
     match schema.format {
         Some(Format::Url) => put("pattern", "^https?://".into()),
         Some(Format::EngineName) => put("pattern", crate::engine_name::PATTERN.into()),
-        Some(Format::Threshold) => put("exclusiveMinimum", 0.into()),
+        Some(Format::Threshold) => {
+            let neither = json!({"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": LEAST_TOKENS as u64});
+            put("not", neither);
+            put("exclusiveMinimum", 0.into())
+        }
         None => None,
     };
     if let Some(items) = &schema.items {

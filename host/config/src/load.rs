@@ -212,8 +212,8 @@ fn contradictions(config: &Config) -> Vec<Found> {
             continue;
         };
         if serde_json::from_value::<Isolation>(isolation.clone()).is_err() {
-            let message = format!("it is {isolation}, but must be `none` or `process`");
             let at = KeyPath::of(["context", "engines", engine.as_str(), ISOLATION]);
+            let message = format!("`{at}` is {isolation}, but must be `none` or `process`");
             found.push((at, Problem::Contradiction { message }));
         }
     }

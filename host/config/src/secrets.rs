@@ -9,7 +9,7 @@
 use contexture_secrets::{SECRET_MASK, is_secret_name, mask_secrets};
 use serde_json::Value;
 
-use super::check::{Found, Problem};
+use super::check::{Found, Problem, tokens};
 use super::yaml::KeyPath;
 
 /// Finds every value that is a secret: by the name of its key, by its form, or because it is an
@@ -29,7 +29,10 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
                 // in a file.
                 let is_set =
                     value.is_number() || value.as_str().is_some_and(|text| !text.trim().is_empty());
-                if is_set && is_secret_name(key) {
+                // A token is never a mere number. Such a key is one of the counts of tokens,
+                // misspelled.
+                let is_count = key.to_ascii_lowercase().ends_with("token") && is_number(value);
+                if is_set && !is_count && is_secret_name(key) {
                     let variable = value.as_str().and_then(variable_for);
                     found.push(secret(path, "an API key or password", variable));
                 } else {
@@ -55,6 +58,11 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
         }
         _ => {}
     }
+}
+
+/// Returns whether this is a number, or one with a unit as numbers of tokens have it.
+fn is_number(value: &Value) -> bool {
+    value.is_number() || value.as_str().and_then(tokens).is_some()
 }
 
 fn secret(key: KeyPath, what: &str, variable: Option<&str>) -> Found {
@@ -108,7 +116,7 @@ mod tests {
         let value = json!({
             "auxiliary": {"compression": {"api_key": "letmein", "base_url": "http://localhost"}},
             "context": {"engines": {"lcm": {"list": [format!("sk-ant-{}", "a1".repeat(20)), format!("glpat-{}", "a1".repeat(10))]}}},
-            "OPENAI-API-KEY": 5,
+            "OPENAI-API-KEY": 5, "token": "letmein", "password": 5,
             "user": "https://me:letmein@example.com", "query": "https://example.com/?api_key=letmein",
         });
         let found = find(&value);
@@ -120,6 +128,8 @@ mod tests {
                 "context.engines.lcm.list[0]",
                 "context.engines.lcm.list[1]",
                 "OPENAI-API-KEY",
+                "token",
+                "password",
                 "user",
                 "query",
             ]
@@ -140,6 +150,7 @@ mod tests {
             "api_key": null, "token_budget": 5, "max_threshold_tokens": 100_000, "secret": "",
             "model": "sk-model", "name": "sk-a-long-name-of-a-model-without-digits", "api_key_set": true,
             "base_url": "https://example.com/v1?version=2", "session": "bad", "key": "a",
+            "max_output_token": 16384, "max_threshold_token": "120k", "summaryToken": 0.2,
         });
         assert_eq!(find(&value), []);
     }

@@ -36,7 +36,7 @@ const HOST_KEYS: [&str; 9] = [
 pub struct Config {
     /// Which engine runs, where it runs, and what happens to a turn if it cannot run.
     pub context: Context,
-    /// What the host stores of conversations, and whether secrets are masked first.
+    /// Which conversation data the host stores, and whether secrets are masked first.
     pub transcript: Transcript,
     /// When and how much the built-in compressor compacts.
     pub compression: Compression,
@@ -46,7 +46,7 @@ pub struct Config {
     pub prompt_caching: PromptCaching,
     /// The safety net that compacts before a turn, at a fixed 85 % of the context window.
     pub hygiene: Hygiene,
-    /// The agent's own model, as far as requests do not tell it.
+    /// The agent's own model, used if a request does not name it.
     pub model: Model,
     /// Where plugins are, as a list of folders that are searched in order.
     pub plugins: Plugins,
@@ -228,8 +228,8 @@ pub struct Supervision {
     /// model call does not count.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub compress_deadline_ms: u64,
-    /// The deadline of every other call, in ms. A call by which the engine follows the conversation
-    /// may take four times as long.
+    /// The deadline of every other call, in ms. A call that delivers messages to the engine may take
+    /// four times as long.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub call_deadline_ms: u64,
     /// How long a call that was told to stop may go on, in ms, before it is abandoned.
@@ -295,13 +295,14 @@ pub struct Compression {
     /// Whether a compaction that is due waits for the model's summary instead of using what is
     /// prepared; the command line always waits.
     pub wait_for_model: bool,
-    /// What every engine tells the model that writes a summary, besides its own instructions; at most
+    /// Extra instructions for the model that writes summaries, added to every engine's own; at most
     /// 1,000 tokens.
     #[schemars(length(min = 1))]
     pub guidance: Option<String>,
     /// A file with the layout that a model's summary has, such as headings with what belongs under
     /// them, relative to the config file; at most 1,000 tokens. An engine that reads its summaries
     /// itself keeps its own layout.
+    #[schemars(length(min = 1))]
     pub template: Option<PathBuf>,
     /// What happens to a model's summary that the messages contradict, for instance because it says
     /// that tests pass whose last run failed.
@@ -315,7 +316,7 @@ pub struct Compression {
     /// `context_pin`, `context_unpin` and `context_reduce`. They take about 240 tokens of every
     /// prompt, and each call takes another request.
     pub model_tools: bool,
-    /// What holds for single models, under a pattern of their names such as `gpt-6*`. `*` stands for
+    /// Settings of single models, under a pattern of their names such as `gpt-6*`. `*` stands for
     /// any characters and `?` for one; of several patterns that match, the one with the most other
     /// characters counts.
     pub models: BTreeMap<String, ModelCompression>,
@@ -418,8 +419,8 @@ pub struct Auxiliary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AuxiliaryModel {
-    /// The model's name; none for the agent's own if it has this provider, and otherwise for the
-    /// provider's usual one. A `base_url` of your own needs a name.
+    /// The model's name; none for the agent's own model if it has this provider, and otherwise for the
+    /// provider's default. A `base_url` of your own needs a name.
     #[schemars(length(min = 1))]
     pub model: Option<String>,
     /// Who answers: `auto` follows the agent's own provider if there is one and is `none`

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The smallest threshold in tokens.
-const LEAST_TOKENS: f64 = 1_000.0;
+pub(super) const LEAST_TOKENS: f64 = 1_000.0;
 /// What a threshold may be, in words that follow "must be".
 pub(crate) const RULE: &str = "a share of the window above 0 and up to 1, or a whole number of at least 1000 tokens such \
     as `120k`";
@@ -70,7 +70,7 @@ impl Threshold {
     }
 }
 
-/// `compression.models.*`: what holds for the models whose names match the pattern.
+/// `compression.models.*`: settings of the models whose names match the pattern.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ModelCompression {

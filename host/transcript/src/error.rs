@@ -111,9 +111,8 @@ pub enum RecordError {
     },
     /// The environment variable with the URL of the database is not set.
     #[error(
-        "the environment variable `{variable}` is not set, and `transcript.store` is `postgres`: set it to the \
-         database's URL (postgres://user:password@host:5432/name), or set `transcript.url_env` to the variable that \
-         has it"
+        "the environment variable `{variable}` is not set: set it to the database's URL \
+         (postgres://<user>:<password>@<host>:5432/<name>), or set `transcript.url_env` to the variable that has it"
     )]
     NoUrl {
         /// The name of the variable.

@@ -33,8 +33,10 @@ impl Compressor {
         let budgets = Budgets::for_window(&self.settings, window);
         let threshold = budgets.threshold_tokens;
         if prompt < threshold {
+            let is_rough = window.estimated && window.reported_tokens.is_none();
             return Decision::No(format!(
-                "the prompt has {} tokens; a compaction is due from {}",
+                "the prompt has {}{} tokens; a compaction is due from {}",
+                if is_rough { "about " } else { "" },
                 grouped(prompt),
                 grouped(threshold)
             ));

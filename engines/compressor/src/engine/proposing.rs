@@ -93,8 +93,7 @@ impl Compressor {
         }
         if outline.was_compacted() && plan.takes_the_first_exchange(outline) {
             notes.push(
-                "the first exchange (`compression.protect_first_n`) is part of the summary from the second \
-                 compaction on"
+                "the first exchange is part of the summary from the second compaction on"
                     .to_owned(),
             );
         }

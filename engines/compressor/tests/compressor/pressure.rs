@@ -244,7 +244,7 @@ fn that_the_first_exchange_leaves_at_the_second_compaction_is_said() {
     let window = after.window(100_000, 500);
     let (last, second) = session.compacted(&after, &order(window));
     assert_ne!(last.messages[0], chat.messages[0]);
-    let says = |compaction: &Compaction| compaction.notes.concat().contains("protect_first_n");
+    let says = |compaction: &Compaction| compaction.notes.concat().contains("the first exchange");
     assert!(!says(&first) && says(&second), "{:?}", second.notes);
 }
 

@@ -104,10 +104,11 @@ pub fn resolve(
     if !is_engine_name(name) {
         return Err(ResolveError::BadName { name: name.into() });
     }
+    let unused = catalog.unused_settings(config, name).into_iter();
     let mut resolution = Resolution {
         requested: name.into(),
         engine: Choice::BuiltIn,
-        warnings: catalog.unused_settings(config, name),
+        warnings: unused.map(|(_, warning)| warning).collect(),
         notes: Vec::new(),
         on_load_failure: match named {
             Some(_) => OnLoadFailure::Fail,
@@ -245,9 +246,9 @@ impl Catalog {
             .collect()
     }
 
-    /// Returns a warning for each engine that has settings but does not exist. The `requested`
-    /// engine is left out: if it is missing, the resolution itself reports that.
-    pub fn unused_settings(&self, config: &Config, requested: &str) -> Vec<String> {
+    /// Returns the name of each engine that has settings but does not exist, with a warning. The
+    /// `requested` engine is left out: if it is missing, the resolution itself reports that.
+    pub fn unused_settings(&self, config: &Config, requested: &str) -> Vec<(String, String)> {
         let known = self.names();
         config
             .context
@@ -257,9 +258,10 @@ impl Catalog {
             .map(|engine| {
                 let hint = nearest(engine, known.iter().copied())
                     .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                format!(
+                let warning = format!(
                     "`context.engines.{engine}` has settings, but there is no such engine{hint}"
-                )
+                );
+                (engine.clone(), warning)
             })
             .collect()
     }
