@@ -40,32 +40,39 @@ pub(super) struct Forms {
 }
 
 /// Pairs calls with results, so that each call has exactly one result after it and each result
-/// has a call. If an id is used more than once, calls and results pair in order. Each returned
-/// entry comes with its index among the old ones, and a new entry with that of the call it
-/// belongs to.
+/// has a call. If an id is used more than once, a result belongs to the newest calls that lack one,
+/// and among calls that were made together they pair in order. Each returned entry comes with its
+/// index among the old ones, and a new entry with that of the call it belongs to.
 pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> Vec<(usize, Entry)> {
-    // For each id, the calls that still lack a result, as indices of the entry and of the call
-    // in it.
-    let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    // For each id, the calls that still lack a result, as indices of the entry and of the call in
+    // it. Each has the number of the calls that were made together with it: those between which
+    // nobody answered or spoke.
+    let mut open: HashMap<&str, Vec<(usize, (usize, usize))>> = HashMap::new();
+    let mut together = 0;
     let mut result_of: HashMap<(usize, usize), usize> = HashMap::new();
     let mut early = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         match entry {
             Entry::Calls(_, ids) => {
                 for (call, id) in ids.iter().enumerate() {
-                    open.entry(id).or_default().push((at, call));
+                    open.entry(id).or_default().push((together, (at, call)));
                 }
             }
-            Entry::Result(_, id) => match open.get_mut(id.as_str()).filter(|open| !open.is_empty())
-            {
-                Some(open) => {
-                    // The oldest open call with this id comes first, because equal ids pair in
-                    // order.
-                    result_of.insert(open.remove(0), at);
+            Entry::Result(_, id) => {
+                together += 1;
+                let open = open.get_mut(id.as_str()).filter(|open| !open.is_empty());
+                match open {
+                    Some(open) => {
+                        // A call that was left without a result must not take that of a later one.
+                        let newest = open.last().map(|(together, _)| *together);
+                        let first = open.partition_point(|(together, _)| Some(*together) < newest);
+                        result_of.insert(open.remove(first).1, at);
+                    }
+                    None => early.push(at),
                 }
-                None => early.push(at),
-            },
-            Entry::Other(_) => {}
+            }
+            // Reasoning has no role, and stands between calls that were made together.
+            Entry::Other(value) => together += usize::from(value.get("role").is_some()),
         }
     }
     // A result that came before its call is used only if no later one fits.
@@ -73,7 +80,7 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
         if let Entry::Result(_, id) = &entries[at]
             && let Some(open) = open.get_mut(id.as_str()).filter(|open| !open.is_empty())
         {
-            result_of.insert(open.remove(0), at);
+            result_of.insert(open.remove(0).1, at);
             notes.one("a result before its call was moved after it");
         }
     }
