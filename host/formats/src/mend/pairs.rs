@@ -44,35 +44,38 @@ pub(super) struct Forms {
 /// and among calls that were made together they pair in order. Each returned entry comes with its
 /// index among the old ones, and a new entry with that of the call it belongs to.
 pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> Vec<(usize, Entry)> {
-    // For each id, the calls that still lack a result, as indices of the entry and of the call in
-    // it. Each has the number of the calls that were made together with it: those between which
-    // nobody answered or spoke.
-    let mut open: HashMap<&str, Vec<(usize, (usize, usize))>> = HashMap::new();
-    let mut together = 0;
+    // For each id, the calls that still lack a result, as indices of the entry and of the call
+    // in it.
+    let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    // For each entry, the number of answers and other words before it. It is the same for calls
+    // that were made together.
+    let mut before = Vec::with_capacity(entries.len());
+    let mut count = 0;
     let mut result_of: HashMap<(usize, usize), usize> = HashMap::new();
     let mut early = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
+        before.push(count);
         match entry {
             Entry::Calls(_, ids) => {
                 for (call, id) in ids.iter().enumerate() {
-                    open.entry(id).or_default().push((together, (at, call)));
+                    open.entry(id).or_default().push((at, call));
                 }
             }
             Entry::Result(_, id) => {
-                together += 1;
+                count += 1;
                 let open = open.get_mut(id.as_str()).filter(|open| !open.is_empty());
                 match open {
                     Some(open) => {
                         // A call that was left without a result must not take that of a later one.
-                        let newest = open.last().map(|(together, _)| *together);
-                        let first = open.partition_point(|(together, _)| Some(*together) < newest);
-                        result_of.insert(open.remove(first).1, at);
+                        let newest = open.last().map(|(call, _)| before[*call]);
+                        let first = open.partition_point(|(call, _)| Some(before[*call]) < newest);
+                        result_of.insert(open.remove(first), at);
                     }
                     None => early.push(at),
                 }
             }
             // Reasoning has no role, and stands between calls that were made together.
-            Entry::Other(value) => together += usize::from(value.get("role").is_some()),
+            Entry::Other(value) => count += usize::from(value.get("role").is_some()),
         }
     }
     // A result that came before its call is used only if no later one fits.
@@ -80,7 +83,7 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
         if let Entry::Result(_, id) = &entries[at]
             && let Some(open) = open.get_mut(id.as_str()).filter(|open| !open.is_empty())
         {
-            result_of.insert(open.remove(0).1, at);
+            result_of.insert(open.remove(0), at);
             notes.one("a result before its call was moved after it");
         }
     }
