@@ -708,9 +708,13 @@ fn bytes_in(folder: &Path) -> std::io::Result<u64> {
 fn export(engines: &Engines, store: &Record, id: &str, whole: bool) -> Result<u8, CliError> {
     let session = known(store, id)?;
     let messages = store.wire_messages(id).map_err(CliError::Sessions)?;
-    // An engine that keeps its own state with messages, or one without texts.
+    let has_text = messages.iter().any(|message| message.text.is_some());
+    // An engine may keep its own state with messages, which the texts do not have.
     let keeps_none = matches!(kept::list(engines, &session.engine), Ok(None));
-    if keeps_none && let Some(placed) = store.placed(id).map_err(CliError::Sessions)? {
+    if keeps_none
+        && let Some(placed) = store.placed(id).map_err(CliError::Sessions)?
+        && (!has_text || placed.iter().any(|one| one.state.is_some()))
+    {
         return print_placed(store, id, placed);
     }
     let behind = match whole {

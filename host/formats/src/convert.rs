@@ -58,6 +58,12 @@ impl Conversation {
         {
             self.note_what_stays_behind(plan, to, &mut notes);
         }
+        if to == Format::ClaudeCode && self.format() != to && self.system().is_some() {
+            notes.add(
+                "the system prompt was left out: the log has no place for it",
+                1,
+            );
+        }
         let document = match to {
             Format::OpenAiChat | Format::Anthropic | Format::OpenAiResponses | Format::Gemini => {
                 mend(document, to, &mut notes)

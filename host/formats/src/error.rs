@@ -90,7 +90,7 @@ pub enum FormatError {
     OnlyItsProvider(Format),
     /// No writer exists for this format.
     #[error(
-        "a conversation cannot be converted to `{0}`; choose one of openai, anthropic, responses, claude-code"
+        "a conversation cannot be converted to `{0}`; choose one of openai, anthropic, responses, gemini, claude-code"
     )]
     NoWriter(Format),
 }

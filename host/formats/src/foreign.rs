@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use super::json::Raw;
 
 /// The number of entries of a list, or of lines, that are examined.
-const LOOKED_AT: usize = 32;
+pub(super) const LOOKED_AT: usize = 32;
 
 /// The maximum size in bytes of a value below an entry whose members are examined. Larger
 /// values would take too long to scan.
@@ -399,7 +399,12 @@ const TABLE: [Row; 44] = [
         seen.has(&["v", "messages"]) && seen.any(|entry| has(entry, &["messageId", "meta"]))
     }),
     ("a Letta agent file", |seen| {
-        seen.has(&["agents", "blocks"]) || seen.any(|entry| has(entry, &["message_type"]))
+        // SWE-agent has this member as well, with other values.
+        let is_message = |entry: &Object<'_>| {
+            let kind = entry.at("message_type").and_then(Raw::string);
+            kind.is_some_and(|kind| kind.ends_with("_message"))
+        };
+        seen.has(&["agents", "blocks"]) || seen.any(is_message)
     }),
     ("a Cohere request", |seen| {
         seen.has_list("chat_history")

@@ -13,8 +13,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use serde_json::{Map, Value};
 use wide::u8x32;
 use xxhash_rust::xxh3::Xxh3;
+
+use super::FormatError;
 
 /// The maximum nesting depth of values. It is the limit of `serde_json`, so both accept the
 /// same documents.
@@ -455,6 +458,22 @@ impl<'a> Raw<'a> {
         Some(self.get(key)?.string()?.into_owned()).filter(|text| !text.is_empty())
     }
 
+    /// The value as [`parse_json`] returns it. The recursion is bounded by the maximum nesting
+    /// depth.
+    fn value(self) -> Value {
+        if self.is_object() {
+            let members = self.members();
+            let members = members.map(|(key, value)| (key.into_owned(), value.value()));
+            Value::Object(members.collect::<Map<_, _>>())
+        } else if self.is_array() {
+            self.elements().map(Self::value).collect()
+        } else if let Some(text) = self.string() {
+            Value::String(text.into_owned())
+        } else {
+            serde_json::from_str(self.text).unwrap_or_else(|_| Value::String(self.text.to_owned()))
+        }
+    }
+
     /// Feeds the meaning of the value to a hash. Key order, white space, escapes and
     /// `cache_control` members make no difference. The recursion is bounded by the maximum
     /// nesting depth.
@@ -489,6 +508,19 @@ impl<'a> Raw<'a> {
             hash.update(b",");
         }
     }
+}
+
+/// Parses JSON, also if it has values that are valid but that [`Value`] cannot hold. Half of a
+/// surrogate pair, which JavaScript writes if it cuts a text inside a character, becomes U+FFFD. A
+/// number beyond the range of `f64` becomes a string.
+///
+/// # Errors
+/// Fails if the text is not a single JSON value, or if values are nested too deep.
+pub fn parse_json(text: &str) -> Result<Value, FormatError> {
+    serde_json::from_str(text).or_else(|_| {
+        let raw = Raw::parse(text).map_err(|error| FormatError::json(text, 0, error))?;
+        Ok(raw.value())
+    })
 }
 
 /// Feeds a text to a hash, with its length in front so that it cannot run into what follows.

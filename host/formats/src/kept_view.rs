@@ -72,15 +72,16 @@ pub(super) struct Turn {
 /// the next one, before its text.
 pub(super) fn merged(turns: Vec<Turn>) -> Vec<Turn> {
     let mut merged: Vec<Turn> = Vec::with_capacity(turns.len());
-    for turn in turns {
+    // Whether the last message is the user's and has nothing but results.
+    let mut only_results = false;
+    for mut turn in turns {
+        let is_user = turn.role == "user";
+        let joins = only_results && is_user;
+        only_results = is_user && turn.blocks.iter().all(|block| is_result(block));
         match merged.last_mut() {
-            Some(last)
-                if last.role == "user"
-                    && turn.role == "user"
-                    && last.blocks.iter().all(|block| is_result(block)) =>
-            {
+            Some(last) if joins => {
+                turn.blocks.sort_by_key(|block| !is_result(block));
                 last.blocks.extend(turn.blocks);
-                last.blocks.sort_by_key(|block| !is_result(block));
             }
             _ => merged.push(turn),
         }

@@ -67,6 +67,7 @@ pub use error::FormatError;
 pub use excerpt::{ExcerptBuilder, continue_after, excerpt, parse_messages_after};
 pub use excerpt::{item_lines, parse_messages};
 pub use excerpt::{part_of_wire, role_of};
+pub use json::parse_json;
 pub use log_history::Resumed;
 pub use log_history::is_compaction_item;
 pub use logged::{LoggedBy, LoggedMessage, logged_messages, parse_time, time_of_number};

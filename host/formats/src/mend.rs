@@ -14,7 +14,7 @@ mod pairs;
 mod responses;
 mod tools;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -198,12 +198,16 @@ fn mend_name(holder: &mut Value, notes: &mut Notes) {
 
 /// Assigns ids to calls and makes sure that no id occurs twice.
 #[derive(Default)]
-struct Ids(HashSet<String>);
+struct Ids {
+    given: HashSet<String>,
+    /// For each base, the first number that was not tried yet.
+    next: HashMap<String, usize>,
+}
 
 impl Ids {
     /// Returns the id itself if it is valid and unused, and otherwise a similar one.
     fn give(&mut self, id: &str, notes: &mut Notes) -> String {
-        if is_plain(id) && self.0.insert(id.to_owned()) {
+        if is_plain(id) && self.given.insert(id.to_owned()) {
             return id.to_owned();
         }
         notes.one("a call's id that was missing, repeated or had other characters than letters, digits, _ and - \
@@ -213,13 +217,17 @@ impl Ids {
             true => "call".to_owned(),
             false => plain_name(id).chars().take(LONGEST - 8).collect(),
         };
-        let numbered = std::iter::once(base.clone()).chain((2..).map(|at| format!("{base}_{at}")));
-        for candidate in numbered {
-            if self.0.insert(candidate.clone()) {
+        let next = self.next.entry(base.clone()).or_insert(1);
+        loop {
+            let candidate = match *next {
+                1 => base.clone(),
+                at => format!("{base}_{at}"),
+            };
+            *next += 1;
+            if self.given.insert(candidate.clone()) {
                 return candidate;
             }
         }
-        base
     }
 }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::anatomy::time_of;
-use super::body::{BodySpans, LIST_KEYS, message_dialect, system_text};
+use super::body::{BodySpans, LIST_KEYS, is_setup, message_dialect, system_text};
 use super::builder::Builder;
 use super::conversation::{Container, Conversation};
 use super::foreign;
@@ -392,10 +392,21 @@ fn read_value(
         return read_bodies(document, raw, format);
     }
     let is_event = |value| line_kind(value) == Some(LineKind::Event);
-    if raw.is_array()
-        && matches!(format, None | Some(Format::MessageLines))
-        && raw.elements().next().is_some_and(is_event)
-    {
+    // A log may begin with lines of which no kind is known. A message with an id is no line of it.
+    let is_log = |value: Raw<'_>| {
+        value.get("role").is_none() && line_kind(value).is_some_and(LineKind::is_log)
+    };
+    let is_lines = raw.is_array()
+        && match format {
+            Some(Format::ClaudeCode | Format::Codex) => raw.elements().any(is_log),
+            Some(Format::MessageLines) => raw.elements().next().is_some_and(is_event),
+            Some(_) => false,
+            None => {
+                raw.elements().next().is_some_and(is_event)
+                    || raw.elements().take(foreign::LOOKED_AT).any(is_log)
+            }
+        };
+    if is_lines {
         let lines = Lines {
             values: raw.elements().map(Raw::span).collect(),
             whole: Some(span),
@@ -424,6 +435,11 @@ fn read_body(
         BodySpans::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
     let format = format.unwrap_or_else(|| body.dialect(document));
     let list_key = format.list_key();
+    // Items that only set a conversation up are no conversation.
+    let is_setup = |item: &Range<usize>| is_setup(Raw::trusted(document, item.clone()));
+    if body.is_bare && !body.items.is_empty() && body.items.iter().all(is_setup) {
+        return Err(unrecognised(Raw::trusted(document, body.span)));
+    }
     if !body.is_bare && (body.list.is_none() || body.list_key != list_key) {
         return Err(FormatError::NotThis {
             format,
@@ -513,6 +529,19 @@ fn read_lines(
         Some(damage) if !is_log || unread.len() >= values.len() => return Err(damage),
         damage => damage.or(cut),
     };
+    let is_other = |detected: LineKind| match format {
+        Some(Format::ClaudeCode) => detected == LineKind::Codex,
+        Some(Format::Codex) => detected == LineKind::ClaudeCode,
+        _ => false,
+    };
+    if let Some(format) = format
+        && detected.is_some_and(is_other)
+    {
+        return Err(FormatError::NotThis {
+            format,
+            what: "it is the session log of another agent".to_owned(),
+        });
+    }
     let kind = match (format, detected) {
         (Some(Format::ClaudeCode), _) => LineKind::ClaudeCode,
         (Some(Format::Codex), _) => LineKind::Codex,

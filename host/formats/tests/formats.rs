@@ -833,6 +833,159 @@ fn ids_that_are_used_again_pair_by_position() {
 }
 
 #[test]
+fn a_call_that_was_left_without_a_result_takes_none_of_a_later_one() {
+    let call = |n: usize| {
+        format!(
+            r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"same","type":"function","function":{{"name":"tool{n}","arguments":"{{}}"}}}}]}}"#
+        )
+    };
+    let result =
+        |n: usize| format!(r#"{{"role":"tool","tool_call_id":"same","content":"result {n}"}}"#);
+    let user = r#"{"role":"user","content":"go on"}"#.to_owned();
+    // Which of the calls are answered.
+    for answered in [
+        [false, true, true],
+        [true, false, true],
+        [false, false, true],
+    ] {
+        let mut messages = vec![user.clone()];
+        for (n, answered) in answered.into_iter().enumerate() {
+            messages.push(call(n));
+            messages.push(if answered { result(n) } else { user.clone() });
+        }
+        messages.push(user.clone());
+        let document = one(&format!(r#"{{"messages":[{}]}}"#, messages.join(",")));
+        let whole = RenderPlan::whole(document.messages().len());
+        for to in [
+            Format::Anthropic,
+            Format::OpenAiChat,
+            Format::OpenAiResponses,
+            Format::Gemini,
+        ] {
+            let converted = one(&document.convert(&whole, to).unwrap().document);
+            let results: Vec<_> = (converted.messages().iter())
+                .filter_map(|message| Some((message.tool_name.clone()?, message.text.clone())))
+                .collect();
+            assert_eq!(results.len(), 3, "{to}: {results:?}");
+            for (n, answered) in answered.into_iter().enumerate() {
+                let (name, text) = &results[n];
+                assert_eq!(*name, format!("tool{n}"), "{to}: {results:?}");
+                assert_eq!(
+                    *text == format!("result {n}"),
+                    answered,
+                    "{to}: {results:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn results_of_parallel_calls_are_kept_if_their_ids_come_again() {
+    let line = |uuid: String, parent: &str, message: serde_json::Value| {
+        let role = message["role"].clone();
+        serde_json::json!({"type": role, "uuid": uuid, "parentUuid": parent, "message": message})
+    };
+    for (calls, rounds) in [(1, 3), (2, 2), (3, 4)] {
+        let mut lines = vec![line(
+            "u".to_owned(),
+            "",
+            serde_json::json!({"role": "user", "content": "go"}),
+        )];
+        let mut last = "u".to_owned();
+        let mut expected = Vec::new();
+        for round in 0..rounds {
+            for call in 0..calls {
+                let uuid = format!("a{round}_{call}");
+                let block = serde_json::json!({"type": "tool_use", "id": format!("Bash:{call}"), "name": "Bash", "input": {}});
+                let message = serde_json::json!({"role": "assistant", "id": format!("m{round}"), "content": [block]});
+                lines.push(line(uuid.clone(), &last, message));
+                last = uuid;
+            }
+            for call in 0..calls {
+                let (uuid, text) = (
+                    format!("r{round}_{call}"),
+                    format!("round {round} call {call}"),
+                );
+                let block = serde_json::json!({"type": "tool_result", "tool_use_id": format!("Bash:{call}"), "content": text});
+                let message = serde_json::json!({"role": "user", "content": [block]});
+                lines.push(line(uuid.clone(), &format!("a{round}_{call}"), message));
+                last = uuid;
+                expected.push(text);
+            }
+        }
+        lines.push(line(
+            "end".to_owned(),
+            &last,
+            serde_json::json!({"role": "user", "content": "bye"}),
+        ));
+        // A result on an abandoned branch is none of a call that was left without one.
+        let call =
+            serde_json::json!([{"type": "tool_use", "id": "Bash:0", "name": "Bash", "input": {}}]);
+        let call = |id: &str| serde_json::json!({"role": "assistant", "id": id, "content": call});
+        let result = serde_json::json!([{"type": "tool_result", "tool_use_id": "Bash:0", "content": "abandoned"}]);
+        let abandoned = [
+            lines[0].clone(),
+            line("open".to_owned(), "u", call("m1")),
+            line("x".to_owned(), "u", call("m2")),
+            line(
+                "y".to_owned(),
+                "x",
+                serde_json::json!({"role": "user", "content": result}),
+            ),
+            line(
+                "z".to_owned(),
+                "open",
+                serde_json::json!({"role": "user", "content": "bye"}),
+            ),
+        ];
+        let read_back = one(&joined(&abandoned));
+        assert!(
+            read_back
+                .messages()
+                .iter()
+                .all(|message| message.text != "abandoned")
+        );
+        // A log that goes on elsewhere repeats lines.
+        for repeated in [0, lines.len() - 1] {
+            let all: Vec<_> = lines
+                .iter()
+                .chain(lines.iter().take(repeated))
+                .cloned()
+                .collect();
+            let read = one(&joined(&all));
+            let results = read
+                .messages()
+                .iter()
+                .filter(|message| message.tool_call_id.is_some());
+            let results: Vec<_> = results.map(|message| message.text.clone()).collect();
+            assert_eq!(
+                results, expected,
+                "{calls} calls, {repeated} lines repeated"
+            );
+        }
+        // The same lines as a list, as `jq -s` writes them, are the same conversation.
+        let list = serde_json::Value::from(lines.clone()).to_string();
+        for format in [None, Some(Format::ClaudeCode)] {
+            let read = read(list.clone(), format).unwrap().remove(0);
+            assert_eq!(read.messages().len(), one(&joined(&lines)).messages().len());
+        }
+        assert!(matches!(
+            read(joined(&lines), Some(Format::Codex)),
+            Err(FormatError::NotThis { .. })
+        ));
+    }
+    let messages = r#"[{"role":"user","type":"message","uuid":"u","content":"a"}]"#;
+    assert_eq!(roles(&one(messages)), ["user"]);
+    for nothing in [
+        r#"[{"type":"foo","x":1}]"#,
+        r#"[{"type":"user","text":"hi"},{"type":"assistant","text":"yo"}]"#,
+    ] {
+        assert!(read(nothing, None).is_err(), "{nothing}");
+    }
+}
+
+#[test]
 fn the_spellings_of_calls_and_results() {
     let legacy = one(
         r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"},"tool_calls":null},{"role":"function","name":"f","content":"r"}]}"#,
@@ -1251,6 +1404,8 @@ fn odd_documents_are_read() {
         (only_system.messages().len(), only_system.system()),
         (0, Some("s"))
     );
+    let left_out = only_system.convert(&RenderPlan::whole(0), Format::ClaudeCode);
+    assert_eq!(left_out.unwrap().notes.len(), 1);
     let middle = one(r#"[{"role":"user","content":"a"},{"role":"developer","content":"b"}]"#);
     assert_eq!(roles(&middle), ["user", "system"]);
     let surrogate =

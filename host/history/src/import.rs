@@ -16,8 +16,6 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use contexture_engine_api::{immutable_uri, make_private_folder, private_file_options};
 use rusqlite::{Connection, OpenFlags};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
-use serde_json::Value;
 
 use crate::FILE_NAME;
 use crate::error::HistoryError;
@@ -34,6 +32,9 @@ const MAX_DOCUMENT: u64 = 256 << 20;
 /// The longest line, in bytes. A longer one is skipped. Agents write pictures into their lines, so
 /// the limit is generous. Without one, a file that has no line breaks would be held in memory.
 const MAX_LINE: usize = 64 << 20;
+
+/// What editors on Windows write at the beginning of a text. It is no part of it.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The number of groups of entries that wait for the writer. If they are full, the reader waits.
 pub(crate) const WAITING: usize = 8;
@@ -354,7 +355,7 @@ impl Reading<'_> {
             Read::Lines { .. } => {}
             Read::Document(read) => {
                 let bytes = whole_document(path)?;
-                read(path, &serde_json::from_slice(&bytes)?, out);
+                read(path, &readers::json_of(&bytes)?, out);
                 self.goes_on(bytes.len() as u64);
             }
             Read::Elements(read) => self.elements(path, *read, out)?,
@@ -450,90 +451,142 @@ impl Reading<'_> {
         })
     }
 
-    /// Reads the elements of a JSON array one after the other.
+    /// Reads the elements of a JSON array one after the other. One that cannot be read is counted.
     fn elements(
         &mut self,
         path: &Path,
         read: readers::ReadElement,
         out: &mut Output<'_>,
     ) -> Result<(), Ended> {
-        let input = BufReader::with_capacity(1 << 20, File::open(path)?);
-        let mut is_stopped = false;
-        let mut counted = Counted { input, bytes: 0 };
-        let mut json = serde_json::Deserializer::from_reader(&mut counted);
-        let elements = Elements {
-            each: &mut |element| {
-                read(path, &element, out);
-                // The parser has the counter of bytes until it ends, so the bytes are added below.
-                is_stopped = !self.goes_on(0);
-                !is_stopped
-            },
+        let mut elements = Elements {
+            input: BufReader::with_capacity(1 << 20, File::open(path)?),
+            element: Vec::new(),
+            is_begun: false,
         };
-        let ended = json.deserialize_seq(elements);
-        let bytes = counted.bytes;
-        match ended {
-            _ if is_stopped => Err(Ended::Stopped),
-            Ok(()) => {
-                self.goes_on(bytes);
-                Ok(())
-            }
-            Err(error) => {
+        let mut number = 0;
+        loop {
+            let element = elements.next()?;
+            match (element.ends, element.text) {
                 // What comes before the damage is stored. The log counts as read, so it is not
                 // tried again until it changes.
-                out.damaged(|| format!("the rest cannot be read: {error}"));
-                self.goes_on(bytes);
-                Ok(())
+                (Ends::NoList, _) => {
+                    out.damaged(|| "the rest cannot be read: it is not a list".to_owned());
+                }
+                (Ends::File, _) => {
+                    out.damaged(|| {
+                        "the rest cannot be read: the file ends inside the list".to_owned()
+                    });
+                }
+                (_, None) => {
+                    out.damaged(|| {
+                        let most = MAX_DOCUMENT >> 20;
+                        format!("element {number} of the list has more than {most} MB")
+                    });
+                }
+                (_, Some(text)) if text.trim_ascii().is_empty() => {}
+                (_, Some(text)) => match readers::json_of(text) {
+                    Ok(value) => read(path, &value, out),
+                    Err(error) => out.damaged(|| {
+                        format!("element {number} of the list cannot be read: {error}")
+                    }),
+                },
             }
+            let goes_on = self.goes_on(element.bytes);
+            if element.ends != Ends::Element {
+                return Ok(());
+            }
+            if !goes_on {
+                return Err(Ended::Stopped);
+            }
+            number += 1;
         }
     }
 }
 
-/// Counts the bytes that are read.
-struct Counted<R> {
-    input: R,
+/// What comes after an element of a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// Another element or the beginning of the list.
+    Element,
+    /// The end of the list.
+    List,
+    /// The end of the file.
+    File,
+    /// What was read is no list.
+    NoList,
+}
+
+/// An element of a JSON array.
+struct Element<'a> {
+    /// `None` if it is longer than [`MAX_DOCUMENT`].
+    text: Option<&'a [u8]>,
+    /// The number of bytes that were read.
     bytes: u64,
+    ends: Ends,
 }
 
-impl<R: std::io::Read> std::io::Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        self.bytes += read as u64;
-        Ok(read)
-    }
+/// Splits a JSON array into its elements. It only looks at brackets and strings, so an element that
+/// is not valid does not take those after it along.
+struct Elements {
+    input: BufReader<File>,
+    element: Vec<u8>,
+    /// Whether the bracket that opens the list was read.
+    is_begun: bool,
 }
 
-/// Hands the elements of an array to `each`, until it returns false.
-struct Elements<'a> {
-    each: &'a mut dyn FnMut(Value) -> bool,
-}
-
-impl<'de> Visitor<'de> for Elements<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a list of conversations")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let mut goes_on = true;
-        while goes_on {
-            match list.next_element_seed(One)? {
-                Some(element) => goes_on = (self.each)(element),
-                None => return Ok(()),
+impl Elements {
+    /// Reads up to the next comma or the end of the list. At first, it reads the bracket that opens
+    /// the list, and returns an empty element.
+    fn next(&mut self) -> std::io::Result<Element<'_>> {
+        let is_first = !std::mem::replace(&mut self.is_begun, true);
+        self.element.clear();
+        let (mut bytes, mut depth) = (0, 0_u64);
+        let (mut in_string, mut is_escaped) = (false, false);
+        let mut ends = None;
+        while ends.is_none() {
+            let buffer = self.input.fill_buf()?;
+            if buffer.is_empty() {
+                ends = Some(Ends::File);
+                break;
             }
+            let mut length = buffer.len();
+            for (at, byte) in buffer.iter().enumerate() {
+                if is_first {
+                    ends = match byte {
+                        b' ' | b'\n' | b'\r' | b'\t' | 0xef | 0xbb | 0xbf => None,
+                        b'[' => Some(Ends::Element),
+                        _ => Some(Ends::NoList),
+                    };
+                } else if in_string {
+                    in_string = is_escaped || *byte != b'"';
+                    is_escaped = !is_escaped && *byte == b'\\';
+                } else {
+                    match byte {
+                        b'"' => in_string = true,
+                        b'{' | b'[' => depth += 1,
+                        b'}' | b']' if depth > 0 => depth -= 1,
+                        b'}' | b']' => ends = Some(Ends::List),
+                        b',' if depth == 0 => ends = Some(Ends::Element),
+                        _ => {}
+                    }
+                }
+                if ends.is_some() {
+                    length = at + 1;
+                    break;
+                }
+            }
+            bytes += length as u64;
+            if bytes <= MAX_DOCUMENT && !is_first {
+                let end = length - usize::from(ends.is_some());
+                self.element.extend_from_slice(&buffer[..end]);
+            }
+            self.input.consume(length);
         }
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-}
-
-struct One;
-
-impl<'de> DeserializeSeed<'de> for One {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
-        serde::Deserialize::deserialize(json)
+        Ok(Element {
+            text: (bytes <= MAX_DOCUMENT).then_some(&self.element),
+            bytes,
+            ends: ends.unwrap_or(Ends::File),
+        })
     }
 }
 
@@ -579,7 +632,7 @@ impl Lines {
             self.line = Vec::from(&b"."[..]);
         }
         Ok((bytes > 0).then_some(LogLine {
-            text: &self.line,
+            text: (self.line.strip_prefix(BYTE_ORDER_MARK)).unwrap_or(&self.line),
             bytes: bytes as u64,
             is_ended,
             is_too_long,
@@ -622,7 +675,11 @@ fn whole_document(path: &Path) -> Result<Vec<u8>, Ended> {
         );
         return Err(Ended::Unreadable(why));
     }
-    Ok(std::fs::read(path)?)
+    let mut bytes = std::fs::read(path)?;
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(bytes)
 }
 
 /// The name of a conversation that has a log of its own: the name of the file or folder.

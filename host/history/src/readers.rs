@@ -30,6 +30,7 @@ mod ui_messages;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use contexture_formats::parse_json;
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -227,7 +228,7 @@ pub(crate) fn recognise(path: &Path) -> std::io::Result<Option<&'static Format>>
     // The last line of the sample may be cut off. It is no JSON then, and drops out.
     let lines = text.lines().take(50);
     let lines: Vec<Value> = lines
-        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter_map(|line| json(line).ok())
         .filter(Value::is_object)
         .collect();
     let sample = Sample {
@@ -257,9 +258,15 @@ fn files_with(ending: &str, folder: &Path, depth: usize) -> Vec<PathBuf> {
     files
 }
 
-/// Parses a line of JSON.
-fn json(line: &str) -> Result<Value, String> {
-    serde_json::from_str(line).map_err(|error| error.to_string())
+/// Parses JSON. What agents write may be valid and still more than `serde_json` accepts, so it is
+/// parsed as `contexture_formats` does.
+fn json(text: &str) -> Result<Value, String> {
+    parse_json(text.trim_start_matches('\u{feff}')).map_err(|error| error.to_string())
+}
+
+/// Parses the bytes of a JSON file or of an element of one.
+pub(crate) fn json_of(bytes: &[u8]) -> Result<Value, String> {
+    json(std::str::from_utf8(bytes).map_err(|error| error.to_string())?)
 }
 
 /// The text of a member.

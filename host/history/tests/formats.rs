@@ -925,3 +925,121 @@ fn ui_messages_of_both_generations() {
         machine.pairs("argword", "resultword");
     }
 }
+
+/// Values that are valid JSON and that strict parsers refuse: half of a character, which JavaScript
+/// writes if it cuts a text inside it, and a number beyond `f64`.
+#[test]
+fn values_that_strict_parsers_refuse_cost_nothing_in_any_format() {
+    let odd = |json: Value| {
+        let json = json.to_string();
+        json.replace("ODD", "\\ud83d").replace("\"BIG\"", "1e400")
+    };
+    let text = |n: u8| json!({"type": "text", "text": format!("partword{n} ODD"), "more": "BIG"});
+    let files = |name: &str| {
+        let gemini = |kind: &str, n: u8| json!({"id": n.to_string(), "type": kind, "content": format!("partword{n} ODD"), "n": "BIG"});
+        let turn = |kind: &str, n: u8| {
+            json!({
+                "type": kind, "uuid": format!("u{n}"), "parentUuid": format!("u{}", n - 1), "cwd": "/work/ODD",
+                "message": {"role": kind, "content": [text(n)]}, "toolUseResult": "BIG", "summary": "ODD",
+            })
+        };
+        let claude_ai = |n: u8| json!({"uuid": n.to_string(), "name": "n", "chat_messages": [{"uuid": "m", "sender": "human", "text": format!("partword{n} ODD"), "more": "BIG"}]});
+        let chatgpt = |n: u8| {
+            json!({
+                "title": "n", "conversation_id": n.to_string(), "current_node": "m", "mapping": {
+                    "m": {"id": "m", "parent": null, "children": [], "message": {
+                        "id": "m", "author": {"role": "user"}, "weight": "BIG",
+                        "content": {"content_type": "text", "parts": [format!("partword{n} ODD")]},
+                    }},
+                },
+            })
+        };
+        match name {
+            ".claude/projects/p/s.jsonl" => vec![(name.to_owned(), odd(turn("user", 1)) + "\n" + &odd(turn("assistant", 2)) + "\n")],
+            ".codex/sessions/2026/01/31/rollout-1.jsonl" => {
+                let line = |n: u8| odd(json!({"type": "response_item", "payload": {"type": "message", "role": "user", "content": [text(n)]}}));
+                vec![(name.to_owned(), line(1) + "\n" + &line(2) + "\n")]
+            }
+            ".gemini/tmp/p/chats/session-1.json" => vec![(name.to_owned(), odd(json!({"sessionId": "s", "messages": [gemini("user", 1), gemini("gemini", 2)]})))],
+            ".gemini/tmp/p/chats/session-1.jsonl" => {
+                let head = odd(json!({"sessionId": "s", "projectHash": "p", "startTime": "ODD"}));
+                vec![(name.to_owned(), [head, odd(gemini("user", 1)), odd(gemini("gemini", 2))].map(|line| line + "\n").concat())]
+            }
+            ".local/share/goose/sessions/s.jsonl" => {
+                let head = odd(json!({"working_dir": "/work/ODD", "description": "d"}));
+                let line = |n: u8| odd(json!({"role": "user", "created": 1, "content": [text(n)]}));
+                vec![(name.to_owned(), [head, line(1), line(2)].map(|line| line + "\n").concat())]
+            }
+            ".local/share/opencode/storage/message/s" => [1, 2].into_iter().flat_map(|n| {
+                let storage = ".local/share/opencode/storage";
+                [
+                    (format!("{name}/m{n}.json"), odd(json!({"id": format!("m{n}"), "role": "user", "more": "BIG"}))),
+                    (format!("{storage}/part/m{n}/p{n}.json"), odd(text(n))),
+                ]
+            }).collect(),
+            ".openhands/conversations/s" => [1, 2].into_iter().map(|n| {
+                let event = json!({"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": [text(n)]}});
+                (format!("{name}/events/event-0000{n}-x.json"), odd(event))
+            }).chain([(format!("{name}/base_state.json"), odd(json!({"workspace": {"working_dir": "/work/ODD"}})))]).collect(),
+            "claude.json" => vec![(name.to_owned(), odd(json!([claude_ai(1), claude_ai(2)])))],
+            _ => vec![(name.to_owned(), odd(json!([chatgpt(1), chatgpt(2)])))],
+        }
+    };
+    for name in [
+        ".claude/projects/p/s.jsonl",
+        ".codex/sessions/2026/01/31/rollout-1.jsonl",
+        ".gemini/tmp/p/chats/session-1.json",
+        ".gemini/tmp/p/chats/session-1.jsonl",
+        ".local/share/goose/sessions/s.jsonl",
+        ".local/share/opencode/storage/message/s",
+        ".openhands/conversations/s",
+        "claude.json",
+        "conversations.json",
+    ] {
+        // A byte order mark, which editors on Windows write, changes nothing either.
+        for mark in ["", "\u{feff}"] {
+            let machine = Machine::new();
+            for (file, text) in files(name) {
+                machine.put(&file, format!("{mark}{text}"));
+            }
+            let report = match name.contains('/') {
+                true => machine.import(),
+                false => machine.import_named(&machine.path(name)),
+            };
+            assert!(report.skipped.is_empty(), "{name}: {report:#?}");
+            for word in ["partword1", "partword2"] {
+                assert!(
+                    machine.only(word).message.text.ends_with('\u{fffd}'),
+                    "{name}"
+                );
+            }
+        }
+    }
+    let machine = Machine::new();
+    let path = machine.path(".local/share/opencode/opencode.db");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let db = Connection::open(path).unwrap();
+    db.execute_batch(
+        "CREATE TABLE session(id TEXT, directory TEXT, title TEXT, time_created INTEGER);
+         CREATE TABLE message(id TEXT, time_created INTEGER, data TEXT);
+         CREATE TABLE part(id TEXT, message_id TEXT, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
+         INSERT INTO session VALUES('s', '/work', 't', 1);",
+    ).unwrap();
+    for n in [1, 2] {
+        let id = n.to_string();
+        db.execute(
+            "INSERT INTO message VALUES(?1, 1, ?2)",
+            [&id, &odd(json!({"role": "user", "more": "BIG"}))],
+        )
+        .unwrap();
+        db.execute(
+            "INSERT INTO part VALUES(?1, ?1, 's', 1, 1, ?2)",
+            [&id, &odd(text(n))],
+        )
+        .unwrap();
+    }
+    let report = machine.import();
+    assert!(report.skipped.is_empty(), "{report:#?}");
+    machine.only("partword1");
+    machine.only("partword2");
+}

@@ -169,6 +169,30 @@ fn of_an_export_that_is_cut_off_the_whole_conversations_are_kept() {
 }
 
 #[test]
+fn of_an_export_with_a_conversation_that_cannot_be_read_the_others_are_kept() {
+    let one = |id: &str, word: &str| {
+        json!({"uuid": id, "name": "n", "chat_messages": [{"uuid": id, "sender": "human", "text": word}]}).to_string()
+    };
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for damage in [
+        &*deep,
+        "{\"a\": 1e}",
+        "{\"a\": \"\\x\\\"]\"}",
+        "nul",
+        "{\"a\" [1, \"}\"]}",
+    ] {
+        let machine = Machine::new();
+        let (first, last) = (one("a", "firstword \"[}, \\"), one("b", "lastword"));
+        let path = machine.put("c.json", format!("[{first}, {damage} ,\n{last}]\n"));
+        let report = machine.import_named(&path);
+        assert_eq!(report.skipped.len(), 1, "{damage}: {report:#?}");
+        assert!(report.skipped[0].why.contains("element 2"), "{report:#?}");
+        machine.only("firstword");
+        machine.only("lastword");
+    }
+}
+
+#[test]
 fn an_import_that_stops_goes_on_where_it_was() {
     let machine = Machine::new();
     let many: String = (0..200).map(|n| said(&format!("word{n}x"))).collect();

@@ -158,7 +158,9 @@ fn collect_thinking(value: Value, inside: bool, out: &mut Vec<String>) {
             }
         }
         Value::Object(fields) => {
-            let inside = inside || fields.get("type").and_then(Value::as_str) == Some("reasoning");
+            let inside = inside
+                || fields.get("type").and_then(Value::as_str) == Some("reasoning")
+                || fields.get("thought") == Some(&Value::Bool(true));
             for (key, field) in fields {
                 let inside = match key.as_str() {
                     // The arguments of a call can have any keys, so they would be mistaken for
@@ -204,6 +206,13 @@ mod tests {
     fn thinking_is_seen_and_signatures_are_not() {
         let raw = r#"{"content":[{"type":"thinking","thinking":"deep thought","signature":"c2ln"},
                       {"type":"text","text":"said"}]}"#;
+        let view = MessageView::new(MessageId(1), "assistant")
+            .with_text("said")
+            .with_raw(raw)
+            .with_thinking(true);
+        assert_eq!(beside_text(&view), ["deep thought"]);
+        let raw = r#"{"role":"model","parts":[{"text":"deep thought","thought":true,"thoughtSignature":"c2ln"},
+                      {"text":"said"}]}"#;
         let view = MessageView::new(MessageId(1), "assistant")
             .with_text("said")
             .with_raw(raw)

@@ -382,6 +382,7 @@ fn what_is_read_is_not_taken_for_another_programs() {
         json!({"input": "Hi", "instructions": "Be kind"}),
         json!({"input": [{"type": "message", "role": "user", "content": []}, {"type": "reasoning", "summary": []}]}),
         json!({"history": [{"role": "user", "content": "Hi", "message_type": "observation"}], "info": {}}),
+        json!([{"role": "user", "content": "Hi", "message_type": "observation", "agent": "main"}]),
         json!({"simulations": []}),
         json!({"contents": [{"parts": [{"text": "Hi"}]}, {"role": "model", "parts": [{"text": "Hi"}]}]}),
         json!([{"role": "user", "parts": [{"text": "Hi"}]}, {"role": "model", "parts": [{"text": "Hi"}]}]),

@@ -465,7 +465,7 @@ fn live_branch(
         ));
     }
     adopt_compactions(lines, by_uuid, &mut live);
-    adopt_parallel_lines(lines, &mut live);
+    adopt_parallel_lines(lines, by_uuid, &mut live);
     live
 }
 
@@ -538,18 +538,59 @@ fn adopt_compactions(lines: &[Line<'_>], by_uuid: &HashMap<&str, Vec<usize>>, li
 
 /// Adds the lines of parallel calls, which are beside the chain. If an assistant message is
 /// live, its other lines and the results of its calls are live too.
-fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
-    let (mut messages, mut calls, mut answered) = (HashSet::new(), HashSet::new(), HashSet::new());
+fn adopt_parallel_lines(
+    lines: &[Line<'_>],
+    by_uuid: &HashMap<&str, Vec<usize>>,
+    live: &mut [bool],
+) {
+    let mut messages = HashSet::new();
     let mut ids = HashMap::new();
     // The results found beside the chain, whose attached lines are live too.
     let mut hung: HashSet<&str> = HashSet::new();
     let on_chain = lines.iter().zip(live.iter()).filter(|(_, live)| **live);
     for (line, _) in on_chain {
         messages.extend(line.message_id.clone());
-        answered.extend(line.answers.iter().cloned());
         ids.extend(line.uuid.as_deref().map(|id| (id, line)));
     }
-    for (line, live) in lines.iter().zip(live.iter_mut()) {
+    // Models use the ids of calls again, so each result belongs to the line of a call: its parent,
+    // or else the nearest one before it.
+    let (mut calls, mut callers) = (HashMap::new(), HashSet::new());
+    let mut calls_of: Vec<Vec<Option<usize>>> = vec![Vec::new(); lines.len()];
+    let mut answered: HashSet<(&str, Option<usize>)> = HashSet::new();
+    for (at, line) in lines.iter().enumerate() {
+        let is_live = live.get(at) == Some(&true);
+        let is_known = |id: &String| messages.contains(id);
+        let is_repeated = !is_live && (line.uuid.as_deref()).is_some_and(|id| ids.contains_key(id));
+        if line.is_sidechain || is_repeated {
+            continue;
+        }
+        if line.is_assistant && (is_live || line.message_id.as_ref().is_some_and(is_known)) {
+            calls.extend(line.calls().map(|id| (id, at)));
+            callers.insert(at);
+        }
+        let parents = line.parent.as_deref().and_then(|id| by_uuid.get(id));
+        let parent = parents.and_then(|places| places.iter().copied().find(|place| *place < at));
+        let calls_it = |at: usize, id: &String| {
+            let line = lines.get(at);
+            line.is_some_and(|line| line.calls().any(|call| call == *id))
+        };
+        for id in &line.answers {
+            let nearest = calls.get(id).copied();
+            let parent = parent.filter(|parent| nearest != Some(*parent) && calls_it(*parent, id));
+            let call = match parent {
+                // A call on an abandoned branch has its result there.
+                Some(parent) => callers.contains(&parent).then_some(parent),
+                None => nearest,
+            };
+            if let Some(calls) = calls_of.get_mut(at) {
+                calls.push(call);
+            }
+            if is_live {
+                answered.insert((id, call));
+            }
+        }
+    }
+    for ((line, live), calls) in lines.iter().zip(live.iter_mut()).zip(&calls_of) {
         if line.is_sidechain {
             continue;
         }
@@ -565,19 +606,22 @@ fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
                 .message_id
                 .as_ref()
                 .is_some_and(|id| messages.contains(id));
-            if *live {
-                calls.extend(line.calls());
-            }
         } else if !*live && line.attachment.is_some() {
             // A line that was inserted after a result is attached to it.
             *live = line.parent.as_deref().is_some_and(|id| hung.contains(id));
         } else if !*live && !line.answers.is_empty() {
-            *live = line
-                .answers
-                .iter()
-                .all(|id| calls.contains(id) && !answered.contains(id));
+            let is_copy = line.uuid.as_deref().is_some_and(|id| hung.contains(id));
+            let answers = || {
+                line.answers
+                    .iter()
+                    .map(String::as_str)
+                    .zip(calls.iter().copied())
+            };
+            *live = !is_copy
+                && calls.len() == line.answers.len()
+                && answers().all(|answer| answer.1.is_some() && !answered.contains(&answer));
             if *live {
-                answered.extend(line.answers.iter().cloned());
+                answered.extend(answers());
                 hung.extend(line.uuid.as_deref());
             }
         }

@@ -40,32 +40,42 @@ pub(super) struct Forms {
 }
 
 /// Pairs calls with results, so that each call has exactly one result after it and each result
-/// has a call. If an id is used more than once, calls and results pair in order. Each returned
-/// entry comes with its index among the old ones, and a new entry with that of the call it
-/// belongs to.
+/// has a call. If an id is used more than once, a result belongs to the newest calls that lack one,
+/// and among calls that were made together they pair in order. Each returned entry comes with its
+/// index among the old ones, and a new entry with that of the call it belongs to.
 pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> Vec<(usize, Entry)> {
     // For each id, the calls that still lack a result, as indices of the entry and of the call
     // in it.
     let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    // For each entry, the number of answers and other words before it. It is the same for calls
+    // that were made together.
+    let mut before = Vec::with_capacity(entries.len());
+    let mut count = 0;
     let mut result_of: HashMap<(usize, usize), usize> = HashMap::new();
     let mut early = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
+        before.push(count);
         match entry {
             Entry::Calls(_, ids) => {
                 for (call, id) in ids.iter().enumerate() {
                     open.entry(id).or_default().push((at, call));
                 }
             }
-            Entry::Result(_, id) => match open.get_mut(id.as_str()).filter(|open| !open.is_empty())
-            {
-                Some(open) => {
-                    // The oldest open call with this id comes first, because equal ids pair in
-                    // order.
-                    result_of.insert(open.remove(0), at);
+            Entry::Result(_, id) => {
+                count += 1;
+                let open = open.get_mut(id.as_str()).filter(|open| !open.is_empty());
+                match open {
+                    Some(open) => {
+                        // A call that was left without a result must not take that of a later one.
+                        let newest = open.last().map(|(call, _)| before[*call]);
+                        let first = open.partition_point(|(call, _)| Some(before[*call]) < newest);
+                        result_of.insert(open.remove(first), at);
+                    }
+                    None => early.push(at),
                 }
-                None => early.push(at),
-            },
-            Entry::Other(_) => {}
+            }
+            // Reasoning has no role, and stands between calls that were made together.
+            Entry::Other(value) => count += usize::from(value.get("role").is_some()),
         }
     }
     // A result that came before its call is used only if no later one fits.

@@ -57,31 +57,32 @@ struct Line<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    cwd: Option<Cow<'a, str>>,
-    #[serde(borrow)]
     summary: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "aiTitle", alias = "customTitle")]
     title: Option<Cow<'a, str>>,
-    // A raw value, so that the line can be read even if a version writes something other than a
+    // Any value, so that the line can be read even if a version writes something other than a
     // boolean.
-    #[serde(borrow, rename = "isApiErrorMessage")]
-    is_error: Option<&'a serde_json::value::RawValue>,
+    #[serde(rename = "isApiErrorMessage")]
+    is_error: Option<Value>,
 }
 
 fn project(line: &str) -> Option<String> {
-    let line: Line<'_> = serde_json::from_str(line).ok()?;
-    Some(line.cwd?.into_owned())
+    Some(super::text(&super::json(line).ok()?, "cwd")?.to_owned())
 }
 
 fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
-    let head: Line<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let value: Value;
+    let head = match serde_json::from_str(line) {
+        Ok(head) => head,
+        Err(_) => {
+            value = super::json(line)?;
+            Line::deserialize(&value).map_err(|error| error.to_string())?
+        }
+    };
     for title in [head.summary, head.title].into_iter().flatten() {
         Speech::new(Kind::Summary, None, None).text(Kind::Summary, &title, out);
     }
-    if head
-        .is_error
-        .is_some_and(|is_error| is_error.get() == "true")
-    {
+    if head.is_error == Some(Value::Bool(true)) {
         // The model never saw it, but users look for it.
         let line: Value = super::json(line)?;
         let time = super::content::time(line.get("timestamp"));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, time};
-use super::{Format, Read, no_project, text};
+use super::{Format, Read, json_of, no_project, text};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -89,7 +89,7 @@ fn read(path: &Path, document: &Value, out: &mut Output<'_>) {
     let item = std::fs::read(path.with_file_name("history_item.json")).ok();
     // The file only names the project. Without it, the task is read all the same.
     let item: Value = item
-        .and_then(|item| serde_json::from_slice(&item).ok())
+        .and_then(|item| json_of(&item).ok())
         .unwrap_or_default();
     let messages = document.as_array().map_or(&[][..], Vec::as_slice);
     let named = text(&item, "workspace").or_else(|| messages.first().and_then(directory));

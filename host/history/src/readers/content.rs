@@ -5,7 +5,7 @@
 //! text, thinking, calls, results and attachments apart. [`readable`] turns arguments and other
 //! values into text that can be searched and read.
 
-use contexture_formats::{parse_time, time_of_number};
+use contexture_formats::{parse_json, parse_time, time_of_number};
 use serde_json::Value;
 
 use super::text;
@@ -74,9 +74,7 @@ impl<'a> Speech<'a> {
         id: Option<&str>,
         out: &mut Output<'_>,
     ) {
-        let parsed = arguments
-            .as_str()
-            .and_then(|json| serde_json::from_str::<Value>(json).ok());
+        let parsed = arguments.as_str().and_then(|json| parse_json(json).ok());
         self.entry(
             Kind::ToolCall,
             readable(parsed.as_ref().unwrap_or(arguments)),

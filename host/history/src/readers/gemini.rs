@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, time};
-use super::{Format, Read, files_with, text};
+use super::{Format, Read, files_with, json, text};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -91,7 +91,7 @@ fn lines(path: &Path, log: &str, out: &mut Output<'_>) {
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())
     {
-        match serde_json::from_str::<Value>(line) {
+        match json(line) {
             Ok(line) if line.get("id").is_some() => put(line),
             Ok(line) => {
                 let set = line.get("$set").unwrap_or(&line);

@@ -93,7 +93,7 @@ fn database(db: &Connection, since: u64, out: &mut Output<'_>) -> rusqlite::Resu
         while let Some(row) = rows.next()? {
             let (role, content): (String, String) = (row.get(0)?, row.get(1)?);
             let created: Option<f64> = row.get(2)?;
-            match serde_json::from_str(&content) {
+            match json(&content) {
                 Ok(content) => said(
                     &role,
                     &content,

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, time};
-use super::{Format, Read, files_with, no_project, text};
+use super::{Format, Read, files_with, json_of, no_project, text};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -90,7 +90,7 @@ fn database(db: &Connection, since: u64, out: &mut Output<'_>) -> rusqlite::Resu
             let id: String = row.get(0)?;
             let json = |column| -> rusqlite::Result<Option<Value>> {
                 let json: String = row.get(column)?;
-                Ok(serde_json::from_str(&json).ok())
+                Ok(super::json(&json).ok())
             };
             match (json(1)?, json(2)?) {
                 (Some(part), Some(message)) => {
@@ -125,7 +125,7 @@ fn folder(folder: &Path, out: &mut Output<'_>) -> std::io::Result<()> {
         .map(|project| project.join(format!("{session}.json")));
     let head = heads
         .filter_map(|head| std::fs::read(head).ok())
-        .find_map(|head| serde_json::from_slice(&head).ok());
+        .find_map(|head| json_of(&head).ok());
     let head: Value = head.unwrap_or_default();
     begin(
         &session,
@@ -161,8 +161,7 @@ fn values(folder: &Path, out: &mut Output<'_>) -> Vec<(String, Value)> {
             .to_string_lossy()
             .into_owned();
         let read = std::fs::read(&file).map_err(|error| error.to_string());
-        match read.and_then(|json| serde_json::from_slice(&json).map_err(|error| error.to_string()))
-        {
+        match read.and_then(|json| json_of(&json)) {
             Ok(value) => values.push((id, value)),
             Err(error) => out.damaged(|| format!("{} cannot be read: {error}", file.display())),
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, message, time};
-use super::{Format, Read, files_with, no_project, text};
+use super::{Format, Read, files_with, json_of, no_project, text};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -59,7 +59,7 @@ fn read(folder: &Path, out: &mut Output<'_>) -> std::io::Result<()> {
     files.sort_by_cached_key(number);
     let base = std::fs::read(folder.join("base_state.json")).ok();
     let base: Value = base
-        .and_then(|base| serde_json::from_slice(&base).ok())
+        .and_then(|base| json_of(&base).ok())
         .unwrap_or_default();
     let project = base
         .pointer("/workspace/working_dir")
@@ -68,8 +68,7 @@ fn read(folder: &Path, out: &mut Output<'_>) -> std::io::Result<()> {
     out.conversation(&session, project, None);
     for file in files {
         let read = std::fs::read(&file).map_err(|error| error.to_string());
-        match read.and_then(|json| serde_json::from_slice(&json).map_err(|error| error.to_string()))
-        {
+        match read.and_then(|json| json_of(&json)) {
             Ok(event) => self::event(&event, out),
             Err(error) => out.damaged(|| format!("{} cannot be read: {error}", file.display())),
         }

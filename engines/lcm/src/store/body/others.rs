@@ -14,9 +14,17 @@ use crate::wire_items::wire_items;
 
 /// Substrings of the type names of items that this module reads. Few messages contain any of them,
 /// and only those are parsed.
-const HINTS: [&str; 8] = [
-    "_call\"", "_tool_result\"", "tool_use\"", "mcp_", "document\"", "file\"", "search_result\"",
+const HINTS: [&str; 10] = [
+    "_call\"",
+    "_tool_result\"",
+    "tool_use\"",
+    "mcp_",
+    "document\"",
+    "file\"",
+    "search_result\"",
     "program",
+    "executableCode\"",
+    "codeExecutionResult\"",
 ];
 
 /// The types of items that are read elsewhere or contain nothing readable.
@@ -28,12 +36,13 @@ const READ: [&str; 24] = [
 ];
 
 /// The keys under which items store ids, states or encrypted data. Their values are not searched.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "type",
     "id",
     "call_id",
     "tool_use_id",
     "status",
+    "outcome",
     "role",
     "caller",
     "container_id",
@@ -52,6 +61,9 @@ const NAMES: [&str; 22] = [
     "approval_request_id",
     "format",
 ];
+
+/// The members of Gemini's parts, which have no type, that this module reads.
+const CODE: [&str; 2] = ["executableCode", "codeExecutionResult"];
 
 /// A word of more bytes than this is treated as base64 if it has only its characters.
 const LONGEST_WORD: usize = 512;
@@ -73,7 +85,8 @@ pub(super) fn in_raw(raw: &str) -> Vec<String> {
         let kind = kind_of(message);
         // Only a message has parts to read. The content of a tool result is its text, which is read
         // elsewhere.
-        match message.get("content").and_then(Value::as_array) {
+        let parts = message.get("content").or_else(|| message.get("parts"));
+        match parts.and_then(Value::as_array) {
             Some(parts) if message.get("role").is_some() => {
                 texts.extend(parts.iter().filter_map(of_part));
             }
@@ -98,6 +111,9 @@ fn is_call(item: &Value) -> bool {
 fn of_part(part: &Value) -> Option<String> {
     let fields = part.as_object()?;
     let mut texts = Vec::new();
+    for code in CODE.iter().filter_map(|member| fields.get(*member)) {
+        collect(code, &mut texts);
+    }
     match kind_of(part) {
         kind if READ.contains(&kind) => {}
         "document" | "file" | "input_file" => of_document(fields, &mut texts),
@@ -219,6 +235,8 @@ mod tests {
             (r#"{"type":"function_call","call_id":"c","name":"n","arguments":"{}"}"#.to_owned(), vec![""]),
             (r#"{"type":"shell_call_output","call_id":"c","output":[{"stdout":"in the text"}]}"#.to_owned(), vec![""]),
             (r#"{"role":"user","content":"say \"function_call\""}"#.to_owned(), vec![""]),
+            (r#"{"role":"model","parts":[{"text":"said"},{"executableCode":{"language":"PYTHON","code":"print(1)"}},{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"printed"}}]}"#.to_owned(), vec!["PYTHON\nprint(1)|printed", "print(1)\nPYTHON|printed"]),
+            (r#"{"type":"mcp_call","id":"i","name":"half \ud83d","output":"found"}"#.to_owned(), vec!["half \u{fffd}\nfound"]),
         ];
         for (raw, expected) in cases {
             let found = in_raw(&raw).join("|");
