@@ -349,13 +349,22 @@ fn manifest(plugin: &Plugin) -> Result<Manifest, CliError> {
         PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
             Ok(manifest.clone())
         }
-        PluginState::Broken(problem) => Err(CliError::usage(
-            format!(
-                "the plugin in {} cannot be used: {problem}",
-                plugin.folder.display()
-            ),
-            format!("fix its {MANIFEST_FILE}, then build it again"),
-        )),
+        PluginState::Broken(problem) => {
+            let path = plugin.folder.join(MANIFEST_FILE);
+            let is_generated =
+                std::fs::read(&path).is_ok_and(|found| found.starts_with(GENERATED.as_bytes()));
+            let source = match is_generated {
+                true => "src/lib.rs (the manifest is generated from what `export_engine!` says)",
+                false => MANIFEST_FILE,
+            };
+            Err(CliError::usage(
+                format!(
+                    "the plugin in {} cannot be used: {problem}",
+                    plugin.folder.display()
+                ),
+                format!("fix its {source}, then build it again"),
+            ))
+        }
     }
 }
 

@@ -44,7 +44,7 @@ mod transcript;
 mod window;
 
 #[cfg(feature = "host")]
-pub use abi::exit::{end_watched, end_watched_after, leave, unwatch_exit, watch_exit};
+pub use abi::exit::{at_exit, end_watched, end_watched_after, leave, unwatch_exit, watch_exit};
 #[cfg(feature = "host")]
 pub use abi::load::{LoadError, Plugin};
 pub use abi::{ABI_VERSION, panic_text, show_panics_plainly};

@@ -257,6 +257,16 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, EngineError> {
     serde_json::from_str(text).map_err(|error| {
         // The whole text may be a conversation. Its beginning is enough to recognise it in a log.
         let shown: String = text.chars().take(80).collect();
+        let error = error.to_string();
+        // What the parser says of a variant with a second key, which the text of valid JSON has no
+        // comma too much in.
+        let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        let error = match error.strip_prefix("trailing comma") {
+            Some(place) if is_json() => {
+                format!("an object with more than one key, of which only one is allowed,{place}")
+            }
+            _ => error,
+        };
         EngineError::Protocol(format!("{error} in `{shown}`"))
     })
 }

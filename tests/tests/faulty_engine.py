@@ -19,6 +19,14 @@ def commit(fault, call):
         # Another process that holds standard output open has to end as well.
         subprocess.Popen(["sleep", "600"])
         time.sleep(600)
+    if fault in ("orphan", "daemon"):
+        # What it leaves behind holds its standard streams open.
+        is_daemon = fault == "daemon"
+        subprocess.Popen(["sleep", "5" if is_daemon else "600"], cwd="/" if is_daemon else ".", start_new_session=is_daemon)
+        os._exit(4)
+    if fault == "stuck":
+        open("waits", "w").close()
+        time.sleep(600)
     if fault == "wait":
         open("waits", "w").close()
         sys.stdin.readline()
@@ -28,6 +36,10 @@ def commit(fault, call):
         print("thinking about it …", flush=True)
     if fault == "other_id":
         send(id=call["id"] + 7, result=None)
+    if fault == "float_id":
+        send(id=float(call["id"]), result=None)
+    if fault == "silent":
+        raise SilentError
     if fault == "endless":
         while True:
             sys.stdout.write("x" * 1_000_000)
@@ -37,6 +49,21 @@ def commit(fault, call):
         raise RuntimeError("raised on purpose")
 
 
+class SilentError(Exception):
+    pass
+
+
+def spoil(fault, result):
+    """Makes an answer worse than it was."""
+    if fault == "two_keys":
+        result["nothing_to_do"] = "x"
+    if fault == "notes":
+        result["compacted"]["notes"] = ["n" * 100_000] * 200
+    if fault == "deferred":
+        return {"deferred": "later " * 100_000}
+    return result
+
+
 def send(**message):
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
@@ -44,13 +71,16 @@ def send(**message):
 def ask_everything():
     """Services in the middle of a call, several at once, and what is wrong with some of them."""
     send(method="log", params=["warn", "told without waiting"])
+    send(method="log", params={"level": "warn", "text": "by name"})
     asked = [("count_tokens", ["two words"]), ("supports", ["notice"]), ("nowhere", []), ("log", ["warn"]), ("model", None)]
+    asked += [("count_tokens", {"text": "two words"}), ("model", "x")]
     for at, (service, params) in enumerate(asked):
         send(id=f"s{at}", method=service, params=params)
     answers = [json.loads(sys.stdin.readline()) for _ in asked]
     assert [one["id"] for one in answers] == [f"s{at}" for at in range(len(asked))], answers
     assert answers[0]["result"] == 2 and answers[1]["result"] is True and answers[4]["result"] is None, answers
-    assert [one["error"]["code"] for one in answers[2:4]] == [-32601, -32602], answers
+    wrong = answers[2:4] + answers[5:]
+    assert [one["error"]["code"] for one in wrong] == [-32601, -32602, -32602, -32602], answers
 
 
 def answer(method, params):
@@ -75,6 +105,10 @@ for line in sys.stdin:
             commit(fault, call)
         known = call["method"] in ("initialize", "open", "should_compress", "compress", "observe")
         more = {"result": answer(call["method"], call["params"])} if known else {"error": {"code": -32601, "message": ""}}
+        if call["method"] == method:
+            more["result"] = spoil(fault, more["result"])
+    except SilentError:
+        more = {"error": {"code": -5, "message": ""}}
     except Exception as error:
         more = {"error": {"code": -32000, "message": repr(error), "data": {"storage": repr(error)}}}
     send(id=call["id"], **more)

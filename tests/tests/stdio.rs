@@ -134,12 +134,23 @@ fn what_a_script_does_wrong_costs_one_fallback_and_nothing_else() {
             "garbage:compress",
             "no message of the protocol: `thinking about it …`",
         ),
-        ("other_id:compress", "no message of the protocol"),
-        ("endless:compress", "no message of the protocol: `xxx"),
+        ("other_id:compress", "waits for its answer"),
+        ("float_id:compress", ".0, but call "),
+        ("endless:compress", "a line of more than 64 MiB"),
         (
             "raise:compress",
-            "storage: RuntimeError('raised on purpose')",
+            "storage: RuntimeError('raised on purpose'). The built-in",
         ),
+        (
+            "silent:compress",
+            "an error without a message, code -5. The built-in",
+        ),
+        (
+            "two_keys:compress",
+            "an object with more than one key, of which only one is allowed",
+        ),
+        ("orphan:compress", "its process exited with code 4"),
+        ("daemon:compress", "its process exited with code 4"),
         ("eat:compress", "MemoryError"),
     ] {
         // Only the one that never returns is to run into its deadline.
@@ -159,7 +170,9 @@ fn what_a_script_does_wrong_costs_one_fallback_and_nothing_else() {
         other.turn(10);
         let mut living = Living::under(&engines, &home, "s");
         assert_eq!(processes(&home).len(), 2, "{fault}");
+        let began = Instant::now();
         let turn = living.compacted();
+        assert!(began.elapsed() < Duration::from_secs(50), "{fault}");
         let report = turn.compaction.unwrap();
         assert_eq!(
             report.outcome,
@@ -194,6 +207,26 @@ fn a_script_may_ask_the_host_while_it_is_called() {
     let told = turn.warnings.join("\n") + &report.notes.join("\n");
     assert_eq!(report.engine, "faulty", "{told}");
     assert_eq!(report.outcome, OutcomeKind::Compacted, "{report:?}");
+}
+
+#[test]
+fn what_a_script_says_to_people_is_limited() {
+    for fault in ["notes:compress", "deferred:compress"] {
+        let home = with_script(fault, "");
+        let turn = Living::new(&home, "s").compacted();
+        let report = turn.compaction.unwrap();
+        let told = report.reason.len() + report.notes.concat().len() + turn.warnings.concat().len();
+        assert!((4_000..200_000).contains(&told), "{fault}: {told}");
+    }
+}
+
+#[test]
+fn a_failure_names_the_method() {
+    let home = with_script("garbage:should_compress", "");
+    let mut living = Living::new(&home, "s");
+    let turn = living.turn(10);
+    let told = turn.warnings.join("\n") + &living.session.take_warnings().join("\n");
+    assert!(told.contains("should_compress"), "{told}");
 }
 
 #[test]
@@ -236,6 +269,25 @@ fn a_script_that_does_not_begin_is_replaced_by_the_built_in() {
         ),
         "{told}"
     );
+    for (text, why) in [
+        // It lives on, and the call deadline is no longer than that of the load.
+        (
+            "import os, time\nos.close(1)\ntime.sleep(600)",
+            "its process closed its standard output",
+        ),
+        (
+            "import json, time\nprint(json.dumps({'id': 1, 'result': {'name': 'faulty', 'api': '2.0'}}), \
+             flush=True)\ntime.sleep(600)",
+            "is for version 2.0 of the interface",
+        ),
+        (
+            "import json, time\nprint(json.dumps({'id': 1, 'result': {'name': 'other'}}), flush=True)\ntime.sleep(600)",
+            "calls its engine `other`",
+        ),
+    ] {
+        let told = opened(&script(text, ", call_deadline_ms: 1000"));
+        assert!(told.contains(why), "{told}");
+    }
     let told = opened(&script("raise SystemExit(4)", ""));
     assert!(told.contains("its process exited with code 4"), "{told}");
     let told = opened(&script("print('hello')", ""));
@@ -422,4 +474,49 @@ fn a_host_that_is_killed_leaves_no_script_behind() {
     running.kill().unwrap();
     running.wait().unwrap();
     wait_for(&|| processes(&home).is_empty());
+}
+
+/// A host that ends in order kills a script that is in a call: nobody reads its answer.
+#[test]
+fn a_gateway_that_is_stopped_leaves_no_script_behind() {
+    let home = with_script("stuck:observe", ", call_deadline_ms: 600000");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut gateway = home
+        .contexture(&["serve", "--listen", &address.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let wait_for = |what: &mut dyn FnMut() -> bool| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !what() {
+            assert!(Instant::now() < until, "{:?}", processes(&home));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let mut stream = None;
+    wait_for(&mut || {
+        stream = std::net::TcpStream::connect(address).ok();
+        stream.is_some()
+    });
+    let body =
+        "{\"model\": \"gpt-4o\", \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}";
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer k\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    std::io::Write::write_all(&mut stream.as_mut().unwrap(), request.as_bytes()).unwrap();
+    wait_for(&mut || home.plugin_dir("faulty").join("waits").exists());
+    // The second signal ends the gateway without waiting for answers.
+    wait_for(&mut || {
+        let id = gateway.id().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-TERM", &id])
+            .status();
+        sent.unwrap();
+        gateway.try_wait().unwrap().is_some()
+    });
+    assert_eq!(processes(&home), Vec::<String>::new());
 }

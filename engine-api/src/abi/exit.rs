@@ -31,6 +31,13 @@ static LOADED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// that the process is not watched.
 static CODE: AtomicI32 = AtomicI32::new(0);
 
+/// Has the handler called when this process ends, by its own `exit` or by the return of its `main`.
+/// Other threads may still run then. A process that ends by a signal does not call it.
+pub fn at_exit(handler: extern "C" fn()) {
+    // Fails if no memory is left. The process then ends as it did without a handler.
+    let _ = atexit(handler);
+}
+
 /// Notes that this library is about to be loaded. A [watched](watch_exit) process also prints the
 /// name on stderr. If the library's constructors end the process without running exit handlers
 /// (`_exit`, `exec` or a fault), this line is the only trace of which plugin it was.
@@ -52,7 +59,7 @@ pub(super) fn note_loading(library: &Path) {
 /// `code`. Use this only in programs that call one of the two before they end.
 pub fn watch_exit(code: u8) {
     if CODE.swap(code.into(), Ordering::SeqCst) == 0 {
-        atexit(at_exit);
+        at_exit(name_plugin);
     }
 }
 
@@ -143,7 +150,7 @@ pub fn end_watched_after(patience: Duration, message: String) -> impl Drop {
     Loaded { is_loaded, watch }
 }
 
-extern "C" fn at_exit() {
+extern "C" fn name_plugin() {
     let code = CODE.load(Ordering::SeqCst);
     // The thread that holds the lock may have been stopped by now, so waiting for it could take
     // forever.

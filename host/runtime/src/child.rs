@@ -1,6 +1,6 @@
 //! What both kinds of engine processes need: their limits, their end, and words for how they ended.
 
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Limits the address space of a process that was just started, in bytes. Only Linux can limit
@@ -26,17 +26,84 @@ pub(crate) fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Kills a process that leads a group of its own, with the processes that it has started. One of
-/// them may hold the pipe open that the host reads from.
-pub(crate) fn end_group(child: &mut Child) {
-    // The number of a process that was waited for may belong to another one by now.
-    #[cfg(unix)]
-    if matches!(child.try_wait(), Ok(None)) {
-        use rustix::process::{Pid, Signal, kill_process_group};
-        let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    }
-    end(child);
+/// A process that leads a group of its own, which the processes that it has started belong to. One
+/// of them may hold the pipe open that the host reads from, so the group is killed whenever its
+/// leader has ended.
+#[derive(Debug)]
+pub(crate) struct Group {
+    leader: Child,
+    /// Whether the leader was waited for. Its number, which is the group's, may belong to another
+    /// process from then on.
+    is_reaped: bool,
+    status: Option<ExitStatus>,
 }
+
+impl Group {
+    pub(crate) fn of(leader: Child) -> Self {
+        Self {
+            leader,
+            is_reaped: false,
+            status: None,
+        }
+    }
+
+    /// Whether the leader has ended. It is not waited for here, so its number stays that of its
+    /// group.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.is_reaped || self.has_exited() != Some(false)
+    }
+
+    /// Looks at the leader without waiting for it. `None` if it is not a child of this process, such
+    /// as after a fork, or if the operating system has waited for it.
+    fn has_exited(&mut self) -> Option<bool> {
+        #[cfg(unix)]
+        {
+            use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+            let leader = WaitId::Pid(Pid::from_child(&self.leader));
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            waitid(leader, options).ok().map(|ended| ended.is_some())
+        }
+        #[cfg(not(unix))]
+        self.leader.try_wait().ok().map(|ended| ended.is_some())
+    }
+
+    /// Kills the group and waits for its leader, so that no zombie is left.
+    pub(crate) fn end(&mut self) {
+        if self.is_reaped {
+            return;
+        }
+        #[cfg(unix)]
+        if self.has_exited().is_some() {
+            use rustix::process::{Pid, Signal, kill_process_group};
+            let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
+        }
+        // Fails if the process has ended already.
+        let _ = self.leader.kill();
+        self.status = self.leader.wait().ok();
+        self.is_reaped = true;
+    }
+
+    /// Returns how the leader ended, as the rest of a sentence for a person, and kills the rest of
+    /// its group. Waits up to `patience`, and returns `None` if the leader still runs then.
+    pub(crate) fn how_it_ended(
+        &mut self,
+        memory: Option<u64>,
+        patience: Duration,
+    ) -> Option<String> {
+        let began = Instant::now();
+        while !self.has_ended() {
+            if began.elapsed() >= patience {
+                return None;
+            }
+            std::thread::sleep(STEP);
+        }
+        self.end();
+        self.status.map(|status| words(status, memory))
+    }
+}
+
+/// How often the host looks whether a process has ended that is about to.
+const STEP: Duration = Duration::from_millis(2);
 
 /// Returns how a process ended, as the rest of a sentence for a person. Waits up to `patience`, and
 /// returns `None` if the process still runs then. `memory` is the limit of its address space, which
@@ -49,27 +116,31 @@ pub(crate) fn how_it_ended(
     let began = Instant::now();
     loop {
         if let Ok(Some(status)) = child.try_wait() {
-            #[cfg(unix)]
-            let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-            #[cfg(not(unix))]
-            let signal: Option<i32> = None;
-            return Some(match (signal, status.code()) {
-                // Allocators abort when no memory is left.
-                (Some(6), _) => match memory {
-                    Some(most) => format!(
-                        "aborted (signal 6); it may have reached its memory limit, {} MB \
-                         (`context.supervision.memory_mb`)",
-                        most >> 20
-                    ),
-                    None => "aborted (signal 6)".to_owned(),
-                },
-                (Some(signal), _) => format!("was killed by signal {signal}"),
-                (None, code) => format!("exited with code {}", code.unwrap_or(0)),
-            });
+            return Some(words(status, memory));
         }
         if began.elapsed() >= patience {
             return None;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(STEP);
+    }
+}
+
+fn words(status: ExitStatus, memory: Option<u64>) -> String {
+    #[cfg(unix)]
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    let signal: Option<i32> = None;
+    match (signal, status.code()) {
+        // Allocators abort when no memory is left.
+        (Some(6), _) => match memory {
+            Some(most) => format!(
+                "aborted (signal 6); it may have reached its memory limit, {} MB \
+                 (`context.supervision.memory_mb`)",
+                most >> 20
+            ),
+            None => "aborted (signal 6)".to_owned(),
+        },
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (None, code) => format!("exited with code {}", code.unwrap_or(0)),
     }
 }

@@ -19,24 +19,24 @@ mod messages;
 use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use contexture_base::lock;
 use contexture_engine_api::protocol::{
     Carrier, Create, Open, RemoteEngine, read, serve_services, takes_messages, write,
 };
 use contexture_engine_api::{
-    ContextEngine, EngineDescription, EngineError, EngineFactory, FactoryRequest, HostServices,
-    MessageView, OpenRequest, StoreCommand, printable,
+    API_VERSION, ContextEngine, EngineDescription, EngineError, EngineFactory, FactoryRequest,
+    HostServices, MessageView, OpenRequest, StoreCommand, at_exit, printable,
 };
 
 use crate::HOST;
 use crate::catalog::Manifest;
-use crate::child::{end, end_group, how_it_ended, limit_memory};
+use crate::child::{Group, limit_memory};
 use crate::supervision::EngineProcess;
 use messages::{Incoming, answer_line, call_line};
 
@@ -48,6 +48,33 @@ const LINES_AHEAD: usize = 64;
 
 /// How long a process may take to end after its standard input was closed.
 const ENDS: Duration = Duration::from_secs(2);
+
+/// How long to wait for the end of a process that has closed its standard output, so that an error
+/// can say how it ended.
+const CLOSED: Duration = Duration::from_millis(500);
+
+/// How often the host looks whether a process that it waits for has ended. Its standard output may
+/// stay open after its end, held by a process that it has started. An answer that was written before
+/// the end is read within this time.
+const LOOKS: Duration = Duration::from_millis(200);
+
+/// The processes that have not been dropped. At the end of the host, a thread that waits for one of
+/// them keeps it from being dropped.
+static PROCESSES: Mutex<Vec<Weak<StdioProcess>>> = Mutex::new(Vec::new());
+
+/// Ends the processes that are left when this program ends. One that is in a call is killed at once,
+/// because nobody reads its answer.
+extern "C" fn end_all() {
+    let all: Vec<Arc<StdioProcess>> = lock(&PROCESSES).iter().filter_map(Weak::upgrade).collect();
+    let (idle, busy): (Vec<_>, Vec<_>) = (all.iter()).partition(|process| process.close_input());
+    for process in busy {
+        process.end_because("the host ended".to_owned());
+    }
+    let until = Instant::now() + ENDS;
+    for process in idle {
+        process.end_within(until.saturating_duration_since(Instant::now()));
+    }
+}
 
 /// How the processes of one engine are started.
 #[derive(Debug, Clone)]
@@ -92,8 +119,8 @@ impl StdioLaunch {
 /// A process that runs the engine of one session. Dropping it closes the process's standard input
 /// and kills it if it does not end.
 pub(crate) struct StdioProcess {
-    description: EngineDescription,
-    child: Mutex<Child>,
+    description: OnceLock<EngineDescription>,
+    group: Mutex<Group>,
     /// Held during a call.
     pipe: Mutex<Pipe>,
     /// The limit of address space in bytes, for messages.
@@ -118,7 +145,7 @@ struct Pipe {
 impl std::fmt::Debug for StdioProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("StdioProcess")
-            .field(&self.description.name)
+            .field(&self.description().name)
             .finish()
     }
 }
@@ -168,13 +195,14 @@ impl StdioProcess {
                 .name("engine-output".to_owned())
                 .spawn(move || read_lines(output, &to))
         });
+        let mut group = Group::of(child);
         if let Some(Err(error)) = reader {
-            end(&mut child);
+            group.end();
             return Err(cannot(error));
         }
-        let mut process = Self {
-            description: EngineDescription::default(),
-            child: Mutex::new(child),
+        let process = Arc::new(Self {
+            description: OnceLock::new(),
+            group: Mutex::new(group),
             pipe: Mutex::new(Pipe {
                 input,
                 lines,
@@ -184,23 +212,54 @@ impl StdioProcess {
             memory: launch.memory,
             ended: AtomicBool::new(false),
             killed: OnceLock::new(),
-        };
+        });
+        process.register();
         let host = write(&*HOST).map_err(|error| error.to_string())?;
         let described = process.exchange("initialize", &host, None, None, Some(launch.deadline));
-        let description = described.and_then(|answer| read::<EngineDescription>(&answer));
-        process.description = description
-            .map_err(|error| format!("{file}: the engine did not describe itself: {error}"))?;
-        match process.description.name == launch.engine {
-            true => Ok(Arc::new(process)),
-            false => Err(format!(
-                "{file} calls its engine `{}`, but its plugin.yaml says `{}`: make the two the same",
-                process.description.name, launch.engine
-            )),
+        let description = described
+            .and_then(|answer| read::<EngineDescription>(&answer))
+            .map_err(|error| format!("{file}: the engine did not describe itself: {error}"))
+            .and_then(|description| {
+                if description.name != launch.engine {
+                    return Err(format!(
+                        "{file} calls its engine `{}`, but its plugin.yaml says `{}`: make the two the same",
+                        description.name, launch.engine
+                    ));
+                }
+                match major(&description.api) {
+                    "" => Ok(description),
+                    own if own == major(API_VERSION) => Ok(description),
+                    _ => Err(format!(
+                        "{file}: the engine is for version {} of the interface, and this host has {API_VERSION}: \
+                         use another version of one of them",
+                        printable(&description.api, 80)
+                    )),
+                }
+            });
+        match description {
+            Ok(description) => {
+                let _ = process.description.set(description);
+                Ok(process)
+            }
+            Err(why) => {
+                // It has nothing to finish, and the load has a deadline.
+                lock(&process.group).end();
+                Err(why)
+            }
         }
     }
 
+    /// Has the process ended with this program, at the latest.
+    fn register(self: &Arc<Self>) {
+        static AT_EXIT: Once = Once::new();
+        AT_EXIT.call_once(|| at_exit(end_all));
+        let mut all = lock(&PROCESSES);
+        all.retain(|process| process.strong_count() > 0);
+        all.push(Arc::downgrade(self));
+    }
+
     pub(crate) fn description(&self) -> &EngineDescription {
-        &self.description
+        self.description.get_or_init(EngineDescription::default)
     }
 
     /// Makes a call and waits for its answer. While it waits, it answers what the engine asks of the
@@ -221,22 +280,22 @@ impl StdioProcess {
         if pipe.missing.contains(method) {
             return Err(EngineError::UnknownMethod(method.to_owned()));
         }
+        // A process that it has started may hold its standard input, so writing would not fail.
+        if self.has_ended() {
+            return Err(self.gone());
+        }
         pipe.last_call += 1;
         let call = call_line(pipe.last_call, method, argument, messages)?;
         self.send(pipe, &call)?;
+        let until = patience.map(|patience| Instant::now() + patience);
         loop {
-            let line = match patience {
-                None => pipe.lines.recv().map_err(|_| self.gone())?,
-                Some(patience) => match pipe.lines.recv_timeout(patience) {
-                    Ok(line) => line,
-                    Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
-                    Err(RecvTimeoutError::Timeout) => {
-                        let within = patience.as_millis();
-                        let late = format!("it did not answer within {within} ms and was killed");
-                        return Err(self.end_because(late));
-                    }
-                },
+            let late = || {
+                let within = patience.unwrap_or_default().as_millis();
+                self.end_because(format!(
+                    "it did not answer within {within} ms and was killed"
+                ))
             };
+            let line = self.line(pipe, until)?.ok_or_else(late)?;
             match Incoming::read(&line, pipe.last_call) {
                 Some(Incoming::Answer(answer)) => {
                     if let Err(EngineError::UnknownMethod(_)) = &answer {
@@ -253,11 +312,26 @@ impl StdioProcess {
                     let none = || EngineError::Protocol("there are no services here".to_owned());
                     let answer = services
                         .ok_or_else(none)
-                        .and_then(|services| serve_services(services, &method, &argument));
+                        .and_then(|services| serve_services(services, &method, &argument?));
                     // Without an id, the engine waits for no answer.
                     if let Some(id) = id {
                         self.send(pipe, &answer_line(&id, answer)?)?;
                     }
+                }
+                Some(Incoming::Other(id)) => {
+                    let id = id.to_string();
+                    return Err(self.end_because(format!(
+                        "it was killed because it answered call {}, but call {} waits for its answer (an answer has \
+                         the id of its call, and a call is answered once)",
+                        printable(&id, 200),
+                        pipe.last_call
+                    )));
+                }
+                None if is_cut(&line) => {
+                    return Err(self.end_because(format!(
+                        "it was killed because it wrote a line of more than {} MiB",
+                        LONGEST_LINE >> 20
+                    )));
                 }
                 None => {
                     let text = String::from_utf8_lossy(&line);
@@ -267,6 +341,29 @@ impl StdioProcess {
                         printable(text.trim_end(), 200)
                     )));
                 }
+            }
+        }
+    }
+
+    /// Waits for the next line of the process. Returns `None` if none has come by `until`.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::Gone`] if the process has ended.
+    fn line(&self, pipe: &Pipe, until: Option<Instant>) -> Result<Option<Vec<u8>>, EngineError> {
+        let mut has_ended = false;
+        loop {
+            // Processes that it has started may write on after it was killed.
+            if self.ended.load(Ordering::Acquire) {
+                return Err(self.gone());
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            match pipe.lines.recv_timeout(left.unwrap_or(LOOKS).min(LOOKS)) {
+                Ok(line) => return Ok(Some(line)),
+                Err(RecvTimeoutError::Timeout) if !has_ended => has_ended = self.has_ended(),
+                Err(_) => return Err(self.gone()),
             }
         }
     }
@@ -283,7 +380,7 @@ impl StdioProcess {
     }
 
     fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire) || matches!(lock(&self.child).try_wait(), Ok(Some(_)))
+        self.ended.load(Ordering::Acquire) || lock(&self.group).has_ended()
     }
 
     /// Kills the process and returns the error for the call that is in progress. The first reason
@@ -292,7 +389,7 @@ impl StdioProcess {
         // Set before the process ends, so that a call that notices the end reports the reason.
         let _ = self.killed.set(why);
         self.ended.store(true, Ordering::Release);
-        end_group(&mut lock(&self.child));
+        lock(&self.group).end();
         self.gone()
     }
 
@@ -303,22 +400,34 @@ impl StdioProcess {
         if let Some(why) = self.killed.get() {
             return EngineError::Gone(why.clone());
         }
-        let child = &mut lock(&self.child);
-        let how = how_it_ended(child, self.memory, Duration::from_secs(1));
+        let mut group = lock(&self.group);
+        let how = group.how_it_ended(self.memory, CLOSED);
+        // Nothing can be heard of it any more.
+        group.end();
         EngineError::Gone(match how {
             Some(how) => format!("its process {how}"),
             None => "its process closed its standard output".to_owned(),
         })
+    }
+
+    /// Closes the standard input of the process. Returns false if a call is in progress.
+    fn close_input(&self) -> bool {
+        let pipe = self.pipe.try_lock();
+        pipe.map(|mut pipe| pipe.input = None).is_ok()
+    }
+
+    /// Waits for the end of the process, and kills it if it does not come in time.
+    fn end_within(&self, patience: Duration) {
+        let mut group = lock(&self.group);
+        let _ = group.how_it_ended(None, patience);
+        group.end();
     }
 }
 
 impl Drop for StdioProcess {
     fn drop(&mut self) {
         lock(&self.pipe).input = None;
-        let child = &mut lock(&self.child);
-        if how_it_ended(child, None, ENDS).is_none() {
-            end_group(child);
-        }
+        self.end_within(ENDS);
     }
 }
 
@@ -342,6 +451,16 @@ fn read_lines(output: ChildStdout, to: &SyncSender<Vec<u8>>) {
             }
         }
     }
+}
+
+/// Returns the major number of a version. Hosts and engines work together if they have the same.
+fn major(version: &str) -> &str {
+    version.split('.').next().unwrap_or_default()
+}
+
+/// Whether this is only the beginning of a line that is longer than [`LONGEST_LINE`].
+fn is_cut(line: &[u8]) -> bool {
+    line.len() as u64 == LONGEST_LINE && !line.ends_with(b"\n")
 }
 
 /// Opens sessions of an engine that is a program, each in a process of its own.

@@ -161,7 +161,10 @@ impl Session {
         // messages at hand. Otherwise every turn would repeat an attempt that failed.
         if is_overruled && !compacted(&report) && !failed {
             let mut forced = self.compact(&ask.clone().enforced(), Way::Compress)?;
-            forced.notes.extend(report.map(|report| report.reason));
+            let first = report.map(|report| report.reason);
+            forced
+                .notes
+                .extend(first.filter(|reason| *reason != forced.reason));
             let reason = safety_net.reason();
             forced.notes.push(format!("session hygiene: {reason}"));
             report = Some(forced);
@@ -282,11 +285,13 @@ impl Session {
                 let fallback = self.link.fallback(&self.current)?;
                 match (self.compactor).attempt(fallback, &mut self.current, ask, way) {
                     Ok(mut report) => {
+                        let failure = sentence(&failure);
                         let note = "The built-in compressor stood in for this compaction.";
                         report.notes.insert(0, format!("{failure} {note}"));
                         Ok(report)
                     }
                     Err(second) => {
+                        let failure = sentence(&failure);
                         let both =
                             format!("{failure} The built-in compressor failed too: {second}");
                         Ok(self.unchanged(OutcomeKind::Failed, both))
@@ -301,4 +306,11 @@ impl Session {
     fn unchanged(&self, outcome: OutcomeKind, reason: String) -> CompactionReport {
         unchanged(self.engine(), &self.current, outcome, reason)
     }
+}
+
+/// Ends a text with a full stop, so that another sentence can follow it.
+fn sentence(text: &str) -> String {
+    let text = text.trim_end();
+    let is_ended = text.ends_with(['.', '!', '?', '…']);
+    format!("{text}{}", if is_ended { "" } else { "." })
 }

@@ -22,7 +22,7 @@ use contexture_contract::{
 };
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, Decision, Entry, MessageId, MessageView, Outcome,
-    WindowState, grouped,
+    WindowState, grouped, printable,
 };
 use contexture_runtime::engines::Opened;
 use contexture_runtime::supervision::{CallError, Deadline};
@@ -190,11 +190,12 @@ impl Compactor {
             Outcome::Compacted(proposal) => {
                 return self.accept(engine, current, (base, proposal), way, upto);
             }
-            Outcome::NothingToDo(reason) => (OutcomeKind::NothingToDo, reason),
-            Outcome::Deferred(reason) => (OutcomeKind::Deferred, reason),
+            Outcome::NothingToDo(reason) => (OutcomeKind::NothingToDo, limited(&reason)),
+            Outcome::Deferred(reason) => (OutcomeKind::Deferred, limited(&reason)),
             Outcome::FloorTooHigh(floor) => {
                 let tokens = grouped(floor.tokens);
-                let reason = format!("{} (the floor is {tokens} tokens)", floor.reason);
+                let reason = limited(&floor.reason);
+                let reason = format!("{reason} (the floor is {tokens} tokens)");
                 (OutcomeKind::FloorTooHigh, reason)
             }
             unknown => (
@@ -371,7 +372,12 @@ impl Compactor {
             engine.committed(&committed);
             Ok(engine.should_compress(&state))
         });
-        let mut notes = proposal.notes;
+        let mut notes: Vec<String> = proposal.notes.iter().map(|note| limited(note)).collect();
+        if notes.len() > MOST_NOTES {
+            let more = notes.len() - MOST_NOTES;
+            notes.truncate(MOST_NOTES);
+            notes.push(format!("{more} more notes of the engine were left out"));
+        }
         notes.extend(checked.previewed.map(|id| {
             format!("{id}, the user's last message, is stored separately; a preview replaces it")
         }));
@@ -388,6 +394,7 @@ impl Compactor {
                 );
             }
             Ok(Decision::Yes(still)) => {
+                let still = limited(&still);
                 reason = format!("{reason}, still above the engine's own trigger: {still}");
             }
             Ok(_) => {}
@@ -406,6 +413,16 @@ impl Compactor {
             ..unchanged(engine, current, OutcomeKind::Compacted, reason)
         }
     }
+}
+
+/// The most notes of an engine that a report has, and the most characters of each and of a reason.
+/// They are for people, and the rest of the engine's text is not shown anywhere.
+const MOST_NOTES: usize = 20;
+const MOST_WORDS: usize = 4_000;
+
+/// Limits what an engine says to people.
+fn limited(text: &str) -> String {
+    printable(text, MOST_WORDS).into_owned()
 }
 
 /// How many entries at the beginning of the window may be compacted. All of them if `keep_from` is

@@ -24,19 +24,22 @@ const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 pub(super) enum Incoming {
     /// The answer to the host's call, as JSON text.
     Answer(Result<String, EngineError>),
-    /// A call of a service. It has no id if no answer is wanted.
+    /// A call of a service. It has no id if no answer is wanted. Its argument is an error if the
+    /// parameters cannot be read.
     Call {
         id: Option<Value>,
         method: String,
-        argument: String,
+        argument: Result<String, EngineError>,
     },
+    /// The answer to another call than the one that waits, with its id.
+    Other(Value),
 }
 
 #[derive(Deserialize)]
 struct LineFields {
     method: Option<String>,
     id: Option<Value>,
-    params: Option<Vec<Box<RawValue>>>,
+    params: Option<Box<RawValue>>,
     result: Option<Box<RawValue>>,
     error: Option<ErrorObject>,
 }
@@ -64,7 +67,10 @@ impl ErrorObject {
         }
     }
 
-    fn into_error(self) -> EngineError {
+    fn into_error(mut self) -> EngineError {
+        if self.message.trim().is_empty() {
+            self.message = format!("an error without a message, code {}", self.code);
+        }
         match self.code {
             NO_METHOD => EngineError::UnknownMethod(self.message),
             code => {
@@ -89,30 +95,42 @@ impl ErrorObject {
 
 impl Incoming {
     /// Reads a line. `call` is the number of the call that waits for an answer. `None` if the line is
-    /// neither its answer nor a call.
+    /// neither an answer nor a call.
     pub(super) fn read(line: &[u8], call: u64) -> Option<Self> {
         let line: LineFields = serde_json::from_slice(line).ok()?;
         if let Some(method) = line.method {
-            let mut params = line.params.unwrap_or_default();
-            let argument = match params.len() {
-                0 => "null".to_owned(),
-                1 => params.remove(0).get().to_owned(),
-                _ => write(&params).ok()?,
-            };
             return Some(Self::Call {
                 id: line.id,
                 method,
-                argument,
+                argument: argument_of(line.params.as_deref()),
             });
         }
-        if line.id? != call {
-            return None;
+        let id = line.id?;
+        if id != call {
+            return Some(Self::Other(id));
         }
         Some(Self::Answer(match (line.error, line.result) {
             (Some(error), _) => Err(error.into_error()),
             (None, Some(result)) => Ok(result.get().to_owned()),
             (None, None) => Ok("null".to_owned()),
         }))
+    }
+}
+
+/// Returns the argument of a service that was called with these parameters.
+///
+/// # Errors
+/// Returns [`EngineError::Protocol`] if they are not a list. JSON-RPC allows an object with names.
+fn argument_of(params: Option<&RawValue>) -> Result<String, EngineError> {
+    let Some(params) = params else {
+        return Ok("null".to_owned());
+    };
+    let by_position = |_| EngineError::Protocol("parameters are by position, in a list".to_owned());
+    let mut params: Vec<&RawValue> = serde_json::from_str(params.get()).map_err(by_position)?;
+    match params.len() {
+        0 => Ok("null".to_owned()),
+        1 => Ok(params.remove(0).get().to_owned()),
+        _ => write(&params),
     }
 }
 

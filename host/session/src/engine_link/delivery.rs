@@ -82,11 +82,18 @@ impl EngineLink {
         let piece = Arc::new(piece);
         let counted = Arc::clone(&piece);
         let window = state.clone();
-        let mut decision = self.engine.call("observe", budget, move |engine| {
+        let is_shown = cut.is_some() || !piece.is_empty();
+        // An engine that makes both in one call does not say which of them failed.
+        let method = match (is_shown, &state) {
+            (true, Some(_)) => "observe or should_compress",
+            (false, Some(_)) => "should_compress",
+            (_, None) => "observe",
+        };
+        let mut decision = self.engine.call(method, budget, move |engine| {
             let calls = piece.call_views();
             let messages = piece.views(&calls);
-            let delivery = (cut.is_some() || !piece.is_empty())
-                .then(|| Delivery::new(&messages).after(cut).with_revisions(&revised));
+            let delivery =
+                is_shown.then(|| Delivery::new(&messages).after(cut).with_revisions(&revised));
             engine.follow(&Follow::new(delivery, window.as_ref()))
         })?;
         current
