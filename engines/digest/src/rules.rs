@@ -153,7 +153,7 @@ impl Rules {
     }
 
     /// Adds to the rules that a user's text states those of its sentences that only end a known rule:
-    /// "You can push to main now." Each is put behind what the text states.
+    /// "You can push to main now." They stand in the order of the text.
     fn add_endings(&self, text: &str, stated: &mut Vec<String>) {
         if self.all.is_empty() {
             return;
@@ -173,7 +173,10 @@ impl Rules {
             let about = About::of(&words);
             let known = known.get_or_insert_with(|| self.iter().map(About::of).collect());
             if known.iter().any(|rule| about.replaces(rule)) {
-                stated.push(words);
+                let at = sentence.as_ptr() as usize - own.as_ptr() as usize;
+                let rest = text.get(at..).unwrap_or_default();
+                let at = stated.partition_point(|rule| !rest.contains(rule.as_str()));
+                stated.insert(at, words);
             }
         }
     }

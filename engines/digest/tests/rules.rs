@@ -287,6 +287,21 @@ fn a_permission_or_a_withdrawal_ends_a_known_rule() {
         let text = section(rule, other);
         assert_eq!(text.lines().count(), 2, "{text}");
     }
+    // What the same message states after it is not ended.
+    let text = section(
+        "Never push to main.",
+        "Always sign commits. Forget the rule about main. Never push to main on Fridays.",
+    );
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "- Never push to main.",
+            "- Always sign commits.",
+            "- Forget the rule about main. [replaces: Never push to main.]",
+            "- Never push to main on Fridays."
+        ]
+    );
     // Without the rule it is nothing to keep.
     assert!(said(&["You can push to main now."]).is_empty());
 }

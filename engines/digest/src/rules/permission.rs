@@ -66,9 +66,12 @@ impl Ending {
         let words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
         let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
         let flat = format!(" {} ", words.join(" "));
+        let is_whole = |at: usize, part: &str| {
+            flat[..at].ends_with(' ') && flat[at + part.len()..].starts_with(' ')
+        };
         let has = |list: &str| {
             let mut parts = list.split('|');
-            parts.any(|part| flat.contains(&format!(" {part} ")))
+            parts.any(|part| flat.match_indices(part).any(|(at, _)| is_whole(at, part)))
         };
         Self::first(
             has(WITHDRAWS) && has(RULE),
