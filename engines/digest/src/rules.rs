@@ -709,79 +709,21 @@ fn topic(rule: &str) -> BTreeSet<String> {
         la|le|un|de|en|au|ce|se|je|tu|il|et|ou|ne|si|el|lo|al|su|te|ya|it's|you're|hacer|hagas|haz";
     // What a sentence has that ends a rule.
     const ENDING: &str = "allowed|fine|okay|ok|free|feel|changed|mind|actually|forget|ignore|scrap|drop|disregard|lift|\
-        cancel|rule|rules|restriction|constraint|instruction|about|earlier|longer|applies|apply|have|need|said|what|off|limits|\
-        directly|darfst|kannst|doch|wieder|erlaubt|ordnung|ist|vergiss|ignoriere|regel|gilt|mehr|gesagt|peux|\
+        cancel|rule|rules|restriction|constraint|instruction|about|earlier|longer|applies|apply|have|need|said|what|off|\
+        limits|directly|darfst|kannst|doch|wieder|erlaubt|ordnung|ist|vergiss|ignoriere|regel|gilt|mehr|gesagt|peux|\
         pouvez|droit|finalement|autorisé|oublie|règle|applique|puedes|puede|permitido|olvida|regla|aplica|sí";
-    const CUES: [&str; 62] = [
-        "不要",
-        "必须",
-        "总是",
-        "始终",
-        "务必",
-        "禁止",
-        "不能",
-        "只能",
-        "从现在起",
-        "从现在开始",
-        "以后",
-        "今后",
-        "一律",
-        "请",
-        "使用",
-        "用",
-        "都",
-        "现在",
-        "可以",
-        "允许",
-        "了",
-        "忘掉",
-        "忘记",
-        "忽略",
-        "作废",
-        "取消",
-        "规则",
-        "规定",
-        "关于",
-        "那条",
-        "之前",
-        "的",
-        "直接",
-        "してはいけ",
-        "しないで",
-        "ないで",
-        "ください",
-        "必ず",
-        "絶対に",
-        "決して",
-        "常に",
-        "今後は",
-        "これからは",
-        "使って",
-        "使わ",
-        "してもかまいません",
-        "していい",
-        "してもいい",
-        "てもかまいません",
-        "です",
-        "もう",
-        "忘れて",
-        "無効",
-        "ルール",
-        "ではなく",
-        "だけ",
-        "許可し",
-        "ます",
-        "を",
-        "は",
-        "て",
-        "に",
-    ];
+    const CUES: &str = "不要|必须|总是|始终|务必|禁止|不能|只能|从现在起|从现在开始|以后|今后|一律|请|\
+        使用|用|都|现在|可以|允许|了|忘掉|忘记|忽略|作废|取消|规则|规定|关于|那条|之前|的|直接|してはいけ|\
+        しないで|ないで|ください|必ず|絶対に|決して|常に|今後は|これからは|使って|使わ|してもかまいません|していい|\
+        してもいい|てもかまいません|です|もう|忘れて|無効|ルール|ではなく|だけ|許可し|ます|を|は|て|に";
     let lower = rule.to_lowercase().replace('’', "'");
     if lower
         .chars()
         .any(|c| directive::is_han(c) || directive::is_kana(c))
     {
-        let bare = CUES.iter().fold(lower, |text, cue| text.replace(cue, " "));
+        let bare = CUES
+            .split('|')
+            .fold(lower, |text, cue| text.replace(cue, " "));
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
         let letters: Vec<char> = bare.chars().collect();
         let runs = letters.chunk_by(|one, next| {
