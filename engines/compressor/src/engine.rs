@@ -164,7 +164,9 @@ impl ContextEngine for Compressor {
         let written = match plan.summary_tokens {
             0 => None,
             tokens => {
-                let notes = covered.notes(Some(&self.readings), tokens, order, &self.services);
+                let readings = Some(&self.readings);
+                let mut notes = covered.notes(readings, tokens, order, &self.services);
+                notes.largest = limits.budgets.max_summary_tokens;
                 Some(self.cycle.write(&notes, order)?)
             }
         };
@@ -253,7 +255,8 @@ impl ContextEngine for Compressor {
             if !covered.messages.is_empty() {
                 let content = split.middle().map(|at| outline.tokens[at]).sum();
                 let tokens = budgets.summary_tokens(content);
-                let notes = covered.notes(None, tokens, request.order, &self.services);
+                let mut notes = covered.notes(None, tokens, request.order, &self.services);
+                notes.largest = budgets.max_summary_tokens;
                 self.cycle.prepare(&notes);
             }
         }

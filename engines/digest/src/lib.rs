@@ -112,15 +112,16 @@ impl<'c> Budget<'c> {
         }
     }
 
-    /// Divides this budget: `part(10)` is a tenth of its characters and tokens, rounded down.
+    /// The share of a summary's budget that the rules of users may take. It is a tenth. If that is
+    /// less than 256 characters or 64 tokens, it is as much, because a rule or two should fit, but not
+    /// more than half.
     #[must_use]
-    pub const fn part(self, of: usize) -> Self {
+    pub fn for_rules(self) -> Self {
+        let (chars, least) = (self.max_chars, LEAST_RULES_CHARS);
+        let share = |tokens: u64| (tokens / 10).max(LEAST_RULES_TOKENS.min(tokens / 2));
         Self {
-            max_chars: self.max_chars / of,
-            tokens: match self.tokens {
-                Some((tokens, count)) => Some((tokens / of as u64, count)),
-                None => None,
-            },
+            max_chars: (chars / 10).max(least.min(chars / 2)),
+            tokens: (self.tokens).map(|(tokens, count)| (share(tokens), count)),
         }
     }
 
@@ -185,9 +186,9 @@ pub struct Digest<'a> {
     rules: Rules,
 }
 
-/// The rules of users take at most a tenth of the budget of a summary. This is the divisor, for
-/// [`Budget::part`].
-pub const RULES_PART: usize = 10;
+/// The room that the rules of users have in a small summary.
+const LEAST_RULES_CHARS: usize = 256;
+const LEAST_RULES_TOKENS: u64 = 64;
 
 impl<'a> Digest<'a> {
     /// Digests `messages`. `previous` is the text of the summary before them, whoever wrote it, and
@@ -259,11 +260,11 @@ impl<'a> Digest<'a> {
         WorkRecord::of(&self.span, earlier, self.language)
     }
 
-    /// Writes the whole summary: the [rules](Rules) of users in a tenth of the budget, and the rest
+    /// Writes the whole summary: the [rules](Rules) of users in [their share of the budget](Budget::for_rules), and the rest
     /// under its headings (`## Goal`, `## Constraints & Preferences`, `## Progress`, …). Empty
     /// sections are left out, and the mark of a compaction is not added.
     pub fn render(&self, budget: Budget<'_>) -> String {
-        let section = self.rules.section(budget.part(RULES_PART));
+        let section = self.rules.section(budget.for_rules());
         let beside = TextsBeside::of(&section.text);
         section.before(&self.render_beside(&beside, budget.without(&section.text)))
     }

@@ -15,6 +15,7 @@
 mod declared;
 mod directive;
 mod own_words;
+mod permission;
 
 pub(crate) use own_words::item;
 
@@ -27,6 +28,7 @@ use hashbrown::HashMap;
 
 use crate::Budget;
 use crate::text::{chars, clip, one_line, sentences};
+use permission::Ending;
 
 /// The heading over the rules of users in a summary.
 pub const RULES_HEADING: &str = "## Rules the user stated. They still hold:";
@@ -44,6 +46,8 @@ const SHORTER_CHARS: usize = 2_000;
 /// bracket. If a summary is read back, the note is cut off, because the rules are compared anew.
 const REPLACES: &str = " [replaces: ";
 const REPLACED_CHARS: usize = 48;
+/// No more sentences of a message than this are compared with the rules that they may end.
+const MOST_ENDINGS: usize = 20;
 const LEFT_OUT: &str = " older rules do not fit here and are left out)";
 
 /// The rules that users stated, in the order in which they stated them.
@@ -140,9 +144,41 @@ impl Rules {
             }
         }
         let own = without_rules(text);
-        let stated = stated_in(&own, project_only);
+        let mut stated = stated_in(&own, project_only);
+        if !project_only {
+            self.add_endings(&own, &mut stated);
+        }
         stated.iter().for_each(|rule| self.add(rule.clone()));
         (!project_only && own.len() == text.len()).then_some(stated)
+    }
+
+    /// Adds to the rules that a user's text states those of its sentences that only end a known rule:
+    /// "You can push to main now." They stand in the order of the text.
+    fn add_endings(&self, text: &str, stated: &mut Vec<String>) {
+        if self.all.is_empty() {
+            return;
+        }
+        let own = own_words::own_words(text, false);
+        let sentences = own.lines().flat_map(sentences);
+        let endings = sentences
+            .filter(|sentence| Ending::of(sentence).is_some())
+            .take(MOST_ENDINGS);
+        let mut known: Option<Vec<About>> = None;
+        for sentence in endings {
+            let words = original(text, &own, sentence);
+            let words = item(&words).unwrap_or(&words).to_owned();
+            if chars(&words) > MOST_CHARS || stated.iter().any(|rule| rule.contains(&words)) {
+                continue;
+            }
+            let about = About::of(&words);
+            let known = known.get_or_insert_with(|| self.iter().map(About::of).collect());
+            if known.iter().any(|rule| about.replaces(rule)) {
+                let at = sentence.as_ptr() as usize - own.as_ptr() as usize;
+                let rest = text.get(at..).unwrap_or_default();
+                let at = stated.partition_point(|rule| !rest.contains(rule.as_str()));
+                stated.insert(at, words);
+            }
+        }
     }
 
     /// Adds the rules that an earlier summary kept, of whatever engine. They are those of its section
@@ -255,31 +291,66 @@ impl Rules {
 
     /// For each rule, the latest earlier one that it contradicts.
     fn replaced_by_each(&self) -> Vec<Option<usize>> {
-        let about: Vec<(BTreeSet<String>, bool, bool)> = self
-            .all
-            .iter()
-            .map(|Rule { text, .. }| {
-                let is_negative = directive::is_negative(text);
-                (topic(text), is_negative, directive::changes_course(text))
-            })
-            .collect();
-        let replaced = about
-            .iter()
-            .enumerate()
-            .map(|(at, (topic, is_negative, changes))| {
-                about[..at]
-                    .iter()
-                    .rposition(|(other, is_other_negative, _)| {
-                        let shared = topic.intersection(other).count() as f32;
-                        let (a, b) = (topic.len() as f32, other.len() as f32);
-                        // Two rules about the same thing are compatible, unless one forbids what
-                        // the other demands or the user says that something changes. If they do,
-                        // the rules need less in common.
-                        is_negative != is_other_negative && shared / a.max(b) >= 0.6
-                            || *changes && shared / a.min(b) >= 0.5 && shared / a.max(b) >= 0.3
-                    })
-            });
+        let about: Vec<About> = self.iter().map(About::of).collect();
+        let replaced = (about.iter().enumerate())
+            .map(|(at, new)| about[..at].iter().rposition(|old| new.replaces(old)));
         replaced.collect()
+    }
+}
+
+/// What a rule, or a sentence that ends one, is about.
+struct About {
+    topic: BTreeSet<String>,
+    names: BTreeSet<String>,
+    is_negative: bool,
+    changes: bool,
+    ending: Option<Ending>,
+}
+
+impl About {
+    fn of(text: &str) -> Self {
+        Self {
+            topic: topic(text),
+            names: names(text),
+            is_negative: directive::is_negative(text),
+            changes: directive::changes_course(text),
+            ending: Ending::of(text),
+        }
+    }
+
+    /// Whether what is said now contradicts an earlier rule. Two rules about the same thing are
+    /// compatible, unless one forbids what the other demands or the user says that something
+    /// changes. If they do, the rules need less in common.
+    fn replaces(&self, earlier: &Self) -> bool {
+        let is_opposite = self.is_negative != earlier.is_negative;
+        // What holds for one file or language does not contradict what holds for another.
+        let have_names = !self.names.is_empty() && !earlier.names.is_empty();
+        if is_opposite && have_names && self.names.is_disjoint(&earlier.names) {
+            return false;
+        }
+        let (least, most) = self.in_common(earlier);
+        is_opposite && least >= 0.7
+            || self.changes && most >= 0.5 && least >= 0.4
+            || self.ends(earlier)
+    }
+
+    /// Whether what is said now ends an earlier rule.
+    fn ends(&self, earlier: &Self) -> bool {
+        let (least, most) = self.in_common(earlier);
+        match self.ending {
+            None => false,
+            // Who withdraws a rule names it by a word or two.
+            Some(Ending::Withdraws) => most >= 0.5 && least >= 0.25,
+            Some(Ending::Permits) => earlier.is_negative && least >= 0.7,
+            Some(Ending::Releases) => least >= 0.7,
+        }
+    }
+
+    /// The shares of the larger and of the smaller topic that both have.
+    fn in_common(&self, other: &Self) -> (f32, f32) {
+        let shared = self.topic.intersection(&other.topic).count() as f32;
+        let (a, b) = (self.topic.len() as f32, other.topic.len() as f32);
+        (shared / a.max(b), shared / a.min(b))
     }
 }
 
@@ -551,13 +622,48 @@ fn begins_exception(sentence: &str) -> bool {
     WORDS.iter().any(|word| lower.starts_with(word))
 }
 
-/// The key by which two rules are the same: their words without case and punctuation.
+/// The key by which two rules are the same: their words without the case of plain words, quotes, and
+/// punctuation of sentences. What else stands in a word may tell two rules apart: `-f`, `C#`, `< 3`.
 fn key(rule: &str) -> String {
-    let words = rule
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty());
-    let words: Vec<String> = words.map(str::to_lowercase).collect();
-    words.join(" ")
+    let words: Vec<String> = words(rule)
+        .map(|word| match word.chars().all(is_letter) {
+            true => word.to_lowercase().replace('’', "'"),
+            false => word.to_owned(),
+        })
+        .collect();
+    // A rule is said in letters.
+    match rule.contains(char::is_alphanumeric) {
+        true => words.join(" "),
+        false => String::new(),
+    }
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphabetic() || matches!(c, '\'' | '’')
+}
+
+/// The words of a rule, without quotes and punctuation of sentences around them.
+fn words(rule: &str) -> impl Iterator<Item = &str> {
+    const BEGIN: &[char] = &[
+        '"', '\'', '`', '“', '”', '„', '‘', '’', '«', '»', '(', '¡', '¿',
+    ];
+    const END: &[char] = &[
+        '"', '\'', '`', '“', '”', '‘', '’', '«', '»', ')', '.', ',', ';', ':', '!', '?', '…',
+    ];
+    const BETWEEN: &[char] = &[
+        '，', '。', '、', '！', '？', '；', '：', '「', '」', '『', '』', '（', '）', '《', '》',
+        '—',
+    ];
+    let words = rule.split(|c: char| c.is_whitespace() || BETWEEN.contains(&c));
+    let words = words.map(|word| {
+        let bare = word.trim_start_matches(BEGIN).trim_end_matches(END);
+        // `..` is a path, and a mark that stands alone ends a sentence.
+        match bare.is_empty() && word.starts_with('.') {
+            true => word,
+            false => bare,
+        }
+    });
+    words.filter(|word| !word.is_empty())
 }
 
 /// A rule that names a path, a command, a number or a name is more specific than one that does not.
@@ -566,79 +672,109 @@ fn specificity(rule: &str) -> f32 {
     if declared::is_declared(rule) {
         return 2.0;
     }
-    let is_name = |word: &str| {
-        let inner = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '/');
-        let has_hump = inner.chars().skip(1).any(char::is_uppercase);
-        inner.contains(['/', '_', '.', '`'])
-            || word.contains('`')
-            || has_hump
-            || inner.contains(|c: char| c.is_ascii_digit())
-    };
     match rule.split_whitespace().any(is_name) {
         true => 0.3,
         false => 0.0,
     }
 }
 
-/// What a rule is about: its words without those that any rule may have. Words are cut, so that
-/// their forms are equal. Chinese and Japanese count by pairs of characters.
+/// Whether a word is a path, a command, a number or a name.
+fn is_name(word: &str) -> bool {
+    let inner = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '/');
+    let has_hump = inner.chars().skip(1).any(char::is_uppercase);
+    inner.contains(['/', '_', '.', '`'])
+        || word.contains('`')
+        || has_hump
+        || inner.contains(|c: char| c.is_ascii_digit())
+}
+
+/// The names in a rule. A capital letter makes a word a name, except at the beginning.
+fn names(rule: &str) -> BTreeSet<String> {
+    let is_capital = |at: usize, word: &str| at > 0 && word.starts_with(char::is_uppercase);
+    let words = words(rule).enumerate();
+    let names = words.filter(|(at, word)| is_name(word) || is_capital(*at, word));
+    names.map(|(_, word)| word.to_lowercase()).collect()
+}
+
+/// What a rule is about: its words without those that any rule may have. Names and paths are whole.
+/// Other words are cut, so that their forms are equal. Chinese and Japanese count by pairs of
+/// characters.
 fn topic(rule: &str) -> BTreeSet<String> {
-    const COMMON: [&str; 86] = [
-        "never", "always", "must", "only", "please", "the", "and", "not", "don't", "dont", "use",
-        "from", "now", "you", "that", "make", "sure", "any", "all", "every", "are", "for", "with",
-        "may", "can", "again", "instead", "should", "avoid", "prefer", "ever", "without", "nie",
-        "niemals", "immer", "nur", "nicht", "bitte", "der", "die", "das", "den", "und", "verwende",
-        "nutze", "jetzt", "sofort", "kein", "keine", "jamais", "toujours", "les", "des", "une",
-        "pas", "utilise", "partir", "maintenant", "désormais", "dans", "que", "nunca", "siempre",
-        "los", "las", "una", "usa", "uses", "ahora", "por", "favor", "sin", "this", "its", "into",
-        "when", "ein", "eine", "auf", "sur", "also", "plus", "utilisez", "verwenden", "nutzen",
-        "anymore",
-    ];
-    const CUES: [&str; 34] = [
-        "不要", "必须", "总是", "始终", "务必", "禁止", "不能", "只能", "从现在起", "从现在开始",
-        "以后", "今后", "一律", "请", "使用", "用", "都", "してはいけ", "しないで", "ないで",
-        "ください", "必ず", "絶対に", "決して", "常に", "今後は", "これからは", "使って", "使わ",
-        "こと", "を", "は", "て", "に",
-    ];
+    const COMMON: &str = "never|always|must|only|please|the|and|not|don't|dont|use|from|now|you|that|make|sure|any|\
+        all|every|are|for|with|may|can|again|instead|should|avoid|prefer|ever|without|this|its|into|when|also|plus|\
+        anymore|nie|niemals|immer|nur|nicht|bitte|der|die|das|den|und|verwende|nutze|jetzt|sofort|kein|keine|ein|\
+        eine|auf|verwenden|nutzen|statt|jamais|toujours|les|des|une|pas|utilise|utilisez|partir|maintenant|\
+        désormais|dans|que|sur|nunca|siempre|los|las|una|usa|uses|ahora|por|favor|sin|\
+        a|i|t|s|e|o|y|à|to|in|of|on|is|it|be|do|if|or|an|as|at|by|no|so|up|we|my|me|us|he|zu|im|am|um|ab|es|er|du|\
+        la|le|un|de|en|au|ce|se|je|tu|il|et|ou|ne|si|el|lo|al|su|te|ya|it's|you're|hacer|hagas|haz";
+    // What a sentence has that ends a rule.
+    const ENDING: &str = "allowed|fine|okay|ok|free|feel|changed|mind|actually|forget|ignore|scrap|drop|disregard|lift|\
+        cancel|rule|rules|restriction|constraint|instruction|about|earlier|longer|applies|apply|have|need|said|what|off|\
+        limits|directly|darfst|kannst|doch|wieder|erlaubt|ordnung|ist|vergiss|ignoriere|regel|gilt|mehr|gesagt|peux|\
+        pouvez|droit|finalement|autorisé|oublie|règle|applique|puedes|puede|permitido|olvida|regla|aplica|sí";
+    const CUES: &str = "不要|必须|总是|始终|务必|禁止|不能|只能|从现在起|从现在开始|以后|今后|一律|请|\
+        使用|用|都|现在|可以|允许|了|忘掉|忘记|忽略|作废|取消|规则|规定|关于|那条|之前|的|直接|してはいけ|\
+        しないで|ないで|ください|必ず|絶対に|決して|常に|今後は|これからは|使って|使わ|してもかまいません|していい|\
+        してもいい|てもかまいません|です|もう|忘れて|無効|ルール|ではなく|だけ|許可し|ます|を|は|て|に";
     let lower = rule.to_lowercase().replace('’', "'");
     if lower
         .chars()
         .any(|c| directive::is_han(c) || directive::is_kana(c))
     {
-        let bare = CUES.iter().fold(lower, |text, cue| text.replace(cue, " "));
+        let bare = CUES
+            .split('|')
+            .fold(lower, |text, cue| text.replace(cue, " "));
+        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
+        let letters: Vec<char> = bare.chars().collect();
+        let runs = letters.chunk_by(|one, next| {
+            is_part(*one) && is_part(*next) && one.is_ascii() == next.is_ascii()
+        });
         let mut pairs = BTreeSet::new();
-        for run in bare
-            .split(|c: char| !c.is_alphanumeric())
-            .filter(|run| !run.is_empty())
-        {
-            if run.is_ascii() {
-                pairs.insert(run.to_owned());
-                continue;
+        for run in runs.filter(|run| run[0].is_alphanumeric() || run.len() > 1) {
+            match run[0].is_ascii() {
+                true => pairs.extend([run.iter().collect::<String>()]),
+                false => {
+                    pairs.extend(run.windows(2).map(|two| two.iter().collect::<String>()));
+                }
             }
-            let letters: Vec<char> = run.chars().collect();
-            pairs.extend(letters.windows(2).map(|two| two.iter().collect::<String>()));
         }
         return pairs;
     }
-    let words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
+    let is_common = |word: &str| {
+        [COMMON, ENDING]
+            .iter()
+            .any(|list| list.split('|').any(|one| one == word))
+    };
     // French joins short words to the next one: "n'utilise".
     let joined = ["n'", "l'", "d'", "j'", "s'", "qu'"];
-    let words = words.map(|word| {
-        joined
-            .iter()
-            .find_map(|short| word.strip_prefix(short))
-            .unwrap_or(word)
-    });
-    let words = words.filter(|word| word.chars().count() > 2 && !COMMON.contains(word));
-    words
-        .map(|word| {
-            word.chars()
-                // Six letters are enough to tell most words apart, and most endings come after
-                // them.
-                .take(6)
-                .collect::<String>()
-                .trim_end_matches('s')
-                .to_owned()
-        })
-        .collect()
+    let mut topic = BTreeSet::new();
+    for word in words(rule) {
+        if is_name(word) {
+            topic.insert(word.to_lowercase());
+            continue;
+        }
+        let lower = word.to_lowercase().replace('’', "'");
+        let parts = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
+        let parts = parts.map(|part| {
+            let mut joined = joined.iter();
+            joined
+                .find_map(|short| part.strip_prefix(short))
+                .unwrap_or(part)
+        });
+        let parts = parts.filter(|part| !part.is_empty() && !is_common(part));
+        topic.extend(parts.map(stem));
+    }
+    topic
+}
+
+/// A word without its ending, such as that of a verb or a plural.
+fn stem(word: &str) -> String {
+    let long = |short: &&str| chars(short) >= 4;
+    let word = (word.strip_suffix("ing").filter(long)).unwrap_or(word);
+    // Six letters are enough to tell most words apart, and most endings come after them.
+    let stem: String = word.chars().take(6).collect();
+    let stem = stem.trim_end_matches('s');
+    let endings = ["en", "e"];
+    let mut short = endings.iter().filter_map(|end| stem.strip_suffix(end));
+    short.find(long).unwrap_or(stem).to_owned()
 }

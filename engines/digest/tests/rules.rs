@@ -198,6 +198,186 @@ fn what_is_said_twice_stands_once_and_a_later_rule_says_what_it_replaces() {
 }
 
 #[test]
+fn a_permission_or_a_withdrawal_ends_a_known_rule() {
+    let section = |first: &str, second: &str| said(&[first, "Fix it.", second]).section(ALL).text;
+    for (rule, endings) in [
+        (
+            "Never push to main.",
+            &[
+                "You can push to main now.",
+                "You're allowed to push to main.",
+                "It's okay to push to main again.",
+                "Actually, pushing to main is fine now.",
+                "Forget the rule about main.",
+                "The rule about pushing to main no longer applies.",
+            ][..],
+        ),
+        (
+            "Always write a changelog entry.",
+            &["You no longer have to write a changelog entry."],
+        ),
+        (
+            "Pushe niemals auf main.",
+            &[
+                "Du darfst jetzt auf main pushen.",
+                "Die Regel zu main gilt nicht mehr.",
+            ],
+        ),
+        (
+            "Ne pousse jamais sur main.",
+            &[
+                "Tu peux maintenant pousser sur main.",
+                "Oublie la règle sur main.",
+            ],
+        ),
+        (
+            "Nunca hagas push a main.",
+            &[
+                "Ya puedes hacer push a main.",
+                "Olvida la regla sobre main.",
+            ],
+        ),
+        (
+            "不要直接推送到 main 分支。",
+            &[
+                "现在可以推送到 main 分支了。",
+                "忘掉那条关于 main 分支的规则。",
+            ],
+        ),
+        (
+            "main にプッシュしないでください。",
+            &[
+                "もう main にプッシュしていいです。",
+                "main のルールは忘れてください。",
+            ],
+        ),
+    ] {
+        for ending in endings {
+            let text = section(rule, ending);
+            assert!(
+                text.contains(&format!("- {ending} [replaces: {rule}]")),
+                "{text}"
+            );
+            let again = Rules::of(&[], Some(&text)).section(ALL).text;
+            assert_eq!(again, text);
+        }
+    }
+    for (rule, other) in [
+        ("Never skip the tests.", "You can run the tests now."),
+        ("Never push to main.", "You can see the tests of main fail."),
+        ("Never push to main.", "Can you push to main now?"),
+        (
+            "Never push to main.",
+            "Push to main is fine, the tests passed.",
+        ),
+        ("Always use tabs.", "Ignore the lint rule about spaces."),
+        (
+            "Never delete files in data/.",
+            "You can delete files in tmp/ now.",
+        ),
+        (
+            "Pushe nie auf main.",
+            "Du kannst jetzt die Tests auf main starten.",
+        ),
+        (
+            "不要直接推送到 main 分支。",
+            "现在可以看 main 分支的日志了。",
+        ),
+    ] {
+        let text = section(rule, other);
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+    // What the same message states after it is not ended.
+    let text = section(
+        "Never push to main.",
+        "Always sign commits. Forget the rule about main. Never push to main on Fridays.",
+    );
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "- Never push to main.",
+            "- Always sign commits.",
+            "- Forget the rule about main. [replaces: Never push to main.]",
+            "- Never push to main on Fridays."
+        ]
+    );
+    // Without the rule it is nothing to keep.
+    assert!(said(&["You can push to main now."]).is_empty());
+}
+
+#[test]
+fn rules_that_differ_in_a_sign_are_two() {
+    for (one, other) in [
+        ("Always use C#.", "Always use C."),
+        ("Always stop if x > 3.", "Always stop if x < 3."),
+        ("Always round to -1.", "Always round to 1."),
+        ("Always pass -f.", "Always pass --f."),
+        ("Always pass -f.", "Always pass -F."),
+        ("Never print $HOME.", "Never print HOME."),
+        ("Never edit a.b here.", "Never edit a/b here."),
+        ("Use C++ only, never C.", "Use C only, never C++."),
+    ] {
+        assert_eq!(said(&[one, other]).iter().count(), 2, "{one} {other}");
+    }
+    for (one, other) in [
+        ("Never push to main!", "never push to “main”"),
+        ("Don't push to main.", "Don’t push to main"),
+        ("不要改数据库。", "不要改数据库"),
+        ("Ne pousse jamais sur main !", "Ne pousse jamais sur main."),
+    ] {
+        assert_eq!(said(&[one, other]).iter().count(), 1, "{one} {other}");
+    }
+}
+
+#[test]
+fn rules_about_different_things_do_not_replace_each_other() {
+    for (one, other) in [
+        (
+            "Never commit to main.",
+            "From now on always commit with a ticket number.",
+        ),
+        (
+            "Always use tabs in Go files.",
+            "Never use tabs in Python files.",
+        ),
+        (
+            "Never edit config/dev.yml.",
+            "From now on always edit config/prod.yml.",
+        ),
+        (
+            "From now on answer in German.",
+            "From now on answer in bullet points.",
+        ),
+        ("不要改动 api 目录。", "必须测试 api 目录。"),
+        ("Never use tabs in UI code.", "Always use tabs in db code."),
+    ] {
+        let text = said(&[one, other]).section(ALL).text;
+        assert!(!text.contains("[replaces"), "{text}");
+    }
+}
+
+/// The section of a small summary has room for a rule or two, so no rule is lost without a word.
+#[test]
+fn a_small_budget_has_room_for_a_rule_or_for_the_number_of_them() {
+    let count = |text: &str| text.len() as u64 / 4;
+    for rule in [
+        "Never rename the q77 module.".to_owned(),
+        "Never do ".to_owned() + &"it ".repeat(200),
+    ] {
+        for tokens in [128, 300, 600] {
+            let budget = ALL.and_tokens(tokens, &count);
+            let section = said(&[&rule]).section(budget.for_rules());
+            assert!(!section.text.is_empty(), "{rule} {tokens}");
+            assert!(count(&section.text) <= tokens / 2, "{rule} {tokens}");
+            assert_eq!(section.shown().count() + section.left_out, 1);
+            let again = Rules::of(&[], Some(&section.text));
+            assert_eq!(again.section(ALL).left_out, section.left_out);
+        }
+    }
+}
+
+#[test]
 fn the_oldest_and_least_specific_go_first_and_are_counted() {
     let mut texts: Vec<String> = (0..40)
         .map(|n| {

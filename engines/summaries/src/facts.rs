@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use contexture_digest::{Budget, Digest, RULES_PART, RuleSection, Rules, TextsBeside, merge};
+use contexture_digest::{Budget, Digest, RuleSection, Rules, TextsBeside, merge};
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
 
@@ -23,7 +23,7 @@ const MIN_FACTS_TOKENS: u64 = 48;
 const FOCUS_LINE_CHARS: usize = 240;
 
 /// Returns the rules that users stated in these messages and in the earlier summary, as a section of
-/// at most a tenth of `tokens`.
+/// at most its [share](Budget::for_rules) of `tokens`.
 pub fn rules_in(
     messages: &[MessageView<'_>],
     previous: Option<&str>,
@@ -33,11 +33,12 @@ pub fn rules_in(
     rule_section(&Rules::of(messages, previous), tokens, services)
 }
 
-/// Writes these rules in at most a tenth of `tokens`, which is the budget of the whole summary.
+/// Writes these rules in at most their [share](Budget::for_rules) of `tokens`, which is the budget of the
+/// whole summary.
 pub fn rule_section(rules: &Rules, tokens: u64, services: &Services) -> RuleSection {
     let count = |text: &str| services.count_tokens(text);
     let whole = Budget::chars(usize::MAX).and_tokens(tokens, &count);
-    rules.section(whole.part(RULES_PART))
+    rules.section(whole.for_rules())
 }
 
 /// What a person is told about rules that a section has no room for, or `None` if it has all.

@@ -284,7 +284,7 @@ impl Compactor {
     ) -> (Result<Checked, Violation>, bool) {
         let calls = base.call_views();
         let views = base.whole_views(&calls);
-        let (pins, is_written) = self.keep_pins(current, &views, proposal);
+        let (pins, is_written) = self.keep_pins(current, &views, proposal, purpose);
         let about = engine.about();
         let limits = Limits::of(&current.state(), &views, current.grouping());
         // An engine that declares that it keeps user messages elsewhere may shorten the last one.
@@ -309,10 +309,13 @@ impl Compactor {
         current: &ConversationState,
         views: &[MessageView<'_>],
         proposal: &mut Compaction,
+        purpose: Purpose,
     ) -> (PinLists, bool) {
-        // Until there is a summary, the configuration's pins have no place to stand in.
+        // The configuration's pins come with a compaction. Other changes of the window keep them, and
+        // write them only if they have a summary to stand in.
         let is_summary = |entry: &Entry| matches!(entry, Entry::Summary(_));
-        let configured: &[String] = match proposal.entries.iter().any(is_summary) {
+        let has_place = purpose == Purpose::Compaction || proposal.entries.iter().any(is_summary);
+        let configured: &[String] = match has_place {
             true => &self.pins,
             false => &[],
         };

@@ -182,6 +182,7 @@ impl Ingest {
             appends,
         } = compared;
         let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
+        let is_first = current.history.branch().is_empty();
         let mut changes = Changes {
             unmatched: alignment.unmatched.iter().copied().collect(),
             cut: alignment.cut,
@@ -219,11 +220,12 @@ impl Ingest {
                 Match::Same(id) | Match::Revises(id) if short.is_some() => Origin::Shortened(id),
                 Match::Same(id) => Origin::Said(id),
                 // If the record was lost, a message that looks like a shorter form is one. Its form
-                // is all that is left of the message.
+                // is all that is left of the message. An engine that shortens without a summary
+                // leaves only the seals, which a cleared result has not.
                 Match::New
                     if short.is_none()
                         && new.kind == MessageKind::Replaced
-                        && is_abridged
+                        && (is_abridged || is_first && !new.is_cleared())
                         && has_answer =>
                 {
                     let (id, fingerprint) = (fresh(), new.fingerprint);

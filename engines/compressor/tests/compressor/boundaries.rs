@@ -273,3 +273,32 @@ fn facts_are_taken_from_the_uncleared_originals() {
         left.len()
     );
 }
+
+/// The budget of a small span is small, and still its rules stay.
+#[test]
+fn a_span_of_a_few_short_messages_keeps_its_rule() {
+    let rule = "Never rename the q77 module, its name is in the contracts of our customers.";
+    let mut compacted = 0;
+    for chars in [2_700, 3_000, 3_300, 3_600, 4_200] {
+        let mut chat = Chat::default();
+        chat.talk(3, 100);
+        chat.user(rule);
+        chat.assistant(&filler(1, chars));
+        chat.talk(30, 100);
+        let window = chat.window(20_000, 500);
+        let mut session = alone("{}", &window);
+        let outcome = session.compress(&chat, &order(window).force(true));
+        if let Outcome::Compacted(compaction) = outcome.unwrap() {
+            let after = chat.apply(&compaction);
+            let kept = after.messages.iter().any(|m| m.text.contains(rule));
+            assert!(kept, "{chars}: {compaction:?}");
+            compacted += usize::from(
+                compaction
+                    .entries
+                    .iter()
+                    .any(|entry| matches!(entry, Entry::Summary(_))),
+            );
+        }
+    }
+    assert!(compacted > 0);
+}

@@ -37,11 +37,13 @@ const COVERED_PART: u64 = 4;
 const PREPARE_FROM: f64 = 0.9;
 
 /// What a summary covers: the positions of its messages, the tokens of the prompt without them, and
-/// the budget of the summary in tokens.
+/// the budget of the summary in tokens. `largest` is that of the largest summary, of which the rules of
+/// users have their share.
 struct Covered {
     places: Vec<usize>,
     left: u64,
     budget: u64,
+    largest: u64,
     /// Kept messages that are compacted to make room, with the tokens that each saves.
     shorter: BTreeMap<MessageId, (Replacement, u64)>,
 }
@@ -97,6 +99,7 @@ impl<S: Steps> Tiered<S> {
                     places,
                     left,
                     budget,
+                    largest: most,
                     shorter: shorter.unwrap_or_default(),
                 };
             }
@@ -257,7 +260,7 @@ impl<S: Steps> Tiered<S> {
         for message in &material.said {
             rules.add_message(message);
         }
-        material.rules = rule_section(&rules, covered.budget, &self.services);
+        material.rules = rule_section(&rules, covered.largest, &self.services);
         material.budget = tokens_beside(&material.rules, covered.budget, &self.services);
         earlier.extend(material.earlier.as_ref().map(StructuredSummary::text));
         material.previous = (!earlier.is_empty()).then(|| earlier.join("\n\n"));

@@ -52,7 +52,7 @@ impl Incoming {
 
     /// Whether it is a cleared tool result. Only its text hints that the host may have written it,
     /// since a cleared result has no seal.
-    fn is_cleared(&self) -> bool {
+    pub(crate) fn is_cleared(&self) -> bool {
         let message = self.read.as_ref().and_then(ReadMessage::message);
         message.is_some_and(|message| message.text == CLEARED_TOOL_OUTPUT)
     }

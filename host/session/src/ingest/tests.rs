@@ -268,6 +268,21 @@ fn a_short_form_of_a_lost_record_goes_when_the_client_sends_the_original() {
     assert_eq!(count(&current), 0);
 }
 
+/// An engine may shorten without a summary. Then only the seals tell that the record was lost, and what
+/// is not sealed is what the client said.
+#[test]
+fn a_sealed_short_form_of_a_lost_record_is_known_without_a_summary() {
+    let mut sent = talk(0..6);
+    let short = "[COMPACTED: number 2]\n\nwhat it keeps";
+    sent[2] = message("user", &sealed_short(short));
+    sent[4] = message("user", "[COMPACTED: number 4]");
+    let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
+    send(&mut ingest, &mut current, &sent).unwrap();
+    let slots = current.window.slots().iter();
+    let lost: Vec<bool> = slots.map(WindowEntry::is_of_lost_record).collect();
+    assert_eq!(lost, [false, false, true, false, false, false]);
+}
+
 /// A message of which only a shorter form is left is a message of the conversation as any other.
 #[test]
 fn a_message_of_unknown_text_is_said_again_and_cut_off() {
