@@ -426,6 +426,18 @@ fn reports_comfort_and_hearsay_are_no_rules() {
         "能不能帮我看看？",
         "気にしないでください。",
         "先輩は絶対に触るなと言っていた。",
+        "Great, no issues found.",
+        "As of now the build is green.",
+        "For the rest of the day I'm away.",
+        "Zero tests failed.",
+        "Ab heute bin ich im Urlaub.",
+        "Für den Rest habe ich keine Zeit.",
+        "Bien, pas de souci.",
+        "Reste à voir.",
+        "Bien, no pasa nada.",
+        "测试在本地始终通过。",
+        "大丈夫、ダメ",
+        "以後、問題はありません。",
     ] {
         assert_eq!(found(text), [""; 0]);
     }

@@ -30,7 +30,7 @@ const BAN: Ban = Ban {
         other|matter|further|longer|result|results|output|response|difference|question|questions|comment|that|this|it|\
         i|you|we|not|is|was|are|were|has|have|had|does|did|do|works|found|yet|left|wrong|such|file|to|will|can|could|\
         but|preference|hurry|wonder|regrets|flaws|exceptions|exception|there|here|then|needed|me|se|lo|la|reason|hay|\
-        knowledge|exit|status|code|failures|matches",
+        knowledge|exit|status|code|failures|matches|failed|passed",
     orders: "use|prefer|write|call|stick|keep|ask|only",
 };
 
@@ -80,12 +80,12 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"STARTyou (?:can't|can not|aren't allowed to) (?:use|touch|edit|change|delete|push|deploy|add|install|run|access) ",
         r"START(?:nobody|no one) (?:but|except|other than|may|should) |START(?:only) SOME(?:may|can|should|must|is allowed|are allowed) ",
         r"STARTwithout exception |(?:confirm|check|verify) (?:it |this |that |them )?with me ",
-        r" (?:for the (?:rest|remainder) of|until further notice|as of (?:now|today)|starting (?:now|today)|hereafter) |STARTin future ",
+        r" (?:until further notice|hereafter) |STARTfor the (?:rest|remainder) of SOME\| WORD|STARTin future \| |START(?:starting|as of) (?:now|today) (?:\| )?(?:no|nothing|all|every|only|we) ",
         r" appreciate it if you (?:didn't|did not|don't|always|never) | (?:great|nice|good|helpful) if you (?:always|never|didn't|did not|don't|stopped) ",
-        r" (?:would like|i'd like|i need|i want) you to (?:always|never|not|keep) |START(?:would you |could you )?(?:please )?stop ING",
+        r" (?:would like|i'd like|i need|i want) you to (?:always|never|not|keep (?:every|each|all|the)) |START(?:would you |could you )?(?:please )?stop ING",
         r"START(?:take care|be careful|watch out) (?:not to|that|to never|you) |STARTensure no ",
         r"START(?:limit|restrict|confine) SOMEto |START(?:stay away from|steer clear of|keep your hands off) ",
-        r"START(?:ORDER)SOME(?:at most|no more than) | (?:it is|it's) (?:important|essential|crucial|imperative|vital|critical) (?:that|to) ",
+        r"START(?:ORDER)SOME(?:at most|no more than) | (?:it is|it's) (?:important|essential|crucial|imperative|vital|critical) (?:that|to (?:always|never|not|keep)) ",
     ])
 });
 

@@ -50,9 +50,9 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" (?:jusqu'à nouvel ordre|pour le reste (?:de|du)|dès aujourd'hui) |START(?:en cas de doute|sauf (?:indication|avis) contraire) ",
         r" (?:j'aimerais|je voudrais|je veux) que (?:(?:tu|vous) SOME(?:toujours|jamais|ne|pas|plus)|chaque|tous|toutes) ",
         r" prière de ne | merci d'éviter |STARTveuillez (?:ne|n'WORD) |START(?:fais|faites) (?:attention à|en sorte) |STARTprends soin |STARTpense (?:toujours )?à ",
-        r"START(?:limite|limitez|limite-toi|contente-toi|reste|restez) (?:[^ |]+ ){0,4}(?:à|au|aux|sur|du|de) |START(?:réponds|répondez) SOME(?:maximum|au plus) ",
+        r"START(?:limite|limitez|limite-toi|contente-toi) (?:[^ |]+ ){0,4}(?:à|au|aux|sur|du|de) |START(?:reste|restez) (?:sur|dans|en) |START(?:réponds|répondez) SOME(?:maximum|au plus) ",
         r"START(?:utilise|utilisez|prends|préfère|écris) SOME(?:plutôt que|au lieu de) | (?:doit|doivent) rester | doivent être en ",
-        r" (?:tu dois|vous devez) me | il est (?:important|essentiel|impératif|indispensable|crucial) (?:que|de|d'[^ |]+) |START(?:chaque fois que (?:tu|vous)|à chaque WORD\|) ",
+        r" (?:tu dois|vous devez) me (?:demander|consulter|prévenir|avertir) | il est (?:important|essentiel|impératif|indispensable|crucial) (?:que|de|d'[^ |]+) |START(?:chaque fois que (?:tu|vous)|à chaque WORD\|) ",
         r"STARTon ne WORDjamais |START(?:garde|gardez) en tête |START(?:tutoie|vouvoie)-moi ",
     ])
 });

@@ -53,14 +53,14 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" nur auf LANGUAGE|START(?:sprich|nenn|nenne|sprechen sie|nennen sie) mich ",
         r"START(?:frag|frage|sag|warn|warne|informier|informiere) (?:mich|mir|uns) SOME(?:\| )?(?:bevor|vor) |STARTwenn du unsicher bist ",
         r"START(?:unsere|die) (?:konvention|regel|richtlinie|vorgabe) ist ",
-        r" (?:für den rest|bis auf weiteres|zukünftig|ab heute) |START(?:im zweifel|sofern ich nichts anderes) ",
+        r" (?:für den rest (?:der|des|dieser|dieses)|bis auf weiteres|zukünftig|ab heute (?:[^ |]+en|gilt|nur|keine?|immer|bitte)) |START(?:im zweifel|sofern ich nichts anderes) ",
         r" (?:ich (?:möchte|will|wünsche mir)|es wäre (?:schön|gut|toll)) (?:\| )?(?:dass|wenn) du (?:immer|nie|niemals|nicht) ",
-        r"START(?:pass auf|passen sie auf|vergewissere dich|beachte) (?:\| )?|STARTjedes mal (?:\| )?wenn du |STARTsooft du ",
+        r"START(?:pass auf|passen sie auf|vergewissere dich|beachte \| dass) |STARTjedes mal (?:\| )?wenn du |STARTsooft du ",
         r"START(?:bleib|bleibe|bleiben sie) bei |START(?:beschränke?|begrenze?|beschränken sie) SOME(?:auf|dich) ",
         r"START(?:antworte|antworten sie|schreib|schreibe|halte) SOMEhöchstens | haben höchstens ",
         r"START(?:nutze?|benutze|verwende|nimm|schreibe?) SOME(?:statt|anstatt|anstelle|lieber) | gehör(?:t|en) nicht ",
         r" (?:muss|müssen) SOMEbleiben |START(?:WORD)?[^ |]+(?:en|s) müssen SOMEsein (?:\| )?$| du musst (?:mich|immer) | brauchst du meine ",
-        r" es ist (?:wichtig|wesentlich|zwingend|unerlässlich) |STARTduze? mich ",
+        r" es ist (?:wichtig|wesentlich|zwingend|unerlässlich) \| WORD|STARTduze? mich ",
     ])
 });
 

@@ -48,9 +48,9 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" (?:nuestra|la) (?:convención|norma|regla) es ",
         r" (?:hasta nuevo aviso|por el resto|en lo sucesivo|de aquí en adelante) |STARTen el futuro \||STARTdesde hoy [^ |]+mos ",
         r" (?:quiero|querría|me gustaría) que (?:siempre|nunca|cada|todos|todas|no) | (?:te|le) (?:pido|ruego) que no | haz el favor de no ",
-        r"START(?:procura|ten cuidado|ten presente|ten en cuenta|cuida|fíjate|ojo con|acuérdate) |START(?:en caso de duda|salvo indicación) ",
+        r"START(?:procura (?:no|que|siempre)|ten cuidado|ten presente|cuida|fíjate|ojo con|acuérdate) |START(?:en caso de duda|salvo indicación) ",
         r"START(?:limita|limite|limítate|quédate|restringe) SOME(?:a|en) |START(?:responde|responda) SOMEmáximo |STARTtutéame ",
-        r"START(?:usa|use|utiliza|escribe|prefiere) SOME(?:en vez de|en lugar de) |STARTcada vez que [^ |]+[ea]s ",
+        r"START(?:usa|use|utiliza|escribe|prefiere) SOME(?:en vez de|en lugar de) |STARTcada vez que [^ |]+[ea]s SOME\| WORD",
         r" (?:debe|deben) (?:seguir|quedar|permanecer) | tienen que (?:ir|estar) | es (?:importante|imprescindible|esencial|crucial|indispensable|obligatorio) que ",
         r" (?:tienes que|debes|hay que) (?:pedirme|preguntarme|avisarme|preguntar antes) |STARTy sobre todo no ",
     ])
@@ -62,7 +62,7 @@ pub(super) fn states_rule(flat: &str) -> bool {
     let flat = before_report(flat, REPORTED, OWN);
     // A negative imperative is *no* and a subjunctive, which ends in -es or -as if the user says
     // *tú*. If a common verb ends so in the indicative, too, it is listed: "no sabes" is a report.
-    const KNOWN: &str = "preocupes|molestes|apures|asustes|eres|es|vas|sabes|quieres|tienes|puedes|las|has|más|estás|existes";
+    const KNOWN: &str = "issues|changes|files|lines|types|matches|failures|preocupes|molestes|apures|asustes|eres|es|vas|sabes|quieres|tienes|puedes|las|has|más|estás|existes";
     let is_ban = clauses(flat).any(|clause| {
         let verb = match behind(clause, TONGUE.fillers)[..] {
             ["no", "me" | "lo" | "la" | "los" | "te" | "se", verb, ..] if !lists(KNOWN, verb) => {

@@ -80,7 +80,9 @@ pub(super) fn is_contrast(flat: &str) -> bool {
     const NOT_IN: &str = "the|this|that|these|those|a|an|my|your|it|he|she|they|we|i|you|yes|no|ok|okay|maybe|well|sure|\
         right|good|thanks|sorry|and|but|one|is|was|der|die|das|ein|eine|ja|nein|gut|ich|es|er|sie|le|la|les|un|une|\
         oui|non|il|elle|je|ça|el|los|las|una|sí|eso|esto|yet|sure|now|today|here|if|when|problem|idea|idée|\
-        problème|problema|why|so|really|always|all|me|him|her|them|us";
+        problème|problema|why|so|really|always|all|me|him|her|them|us|great|nice|cool|perfect|fine|fast|super|\
+        schön|bien|souci|pas|more|monday|tuesday|wednesday|thursday|friday|saturday|sunday|works|first|second|\
+        sorgen|found";
     let mut clauses = clauses(flat);
     let (Some(first), Some(second), None) = (clauses.next(), clauses.next(), clauses.next()) else {
         return false;
@@ -89,7 +91,7 @@ pub(super) fn is_contrast(flat: &str) -> bool {
         return false;
     };
     let is_named = |part: &str| {
-        part.split(' ').count() <= 3 && !part.split(' ').any(|word| lists(NOT_IN, word))
+        part.split(' ').count() <= 2 && !part.split(' ').any(|word| lists(NOT_IN, word))
     };
     let article = other.strip_prefix("de ").or(other.strip_prefix("des "));
     let this = first.strip_prefix("des ").unwrap_or(first);
