@@ -16,6 +16,7 @@ mod declared;
 mod directive;
 mod own_words;
 mod permission;
+mod wraps;
 
 pub(crate) use own_words::item;
 
@@ -490,16 +491,19 @@ fn is_summary(message: &MessageView<'_>) -> bool {
 
 /// Returns the rules that a text states, each in one line, in the words of the text.
 pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
-    let own = own_words::own_words(text, project_only);
+    let own = wraps::joined(own_words::own_words(text, project_only));
     let mut rules: Vec<(usize, usize)> = Vec::new();
     let mut found: Vec<String> = Vec::new();
     let mut intro: Option<String> = None;
     let mut is_block = false;
     let mut at = 0;
+    // The last sentence of the line before, if it is a rule.
+    let mut open: Option<(usize, usize)> = None;
     for line in own.split_inclusive('\n') {
         let start = at;
         at += line.len();
         let trimmed = line.trim();
+        let before = open.take();
         if trimmed.is_empty() {
             continue;
         }
@@ -528,7 +532,15 @@ pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
             (Some(_), None) if !line.starts_with("  ") => intro = None,
             _ => {}
         }
-        if own_words::announces_rules(trimmed) && item.is_none() {
+        // Up to three blank lines may separate a head from its list.
+        let has_list = || {
+            let mut lines = own[at..].lines().take(4).map(str::trim);
+            let next = lines.find(|next| !next.is_empty());
+            next.is_some_and(own_words::is_item)
+        };
+        let is_head = own_words::announces_rules(trimmed)
+            || item.is_none() && has_list() && own_words::names_rules(trimmed);
+        if is_head && item.is_none() {
             // "Never:" says what the items below it mean, and "House rules:" does not. The `x`
             // stands for an item, because words such as "Don't" are a rule only when something
             // follows.
@@ -556,6 +568,12 @@ pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
                 _ => pieces.push((from, until)),
             }
         }
+        let end = pieces.last().map(|(_, until)| *until);
+        if let Some(rule) = before.filter(|_| item.is_none() && begins_exception(body)) {
+            // The rule is written anew, with its exception.
+            found.pop();
+            rules.push(rule);
+        }
         for (from, until) in pieces {
             let is_exception = begins_exception(&own[from..until]);
             match rules.last_mut() {
@@ -564,6 +582,10 @@ pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
                 _ => {}
             }
         }
+        open = rules
+            .last()
+            .copied()
+            .filter(|(_, until)| Some(*until) == end);
         found.extend(
             rules
                 .iter()
@@ -571,13 +593,7 @@ pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
         );
         // The intro itself is no rule if a list follows, and it is one if none does.
         if let Some(head) = intro.as_ref().filter(|head| !head.is_empty()) {
-            let follows = own[at..]
-                .lines()
-                // Up to three blank lines may separate a head from its list.
-                .take(4)
-                .map(str::trim)
-                .find(|next| !next.is_empty());
-            match follows.is_some_and(own_words::is_item) {
+            match has_list() {
                 true => found.retain(|rule| rule != head),
                 false => intro = None,
             }

@@ -89,6 +89,361 @@ fn a_rule_is_kept_word_for_word_with_its_quotes_and_exceptions() {
 }
 
 #[test]
+fn a_rule_that_is_wrapped_into_lines_is_one_rule() {
+    // Each is broken at every place where an editor may break it.
+    for rule in [
+        "Never delete the files in the folder src/generated of this repository unless their names end in .tmp.",
+        "Do not rename any column of the table orders without first asking me, but all others are free.",
+        "When you change the schema in the folder db/, you must never drop a column without asking.",
+        "Bitte ändere nie die große Datei config.yml in diesem Projekt, ohne vorher mich zu fragen.",
+        "Ne modifie jamais le schéma de la base de production sans mon accord écrit et daté.",
+        "Nunca borres los archivos de la carpeta src/generated sin mi permiso por escrito.",
+    ] {
+        for (at, _) in rule.match_indices(' ').filter(|(at, _)| *at >= 44) {
+            if rule[at + 1..].starts_with(char::is_uppercase) {
+                continue;
+            }
+            let wrapped = |indent: &str| format!("{}\n{indent}{}", &rule[..at], &rule[at + 1..]);
+            for text in [
+                wrapped(""),
+                format!("Fix the login.\n{}\nThanks.", wrapped("")),
+                format!("- fix it\n- {}\n- ship it", wrapped("  ")),
+                format!("# CLAUDE.md\n\n## Conventions\n- {}", wrapped("  ")),
+                format!("# CLAUDE.md\n\n{}\n", wrapped("")),
+            ] {
+                assert_eq!(found(&text), [rule], "{text}");
+            }
+        }
+    }
+    for text in [
+        "未经我的批准，\n不要删除数据库。",
+        "設定ファイルを\n勝手に変更しないでください。",
+        "Never push to main.\nUnless I say so.",
+        "不要推送。\n除非我说可以。",
+    ] {
+        let one: String = text.lines().collect::<Vec<_>>().join(" ");
+        assert_eq!(found(text), [one], "{text}");
+    }
+    // Lines without punctuation are rules of their own.
+    for text in [
+        "always use tabs\nnever use spaces",
+        "always use tabs for indentation in all of the files\nnever use spaces for it\nno emojis",
+        "不要用 npm\n必须写测试",
+        "テストを必ず書くこと\nmain に直接プッシュしないこと",
+    ] {
+        assert_eq!(found(text), text.lines().collect::<Vec<_>>());
+    }
+    assert_eq!(
+        found("# Never push to main\nthe rest of this text is about something else"),
+        ["# Never push to main"]
+    );
+}
+
+#[test]
+fn words_between_tags_of_clients_are_the_users() {
+    let rule = "Never touch src/q.";
+    for tag in [
+        "userRequest",
+        "user_request",
+        "user-prompt",
+        "feedback",
+        "answer",
+        "query",
+        "question",
+        "input",
+        "custom_instructions",
+    ] {
+        assert_eq!(found(&format!("<{tag}>\nFix it. {rule}\n</{tag}>")), [rule]);
+        assert_eq!(found(&format!("<{tag}>{rule}</{tag}>")), [rule]);
+    }
+    let files = [
+        format!(
+            "<rules>\n<always_applied_workspace_rules description=\"x\">\n<always_applied_workspace_rule \
+             name=\"/r/AGENTS.md\"># Rules\n- {rule}\n</always_applied_workspace_rule>\n\
+             </always_applied_workspace_rules>\n</rules>\n<user_query>\nFix it.\n</user_query>"
+        ),
+        format!(
+            "<attachment filePath=\"/r/.github/copilot-instructions.md\">\n{rule}\n</attachment>\nFix it."
+        ),
+        format!("<file path=\"AGENTS.md\">\n- {rule}\n</file>\nFix it."),
+        format!(
+            "<document>\n<source>CLAUDE.md</source>\n<document_content>\n{rule}\n</document_content>\n</document>"
+        ),
+        format!(
+            "<system-reminder>\nContents of /r/.claude/rules/style.md (project):\n\n- {rule}\n</system-reminder>"
+        ),
+    ];
+    for text in &files {
+        assert_eq!(found(text), [rule], "{text}");
+        let message = MessageView::new(MessageId(1), "system").with_text(text);
+        assert_eq!(
+            Rules::of(&[message], None).iter().collect::<Vec<_>>(),
+            [rule],
+            "{text}"
+        );
+    }
+    for text in [
+        format!("<file path=\"notes.md\">\n{rule}\n</file>\nFix it."),
+        format!(
+            "<document>\n<source>mail.txt</source>\n<document_content>\n{rule}\n</document_content>\n</document>"
+        ),
+        format!(
+            "<system-reminder>\nContents of /r/docs/guide.md:\n\n{rule}\n</system-reminder>\nhi"
+        ),
+    ] {
+        assert_eq!(found(&text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn a_label_or_a_topic_does_not_make_a_line_somebody_elses() {
+    for label in [
+        "Warning:",
+        "NOTE:",
+        "Note:",
+        "Help:",
+        "[IMPORTANT]",
+        "[Rule]",
+        "2026-01-03:",
+        "12:30 meeting notes:",
+        "INFO for you:",
+    ] {
+        let text = format!("{label} never push to main.");
+        assert_eq!(found(&text), [text.as_str()]);
+        assert_eq!(
+            found(&format!("Hello.\n\n{text}\n\nThanks.")),
+            [text.as_str()]
+        );
+    }
+    for head in [
+        "For the login page:",
+        "In the dialog:",
+        "Catalogue:",
+        "**Error** handling:",
+        "In this guide:",
+        "For the log:",
+        "When you write documentation:",
+        "About emails:",
+        "Output format:",
+        "ログイン画面：",
+        "关于日志：",
+    ] {
+        let rule = "never do this by hand.";
+        assert_eq!(found(&format!("{head}\n{rule}")), [rule], "{head}");
+    }
+    for text in [
+        "The error log:\nnever do this by hand.",
+        "Here is the output of the tests:\nnever do this by hand.",
+        "The vendor's mail:\n\nnever do this by hand.",
+        "日志：\n不要这样做。",
+        "2026-01-01 never do this\n2026-01-02 always do that",
+        "12:00:01 never do this by hand.",
+        "note: never do this\n  --> src/main.rs:3:4\n   |\n3 |     x();\n   |",
+        "error: never do this by hand.",
+    ] {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn lists_of_rules_are_known_by_their_heads_and_marks() {
+    for (first, second) in [
+        ("- ", "- "),
+        ("・", "・"),
+        ("● ", "●"),
+        ("◦ ", "▪ "),
+        ("①", "②"),
+        ("１．", "２．"),
+        ("1、", "2、"),
+        ("一、", "二、"),
+        ("(1) ", "(2) "),
+        ("a) ", "b) "),
+        ("（1）", "（2）"),
+    ] {
+        for head in [
+            "House rules:",
+            "ルール：",
+            "规则：",
+            "Requirements:",
+            "Contraintes :",
+            "要求：",
+            "注意事项：",
+            "注意事項：",
+            "守ってほしいこと：",
+            "Guidelines for this repo",
+            "Coding conventions",
+            "Anforderungen:",
+        ] {
+            let text = format!("{head}\n{first}tabs\n{second}80 columns\n\nNow fix it.");
+            assert_eq!(found(&text), ["tabs", "80 columns"], "{text}");
+        }
+    }
+    assert_eq!(found("Fix the rules parser\n- tabs\n- 80 columns"), [""; 0]);
+}
+
+/// Ways to state a rule without a word such as *never*, in each language that has one.
+#[test]
+fn each_way_to_state_a_rule_is_found_in_each_language() {
+    for (way, rules) in [
+        (
+            "a limit",
+            &[
+                "Restrict your edits to the docs folder.",
+                "Antworte in höchstens zwei Absätzen.",
+                "Limite les changements au dossier src.",
+                "Limita los cambios a la carpeta src.",
+                "回答控制在五句以内。",
+                "要約は五行以内で。",
+            ][..],
+        ),
+        (
+            "a ban and what to do",
+            &[
+                "No inline styles, use classes.",
+                "Keine Makros, nutze Funktionen.",
+                "Pas de classes, utilise des fonctions.",
+                "Nada de clases, usa funciones.",
+                "npm ではなく yarn を使ってください。",
+            ],
+        ),
+        (
+            "a span of time",
+            &[
+                "Until further notice, no deployments.",
+                "Bis auf Weiteres keine Releases.",
+                "Jusqu'à nouvel ordre, réponds en deux phrases.",
+                "Hasta nuevo aviso, responde en dos frases.",
+                "从今天开始每个提交都要签名。",
+                "次回からはテストも書いて。",
+            ],
+        ),
+        (
+            "a wish",
+            &[
+                "We'd appreciate it if you didn't rename files.",
+                "Ich möchte, dass du nie Dateien umbenennst.",
+                "Je voudrais que tu écrives toujours des tests.",
+                "Quiero que siempre escribas tests.",
+                "ファイル名は変えないでいただけると助かります。",
+            ],
+        ),
+        (
+            "care",
+            &[
+                "Be careful not to change the schema.",
+                "Pass auf, dass du das Schema nicht änderst.",
+                "Fais attention à ne pas changer le schéma.",
+                "Ten cuidado de no cambiar el esquema.",
+                "スキーマを変えないよう気をつけて。",
+            ],
+        ),
+        (
+            "a contrast",
+            &[
+                "Yarn, not npm.",
+                "Yarn, nicht npm.",
+                "Yarn, pas npm.",
+                "Yarn, no npm.",
+                "用 yarn 而不是 npm。",
+                "npm の代わりに yarn を使って。",
+            ],
+        ),
+        (
+            "doubt",
+            &[
+                "If you're not sure, ask.",
+                "Im Zweifel nichts löschen.",
+                "En cas de doute, ne supprime rien.",
+                "En caso de duda, no borres nada.",
+                "迷ったら聞いて。",
+            ],
+        ),
+        (
+            "what is important",
+            &[
+                "It is crucial that no column is dropped.",
+                "Es ist wichtig, dass keine Spalte gelöscht wird.",
+                "Il est essentiel que les noms restent stables.",
+                "Es esencial que los nombres no cambien.",
+            ],
+        ),
+        (
+            "each time",
+            &[
+                "Any time you add a file, update the index.",
+                "Jedes Mal, wenn du eine Datei anlegst, ergänze den Index.",
+                "Chaque fois que tu ajoutes un fichier, complète l'index.",
+                "Cada vez que añadas un archivo, completa el índice.",
+                "每当新增文件，都要更新索引。",
+                "ファイルを追加するたびに索引を更新して。",
+            ],
+        ),
+        (
+            "what stays",
+            &[
+                "Die Namen der Felder müssen stabil bleiben.",
+                "Les noms des champs doivent rester stables.",
+                "Los nombres deben permanecer estables.",
+            ],
+        ),
+        (
+            "a lead",
+            &["pls never rename files", "btw never rename files"],
+        ),
+    ] {
+        let missed: Vec<_> = rules
+            .iter()
+            .filter(|rule| found(rule) != [**rule])
+            .collect();
+        assert!(missed.is_empty(), "{way}: {missed:?}");
+    }
+}
+
+#[test]
+fn reports_comfort_and_hearsay_are_no_rules() {
+    for text in [
+        "Last year we had to always restart it.",
+        "They should never have bought it.",
+        "I wonder if one should never cache.",
+        "The red button, not the blue one.",
+        "Mein Kollege meint, man soll nie cachen.",
+        "Früher hatten wir immer Probleme.",
+        "Ne vous inquiétez pas.",
+        "Mon collègue dit qu'il ne faut jamais cacher.",
+        "Si on avait toujours un cache, tout irait mieux.",
+        "No hay cambios pendientes.",
+        "No funciona con archivos grandes.",
+        "No te molestes.",
+        "Siempre llegan tarde.",
+        "Nunca vimos la causa.",
+        "Según él, nunca se debe cachear.",
+        "我现在必须走了。",
+        "我记住了。",
+        "他总是忘记密码。",
+        "别着急。",
+        "同事说永远不要缓存。",
+        "我不得不重新启动电脑。",
+        "能不能帮我看看？",
+        "気にしないでください。",
+        "先輩は絶対に触るなと言っていた。",
+        "Great, no issues found.",
+        "As of now the build is green.",
+        "For the rest of the day I'm away.",
+        "Zero tests failed.",
+        "Ab heute bin ich im Urlaub.",
+        "Für den Rest habe ich keine Zeit.",
+        "Bien, pas de souci.",
+        "Reste à voir.",
+        "Bien, no pasa nada.",
+        "测试在本地始终通过。",
+        "大丈夫、ダメ",
+        "以後、問題はありません。",
+    ] {
+        assert_eq!(found(text), [""; 0]);
+    }
+}
+
+#[test]
 fn rules_outlive_any_number_of_summaries() {
     let mut summary = said(&["Fix it. Never push to main.", "从现在起只用 pnpm。"])
         .section(ALL)

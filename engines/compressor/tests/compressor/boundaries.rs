@@ -283,7 +283,7 @@ fn a_span_of_a_few_short_messages_keeps_its_rule() {
         let mut chat = Chat::default();
         chat.talk(3, 100);
         chat.user(rule);
-        chat.assistant(&filler(1, chars));
+        chat.assistant(filler(1, chars));
         chat.talk(30, 100);
         let window = chat.window(20_000, 500);
         let mut session = alone("{}", &window);

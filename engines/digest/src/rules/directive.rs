@@ -74,11 +74,7 @@ pub(super) fn is_directive(sentence: &str) -> bool {
     {
         return false;
     }
-    // *No* is a word of Spanish, too, and stands before a verb there.
-    let is_plural = flat
-        .split_whitespace()
-        .any(|word| word.ends_with('s') || word.ends_with("ing"));
-    if flat.is_ascii() && is_plural && english::BAN.is(&flat) {
+    if tongue::is_contrast(&flat) {
         return true;
     }
     // The language whose words occur most often in a sentence is the one that it is read in.

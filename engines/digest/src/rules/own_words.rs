@@ -14,24 +14,38 @@ use hashbrown::HashMap;
 
 use super::declared;
 
-/// Tags between which a user's own words stand. The tags are blanked, and what is between them is
-/// read like any other text.
-const OWN_TAGS: [&str; 14] = [
+/// Tags between which a user's own words stand, without case, `_` and `-`. The tags are blanked, and
+/// what is between them is read like any other text.
+const OWN_TAGS: [&str; 24] = [
     "instructions",
-    "user_instructions",
-    "project_instructions",
+    "userinstructions",
+    "custominstructions",
+    "projectinstructions",
     "rules",
-    "user_rules",
-    "user_query",
-    "user_request",
-    "user_message",
+    "userrules",
+    "userquery",
+    "userrequest",
+    "usermessage",
+    "userprompt",
+    "userinput",
+    "user",
+    "query",
+    "question",
     "request",
     "task",
     "prompt",
     "message",
+    "feedback",
+    "answer",
+    "input",
     "important",
+    "note",
     "text",
 ];
+/// The tag that a client puts around the content of a file, next to the tag with its name.
+const CONTENT_TAG: &str = "documentcontent";
+/// Folders whose Markdown files are project files.
+const PROJECT_FOLDERS: [&str; 3] = [".claude/", ".cursor/rules/", ".github/"];
 const PROJECT_FILES: [&str; 8] = [
     "claude.md",
     "claude.local.md",
@@ -48,27 +62,56 @@ const QUOTE_BYTES: usize = 2_000;
 /// mentions such a file.
 const HEAD_BYTES: usize = 400;
 /// If a line ends with a colon and has one of these words, it announces text of somebody else.
-const FOREIGN: [&str; 48] = [
-    "log", "output", "error", "trace", "stack", "says", "said", "wrote", "writes", "reads",
-    "readme", "docs", "documentation", "guide", "mail", "article", "snippet", "pasted", "quote",
-    "prints", "printed", "changelog", "ticket", "got this", "ausgabe", "meldung", "sagt",
-    "schreibt", "steht", "doku", "protokoll", "sortie", "erreur", "journal", " dit", "écrit",
-    "salida", "registro", "dice", "日志", "输出", "报错", "文档", "邮件", "ログ", "出力", "エラー",
-    "メール",
+const SAYS: [&str; 18] = [
+    "says", "said", "wrote", "writes", "reads", "pasted", "prints", "printed", "sagt", "schreibt",
+    "steht", "dit", "écrit", "dice", "snippet", "quote", "trace", "stack",
+];
+/// So does a line with one of these, unless it tells what the user is about to speak of: "For the
+/// log:", "Error handling:".
+const SOURCES: [&str; 31] = [
+    "log", "logs", "output", "outputs", "error", "errors", "readme", "docs", "documentation",
+    "guide", "mail", "mails", "email", "emails", "e-mail", "article", "changelog", "ticket",
+    "tickets", "ausgabe", "meldung", "fehlermeldung", "doku", "protokoll", "sortie", "erreur",
+    "erreurs", "journal", "salida", "registro", "readme.md",
+];
+/// The same in languages without spaces between words.
+const CJK_SOURCES: [&str; 9] = [
+    "日志", "输出", "报错", "文档", "邮件", "ログ", "出力", "エラー", "メール",
+];
+/// Words that such a line begins with if it names a topic.
+const TOPICS: [&str; 19] = [
+    "for", "about", "when", "regarding", "concerning", "on", "to", "für", "bei", "zu", "wenn",
+    "pour", "quand", "concernant", "para", "sobre", "cuando", "关于", "对于",
+];
+/// Ends of such a line in Chinese and Japanese.
+const TOPIC_ENDS: [&str; 7] = ["时", "方面", "場合", "ときは", "時は", "では", "について"];
+/// Words after which a source is still the last word of its phrase: "the output of the tests".
+const AFTER_SOURCES: [&str; 24] = [
+    "of", "from", "for", "in", "on", "at", "when", "if", "i", "we", "it", "that", "after", "is",
+    "was", "with", "by", "message", "von", "aus", "de", "du", "des", "del",
 ];
 /// If a line ends with a colon or is a heading and has one of these words, the list below it has
 /// rules.
-const ANNOUNCES_RULES: [&str; 26] = [
-    "rule", "convention", "guideline", "constraint", "remember", "never", "always", "don't",
-    "do not", "regel", "niemals", "immer", "vorgabe", "règle", "jamais", "toujours", "regla",
-    "nunca", "siempre", "规则", "规范", "约定", "ルール", "規則", "follow these", "stick to these",
+const ANNOUNCES_RULES: [&str; 11] = [
+    "remember", "never", "always", "don't", "do not", "niemals", "immer", "jamais", "toujours",
+    "nunca", "siempre",
 ];
+/// The same for these, also if nothing but the list shows that the line is its head.
+const NAMES_RULES: [&str; 25] = [
+    "rule", "convention", "guideline", "constraint", "requirement", "regel", "vorgabe",
+    "anforderung", "règle", "contrainte", "exigence", "regla", "requisito", "restriccion",
+    "restricción", "规则", "规范", "约定", "要求", "注意事", "ルール", "規則", "守って",
+    "follow these", "stick to these",
+];
+/// A head without a colon has no more words than this.
+const HEAD_WORDS: usize = 6;
 /// Beginnings of lines that programs print, in lower case.
-const LOG_STARTS: [&str; 21] = [
-    "error:", "warning:", "error[", "warning[", "note:", "help:", "info:", "debug:", "fatal:",
-    "npm err", "traceback", "thread '", "file \"", "$ ", ">>> ", "@@ ", "diff --git", "--- a/",
-    "+++ b/", "running `", "exit code",
+const LOG_STARTS: [&str; 17] = [
+    "error:", "error[", "warning[", "debug:", "fatal:", "npm err", "traceback", "thread '",
+    "file \"", "$ ", ">>> ", "@@ ", "diff --git", "--- a/", "+++ b/", "running `", "exit code",
 ];
+/// Beginnings of lines that programs print and users write, in lower case.
+const LABELS: [&str; 4] = ["warning:", "note:", "help:", "info:"];
 /// Levels as a log writes them before a message. They are compared with case, because in lower case
 /// they are ordinary words.
 const LEVELS: [&str; 7] = [
@@ -101,13 +144,72 @@ pub(super) fn own_words(text: &str, project_only: bool) -> String {
 
 /// Whether a line announces rules, so that the items of the list below it are rules.
 pub(super) fn announces_rules(line: &str) -> bool {
-    let lower = line.trim().trim_matches('*').to_lowercase();
-    let is_head = lower.ends_with([':', '：']) || lower.starts_with('#');
-    is_head && lower.len() < 160 && has(&lower, &ANNOUNCES_RULES)
+    let line = line.trim().trim_matches('*');
+    if !(line.ends_with([':', '：']) || line.starts_with('#')) || line.len() >= 160 {
+        return false;
+    }
+    let lower = line.to_lowercase();
+    has(&lower, &ANNOUNCES_RULES) || has(&lower, &NAMES_RULES)
+}
+
+/// Whether a line without a colon names rules, which makes it the head of the list that follows it.
+pub(super) fn names_rules(line: &str) -> bool {
+    let lower = line.to_lowercase();
+    let words: Vec<&str> = lower.split_whitespace().collect();
+    let (Some(first), Some(last)) = (words.first(), words.last()) else {
+        return false;
+    };
+    let is_sentence = lower.ends_with(['.', '!', '?', ',', ';', '。', '！', '？', '，', '；']);
+    // "Fix the rules" is a request, and "Rules for this project" and "Our house rules" are heads.
+    let is_head = has(first, &NAMES_RULES)
+        || words.len() <= 3 && has(last, &NAMES_RULES) && !words.contains(&"the");
+    words.len() <= HEAD_WORDS && is_head && !is_sentence
 }
 
 fn has(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
+}
+
+/// Whether a line that ends with a colon announces text of somebody else.
+fn announces_others(lower: &str, next: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || "'-_.".contains(c);
+    let words = lower.split(|c: char| !is_word(c));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let is_said = |word: &&str| SAYS.contains(word);
+    if words.iter().any(is_said) || words.windows(2).any(|two| two == ["got", "this"]) {
+        return true;
+    }
+    let first = words.first().copied().unwrap_or_default();
+    let names_source = words.iter().enumerate().any(|(at, word)| {
+        let follows = words.get(at + 1);
+        let ends = follows.is_none_or(|next| {
+            AFTER_SOURCES.contains(next)
+                || SOURCES.contains(next)
+                || next.starts_with(|c: char| c.is_ascii_digit())
+        });
+        SOURCES.contains(word) && ends
+    });
+    let is_topic = TOPICS.contains(&first)
+        // "In the guide:" may be about the guide as well as a quote from it.
+        || first == "in" && super::directive::is_directive(next);
+    if names_source && !is_topic {
+        return true;
+    }
+    let head = lower.trim_end_matches([':', '：', ' ']);
+    let is_cjk_topic = || {
+        TOPICS.iter().any(|topic| lower.starts_with(topic)) && !first.is_ascii()
+            || TOPIC_ENDS.iter().any(|end| head.ends_with(end))
+    };
+    // ログ is a part of ログイン.
+    let is_whole = |(at, word): (usize, &str)| {
+        let next = lower[at + word.len()..].chars().next();
+        !next.is_some_and(|c| ('\u{30a1}'..='\u{30fe}').contains(&c))
+    };
+    let has_cjk_source = || {
+        let mut words = CJK_SOURCES.iter();
+        words.any(|word| lower.match_indices(word).any(is_whole))
+    };
+    !lower.is_ascii() && has_cjk_source() && !is_cjk_topic()
 }
 
 struct BlankedText<'t> {
@@ -164,12 +266,21 @@ impl BlankedText<'_> {
                     .copied();
                 let inside = start..until.map_or(text.len(), |until| until + name.len() + 3);
                 let lower = name.to_lowercase();
-                let holds_file = text[inside.clone()].lines().take(20).any(is_file_head);
-                if OWN_TAGS.contains(&lower.as_str()) || holds_file {
+                let plain = lower.replace(['_', '-'], "");
+                let has_head = |line: &str| is_file_head(line) || is_file_tag(line.trim());
+                let holds_file = text[inside.clone()].lines().take(20).any(has_head);
+                let is_content = plain == CONTENT_TAG && file_from.is_some();
+                if OWN_TAGS.contains(&plain.as_str()) || holds_file || is_content {
                     let tag_end = text[start..]
                         .find('>')
                         .map_or(end, |close| start + close + 1);
+                    if is_file_tag(line) {
+                        files.extend(file_from.replace(tag_end).map(|from| from..start));
+                    }
                     self.blank(start..tag_end);
+                    if let Some(until) = until {
+                        self.blank(until..until + name.len() + 3);
+                    }
                     at = tag_end;
                     continue;
                 }
@@ -206,7 +317,7 @@ impl BlankedText<'_> {
         let mut fence: Option<&str> = None;
         let mut is_declared = false;
         let mut is_foreign = false;
-        let mut paragraph: Vec<(Range<usize>, bool)> = Vec::new();
+        let mut paragraph: Vec<(Range<usize>, Writer)> = Vec::new();
         let mut is_indented = false;
         let mut before_blank = true;
         let mut at = 0;
@@ -260,23 +371,32 @@ impl BlankedText<'_> {
                 continue;
             }
             let lower = trimmed.to_lowercase();
-            if lower.ends_with([':', '：']) && has(&lower, &FOREIGN) && !announces_rules(&lower) {
+            if lower.ends_with([':', '：']) && !announces_rules(&lower) && {
+                let next = text[at..].lines().next().unwrap_or_default();
+                announces_others(&lower, next)
+            } {
                 is_foreign = true;
                 before_blank = true;
             }
-            paragraph.push((range, is_log_or_code(trimmed, &lower)));
+            paragraph.push((range, writer(trimmed, &lower)));
         }
         self.end_paragraph(&mut paragraph);
     }
 
     /// Blanks a paragraph if half of it or more is log or code.
-    fn end_paragraph(&mut self, paragraph: &mut Vec<(Range<usize>, bool)>) {
-        let odd = paragraph.iter().filter(|(_, is_odd)| *is_odd).count();
+    fn end_paragraph(&mut self, paragraph: &mut Vec<(Range<usize>, Writer)>) {
+        let count = |least| paragraph.iter().filter(|(_, line)| *line >= least).count();
+        // A date or a label alone may be the user's. Next to lines of a log it is the log's.
+        let has_log = count(Writer::Program) > 0 || count(Writer::Dated) > 1;
+        let odd = match has_log {
+            true => count(Writer::Labelled),
+            false => 0,
+        };
         // Many lines of a stack trace look like prose. If half of the paragraph is a log, the rest
         // of it is, too.
         let is_pasted = odd * 2 >= paragraph.len() && odd > 0;
-        for (range, is_odd) in paragraph.drain(..) {
-            if is_pasted || is_odd {
+        for (range, line) in paragraph.drain(..) {
+            if is_pasted || has_log && line >= Writer::Labelled {
                 self.blank(range);
             }
         }
@@ -351,8 +471,26 @@ fn is_file_head(line: &str) -> bool {
     let is_head = lower.starts_with("contents of ")
         || lower.starts_with("instructions from")
         || lower.starts_with('#') && lower.contains("instructions")
-        || lower.starts_with("# ") && PROJECT_FILES.contains(&lower[2..].trim());
-    is_head && has(&lower, &PROJECT_FILES)
+        || lower.starts_with("# ") && PROJECT_FILES.contains(&lower[2..].trim())
+        || lower.starts_with("<source>");
+    is_head && names_project_file(&lower)
+}
+
+/// Whether a line begins with a tag that names a project file, as in `<file path="AGENTS.md">`.
+fn is_file_tag(line: &str) -> bool {
+    let Some(end) = tag(line).and(line.find('>')) else {
+        return false;
+    };
+    let tag = &line[..line.floor_char_boundary(end.min(HEAD_BYTES))];
+    tag.contains('=') && names_project_file(&tag.to_lowercase())
+}
+
+fn names_project_file(lower: &str) -> bool {
+    let is_in_folder = |folder: &&str| {
+        let path = lower.split_once(*folder).map(|(_, path)| path);
+        path.is_some_and(|path| path.contains(".md"))
+    };
+    has(lower, &PROJECT_FILES) || PROJECT_FOLDERS.iter().any(is_in_folder)
 }
 
 /// The name of the tag that a line begins with, if it is one.
@@ -370,39 +508,106 @@ pub(super) fn is_item(line: &str) -> bool {
 
 /// The text of a list item without its mark.
 pub(crate) fn item(line: &str) -> Option<&str> {
+    /// Bullets that need no space after them, and are used for nothing else.
+    const BULLETS: [char; 13] = [
+        '•', '·', '・', '●', '○', '◦', '◆', '◇', '■', '□', '▪', '▸', '‣',
+    ];
     let line = line.trim_start();
-    let rest = line.strip_prefix(['-', '*', '•', '·', '–']).or_else(|| {
-        let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-        let rest = line.get(digits..)?.strip_prefix(['.', ')', '、']);
-        // If a line begins with a year, it is no item.
-        rest.filter(|_| (1..4).contains(&digits))
-    })?;
+    if let Some(rest) = line.strip_prefix(BULLETS) {
+        return Some(rest.trim());
+    }
+    let rest = line
+        .strip_prefix(['-', '*', '–'])
+        .or_else(|| numbered(line))?;
     let text = rest.trim_start();
-    // `*bold*` and `-v` have no space after the mark, and are no items. A bullet needs none.
-    (text.len() < rest.len() || line.starts_with(['•', '·'])).then_some(text.trim_end())
+    // `*bold*` and `-v` have no space after the mark, and are no items. A mark of Chinese or Japanese
+    // needs none.
+    let mark = line[..line.len() - rest.len()].chars().next_back();
+    let is_wide = mark.is_some_and(|c| !c.is_ascii() && c != '–');
+    (text.len() < rest.len() || is_wide).then_some(text.trim_end())
 }
 
-fn is_log_or_code(line: &str, lower: &str) -> bool {
+/// What follows the number of an item, as in `1.`, `(2)`, `a)`, `①`, `３．` or `四、`.
+fn numbered(line: &str) -> Option<&str> {
+    let circled = |c: char| ('①'..='⑳').contains(&c);
+    if let Some(rest) = line.strip_prefix(circled) {
+        return Some(rest);
+    }
+    let inner = line.strip_prefix(['(', '（']).unwrap_or(line);
+    let is_digit = |c: &char| c.is_ascii_digit() || ('０'..='９').contains(c);
+    let is_numeral = |c: &char| "一二三四五六七八九十".contains(*c);
+    let count = |is: &dyn Fn(&char) -> bool| inner.chars().take_while(|c| is(c)).count();
+    let (digits, numerals) = (count(&is_digit), count(&is_numeral));
+    let number = digits.max(numerals);
+    let is_letter = number == 0 && inner.starts_with(|c: char| c.is_ascii_lowercase());
+    let mut rest = inner.chars();
+    // If a line begins with a year, it is no item.
+    if !is_letter && !(1..4).contains(&number) {
+        return None;
+    }
+    rest.by_ref().take(number.max(1)).for_each(drop);
+    let is_open = inner.len() < line.len();
+    let marks: &[char] = match (is_open, is_letter, numerals > 0) {
+        (true, ..) | (_, true, _) => &[')', '）'],
+        (_, _, true) => &['、', '．', ')', '）'],
+        _ => &['.', ')', '、', '．', '）'],
+    };
+    rest.as_str().strip_prefix(marks)
+}
+
+/// Who wrote a line, as far as the line tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Writer {
+    Prose,
+    /// It begins with a label such as `note:` or `[IMPORTANT]`.
+    Labelled,
+    /// It begins with a date, a time or a level, as the lines of a log do and those of a diary.
+    Dated,
+    /// It is log or code.
+    Program,
+}
+
+fn writer(line: &str, lower: &str) -> Writer {
     let bytes = line.as_bytes();
     let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
-    let is_time = (digits == 4 && bytes.get(4) == Some(&b'-')
-        || digits == 2 && bytes.get(2) == Some(&b':'))
+    let is_date = digits == 4 && bytes.get(4) == Some(&b'-');
+    let is_time = (is_date || digits == 2 && bytes.get(2) == Some(&b':'))
         && bytes.get(digits + 1).is_some_and(u8::is_ascii_digit);
     // `[INFO]` or `[12:00:01]`.
-    let is_level = line.starts_with('[')
+    let is_bracket = line.starts_with('[')
         && line[1..].starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
     let marks = bytes.iter().filter(|byte| is_mark(**byte)).count();
     let ends_as_code = line.ends_with(['{', '}', ';', ')', '\\']) && marks >= 2;
-    let first = line.split([' ', ':', '\t']).next().unwrap_or_default();
-    let is_said =
-        LOG_STARTS.iter().any(|start| lower.starts_with(start)) || LEVELS.contains(&first);
+    let is_said = LOG_STARTS.iter().any(|start| lower.starts_with(start));
     let is_frame = lower.starts_with("at ") && line.ends_with(')');
     // If a list has plus signs, a space follows each of them.
     let is_diff = line.starts_with('+') && !line.starts_with("+ ") || line.starts_with("//");
     // A fifth of the line. Short lines count as ten bytes, or a pair of brackets would make code of
     // them.
     let is_code = ends_as_code || is_diff || marks * 5 > line.len().max(10);
-    is_time || is_level || is_said || is_frame || is_code
+    if is_said || is_frame || is_code {
+        return Writer::Program;
+    }
+    let first = line.split([' ', ':', '\t']).next().unwrap_or_default();
+    let is_level = LEVELS.contains(&first);
+    if is_time || is_bracket || is_level {
+        // A level in brackets, or a time of the day with seconds, is what a log writes.
+        let mut words = line.split([' ', '\t']).take(4);
+        let is_logged = words.any(|word| {
+            let inner = word.trim_matches(|c: char| !c.is_alphanumeric());
+            (is_bracket || word != first) && LEVELS.contains(&inner)
+                || inner.bytes().filter(|b| *b == b':').count() >= 2
+        });
+        return match is_logged {
+            true => Writer::Program,
+            false if is_bracket => Writer::Labelled,
+            false => Writer::Dated,
+        };
+    }
+    match LABELS.iter().any(|label| lower.starts_with(label)) {
+        true => Writer::Labelled,
+        false => Writer::Prose,
+    }
 }
 
 /// Whether a byte is a bracket, a semicolon or another mark that code has more of than prose.

@@ -9,8 +9,8 @@ use super::words::contains;
 
 static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
     set(&[
-        r"不(?:要|准|得|许|允许|可以|应)|必须|务必|禁止|严禁|[切请]勿|避免|优先|尽量|记住|除非|未经|一定要|一律",
-        r"永远(?:不|用|要)|[绝决]不|绝对不|只(?:用|使用|可以|准|允许|能)|统一(?:用|使用)|每次都|都(?:要|得|必须)",
+        r"不(?:要|准|得|许|允许|可以|应)|必须|务必|禁止|严禁|[切请]勿|避免|优先|尽量|记住|除非|未经|一定要|一律|^(?:请|代码|提交|命名|所有|要|必须).{0,6}遵循",
+        r"永远(?:不|用|要)|[绝决]不|绝对不|只(?:用|使用|可以|准|允许|能)|统一(?:用|使用|采用|为|小写|大写)|每次都|都(?:要|得|必须)",
         r"从现在(?:起|开始)|从今[往以]后|今后|往后|先(?:问我|征得)|经我同意|请(?:始终|总是|永远|确保)",
         // 别 forbids, but it also begins the words for other, other people, alias and elsewhere.
         r"BEGIN(?:以后|勿|只在|别(?:[^的人名处]|$))",
@@ -19,16 +19,55 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"(?:每次|之前).*BEGIN先[^，,；：。 ]*再|BEGIN先[^，,；：。 ]*(?:再.*(?:每次|之前)|(?:每次|之前).*再)",
         r"用(?:中文|英文|英语|日语|德语|法语|西班牙语)(?:来)?(?:回答|回复|写|交流|注释)",
         r"(?:回复|回答|答案|输出).{0,4}(?:简短|简洁|简练)",
-        r"用[^，,。]{1,10}[，,、](?:而)?不(?:要)?用",
+        r"用[^，,。]{1,10}[，,、](?:而)?不(?:要)?用|^用[^，。]{1,12}而不是",
+        r"从今天(?:起|开始)[，,]?(?:请|都|先|只|不|每|所有|要|用|统一|必须)|接下来的(?:对话|回答|会话)|(?:千万|拜托|都|就)别(?:[^的人名处太]|$)|^(?:规则|规定)[：:].{3,}",
+        r"只有我(?:可以|能)|需要?我的?(?:确认|批准|同意)|采用.{1,8}(?:命名|格式|风格)|所有[^，,。]{1,8}都用",
+        r"(?:回答|回复|答案|输出|篇幅|长度).{0,6}控制在|^[^我]*每当[^我]*[，,](?:请|都要|要|必须|就[^会])[^我]*$",
+        // *Always* tells more often of something than it orders it.
+        r"总是(?:用|使用|先|要|写|以|保持|检查|运行)",
     ])
 });
 
 pub(super) fn states_rule(text: &str) -> bool {
     // These words state a rule unless the sentence reports something.
-    const WEAK: &str = "总是|始终|不能|永远|确保|不可|从不";
+    const WEAK: &str = "始终|不能|永远|确保|不可|从不";
     const REPORTS: &str = "失败|报错|出错|超时|崩溃|返回|挂掉|卡住|提示|运行了|启动|工作了|编译|打开|登录|访问|连接|\
-        正常|不了|成功|为什么";
-    let is_reported =
-        contains(text, "说：|写道|提示说|文档说|日志说") && !contains(text, "我说|规则");
+        正常|不了|成功|为什么|运行$|运行。|通过|因为|不能光|着";
+    /// Words with a cue in them that say something else.
+    const IDIOMS: [&str; 15] = [
+        "说不准", "不得不", "记住了", "不要紧", "别担心", "不要担心", "别着急", "不要着急",
+        "别客气", "别太", "不要太", "不能太", "能不能", "以确保", "如果我们",
+    ];
+    let is_reported = contains(
+        text,
+        "说：|写道|提示说|文档说|日志说|老板说|上司说|同事说|经理说|他说|她说|他们说|有人说|昨天|当时",
+    ) && !contains(text, "我说|规则");
+    let idiomatic: String;
+    let mut text = text;
+    if contains(text, "我") || IDIOMS.iter().any(|idiom| text.contains(idiom)) {
+        let own = text.split_inclusive(['，', ',', '；', '。', '！', '：']);
+        let own: String = own.filter(|clause| !is_of_speaker(clause)).collect();
+        idiomatic = IDIOMS
+            .iter()
+            .fold(own, |text, idiom| text.replace(idiom, "x"));
+        text = &idiomatic;
+    }
     !is_reported && (PATTERNS.is_match(text) || contains(text, WEAK) && !contains(text, REPORTS))
+}
+
+/// Whether a clause tells of its speaker: "我必须离开了". What the speaker wants is a rule.
+fn is_of_speaker(clause: &str) -> bool {
+    const LEADS: [&str; 16] = [
+        "但是", "但", "可是", "所以", "现在", "最近", "以后", "其实", "今天", "然后", "而且",
+        "因为", "嗯", "那", "就", "也",
+    ];
+    const WISHES: [&str; 16] = [
+        "我们", "我希望", "我要求", "我要你", "我想让", "我需要你", "我说", "我的", "我只",
+        "我不想", "我不要", "我不希望", "我不允许", "我没", "我同意", "我批准",
+    ];
+    let mut clause = clause.trim_start();
+    while let Some(rest) = LEADS.iter().find_map(|lead| clause.strip_prefix(lead)) {
+        clause = rest;
+    }
+    clause.starts_with('我') && !WISHES.iter().any(|wish| clause.starts_with(wish))
 }

@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use regex::RegexSet;
 
 use super::patterns::set;
-use super::tongue::Ban;
-use super::words::{behind, clauses, has, lists, places};
+use super::tongue::{Ban, before_report};
+use super::words::{behind, clauses, has, lists};
 
 /// Common words, also of other languages.
 pub(super) const COMMON: &str = "the|to|and|is|of|in|it|you|for|not|do|with|on|are|please|use|never|always|that|\
-    before|don't|without|make|only";
+    before|don't|without|make|only|no";
 
 /// Imperatives that a clause of a rule begins with.
 pub(super) const IMPERATIVES: &str = "use|run|write|tell|confirm|get|fix|implement|refactor|rewrite|update|improve|\
@@ -24,12 +24,14 @@ pub(super) const IMPERATIVES: &str = "use|run|write|tell|confirm|get|fix|impleme
 const REPORTED: &str = "says|said|told me|told us|claims|according to|wrote|complains|warns|prints|suggests|\
     recommends|reads|say";
 
-pub(super) const BAN: Ban = Ban {
-    starts: &["no "],
+const BAN: Ban = Ban {
+    starts: &["no ", "zero "],
     not_in: "idea|problem|problems|worries|need|more|luck|rush|doubt|thanks|clue|error|errors|change|changes|one|way|\
         other|matter|further|longer|result|results|output|response|difference|question|questions|comment|that|this|it|\
         i|you|we|not|is|was|are|were|has|have|had|does|did|do|works|found|yet|left|wrong|such|file|to|will|can|could|\
-        but|preference|hurry|wonder|regrets|flaws|exceptions|exception|there|here|then|needed|me|se|lo|la|reason",
+        but|preference|hurry|wonder|regrets|flaws|exceptions|exception|there|here|then|needed|me|se|lo|la|reason|hay|\
+        knowledge|exit|status|code|failures|matches|failed|passed",
+    orders: "use|prefer|write|call|stick|keep|ask|only",
 };
 
 static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
@@ -63,7 +65,7 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"STARTlet's (?:not (?:use|add|touch|change|mock|commit|push|rely|introduce)|always|never|only|stick to|keep to) ",
         r"(?:MANYare required| (?:is|are) (?:banned|not permitted|read-only for you|not negotiable|not to be)) ",
         r"START(?:before|after) (?:you |every |each |any |ING)SOME\| ORDER",
-        r"START(?:whenever |when you WORD(?:a |an |any |new |something )|each time |every time |if you're unsure |if you are unsure |if in doubt |when in doubt )SOME\| ORDER",
+        r"START(?:whenever |when you WORD(?:a |an |any |new |something )|each time |every time |if you're unsure |if you are unsure |if you're not sure |if you are not sure |any time you |if in doubt |when in doubt )SOME\| ORDER",
         r"START(?:ORDER)SOMEbefore (?:you |each |every |any |ING)",
         r"START(?:ORDER)SOME(?:every|each) WORD(?:that )?you |START(?:ORDER)SOME(?:throughout|everywhere|consistently) ",
         r"START(?:tell|warn|notify|inform|alert) (?:me|us) before |START(?:call|address) me ",
@@ -78,23 +80,39 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"STARTyou (?:can't|can not|aren't allowed to) (?:use|touch|edit|change|delete|push|deploy|add|install|run|access) ",
         r"START(?:nobody|no one) (?:but|except|other than|may|should) |START(?:only) SOME(?:may|can|should|must|is allowed|are allowed) ",
         r"STARTwithout exception |(?:confirm|check|verify) (?:it |this |that |them )?with me ",
+        r" (?:until further notice|hereafter) |STARTfor the (?:rest|remainder) of SOME\| WORD|STARTin future \| |START(?:starting|as of) (?:now|today) (?:\| )?(?:no|nothing|all|every|only|we) ",
+        r" appreciate it if you (?:didn't|did not|don't|always|never) | (?:great|nice|good|helpful) if you (?:always|never|didn't|did not|don't|stopped) ",
+        r" (?:would like|i'd like|i need|i want) you to (?:always|never|not|keep (?:every|each|all|the)) |START(?:would you |could you )?(?:please )?stop ING",
+        r"START(?:take care|be careful|watch out) (?:not to|that|to never|you) |STARTensure no ",
+        r"START(?:limit|restrict|confine) SOMEto |START(?:stay away from|steer clear of|keep your hands off) ",
+        r"START(?:ORDER)SOME(?:at most|no more than) | (?:it is|it's) (?:important|essential|crucial|imperative|vital|critical) (?:that|to (?:always|never|not|keep)) ",
     ])
 });
 
 pub(super) fn states_rule(flat: &str) -> bool {
     // If users repeat what they said themselves, they still mean it.
     const OWN: &str = "i said|i say|i told|i wrote|unless i|i've said|i already said";
-    match places(flat, REPORTED).min() {
-        // What follows is somebody else's rule. A rule before it stays one.
-        Some(at) if !has(flat, OWN) => states_rule(&format!("{}| ", &flat[..at])),
-        _ => PATTERNS.is_match(flat) || clauses(flat).any(clause_states_rule),
+    // What follows a report is somebody else's rule. A rule before it stays one.
+    let own = before_report(flat, REPORTED, OWN);
+    if own.len() < flat.len() {
+        return states_rule(&format!("{own}| "));
     }
+    // What somebody should have done, or may have to do, is no order.
+    const GUESSES: &str = "i wonder|maybe|perhaps|suppose|should never have|should always have|must never have|had to";
+    // *No* is a word of Spanish, too, and stands before a verb there.
+    let is_plural = flat
+        .split_whitespace()
+        .any(|word| word.ends_with('s') || word.ends_with("ing"));
+    let is_rule = is_plural && BAN.is(flat)
+        || PATTERNS.is_match(flat)
+        || clauses(flat).any(clause_states_rule);
+    is_rule && !has(flat, GUESSES)
 }
 
 fn clause_states_rule(clause: &str) -> bool {
     // What may stand before *never* and *always* in an order. After another word, such as a noun,
     // the clause reports: "the build never finishes".
-    const BEFORE: &str = "please|must|should|shall|may|can|will|would|you|and|but|or|so|also|to|we|then|ok|okay|just|\
+    const BEFORE: &str = "please|pls|plz|btw|kindly|must|should|shall|may|can|will|would|you|and|but|or|so|also|to|we|then|ok|okay|just|\
         be|that|yes";
     // What follows them in a report or in an idiom: "never mind", "never worked".
     const AFTER_NOT: &str = "mind|seen|worked|happened|fails|failed|works|been|had|got|heard|crashes|returns|forget|\
@@ -108,7 +126,7 @@ fn clause_states_rule(clause: &str) -> bool {
     const SUBJECTS: &str =
         "i|it|that|this|there|something|he|she|they|which|somebody|someone|what|a";
     let words: Vec<&str> = clause.split_whitespace().collect();
-    const FILLERS: &str = "please|and|but|so|then|also|ok|okay|just|or|yes";
+    const FILLERS: &str = "please|pls|plz|btw|kindly|hey|and|but|so|then|also|ok|okay|just|or|yes";
     let lead = words.len() - behind(clause, FILLERS).len();
     let first = words.get(lead).copied().unwrap_or_default();
     let is_imperative = lists(IMPERATIVES, first);
@@ -177,5 +195,9 @@ fn clause_states_rule(clause: &str) -> bool {
 /// Whether a word is a past participle, by its ending or because it is a common one.
 fn is_past(word: &str) -> bool {
     let is_regular = word.ends_with("ed") && !word.ends_with("eed");
-    is_regular || lists("been|gone|had|got|lost|done|left|broken", word)
+    is_regular
+        || lists(
+            "been|gone|had|got|lost|done|left|broken|found|knew|saw|made|came",
+            word,
+        )
 }

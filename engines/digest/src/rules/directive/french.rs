@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::RegexSet;
 
 use super::patterns::set;
-use super::tongue::{Ban, Tongue};
+use super::tongue::{Ban, Tongue, before_report};
 use super::words::{behind, clauses, lists};
 
 /// Common words, also of other languages.
@@ -16,15 +16,19 @@ const TONGUE: Tongue = Tongue {
     adverbs: "jamais|toujours|uniquement|seulement|exclusivement|systématiquement",
     modals: "doit|doivent|dois|devez|faut|devra|devront",
     all: "chaque|tous|toutes|tout|toute",
-    not_first: "je|ça|cela|il|elle|on|le|la|les|ce|cette|ces|un|une|mon|ma|pourquoi|hier|ils|nous|tu|depuis",
+    not_first: "si|je|ça|cela|il|elle|on|le|la|les|ce|cette|ces|un|une|mon|ma|pourquoi|hier|ils|nous|tu|depuis",
     reports: "échoue|plante|marche|fonctionne|marché|fonctionné|échouent",
-    fillers: "et|mais|puis|merci|de|alors|donc|ok",
+    fillers: "et|mais|puis|merci|de|alors|donc|ok|surtout|stp|svp",
 };
 
 const BAN: Ban = Ban {
-    starts: &["aucun ", "aucune ", "pas de ", "pas d'"],
+    starts: &[
+        "aucun ", "aucune ", "pas de ", "pas d'", "plus de ", "plus d'", "plus aucun", "zéro ",
+        "pas question ", "hors de question ", "défense de ", "pas touche ",
+    ],
     not_in: "idée|problème|problèmes|souci|soucis|changement|erreur|erreurs|doute|est|sont|a|ont|était|ne|réponse|\
-        résultat|panique|quoi|chance",
+        résultat|panique|quoi|chance|détails|infos|temps",
+    orders: "utilise|utilisez|prends|préfère|écris",
 };
 
 static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
@@ -43,13 +47,24 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:tous|toutes) les SOMEsont (?:toujours |obligatoirement )?en ",
         r"STARTles MANYdoivent |START(?:préviens|avertis|demande|consulte|prévenez|demandez)-(?:moi|nous) avant ",
         r" (?:notre|la) (?:convention|règle|norme) est ",
+        r" (?:jusqu'à nouvel ordre|pour le reste (?:de|du)|dès aujourd'hui) |START(?:en cas de doute|sauf (?:indication|avis) contraire) ",
+        r" (?:j'aimerais|je voudrais|je veux) que (?:(?:tu|vous) SOME(?:toujours|jamais|ne|pas|plus)|chaque|tous|toutes) ",
+        r" prière de ne | merci d'éviter |STARTveuillez (?:ne|n'WORD) |START(?:fais|faites) (?:attention à|en sorte) |STARTprends soin |STARTpense (?:toujours )?à ",
+        r"START(?:limite|limitez|limite-toi|contente-toi) (?:[^ |]+ ){0,4}(?:à|au|aux|sur|du|de) |START(?:reste|restez) (?:sur|dans|en) |START(?:réponds|répondez) SOME(?:maximum|au plus) ",
+        r"START(?:utilise|utilisez|prends|préfère|écris) SOME(?:plutôt que|au lieu de) | (?:doit|doivent) rester | doivent être en ",
+        r" (?:tu dois|vous devez) me (?:demander|consulter|prévenir|avertir) | il est (?:important|essentiel|impératif|indispensable|crucial) (?:que|de|d'[^ |]+) |START(?:chaque fois que (?:tu|vous)|à chaque WORD\|) ",
+        r"STARTon ne WORDjamais |START(?:garde|gardez) en tête |START(?:tutoie|vouvoie)-moi ",
     ])
 });
 
 pub(super) fn states_rule(flat: &str) -> bool {
+    const REPORTED: &str = "dit|disait|prétend|selon|recommande";
+    const OWN: &str = "j'ai dit|je dis|j'ai déjà dit|je te dis";
+    let flat = before_report(flat, REPORTED, OWN);
     // An imperative has no subject, so if it is negative, its clause begins with *ne*.
     let is_ban = clauses(flat).any(|clause| match behind(clause, TONGUE.fillers)[..] {
-        ["ne", "sais" | "marche", ..] => false,
+        ["ne", "sais" | "marche" | "t'inquiète" | "t'inquiètes", ..] => false,
+        ["ne", "vous" | "te", "inquiétez" | "inquiète", ..] => false,
         ["ne", ..] => true,
         [first, ..] => first.starts_with("n'") && !lists("n'importe|n'est|n'a|n'ai|n'y", first),
         [] => false,

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::RegexSet;
 
 use super::patterns::set;
-use super::tongue::{Ban, Tongue};
+use super::tongue::{Ban, Tongue, before_report};
 use super::words::lists;
 
 /// Common words, also of other languages.
@@ -19,14 +19,16 @@ const TONGUE: Tongue = Tongue {
     not_first: "ich|er|es|das|der|die|dieser|diese|dieses|sie|hier|da|seit|gestern|heute|bisher|leider|warum|wieso|\
         weil|ein|eine|meine|unsere|deine|habe|hätte|wäre|wurde|konnte|könnte|würde|alle|beide|welche|keine|manche|\
         viele",
-    reports: "fehl|funktioniert|klappt|abgestürzt|hängt|gefunden|gesehen|kaputt|fehlschlägt",
+    reports: "fehl|funktioniert|klappt|abgestürzt|hängt|gefunden|gesehen|kaputt|fehlschlägt|hatte|hatten|war|waren|\
+        wahr",
     fillers: "bitte|und|dann|aber|also|ok|oder",
 };
 
 const BAN: Ban = Ban {
-    starts: &["keine ", "kein ", "keinerlei "],
+    starts: &["keine ", "kein ", "keinerlei ", "bloß nicht ", "null "],
     not_in: "ahnung|ausgabe|zeit|lust|sorge|sorgen|problem|probleme|änderung|änderungen|fehler|ist|sind|war|waren|hat|\
         haben|gibt|geht|funktioniert|gefunden|mehr|wunder|antwort|ergebnis|unterschied|idee|frage",
+    orders: "nimm|nutze|nutz|benutze|verwende|schreib|schreibe",
 };
 
 static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
@@ -51,10 +53,21 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" nur auf LANGUAGE|START(?:sprich|nenn|nenne|sprechen sie|nennen sie) mich ",
         r"START(?:frag|frage|sag|warn|warne|informier|informiere) (?:mich|mir|uns) SOME(?:\| )?(?:bevor|vor) |STARTwenn du unsicher bist ",
         r"START(?:unsere|die) (?:konvention|regel|richtlinie|vorgabe) ist ",
+        r" (?:für den rest (?:der|des|dieser|dieses)|bis auf weiteres|zukünftig|ab heute (?:[^ |]+en|gilt|nur|keine?|immer|bitte)) |START(?:im zweifel|sofern ich nichts anderes) ",
+        r" (?:ich (?:möchte|will|wünsche mir)|es wäre (?:schön|gut|toll)) (?:\| )?(?:dass|wenn) du (?:immer|nie|niemals|nicht) ",
+        r"START(?:pass auf|passen sie auf|vergewissere dich|beachte \| dass) |STARTjedes mal (?:\| )?wenn du |STARTsooft du ",
+        r"START(?:bleib|bleibe|bleiben sie) bei |START(?:beschränke?|begrenze?|beschränken sie) SOME(?:auf|dich) ",
+        r"START(?:antworte|antworten sie|schreib|schreibe|halte) SOMEhöchstens | haben höchstens ",
+        r"START(?:nutze?|benutze|verwende|nimm|schreibe?) SOME(?:statt|anstatt|anstelle|lieber) | gehör(?:t|en) nicht ",
+        r" (?:muss|müssen) SOMEbleiben |START(?:WORD)?[^ |]+(?:en|s) müssen SOMEsein (?:\| )?$| du musst (?:mich|immer) | brauchst du meine ",
+        r" es ist (?:wichtig|wesentlich|zwingend|unerlässlich) \| WORD|STARTduze? mich ",
     ])
 });
 
 pub(super) fn states_rule(flat: &str) -> bool {
+    const REPORTED: &str = "sagt|sagte|meint|meinte|behauptet|empfiehlt|laut";
+    const OWN: &str = "ich sagte|sagte ich|wie gesagt|ich sage";
+    let flat = before_report(flat, REPORTED, OWN);
     BAN.is(flat)
         || PATTERNS.is_match(flat)
         || TONGUE.states_rule(flat, |first| {

@@ -13,7 +13,7 @@ const PARTS: [(&str, &str); 8] = [
     // The beginning of a clause, with words that may precede an order.
     (
         "START",
-        r"(?:^ |\| )(?:(?:please|and|but|so|also|then|ok|okay|just|remember|note|bitte|und|aber|et|mais|y|pero|por favor|s'il te plaît|merci de|puis|alors|donc) )*",
+        r"(?:^ |\| )(?:(?:please|pls|plz|kindly|btw|hey|and|but|so|also|then|ok|okay|just|remember|note|bitte|und|aber|et|mais|y|pero|por favor|porfa|sobre todo|s'il te plaît|stp|surtout|merci de|puis|alors|donc) )*",
     ),
     // The same in Chinese.
     ("BEGIN", r"(?:^|[，,；：。 ])[请并但就也那]*"),

@@ -5,26 +5,29 @@ use std::sync::LazyLock;
 use regex::RegexSet;
 
 use super::patterns::set;
-use super::tongue::{Ban, Tongue};
+use super::tongue::{Ban, Tongue, before_report};
 use super::words::{behind, clauses, lists};
 
 /// Common words, also of other languages.
 pub(super) const COMMON: &str = "el|la|los|las|y|es|de|que|en|una|para|por|con|sin|nunca|siempre|del|no|al|antes|cada|\
-    todos|todas|solo|sólo|lo";
+    todos|todas|solo|sólo|lo|hay|te";
 
 const TONGUE: Tongue = Tongue {
     adverbs: "nunca|jamás|siempre|solo|sólo|solamente|únicamente",
     modals: "debe|deben|debes|tiene que|tienen que|tienes que|hay que",
     all: "cada|todos|todas|todo|toda",
-    not_first: "yo|eso|esto|él|ella|el|la|los|las|un|una|mi|por|ayer|se|lo|este|esta|he|ha|casi",
-    reports: "falla|fallan|funciona|funcionó|rompe|arranca|ha|he|había",
-    fillers: "y|pero|luego|entonces|ok|favor",
+    not_first: "si|yo|eso|esto|él|ella|el|la|los|las|un|una|mi|por|ayer|se|lo|este|esta|he|ha|casi",
+    reports: "falla|fallan|funciona|funcionó|rompe|arranca|ha|he|había|llega|llegan|pasa|ocurre|tarda|sale|era|fue",
+    fillers: "y|pero|luego|entonces|ok|favor|porfa",
 };
 
 const BAN: Ban = Ban {
-    starts: &["nada de ", "ningún ", "ninguna ", "sin "],
+    starts: &[
+        "nada de ", "ningún ", "ninguna ", "sin ", "cero ", "no más ",
+    ],
     not_in: "idea|problema|problemas|duda|error|errores|cambio|cambios|es|son|ha|han|hay|está|están|fue|embargo|eso|\
         respuesta|resultado|prisa",
+    orders: "usa|usad|utiliza|prefiere|escribe",
 };
 
 static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
@@ -43,23 +46,46 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:todos|todas) (?:los|las) SOME(?:van|deben ir) en ",
         r"START(?:los|las) MANYdeben |START(?:avísame|pregúntame|consúltame|avísanos) antes ",
         r" (?:nuestra|la) (?:convención|norma|regla) es ",
+        r" (?:hasta nuevo aviso|por el resto|en lo sucesivo|de aquí en adelante) |STARTen el futuro \||STARTdesde hoy [^ |]+mos ",
+        r" (?:quiero|querría|me gustaría) que (?:siempre|nunca|cada|todos|todas|no) | (?:te|le) (?:pido|ruego) que no | haz el favor de no ",
+        r"START(?:procura (?:no|que|siempre)|ten cuidado|ten presente|cuida|fíjate|ojo con|acuérdate) |START(?:en caso de duda|salvo indicación) ",
+        r"START(?:limita|limite|limítate|quédate|restringe) SOME(?:a|en) |START(?:responde|responda) SOMEmáximo |STARTtutéame ",
+        r"START(?:usa|use|utiliza|escribe|prefiere) SOME(?:en vez de|en lugar de) |STARTcada vez que [^ |]+[ea]s SOME\| WORD",
+        r" (?:debe|deben) (?:seguir|quedar|permanecer) | tienen que (?:ir|estar) | es (?:importante|imprescindible|esencial|crucial|indispensable|obligatorio) que ",
+        r" (?:tienes que|debes|hay que) (?:pedirme|preguntarme|avisarme|preguntar antes) |STARTy sobre todo no ",
     ])
 });
 
 pub(super) fn states_rule(flat: &str) -> bool {
+    const REPORTED: &str = "dice|dijo|dicen|según|recomienda";
+    const OWN: &str = "como dije|ya dije|te digo|he dicho";
+    let flat = before_report(flat, REPORTED, OWN);
     // A negative imperative is *no* and a subjunctive, which ends in -es or -as if the user says
     // *tú*. If a common verb ends so in the indicative, too, it is listed: "no sabes" is a report.
-    const KNOWN: &str = "eres|es|vas|sabes|quieres|tienes|puedes|las|has|más|estás|existes";
+    const KNOWN: &str = "issues|changes|files|lines|types|matches|failures|preocupes|molestes|apures|asustes|eres|es|vas|sabes|quieres|tienes|puedes|las|has|más|estás|existes";
     let is_ban = clauses(flat).any(|clause| {
         let verb = match behind(clause, TONGUE.fillers)[..] {
-            ["no", "me" | "lo" | "la" | "los" | "te" | "se", verb, ..] => verb,
+            ["no", "me" | "lo" | "la" | "los" | "te" | "se", verb, ..] if !lists(KNOWN, verb) => {
+                verb
+            }
             ["no", verb, ..] if !lists(KNOWN, verb) => verb,
             _ => return false,
         };
         verb.len() > 3 && (verb.ends_with("es") || verb.ends_with("as"))
     });
+    // "Siempre usamos tabuladores" is a convention, and "siempre tuvimos problemas" is a report.
+    const CONVENTIONS: &str = "usamos|utilizamos|escribimos|hacemos|trabajamos";
+    let is_report = || {
+        clauses(flat).any(|clause| match behind(clause, TONGUE.fillers)[..] {
+            ["siempre" | "nunca" | "jamás", verb, ..] => {
+                let is_past = ["mos", "aba", "aban", "ía", "ían", "ó", "aron", "ieron"];
+                is_past.iter().any(|end| verb.ends_with(end)) && !lists(CONVENTIONS, verb)
+            }
+            _ => false,
+        })
+    };
     is_ban
         || BAN.is(flat)
         || PATTERNS.is_match(flat)
-        || TONGUE.states_rule(flat, |first| !first.is_empty())
+        || TONGUE.states_rule(flat, |first| !first.is_empty()) && !is_report()
 }

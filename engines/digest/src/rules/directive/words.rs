@@ -24,7 +24,7 @@ pub(super) fn flat(text: &str) -> String {
         end(&mut word, &mut flat);
         if matches!(
             c,
-            ',' | ';' | ':' | '—' | '–' | '(' | ')' | '!' | '¡' | '…' | '.' | '?'
+            ',' | ';' | ':' | '—' | '–' | '(' | ')' | '[' | ']' | '!' | '¡' | '…' | '.' | '?'
         ) && !flat.ends_with("| ")
         {
             flat.push_str("| ");
